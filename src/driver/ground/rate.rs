@@ -1,7 +1,10 @@
 //! The rates of changes of subscription, of polls, and of first answers (RLY-56).
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 
 /// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are polls.
@@ -107,6 +110,23 @@ impl Limiter {
             _ if excess.is_zero() => Admission::Now,
             _ => Admission::After(excess),
         }
+    }
+}
+
+/// The rates of first answers, by listener (RLY-56).
+#[derive(Debug, Default)]
+pub struct FirstAnswers(Mutex<HashMap<Arc<str>, Limiter>>);
+
+impl FirstAnswers {
+    /// Takes the next slot of a listener, and returns the time until the slot.
+    pub fn reserve(&self, listener: &Arc<str>, per_second: u32, burst: u32, now: Time) -> Duration {
+        let mut listeners = lock(&self.0);
+        let limiter = match listeners.get_mut(listener) {
+            Some(limiter) => limiter,
+            None => listeners.entry(listener.clone()).or_insert_with(|| Limiter::new(per_second, burst)),
+        };
+        limiter.configure(per_second, burst);
+        limiter.reserve(now)
     }
 }
 

@@ -45,16 +45,16 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         // Read each time, because another configuration may come into force.
         let budget = shared.settings().limits.memory_bytes.or(otherwise);
         shared.metrics.memory_budget(budget);
-        shared.pressure.set_budget(budget);
+        shared.clients.pressure.set_budget(budget);
         // Some systems do not tell the resident memory. There, `app` refuses the key.
         let (Some(budget), Some(resident)) = (budget, resident_bytes()) else {
-            shared.pressure.set(Pressure::None);
+            shared.clients.pressure.set(Pressure::None);
             before = Pressure::None;
             newcomers.forget();
             continue;
         };
         let now = Pressure::of(resident, budget);
-        shared.pressure.set(now);
+        shared.clients.pressure.set(now);
         if now != before {
             log_change(now, before, resident, budget);
             shared
@@ -63,7 +63,7 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
                 .add(change_event(now, before).detail(format_args!("{resident} of {budget} bytes")));
             before = now;
         }
-        let refused = shared.pressure.take_refused();
+        let refused = shared.clients.pressure.take_refused();
         match now {
             Pressure::None => newcomers.forget(),
             Pressure::Soft => {
@@ -108,7 +108,7 @@ fn change_event(now: Pressure, before: Pressure) -> Occurrence {
 
 /// Drops everything that can be made again, and cuts the largest connections.
 fn relieve(shared: &DriverContext, tables: &Tables) {
-    shared.encoder.clear();
+    shared.content.encoder.clear();
     let holders = largest(holders(shared, tables));
     for holder in &holders {
         shared.metrics.limit_hit(Limit::MemoryBytes);
@@ -144,7 +144,7 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
         }
     }
     let mut holders = Vec::new();
-    for connection in shared.connections.all() {
+    for connection in shared.clients.connections.all() {
         let stalled = stalled.get(&connection.number()).copied();
         // A client that reads will soon have freed its unread bytes.
         let unread = stalled.map_or(0, |_| connection.account().unread_bytes());

@@ -85,7 +85,7 @@ impl Newcomers {
     ) {
         match self.step(refused, now) {
             Step::Wait => {}
-            Step::DropEncodings => shared.encoder.clear(),
+            Step::DropEncodings => shared.content.encoder.clear(),
             Step::MakeRoom => {
                 let leavers = leavers(holders(shared, tables), missing);
                 if leavers.is_empty() {
@@ -198,7 +198,8 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
         *least = unused.min(*least);
     }
     let mut holders = Vec::new();
-    for connection in shared.connections.all().into_iter().filter(|connection| !connection.is_left()) {
+    for connection in shared.clients.connections.all().into_iter().filter(|connection| !connection.is_left())
+    {
         let Some((peer, unused)) = users.get(&connection.number()).cloned() else { continue };
         let bytes = connection.account().private_bytes() + connection.account().unread_bytes();
         holders.push(Holder { connection, peer, bytes, unused });

@@ -122,7 +122,7 @@ mod tests {
         let (at, relay_digest) = (wall_now(), digest_of_relay(&settings.node));
         let header = Header { identity, relay: relay_digest, written_at: at, confirmed_at: at };
         let types = vec![RestoredType { names: vec![cluster()], ..RestoredType::new(TypeUrl::new(CLUSTER)) }];
-        relay.shared.inheritance.put(Restored { header, types });
+        relay.shared.durable.inheritance.put(Restored { header, types });
         let stream = ask().await;
         tokio::time::sleep(Duration::from_millis(10)).await;
         let former = relay.tables.sources.find(&key).unwrap();

@@ -66,7 +66,7 @@ pub(crate) fn note_denials(
     let peer = context.peer.address.map(tracing::field::display);
     let reason = denial.status(identity).message;
     let rule = rule.unwrap_or("none");
-    if !context.shared.denial_log.is_first(identity) {
+    if !context.shared.once.denials.is_first(identity) {
         debug!(%identity, listener, peer, node, stream = context.id, rule, count, reason, "a client was denied");
         return;
     }

@@ -74,8 +74,13 @@ impl Inner {
     /// The state of a new stream, which the charge allows.
     pub fn new(context: &StreamContext, settings: Arc<Epoch<DriverSettings>>, names: Charge) -> Inner {
         let (shared, is_relay) = (&context.shared, context.is_relay());
-        let mut session =
-            Session::new(context.kind, settings.stream, shared.seed, fastrand::u32(..), Grant::nothing());
+        let mut session = Session::new(
+            context.kind,
+            settings.stream,
+            shared.content.seed,
+            fastrand::u32(..),
+            Grant::nothing(),
+        );
         if is_relay {
             session.serve_all();
         }
@@ -421,7 +426,7 @@ impl Inner {
         }
         let is_private = placement.is_private(session, index);
         let maker = || placement.maker(session, context, index, answer);
-        outbox.poll_body(&context.shared.encoder, answer, is_private, maker, waker).map(Some)
+        outbox.poll_body(&context.shared.content.encoder, answer, is_private, maker, waker).map(Some)
     }
 
     /// Counts a message, and shows it to the tails.

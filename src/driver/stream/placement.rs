@@ -242,7 +242,7 @@ impl Fallbacks {
                 list: *id,
                 type_url: type_url.clone(),
                 _counted: counted,
-                _episode: shared.fallback_log.join(
+                _episode: shared.once.fallbacks.join(
                     list.at(*to),
                     from_uri,
                     &shared.throttle,

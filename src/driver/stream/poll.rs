@@ -98,7 +98,7 @@ impl SinglePoll {
         // body itself.
         let patient = self.waits < WAITS_MAX;
         self.waits = self.waits.saturating_add(1);
-        let encoder = &context.shared.encoder;
+        let encoder = &context.shared.content.encoder;
         let is_private = lock(inner).is_private(0);
         let maker = || lock(inner).maker(context, 0, answer);
         let (head, shared) = match self.form {

@@ -45,7 +45,7 @@ mod tests {
         let (relay, _directory) = relay_before_clusters(&["plain", "own"]).await;
         let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let list = relay.shared.settings().lists.route(&clusters, Authority::None).key();
-        relay.shared.do_not_cache.add(list, &clusters, Some(&"own".into()));
+        relay.shared.content.do_not_cache.add(list, &clusters, Some(&"own".into()));
         for variant in [Variant::Delta, Variant::Sotw] {
             let stream = relay.open(StreamKind::from(variant), peer([127, 0, 0, 1])).unwrap();
             let tail = relay.shared.tails.open(Followed::Stream(stream.state().number()), None).unwrap();

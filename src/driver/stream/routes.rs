@@ -39,7 +39,7 @@ impl Router for Routes<'_> {
             name.map_or(Authority::None, |name| self.settings.authority_of(self.node, type_url, name));
         NameGroup {
             authority,
-            private: shared.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),
+            private: shared.content.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),
         }
     }
 
@@ -91,7 +91,7 @@ impl Router for Routes<'_> {
     }
 
     fn presented(&self, view: View) -> Arc<View> {
-        self.context.shared.presented_views.share(view)
+        self.context.shared.content.presented_views.share(view)
     }
 
     fn client_features(&self, type_url: &TypeUrl) -> ClientFeatures {

@@ -5,7 +5,6 @@ mod tests;
 
 mod made;
 pub mod private_body;
-mod recent;
 pub mod single_flight;
 
 use std::borrow::Cow;
@@ -19,9 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::driver::ground::encoder::made::Made;
+use crate::driver::ground::encoder::made::{Made, Recent};
 use crate::driver::ground::encoder::private_body::Sharing;
-use crate::driver::ground::encoder::recent::Recent;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::ToldNames;

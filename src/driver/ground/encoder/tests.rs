@@ -31,7 +31,7 @@ fn json_of(encoder: &Arc<Encoder>, answer: &Answer) -> Poll<Result<Bytes, Status
 async fn fd_6_repeated_encodings_leave_one_record() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
@@ -48,7 +48,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
 async fn fd_6_records_of_dropped_bodies_are_swept() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
@@ -68,7 +68,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let names: Vec<_> = set.iter().map(String::as_str).collect();
     let (relay, directory) = relay_of_clusters(&names, 10_000).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
         encoder.poll_encode(answer, Sharing::Private(&mut private_body), Maker::default, true, Waker::noop())
@@ -167,7 +167,7 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
 async fn the_body_of_the_moment_is_found_without_the_cache() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let answer = answer_of(&wildcard_of(&relay).await);
-    let (encoder, recent) = (&relay.shared.encoder, Recent::default());
+    let (encoder, recent) = (&relay.shared.content.encoder, Recent::default());
     let Poll::Ready(body) =
         encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop())
     else {
@@ -230,7 +230,7 @@ async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
 async fn rel_5_the_caches_have_the_size_in_force() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     let poll = || encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     let Poll::Ready(in_use) = poll() else { panic!("a small body is made at once") };
     encoder.configure(1);

@@ -1,7 +1,5 @@
 //! The servers of the configuration in their lists, and the routing of names to lists (FED-1, FED-3).
 
-mod kept;
-
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
@@ -387,6 +385,17 @@ impl ServerLists {
     /// All servers of all configured lists.
     pub fn configured(&self) -> impl Iterator<Item = ListedServer<'_>> {
         self.lists.iter().flat_map(ServerList::all).filter(|listed| !listed.server().is_made_up())
+    }
+
+    /// Whether all names have the same servers in the same order.
+    pub(crate) fn routes_as(&self, other: &ServerLists) -> bool {
+        let id = |lists: &ServerLists, index: usize| lists.lists.get(index).map(|list| list.id);
+        let types = self.by_type.iter().map(|(key, index)| (key, id(self, *index)));
+        let authorities = self.by_authority.iter().map(|(key, index)| (key, id(self, *index)));
+        id(self, DEFAULT) == id(other, DEFAULT)
+            && self.authorities == other.authorities
+            && types.eq(other.by_type.iter().map(|(key, index)| (key, id(other, *index))))
+            && authorities.eq(other.by_authority.iter().map(|(key, index)| (key, id(other, *index))))
     }
 }
 

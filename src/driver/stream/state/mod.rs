@@ -601,7 +601,7 @@ impl StreamState {
             return;
         }
         let inner = &mut *lock(&self.inner);
-        inner.outbox.take_back(&mut inner.session, &self.context.shared.encoder);
+        inner.outbox.take_back(&mut inner.session, &self.context.shared.content.encoder);
     }
 }
 
@@ -778,7 +778,7 @@ pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
             next = Some(stream.number());
             stream.take_back(STALLED_AFTER);
         }
-        shared.encoder.tidy();
+        shared.content.encoder.tidy();
     }
 }
 

@@ -102,7 +102,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         };
         stream.request(Request::Delta(request)).await.unwrap();
         let list = relay.shared.settings().lists.route(&endpoints, Authority::None).key();
-        relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
+        relay.shared.content.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
             drop(stream);
@@ -307,7 +307,7 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     for _ in 0..3 {
         let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
         assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
-        relay.shared.encoder.clear();
+        relay.shared.content.encoder.clear();
     }
     let metrics = relay.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
@@ -326,7 +326,7 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), Some(key), "current messages are kept");
     write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
-    while relay.shared.encoder.is_current(&key) {
+    while relay.shared.content.encoder.is_current(&key) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stream.state().take_back(Duration::from_secs(3600));
@@ -487,7 +487,7 @@ async fn tir_2_a_call_of_the_relay_itself_is_refused() {
         let opened = relay.open(StreamKind::from(Variant::Delta), Peer { relays, ..peer([127, 0, 0, 1]) });
         opened.map(drop)
     };
-    let own = RelayPath::through(None, &relay.shared.relay_id);
+    let own = RelayPath::through(None, &relay.shared.process.relay_id);
     let own = own.as_str();
     assert_eq!(open("leaf~1".into()), Ok(()));
     // A replica, or this relay before a restart.
