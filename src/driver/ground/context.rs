@@ -76,7 +76,8 @@ impl DriverSettings {
     /// all clients are in one class.
     pub fn classify(
         &self,
-        (node, identity): (Option<&Node>, &Identity),
+        node: Option<&Node>,
+        identity: &Identity,
         type_url: &TypeUrl,
         names: impl Into<NameKind>,
         server: &Server,

@@ -1,5 +1,5 @@
-//! Facts that are logged once: the first denial of each identity (AUT-13), loops of relays (TIR-2), and servers of a list
-//! that clients begin to use.
+//! Facts that are logged once: the first denial of each identity (AUT-13), loops of relays (TIR-2), and
+//! servers of a list that clients begin to use.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -17,8 +17,8 @@ pub struct OnceLogs {
     pub loops: LoopLog,
 }
 
-/// Identities with a WARN of their own since the last change of the policy: more than an operator reads. Further ones
-/// are counted by the metric, and logged at DEBUG.
+/// Identities with a WARN of their own since the last change of the policy: more than an operator reads.
+/// Further ones are counted by the metric, and logged at DEBUG.
 const IDENTITIES_MAX: usize = 1024;
 
 /// The identities that were denied something, since the policy came into force.
@@ -47,8 +47,8 @@ const PATHS_MAX: usize = 64;
 pub struct LoopLog(Mutex<HashSet<String>>);
 
 impl LoopLog {
-    /// Whether no earlier call had a path through the same relays. Instances do not count: after a restart, a relay is the
-    /// same relay.
+    /// Whether no earlier call had a path through the same relays. Instances do not count: after a restart, a
+    /// relay is the same relay.
     pub fn is_first(&self, path: &RelayPath) -> bool {
         let mut logged = lock(&self.0);
         logged.len() < PATHS_MAX && logged.insert(path.to_string())

@@ -1,5 +1,5 @@
-//! The parts by which clients share content: encoded bodies, presented views, hashes of sets, and the names that may not be
-//! shared.
+//! The parts by which clients share content: encoded bodies, presented views, hashes of sets, and the names
+//! that may not be shared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,22 +23,22 @@ pub struct SharedContent {
     pub seed: HashSeed,
 }
 
-/// Beyond this number, the longest unused name is forgotten. A request for the name moves to a private source a
-/// little later.
+/// Beyond this number, the longest unused name is forgotten. A request for the name moves to a private source
+/// a little later.
 const NAMES_MAX: u64 = 100_000;
 
 /// Servers may change their minds.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A name of a type, or its wildcard (`None`), in one server list.
-type Key = (ListKey, TypeUrl, Option<ResourceName>);
+type UncachedName = (ListKey, TypeUrl, Option<ResourceName>);
 
 /// The names that servers do not want cached. Later requests for these names go to private sources at once
 /// (CCH-1).
 pub struct DoNotCacheNames {
     /// False as long as the table is empty, as it mostly is. A lookup is then skipped.
     any: AtomicBool,
-    names: Cache<Key, ()>,
+    names: Cache<UncachedName, ()>,
 }
 
 impl Default for DoNotCacheNames {

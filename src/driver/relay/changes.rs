@@ -98,7 +98,8 @@ fn matches_of(relay: &Relay, filter: &ChangeFilter) -> Vec<SourceChange> {
     matches
 }
 
-/// Counts the streams that owe an answer, one stream at a time, unless all clients have answered these changes.
+/// Counts the streams that owe an answer, one stream at a time, unless all clients have answered these
+/// changes.
 async fn owed_answers(relay: &Relay, changes: &[SourceChange]) -> OwedAnswers {
     let mut owed = OwedAnswers::new();
     if !changes.iter().any(|change| change.change.is_open()) {

@@ -15,7 +15,7 @@ use crate::driver::api::content::{
 use crate::driver::api::status::{ResourceFilter, ResourcePlace};
 use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::handle::Relay;
-use crate::driver::relay::walk::Walk;
+use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Node, ResourceName, TypeUrl};
@@ -30,7 +30,7 @@ impl ContentView for Relay {
         let mut copies = Vec::new();
         for handle in self.tables.sources.all() {
             let (source, list) = (handle.id().0, handle.status().list.clone());
-            let walk = Walk::new(&handle, &filter, None, self.shared.clock);
+            let walk = SnapshotWalk::new(&handle, &filter, None, self.shared.clock);
             for (status, cached) in walk.copies_of(&name) {
                 let resource = cached.map(|cached| cached.resource);
                 copies.push(CachedCopy { source, list: list.clone(), status, resource });
@@ -73,7 +73,7 @@ impl ContentView for Relay {
     fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
         let Some(handle) = source_of(self, source) else { return Box::new(std::iter::empty()) };
         let list = handle.status().list.clone();
-        let walk = Walk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
+        let walk = SnapshotWalk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
         Box::new(walk.copies(source, list))
     }
 
@@ -92,7 +92,8 @@ impl ContentView for Relay {
             let snapshot = published.candidate_of(push).unwrap_or(&published.live).clone();
             let (source, list) = (handle.id().0, handle.status().list.clone());
             let after = after.as_ref().filter(|place| place.source == source);
-            let walk = Walk::over(&handle, snapshot, &ResourceFilter::default(), after, self.shared.clock);
+            let walk =
+                SnapshotWalk::over(&handle, snapshot, &ResourceFilter::default(), after, self.shared.clock);
             walk.copies(source, list)
         });
         Box::new(copies.filter(|copy| copy.resource.is_some() && !copy.status.type_url.is_secret()))

@@ -161,7 +161,7 @@ pub(super) fn node_classes(relay: &Relay, node: &Node) -> Vec<NodeExplanation> {
 fn node_class(relay: &Relay, node: &Node, type_url: &TypeUrl, names: NameKind) -> NodeExplanation {
     let (settings, anonymous) = (relay.shared.settings(), Identity::Anonymous);
     let server = settings.lists.route(type_url, Authority::None).at(0).server();
-    let class = settings.classify((Some(node), &anonymous), type_url, names, server);
+    let class = settings.classify(Some(node), &anonymous, type_url, names, server);
     let rule = rule_text(&relay.shared, node, &anonymous, type_url, names);
     NodeExplanation {
         class: ClassChoice {

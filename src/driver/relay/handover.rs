@@ -30,7 +30,8 @@ use crate::xds::{Code, Status};
 /// A look at the states of sources while they connect.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The time for the first answers of servers that are connected. A delta server without news has none (DEL-35).
+/// The time for the first answers of servers that are connected. A delta server without news has none
+/// (DEL-35).
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The inherited sources, which stay until their clients have come.
@@ -78,7 +79,8 @@ impl Relay {
         }
     }
 
-    /// The successor has died: the process decides again, opens streams to servers, and writes the checkpoint.
+    /// The successor has died: the process decides again, opens streams to servers, and writes the
+    /// checkpoint.
     pub fn be_restored(&self) {
         if let Some(checkpoint) = &self.shared.durable.checkpoint {
             checkpoint.reopen();
@@ -109,7 +111,8 @@ impl Relay {
         }
     }
 
-    /// The lock of the checkpoint directory, and the directory; `None` if this process does not hold the lock.
+    /// The lock of the checkpoint directory, and the directory; `None` if this process does not hold the
+    /// lock.
     pub fn checkpoint_lock(&self) -> Option<(File, &Path)> {
         let checkpoint = self.shared.durable.checkpoint.as_ref()?;
         Some((checkpoint.lock_file()?.ok()?, checkpoint.directory()))
@@ -117,8 +120,8 @@ impl Relay {
 
     // === The successor ===
 
-    /// Takes a predecessor's lock of the checkpoint directory over, before [`Relay::load`]. False if the lock is of another
-    /// directory.
+    /// Takes a predecessor's lock of the checkpoint directory over, before [`Relay::load`]. False if the lock
+    /// is of another directory.
     pub fn inherit_lock(&self, lock: File) -> bool {
         self.shared.durable.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
     }
@@ -168,8 +171,8 @@ impl Relay {
         Ok(Bequest::Kept { resources })
     }
 
-    /// Waits until the servers of all inherited sources are connected and have had time to answer, or have refused.
-    /// Returns the number of sources that are still connecting at the end of `at_most`.
+    /// Waits until the servers of all inherited sources are connected and have had time to answer, or have
+    /// refused. Returns the number of sources that are still connecting at the end of `at_most`.
     pub async fn open_inherited(&self, heritage: &Heritage, at_most: Duration) -> usize {
         let begin = Instant::now();
         loop {
@@ -199,8 +202,8 @@ impl Relay {
     }
 }
 
-/// The class with this digest. A class is rebuilt under the configuration of this process, and is only the same if its
-/// digest is.
+/// The class with this digest. A class is rebuilt under the configuration of this process, and is only the
+/// same if its digest is.
 fn class_of(head: &ClassHead, digest: &[u8], settings: &DriverSettings) -> Option<NodeClass> {
     let node = parse_node(head.node.as_bytes()).ok()?;
     let rules = settings.classes.rules.iter().map(|rule| &rule.upstream_node);

@@ -13,7 +13,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place;
 use crate::driver::relay::changes;
 use crate::driver::relay::handle::Relay;
-use crate::driver::relay::walk::Walk;
+use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
@@ -56,7 +56,7 @@ impl StatusView for Relay {
         let all = self.tables.sources.all().into_iter().filter(move |handle| handle.id().0 >= from);
         Box::new(all.flat_map(move |handle| {
             let after = after.as_ref().filter(|place| place.source == handle.id().0);
-            Walk::new(&handle, &filter, after, self.shared.clock)
+            SnapshotWalk::new(&handle, &filter, after, self.shared.clock)
         }))
     }
 }
@@ -127,8 +127,8 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
     }
 }
 
-/// The version of the content that was sent. In SotW, that is the version of the last message. A delta message
-/// contains changes only, so its version is not that of the state.
+/// The version of the content that was sent. In SotW, that is the version of the last message. A delta
+/// message contains changes only, so its version is not that of the state.
 fn version_sent(subscription: &Subscription, session: &Session) -> Option<Version> {
     let sent = subscription.nonces.version_sent;
     match session.variant() {
@@ -337,8 +337,8 @@ fn status_of_unknown(type_url: TypeUrl, since: SystemTime) -> SessionTypeStatus 
     }
 }
 
-/// Shows that requests of the type wait in the relay (ADR 66). A rejection alone matters more, and of several requests the
-/// oldest counts.
+/// Shows that requests of the type wait in the relay (ADR 66). A rejection alone matters more, and of several
+/// requests the oldest counts.
 fn wait_for_rate(status: &mut SessionTypeStatus, since: Time, clock: &Clock) {
     if status.why.is_some_and(|why| why <= Why::Rate) {
         return;

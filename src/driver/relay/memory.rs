@@ -68,7 +68,7 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
             Pressure::None => newcomers.forget(),
             Pressure::Soft => {
                 let missing = Pressure::missing(resident, budget);
-                newcomers.look((&shared, &tables), (refused, missing), Instant::now());
+                newcomers.look(&shared, &tables, refused, missing, Instant::now());
             }
             Pressure::Hard => relieve(&shared, &tables),
         }
@@ -125,7 +125,7 @@ fn relieve(shared: &DriverContext, tables: &Tables) {
 
 /// A connection that may be cut.
 #[derive(Debug)]
-struct Holder {
+struct CutCandidate {
     connection: ConnectionCut,
     /// The memory that a cut would free, approximately.
     bytes: u64,
@@ -133,7 +133,7 @@ struct Holder {
     stalled: Option<Duration>,
 }
 
-fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
+fn holders(shared: &DriverContext, tables: &Tables) -> Vec<CutCandidate> {
     let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut next = None;
     while let Some(stream) = tables.streams.next(next) {
@@ -150,14 +150,14 @@ fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
         let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
         let bytes = connection.account().private_bytes() + unread;
         if stalled.is_some() || bytes >= LARGE_BYTES {
-            holders.push(Holder { connection, bytes, stalled });
+            holders.push(CutCandidate { connection, bytes, stalled });
         }
     }
     holders
 }
 
 /// The connections to cut now: the largest first, and among equals those that have read nothing for longest.
-fn largest(mut holders: Vec<Holder>) -> Vec<Holder> {
+fn largest(mut holders: Vec<CutCandidate>) -> Vec<CutCandidate> {
     holders.sort_by_key(|holder| std::cmp::Reverse((holder.bytes, holder.stalled)));
     holders.truncate((holders.len() / CUT_PART).max(CUT_MIN));
     holders
@@ -171,7 +171,7 @@ mod tests {
     fn fp7_the_largest_holder_goes_first() {
         let holder = |bytes, seconds: Option<u64>| {
             let stalled = seconds.map(Duration::from_secs);
-            Holder { connection: ConnectionCut::default(), bytes, stalled }
+            CutCandidate { connection: ConnectionCut::default(), bytes, stalled }
         };
         let mut holders: Vec<_> = (0..200).map(|n| holder(n, Some(60))).collect();
         holders.push(holder(5_000_000, None));

@@ -15,7 +15,7 @@ use crate::engine::snapshot::{Snapshot, TypeSnapshot};
 use crate::xds::{ResourceName, TypeUrl};
 
 /// An iterator over one snapshot, name by name.
-pub(super) struct Walk {
+pub(super) struct SnapshotWalk {
     source: u64,
     snapshot: Arc<Snapshot>,
     types: std::vec::IntoIter<TypeUrl>,
@@ -26,8 +26,8 @@ pub(super) struct Walk {
     now: Time,
 }
 
-/// The names come first, then the members of the wildcard, then the members of globs. Each variant has the last
-/// returned name.
+/// The names come first, then the members of the wildcard, then the members of globs. Each variant has the
+/// last returned name.
 #[derive(Clone)]
 enum ResourceCursor {
     Names(Option<ResourceName>),
@@ -46,14 +46,14 @@ impl ResourceCursor {
     }
 }
 
-impl Walk {
+impl SnapshotWalk {
     pub(super) fn new(
         handle: &SourceHandle,
         filter: &ResourceFilter,
         after: Option<&ResourcePlace>,
         clock: Clock,
-    ) -> Walk {
-        Walk::over(handle, handle.snapshot(), filter, after, clock)
+    ) -> SnapshotWalk {
+        SnapshotWalk::over(handle, handle.snapshot(), filter, after, clock)
     }
 
     /// A walk over any content of the source.
@@ -63,7 +63,7 @@ impl Walk {
         filter: &ResourceFilter,
         after: Option<&ResourcePlace>,
         clock: Clock,
-    ) -> Walk {
+    ) -> SnapshotWalk {
         let is_left = |url: &TypeUrl| after.is_none_or(|place| *url > place.type_url);
         let types: Vec<_> = snapshot
             .types()
@@ -75,7 +75,7 @@ impl Walk {
         let (server, class) = (status.server.clone(), status.class.digest.clone());
         let now = clock.now();
         let source = handle.id().0;
-        Walk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
+        SnapshotWalk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
     }
 
     fn status(
@@ -195,7 +195,7 @@ fn behind(last: &Option<ResourceName>) -> (Bound<ResourceName>, Bound<ResourceNa
     (last.clone().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
 }
 
-impl Iterator for Walk {
+impl Iterator for SnapshotWalk {
     type Item = ResourceStatus;
 
     fn next(&mut self) -> Option<ResourceStatus> {

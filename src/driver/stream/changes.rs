@@ -38,8 +38,8 @@ pub(crate) fn count_verdict(
     }
 }
 
-/// Passes a rejection to its sources, whose servers may want to know. A relay below rejects a response for its
-/// clients after it has accepted the response itself.
+/// Passes a rejection to its sources, whose servers may want to know. A relay below rejects a response for
+/// its clients after it has accepted the response itself.
 pub(crate) fn pass_rejection(
     session: &Session,
     sources: &OwnSources,

@@ -1,4 +1,4 @@
-//! The constant facts of a stream, and the reports about it: log lines, events and counters.
+//! The constant facts of a stream, and the reports about the stream: log lines, events and counters.
 
 use std::sync::Arc;
 
@@ -30,17 +30,17 @@ pub struct StreamContext {
     pub(crate) opened_at: Time,
     pub(crate) shared: Arc<DriverContext>,
     pub(crate) sources: Arc<Sources>,
-    /// The table of all streams, without their type: the parts of a stream need the number of streams alone.
+    /// The table of all streams. The parts of a stream need only the number.
     pub(crate) streams: Arc<dyn Membership>,
 }
 
 impl StreamContext {
-    /// The stream's id at its sources.
+    /// The stream's id at the sources.
     pub fn session(&self) -> SessionId {
         SessionId(self.id)
     }
 
-    /// The user of this stream's classes, for the bounds.
+    /// The user of the stream's classes, for the bounds.
     pub fn holder(&self) -> Holder {
         Holder::new(&self.peer.identity, self.peer.address, self.peer.connection.number())
     }
@@ -106,8 +106,8 @@ impl StreamContext {
         }
     }
 
-    /// Logs a name that no server can serve. Only the client's operators can fix the name, and other names are
-    /// served as usual (NAM-5).
+    /// Logs a name without any server. Only the client's operators can fix the name, and other names
+    /// are served as usual (NAM-5).
     pub fn note_refused_name(&self, outcome: &RequestOutcome, node: Option<&Node>) {
         if let Some((name, reason)) = &outcome.refused
             && let Some(suppressed) = self.shared.throttle.allow("refused name")
@@ -118,7 +118,7 @@ impl StreamContext {
         }
     }
 
-    /// Reports resources that the client lacks (RLY-23).
+    /// Reports resources left out of an answer (RLY-23).
     pub fn note_left_out(&self, type_url: &TypeUrl, count: usize) {
         self.shared.metrics.of_type(type_url).left_out(count);
         if let Some(suppressed) = self.shared.throttle.allow("resources left out") {
@@ -141,9 +141,9 @@ impl StreamContext {
         }
     }
 
-    /// Reports a message above gRPC's default limit. A full-state set cannot be split, nor can a single resource in any
-    /// variant, and many clients refuse such messages (SST-12, SST-13, RLY-75). They end the stream, open another, and are
-    /// sent the same again.
+    /// Reports a message above gRPC's default limit. A full-state set cannot be split, nor can a single
+    /// resource in any variant, and many clients refuse such messages (SST-12, SST-13, RLY-75). They end the
+    /// stream, open another, and are sent the same again.
     #[cold]
     pub fn note_large(&self, answer: &Answer, name: Option<&ResourceName>, bytes: usize) {
         self.shared.metrics.limit_hit(Limit::FullStateBytes);
@@ -176,7 +176,7 @@ impl StreamContext {
         }
     }
 
-    /// The status of a stream that no server can serve, which is reported.
+    /// Reports a stream without a usable server, and returns the stream's status.
     pub fn unavailable(&self) -> Status {
         if let Some(suppressed) = self.shared.throttle.allow("unavailable streams") {
             warn!(listener = %self.peer.listener, stream = self.id, suppressed, "no server is reachable, \

@@ -50,11 +50,11 @@ impl<'a> Destination<'a> {
         if has_no_delta {
             listed = settings.lists.nobody();
         }
-        let (names, client) = (group.authority.names(), (node, &*context.peer.identity));
+        let (names, identity) = (group.authority.names(), &context.peer.identity);
         Ok(Destination {
             list: list.id,
             listed,
-            class: settings.classify(client, type_url, names, listed.server())?,
+            class: settings.classify(node, identity, type_url, names, listed.server())?,
             owner: if is_private { Owner::Stream(context.session()) } else { Owner::Everyone },
             is_for_secrets: settings.is_apart_for_secrets(node, type_url, names),
         })

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::xds::TypeUrl;
 
-/// The time between two moves of a stream. Each move goes through all names of the stream, and a control plane
-/// may mark the names one by one.
+/// The time between two moves of a stream. Each move goes through all names of the stream, and a control
+/// plane may mark the names one by one.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The types of a stream with names for a private source.

@@ -1,7 +1,7 @@
-//! The state of a stream behind its lock: the session, and everything that changes together with the session.
+//! The state of a stream behind its lock: the session, and everything else behind the same lock.
 //!
-//! The methods decide and return the rest of the work. [`StreamState`](super::state::StreamState) holds the lock, carries
-//! watches to sources, and starts tasks.
+//! The methods decide and return the rest of the work. [`StreamState`](super::state::StreamState) holds the
+//! lock, carries watches to sources, and starts tasks.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
@@ -37,24 +37,24 @@ use crate::telemetry::metrics::TypeMetrics;
 use crate::wire::response;
 use crate::xds::{Code, Node, Request, SetMark, Status, TypeUrl};
 
-/// The memory that a stream costs its connection before it asks for any name: with its buffers, its subscriptions and
-/// HTTP/2's part, rounded up (ADR 66).
+/// The memory of a stream before any name is requested: with its buffers, its
+/// subscriptions and HTTP/2's part, rounded up (ADR 66).
 pub(crate) const STREAM_BYTES: usize = 8 << 10;
 
 /// gRPC's default limit for a received message.
 pub(crate) const MESSAGE_WARN_BYTES: usize = 4 << 20;
 
-/// The time from the first request of a client until its stream fails for want of a server (RLY-4). Less than
-/// 15 s, because gRPC then concludes that the requested resources do not exist.
+/// The time from the first request of a client until the stream fails for want of a server (RLY-4). Less than
+/// 15 s, because gRPC then takes the requested resources for absent.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of a stream behind its lock.
-pub(crate) struct Inner {
+pub(crate) struct StreamInner {
     pub session: Session,
     pub placement: Placement,
     pub rejected: RejectedPushes,
     pub rate: ChangeRate,
-    /// The charge for this stream and its names.
+    /// The charge for the stream and the names.
     names: Charge,
     /// The counters of the subscribed types.
     pub types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
@@ -70,9 +70,9 @@ pub(crate) struct Inner {
 
 // === The life of a stream ===
 
-impl Inner {
+impl StreamInner {
     /// The state of a new stream, which the charge allows.
-    pub fn new(context: &StreamContext, settings: Arc<Epoch<DriverSettings>>, names: Charge) -> Inner {
+    pub fn new(context: &StreamContext, settings: Arc<Epoch<DriverSettings>>, names: Charge) -> StreamInner {
         let (shared, is_relay) = (&context.shared, context.is_relay());
         let mut session = Session::new(
             context.kind,
@@ -84,7 +84,7 @@ impl Inner {
         if is_relay {
             session.serve_all();
         }
-        Inner {
+        StreamInner {
             session,
             placement: Placement::new(is_relay, settings),
             rejected: RejectedPushes::default(),
@@ -116,21 +116,21 @@ impl Inner {
         }
     }
 
-    /// Judges the stream at its first request, and when its dynamic parameters have changed (AUT-5). Every method passes
-    /// here: before, the session has a grant of nothing (AUT-1).
+    /// Judges the stream at the first request, and after a change of the dynamic parameters (AUT-5). Every
+    /// method passes here: before, the session has a grant of nothing (AUT-1).
     ///
     /// # Errors
-    /// The status with which the stream must end.
+    /// The final status of the stream.
     fn admit(&mut self, context: &StreamContext) -> Result<(), Status> {
         let grant = authorization::decide(context, self.node())?;
         self.is_admitted = true;
         self.regrant(context, grant).map_or(Ok(()), Err)
     }
 
-    /// Judges the stream by a policy that has come into force (AUT-12). Returns the status with which the stream must end, if
-    /// it must. Until its end, such a stream may ask for nothing more.
+    /// Judges the stream by a policy that has come into force (AUT-12). Returns the status with which the
+    /// stream must end, if it must. Until the end, the stream may ask for nothing more.
     pub fn judge_again(&mut self, context: &StreamContext) -> Option<Status> {
-        // A stream without a request is judged at its first request.
+        // A stream without a request is judged at the first request.
         if !self.is_admitted || self.end.is_some() {
             return None;
         }
@@ -144,9 +144,10 @@ impl Inner {
         authorization::regrant(context, &mut self.session, self.placement.node(), grant)
     }
 
-    /// Ends the use of the sources, and reports the end to all that counted on the client. Returns the sources.
+    /// Ends the use of the sources, and reports the end to all that counted on the client. Returns the
+    /// sources.
     pub fn close(&mut self, context: &StreamContext) -> OwnSources {
-        let Inner { session, placement, end, .. } = self;
+        let StreamInner { session, placement, end, .. } = self;
         changes::give_up(session, &placement.sources);
         let (is_lost, now) = (loss::is_lost(context, end.as_deref()), context.shared.clock.now());
         if is_lost {
@@ -159,7 +160,7 @@ impl Inner {
 
 // === Requests ===
 
-impl Inner {
+impl StreamInner {
     /// Prepares for a request.
     pub fn begin_request(&mut self, shared: &DriverContext, now: Time) {
         self.schedule.note_request(now);
@@ -188,7 +189,7 @@ impl Inner {
     /// Takes a request, or a part of one, into the session.
     ///
     /// # Errors
-    /// The status with which the stream must end.
+    /// The final status of the stream.
     pub fn take_portion(
         &mut self,
         context: &StreamContext,
@@ -240,9 +241,9 @@ impl Inner {
         Ok(outcome)
     }
 
-    /// Stores the node of the first message, without the keys under which servers read verified identities (ISO-4). Of later
-    /// nodes, only the dynamic parameters count (STR-2, STR-3). Returns whether the sharing of sources may have changed
-    /// (RLY-16).
+    /// Stores the node of the first message, without the keys under which servers read verified identities
+    /// (ISO-4). Of later nodes, only the dynamic parameters count (STR-2, STR-3). Returns whether the sharing
+    /// of sources may have changed (RLY-16).
     fn take_node(&mut self, context: &StreamContext, request: &Request, now: Time) -> bool {
         let node = match request {
             Request::Sotw(request) => &request.node,
@@ -305,7 +306,7 @@ impl Inner {
         if outcome.is_report || outcome.reports_error {
             types.report();
         }
-        let Inner { session, placement, .. } = self;
+        let StreamInner { session, placement, .. } = self;
         let sources = &placement.sources;
         context.note_verdict(outcome, &types, placement.node());
         changes::count_verdict(sources, outcome, context.id, placement.node_id(), now);
@@ -326,7 +327,8 @@ impl Inner {
     }
 }
 
-/// The names for which the rate charges a request: those that came or went, and a part of those that a list repeats.
+/// The names for which the rate charges a request: those that came or went, and a part of those that a list
+/// repeats.
 fn names_to_pay(request: &Request, outcome: &RequestOutcome) -> usize {
     let listed = match request {
         Request::Sotw(request) => request.resource_names.len(),
@@ -337,8 +339,8 @@ fn names_to_pay(request: &Request, outcome: &RequestOutcome) -> usize {
 
 // === Responses ===
 
-impl Inner {
-    /// The next answer from the releases that the client may have.
+impl StreamInner {
+    /// The next answer from the releases for the client.
     pub fn poll_answer(&mut self, now: Time) -> Option<(usize, Answer)> {
         let sources = &mut self.placement.sources;
         self.rejected.restate(&mut self.session, sources);
@@ -346,7 +348,7 @@ impl Inner {
         self.session.poll_answer(&newest(sources), now)
     }
 
-    /// The next message, with the index of its subscription.
+    /// The next message, with the index of the subscription.
     pub fn next_message(
         &mut self,
         context: &StreamContext,
@@ -368,7 +370,7 @@ impl Inner {
                 version,
                 &encoded.endpoints,
                 &encoded.targets,
-                &encoded.told,
+                &encoded.message_names,
                 now,
             );
             self.placement.sources.note_sent(&answer, encoded.messages.len());
@@ -402,7 +404,7 @@ impl Inner {
         self.placement.is_private(&self.session, index)
     }
 
-    /// The maker of a body for this stream.
+    /// The maker of a body for the stream.
     pub fn maker(&self, context: &StreamContext, index: usize, answer: &Answer) -> Maker {
         self.placement.maker(&self.session, context, index, answer)
     }
@@ -416,7 +418,7 @@ impl Inner {
         answer: &Answer,
         waker: &Waker,
     ) -> Poll<Option<Arc<Encoded>>> {
-        let Inner { session, placement, outbox, .. } = self;
+        let StreamInner { session, placement, outbox, .. } = self;
         if answer.chunk > 0 {
             let body = outbox.unsent(answer);
             if body.is_none() {
@@ -434,7 +436,7 @@ impl Inner {
         let SentMessage { answer, encoded, bytes, .. } = *sent;
         let Some(message) = encoded.messages.get(answer.chunk) else { return };
         if message.body.len() > MESSAGE_WARN_BYTES {
-            let (names, _) = answer.some_names(&encoded.told, 1);
+            let (names, _) = answer.some_names(&encoded.message_names, 1);
             context.note_large(answer, names.first().copied(), message.body.len());
         }
         if let Some((_, types)) = self.types.iter().find(|(type_url, _)| *type_url == answer.type_url) {
@@ -455,10 +457,10 @@ impl Inner {
         self.session.subscriptions().iter().filter_map(waits).min()
     }
 
-    /// Reports each wait for a name once, after the resource timeout of the server that has not answered (RLY-5, ADR 12).
-    /// Returns when to look again.
+    /// Reports each wait for a name once, after the resource timeout of the server that has not answered
+    /// (RLY-5, ADR 12). Returns when to look again.
     pub fn note_name_waits(&mut self, context: &StreamContext, now: Time) -> Option<Time> {
-        let Inner { session, placement, .. } = self;
+        let StreamInner { session, placement, .. } = self;
         let mut next: Option<Time> = None;
         for (type_url, wait) in session.name_waits().filter(|(_, wait)| wait.is_endless() && !wait.is_told) {
             let Some(source) = placement.sources.get(wait.source) else { continue };
@@ -474,8 +476,8 @@ impl Inner {
         next
     }
 
-    /// When a stream without an answer fails if its client must not wait (RLY-4). After an answer, the end would tell the
-    /// client nothing (CLI-2).
+    /// When a stream without an answer fails if its client must not wait (RLY-4). After an answer, the end
+    /// would tell the client nothing (CLI-2).
     pub fn fails_at(&self, context: &StreamContext) -> Option<Time> {
         let fails = context.peer.when_unavailable == WhenUnavailable::Fail;
         self.schedule.after_first_request(FAIL_AFTER).filter(|_| fails)
@@ -497,9 +499,9 @@ fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, St
 
 // === Moves to other sources ===
 
-impl Inner {
-    /// Looks whether a move to other servers is due (A71), once until [`Self::shift`], and when to look again if nothing
-    /// happens before.
+impl StreamInner {
+    /// Looks whether a move to other servers is due (A71), once until [`Self::shift`], and when to look again
+    /// if nothing happens before.
     pub fn follow_servers(&mut self, context: &StreamContext, now: Time) -> Look {
         self.follow(&context.shared);
         let look = self.session.look(&newest(&self.placement.sources), now);
@@ -510,7 +512,7 @@ impl Inner {
     /// Moves to other servers of the lists, or ends a move to another configuration.
     pub fn shift(&mut self, context: &StreamContext) -> Shift {
         self.is_shifting = false;
-        let Inner { session, placement, .. } = self;
+        let StreamInner { session, placement, .. } = self;
         let (sources, settings) = (placement.sources.clone(), placement.routing.newest());
         let mut routes = placement.routes_by(context, &settings);
         let mut shift = session.shift(&newest(&sources), &mut routes, context.shared.clock.now());
@@ -525,16 +527,16 @@ impl Inner {
         shift
     }
 
-    /// Subscribes to the resources that a control plane sends the client unasked (DEL-17). The names count like those that
-    /// the client asks for. Beyond a limit they are left out, and the stream goes on.
+    /// Subscribes to the resources that a control plane sends the client unasked (DEL-17). The names count
+    /// like those that the client asks for. Beyond a limit they are left out, and the stream goes on.
     fn adopt_unasked(&mut self, context: &StreamContext) -> Vec<Watch> {
-        let Inner { session, placement, names, .. } = self;
+        let StreamInner { session, placement, names, .. } = self;
         let sources = placement.sources.clone();
         let mut routes = Routes { refused: None, ..placement.routes(context) };
         let mut charge = |bytes| names.set(STREAM_BYTES + bytes).is_ok();
         let adopted = session.adopt(&newest(&sources), &mut routes, &mut charge);
         if !adopted.watches.is_empty() {
-            // Names that went make room, and a charge for less never fails.
+            // Dropped names make room, and a charge for less never fails.
             let _ = names.set(STREAM_BYTES + session.names_bytes());
         }
         for (type_url, names, reason) in adopted.left_out {
@@ -543,13 +545,13 @@ impl Inner {
         adopted.watches
     }
 
-    /// Moves the names of a type that may not be shared to a private source (CCH-1).
+    /// Moves the unshared names of a type to a private source (CCH-1).
     pub fn divert(&mut self, context: &StreamContext, type_url: &TypeUrl) -> Result<Vec<Watch>, Status> {
         let watches = self.session.divert(type_url, &mut self.placement.routes(context))?;
         Ok([watches, self.keep_moving(context)].concat())
     }
 
-    /// Asks again for a place for the types of this source (RLY-14).
+    /// Asks again for a place for the types of a source without room (RLY-14).
     pub fn leave(&mut self, context: &StreamContext, source: SourceId) -> Result<Vec<Watch>, Status> {
         let watches = self.session.leave(source, &mut self.placement.routes(context))?;
         Ok([watches, self.keep_moving(context)].concat())
@@ -563,7 +565,7 @@ impl Inner {
         in_force: &Arc<Epoch<DriverSettings>>,
         mut is_alike: impl FnMut(&Epoch<DriverSettings>) -> bool,
     ) -> bool {
-        let Inner { session, placement, .. } = self;
+        let StreamInner { session, placement, .. } = self;
         if placement.routing.in_use.number() >= in_force.number() {
             return true;
         }
@@ -598,8 +600,8 @@ impl Inner {
     ) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
         if self.placement.routing.lists_other_names(&in_force) {
-            // No source may be asked for names that its class does not have. So names of other rules have their new source at
-            // once, and the client keeps their content until that source knows them.
+            // No source may be asked for names that its class does not have. So names of other rules have
+            // their new source at once, and the client keeps their content until that source knows them.
             self.placement.routing.in_use = in_force.clone();
             watches = self.regroup(context);
         }
@@ -638,7 +640,7 @@ impl Inner {
         Vec::new()
     }
 
-    /// Puts the configuration in use to whose sources the session has moved.
+    /// Puts the configuration of the session's new sources in use.
     fn settle(&mut self, context: &StreamContext) -> Vec<Watch> {
         let routing = &mut self.placement.routing;
         let Some(to) = routing.moving_to.take() else { return Vec::new() };
@@ -670,9 +672,9 @@ impl Inner {
     }
 }
 
-/// Whether the other configuration serves the client nothing, rather than that there is no room: it withholds Secrets
-/// that the client shares by the former one (IDN-5, RLY-21), or nothing tells the client apart any more. To stay would be
-/// to share.
+/// Whether the other configuration serves the client nothing, rather than that there is no room: it withholds
+/// Secrets that the client shares by the former one (IDN-5, RLY-21), or nothing tells the client apart any
+/// more. To stay would be to share.
 pub(crate) fn is_final(status: &Status) -> bool {
     matches!(status.code, Code::PermissionDenied | Code::InvalidArgument)
 }

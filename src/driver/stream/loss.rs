@@ -11,8 +11,8 @@ use crate::engine::downstream::Session;
 use crate::engine::evidence::{LOST_WITHIN, Leavers as _};
 use crate::xds::{Node, Status};
 
-/// Whether the client went without a word: the relay ended neither the stream nor the connection, and the client did
-/// not close its half.
+/// Whether the client went without a word: the relay ended neither the stream nor the connection, and the
+/// client did not close its half.
 pub(crate) fn is_lost(context: &StreamContext, end: Option<&Status>) -> bool {
     end.is_none() && !context.peer.connection.is_left()
 }

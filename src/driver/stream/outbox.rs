@@ -1,9 +1,10 @@
-//! The bodies of a stream's answers: a pending body, and the unsent messages of answers with several messages.
+//! The bodies of a stream's answers: a pending body, and the unsent messages of answers with several
+//! messages.
 //!
-//! A stream keeps the messages of an answer until the last is handed out, regardless of the encoder's cache. A
-//! set too large for the cache is thus encoded once, and not once per message and client. A client that has
-//! stopped reading may keep only current messages. The stream drops outdated messages, and sends the difference
-//! when the client reads again (RLY-55).
+//! A stream keeps the messages of an answer until the last is handed out, regardless of the encoder's cache.
+//! A set too large for the cache is thus encoded once, and not once per message and client. A client that has
+//! stopped reading may keep only current messages. The stream drops outdated messages, and sends the
+//! difference when the client reads again (RLY-55).
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};

@@ -24,7 +24,7 @@ pub struct OwnSources {
     planned: RefCell<Option<Box<Planned>>>,
 }
 
-/// The place of the client in the plans of its sources.
+/// The place of the client in the plans of the sources.
 #[derive(Clone, Default)]
 struct Planned {
     /// Computed once for each plan (WAV-13).
@@ -55,8 +55,8 @@ impl OwnSources {
         }
     }
 
-    /// Notes that the answer of the look was sent, in so many messages. A client of the candidate without any of the
-    /// candidate's content in the answer has no content to keep.
+    /// Notes that the answer of the look was sent, in so many messages. A client of the candidate without any
+    /// of the candidate's content in the answer has no content to keep.
     pub(super) fn note_sent(&mut self, answer: &Answer, messages: usize) {
         let brings = |push: u64| {
             self.all.iter().any(|(_, source)| {
@@ -74,8 +74,8 @@ impl OwnSources {
         self.set_push(push);
     }
 
-    /// Notes that the client moved to another server of a list, and has the content of that server: nothing of a push that
-    /// others keep (WAV-16, WAV-18).
+    /// Notes that the client moved to another server of a list, and has the content of that server: nothing
+    /// of a push that others keep (WAV-16, WAV-18).
     pub(super) fn forget_push(&mut self) {
         self.set_push(None);
     }
@@ -86,7 +86,7 @@ impl OwnSources {
         }
     }
 
-    /// The source with this id.
+    /// The source with the id.
     pub fn get(&self, id: SourceId) -> Option<&Arc<SourceHandle>> {
         self.all.iter().find(|(other, _)| *other == id).map(|(_, source)| source)
     }

@@ -1,4 +1,4 @@
-//! The sources of a stream, and the configuration that chooses them.
+//! The sources of a stream, and the configuration for the choice.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::setting::Epoch;
 use crate::telemetry::metrics::GaugePart;
 use crate::xds::{Node, TypeUrl};
 
-/// The sources of a stream, and all that the choice of a source depends on.
+/// The sources of a stream, and everything for the choice of a source.
 pub(crate) struct Placement {
     /// The node of the first request, with the dynamic parameters of the newest.
     pub node: Option<Arc<Node>>,
@@ -71,7 +71,7 @@ impl Placement {
         }
     }
 
-    /// Routes by this configuration. A class without room is an error.
+    /// Routes by a given configuration. A class without room is an error.
     pub fn routes_by<'a>(
         &'a mut self,
         context: &'a StreamContext,
@@ -81,14 +81,15 @@ impl Placement {
         Routes { context, settings, node, sources, refused: None }
     }
 
-    /// Routes by the configuration to which the stream moves; `None` if it does not. A class without room is an error.
+    /// Routes by the configuration to which the stream moves; `None` if it does not. A class without room is
+    /// an error.
     pub fn routes_of_move<'a>(&'a mut self, context: &'a StreamContext) -> Option<Routes<'a>> {
         let settings: &DriverSettings = self.routing.moving_to.as_ref()?;
         let (node, sources) = (self.node.as_deref(), &mut self.sources);
         Some(Routes { context, settings, node, sources, refused: None })
     }
 
-    /// Leaves the sources that no part of the session uses any more.
+    /// Leaves the sources without a part of the session.
     pub fn leave_unused(
         &mut self,
         session: &Session,
@@ -105,7 +106,8 @@ impl Placement {
         });
     }
 
-    /// The parts of a session by another configuration. A part whose names have several groups there comes once for each.
+    /// The parts of a session by another configuration. A part whose names have several groups there comes
+    /// once for each.
     pub fn destinations<'a>(
         &'a self,
         session: &'a Session,
@@ -145,8 +147,8 @@ impl Placement {
         subscription.is_some_and(|subscription| subscription.parts.iter().any(is_private))
     }
 
-    /// The maker of a body for this stream. With traces, the maker notes the making in the changes that the body brings
-    /// (OBS-2).
+    /// The maker of a body for this stream. With traces, the maker notes the making in the changes that the
+    /// body brings (OBS-2).
     pub fn maker(
         &self,
         session: &Session,
@@ -171,23 +173,23 @@ impl Placement {
     }
 }
 
-/// Notes the making of a body in these changes.
+/// Notes the making of a body in the changes.
 fn note_making(changes: Vec<Arc<TrackedChange>>) -> Box<dyn Fn(BodyTimes) + Send + Sync> {
     Box::new(move |times| changes.iter().for_each(|change| change.encoded(times)))
 }
 
 /// The configuration of a stream, and the move to the next one.
 pub(crate) struct Routing {
-    /// The number of the configuration whose limits the stream obeys.
+    /// The number of the configuration with the stream's limits.
     followed: u64,
-    /// The configuration by which the session is routed, until it has moved to the next one.
+    /// The configuration by which the session is routed, until the end of the move.
     pub in_use: Arc<Epoch<DriverSettings>>,
     /// The configuration to which the session moves (REL-6).
     pub moving_to: Option<Arc<Epoch<DriverSettings>>>,
 }
 
 impl Routing {
-    /// The configuration in force, if its limits are new to the stream. Mostly a comparison of two numbers.
+    /// The configuration in force, if the limits are new to the stream. Mostly a comparison of two numbers.
     pub fn follow(&mut self, shared: &DriverContext) -> Option<Guard<Arc<Epoch<DriverSettings>>>> {
         if self.followed == shared.settings_number() {
             return None;
@@ -202,7 +204,8 @@ impl Routing {
         self.moving_to.clone().unwrap_or_else(|| self.in_use.clone())
     }
 
-    /// Whether names of a session may belong to another list by other authorities (FED-3), or to another rule for classes.
+    /// Whether names of a session may belong to another list by other authorities (FED-3), or to another rule
+    /// for classes.
     pub fn regroups(&self, session: &Session, settings: &DriverSettings) -> bool {
         let has_authority = |part: &Part| part.group.authority.style() == NameStyle::Xdstp;
         let mut parts = session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
@@ -238,7 +241,7 @@ impl Fallbacks {
                 "a stream moved to another server");
             let shared = &context.shared;
             let counted = shared.metrics.fallback.moved(&list.label, to_uri, *to == 0);
-            let entry = counted.map(|counted| ListOnFallback {
+            let fallback = counted.map(|counted| ListOnFallback {
                 list: *id,
                 type_url: type_url.clone(),
                 _counted: counted,
@@ -249,12 +252,12 @@ impl Fallbacks {
                     &shared.metrics.events,
                 ),
             });
-            self.0.retain(|former| (&former.list, &former.type_url) != (id, type_url));
-            self.0.extend(entry);
+            self.0.retain(|entry| (&entry.list, &entry.type_url) != (id, type_url));
+            self.0.extend(fallback);
         }
     }
 
-    /// Forgets the servers of lists that the session has left.
+    /// Forgets the servers of former lists.
     pub fn leave_lists(&mut self, session: &Session) {
         self.0.retain(|entry| session.served_by().any(|(list, server)| list == entry.list && server > 0));
     }

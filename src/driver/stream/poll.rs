@@ -1,8 +1,8 @@
 //! One request, one complete set: `Fetch*` and REST (RLY-72).
 //!
-//! A poll is a stream for a single answer. Its subscription shares sources with other clients. The names linger
-//! after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the client,
-//! because each request tells the client's version (RST-6).
+//! A poll is a stream for a single answer. Its subscription shares sources with other clients. The names
+//! linger after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the
+//! client, because each request tells the client's version (RST-6).
 
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker, ready};
@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use crate::driver::api::downstream::{Form, Polled};
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
-use crate::driver::ground::encoder::{Encoded, JsonResult};
+use crate::driver::ground::encoder::{DocumentCaller, Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
 use crate::driver::stream::context::StreamContext;
-use crate::driver::stream::inner::{Inner, MESSAGE_WARN_BYTES};
+use crate::driver::stream::inner::{MESSAGE_WARN_BYTES, StreamInner};
 use crate::driver::stream::outbox::WAITS_MAX;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::tail;
@@ -37,7 +37,7 @@ pub(crate) struct SinglePoll {
     encoded: PrivateBody<Arc<Encoded>>,
     document: PrivateBody<JsonResult>,
     /// Gone together with the poll.
-    here: Arc<()>,
+    presence: Arc<()>,
 }
 
 impl SinglePoll {
@@ -50,12 +50,12 @@ impl SinglePoll {
             waits: 0,
             encoded: PrivateBody::default(),
             document: PrivateBody::default(),
-            here: Arc::default(),
+            presence: Arc::default(),
         }
     }
 
     /// The complete set. `None`: the poll has ended early, and the client has the newest content (RLY-77).
-    pub fn poll(&mut self, inner: &mut Inner) -> Poll<Result<Option<Answer>, Status>> {
+    pub fn poll(&mut self, inner: &mut StreamInner) -> Poll<Result<Option<Answer>, Status>> {
         if let Some(status) = &inner.end {
             return Poll::Ready(if self.is_current { Ok(None) } else { Err(Status::clone(status)) });
         }
@@ -72,7 +72,7 @@ impl SinglePoll {
     }
 
     /// The result at the end of the hold.
-    pub fn late(&self) -> Result<Polled, Status> {
+    pub fn result_after_hold(&self) -> Result<Polled, Status> {
         if self.is_current {
             return Ok(Polled::Unchanged);
         }
@@ -90,12 +90,12 @@ impl SinglePoll {
     pub fn write(
         &mut self,
         context: &StreamContext,
-        inner: &Mutex<Inner>,
+        inner: &Mutex<StreamInner>,
         answer: &Answer,
         waker: &Waker,
     ) -> Poll<Result<Polled, Status>> {
-        // A body too large for the cache may be gone before the lookup. After several waits, the poll makes the
-        // body itself.
+        // A body too large for the cache may be gone before the lookup. After several waits, the poll makes
+        // the body itself.
         let patient = self.waits < WAITS_MAX;
         self.waits = self.waits.saturating_add(1);
         let encoder = &context.shared.content.encoder;
@@ -105,8 +105,8 @@ impl SinglePoll {
             Form::Json => {
                 let version = self.version(answer);
                 let sharing = Sharing::of(is_private, &mut self.document);
-                let caller = (waker, &self.here);
-                let json = encoder.poll_json(answer, version, sharing, maker, patient, caller);
+                let caller = DocumentCaller { waker, presence: &self.presence };
+                let json = encoder.poll_json(answer, version, sharing, maker, patient, &caller);
                 (Bytes::new(), ready!(json)?)
             }
             Form::Grpc => {

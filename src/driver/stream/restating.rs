@@ -37,8 +37,8 @@ impl RejectedPushes {
         self.0.push(RejectedPush { plan: plan.clone(), push, restated: Vec::new() });
     }
 
-    /// Begins to restate the differences of the pushes, at each source of a push. A client that keeps a halted push is
-    /// restated once another content is due (WAV-16).
+    /// Begins to restate the differences of the pushes, at each source of a push. A client that keeps a
+    /// halted push is restated once another content is due (WAV-16).
     pub fn restate(&mut self, session: &mut Session, sources: &OwnSources) {
         for RejectedPush { plan, push, restated } in &mut self.0 {
             let is_judged =

@@ -105,9 +105,9 @@ impl Router for Routes<'_> {
             return Ok(true);
         }
         let listed = self.settings.lists.route(type_url, Authority::None).at(0);
-        let client = (self.node, &*self.context.peer.identity);
-        let style = Authority::None.style();
-        Ok(self.settings.classify(client, type_url, style, listed.server())?.legacy_wildcard)
+        let (identity, style) = (&self.context.peer.identity, Authority::None.style());
+        let class = self.settings.classify(self.node, identity, type_url, style, listed.server())?;
+        Ok(class.legacy_wildcard)
     }
 
     fn position_of(&self, list: ListId, source: SourceId) -> Option<u16> {

@@ -1,4 +1,4 @@
-//! The times at which a stream is looked at: the signal of its sources, and its timer.
+//! The times at which a stream is looked at: the signal of the sources, and the timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,15 +17,15 @@ const NEWS: u8 = 1;
 /// The last look found something.
 const AGAIN: u8 = 2;
 
-/// Wakes the task that polls a stream, and notes the reasons for a look. Each request and each sent message also cause a
-/// poll, and most of these polls would find nothing.
+/// Wakes the polling task of a stream, and notes the reasons for a look. Each request and each sent message
+/// also cause a poll, and most of these polls would find nothing.
 pub(crate) struct PollSignal {
     waker: AtomicWaker,
     /// The reasons since the last look.
     due: AtomicU8,
 }
 
-/// The reasons for one look.
+/// The reasons for a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reasons(u8);
 
@@ -61,7 +61,7 @@ impl PollSignal {
         self.waker.wake();
     }
 
-    /// Lets the next poll look, whatever its cause.
+    /// Lets the next poll look, whatever the cause.
     pub fn look_again(&self) {
         self.due.fetch_or(AGAIN, Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ impl PollSignal {
     }
 }
 
-/// The times of one stream.
+/// The times of a stream.
 #[derive(Default)]
 pub(crate) struct Schedule {
     /// The time of the first request.
@@ -99,7 +99,7 @@ impl Schedule {
         self.first_answer_at.is_some()
     }
 
-    /// The time of the first answer. Decided once, by the wait that `wait` returns.
+    /// The time of the first answer. Decided once, by the result of `wait`.
     pub fn first_answer_at(&mut self, now: Time, wait: impl FnOnce() -> Duration) -> Time {
         *self.first_answer_at.get_or_insert_with(|| now + wait())
     }

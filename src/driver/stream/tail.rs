@@ -62,7 +62,7 @@ pub(crate) fn show_request(
         Request::Delta(request) => &request.type_url,
     });
     let type_url = outcome.as_ref().map_or(&stated, |outcome| &outcome.type_url);
-    show(context, node, type_url, now, || Fact::Request(asked(type_url, request, outcome)));
+    show(context, node, type_url, now, || Fact::Request(request_fact(type_url, request, outcome)));
 }
 
 /// Shows a message of a response.
@@ -80,7 +80,8 @@ pub(crate) fn show_response(
         let changes = subscription.map_or(&[][..], |subscription| subscription.nonces.latest_changes());
         changes.iter().map(|id| (shared_source(id.source).0, id.number)).collect()
     };
-    let sent = || Sent { nonce: Some(nonce.into()), changes: changes(), ..sent(answer, encoded, bytes) };
+    let sent =
+        || Sent { nonce: Some(nonce.into()), changes: changes(), ..response_fact(answer, encoded, bytes) };
     show(context, node, &answer.type_url, now, || Fact::Response(sent()));
 }
 
@@ -118,7 +119,7 @@ pub(crate) fn show_end(context: &StreamContext, node: Option<&Node>, end: Option
     context.shared.tails.tell_end(context.id, node_id(node), || line(context, now, Fact::Ended(end.clone())));
 }
 
-fn asked(type_url: &TypeUrl, request: &Request, outcome: &Result<RequestOutcome, Status>) -> Asked {
+fn request_fact(type_url: &TypeUrl, request: &Request, outcome: &Result<RequestOutcome, Status>) -> Asked {
     let (nonce, error) = match request {
         Request::Sotw(request) => (&request.response_nonce, &request.error_detail),
         Request::Delta(request) => (&request.response_nonce, &request.error_detail),
@@ -166,10 +167,10 @@ fn asked(type_url: &TypeUrl, request: &Request, outcome: &Result<RequestOutcome,
     }
 }
 
-fn sent(answer: &Answer, encoded: &Encoded, bytes: usize) -> Sent {
+fn response_fact(answer: &Answer, encoded: &Encoded, bytes: usize) -> Sent {
     let message = encoded.messages.get(answer.chunk);
     let (resources, removed) = message.map_or((0, 0), |message| (message.resources, message.removed));
-    let (names, gone) = answer.some_names(&encoded.told, NAMES_MAX);
+    let (names, gone) = answer.some_names(&encoded.message_names, NAMES_MAX);
     let version = message.map(|message| message.version).filter(|_| !answer.type_url.is_secret());
     Sent {
         type_name: word(answer.type_url.message()),

@@ -1,5 +1,5 @@
-//! The bodies that were made: the views of live bodies, so that a body goes when the source has moved on, and the bodies of
-//! the moment.
+//! The bodies that were made: the views of live bodies, so that a body goes when the source has moved on, and
+//! the bodies of the moment.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,9 +18,9 @@ use crate::xds::TypeUrl;
 /// No sweep happens with fewer entries.
 pub(super) const SWEEP_MIN: usize = 64;
 
-/// The looks at records that a snapshot of their source costs. Each client with names of its own has a record, and may cause
-/// a snapshot: to look through all records each time would cost the square of the clients. Until then the cache keeps
-/// outdated bodies within its bounds of bytes and of time.
+/// The looks at records that a snapshot of their source costs. Each client with names of its own has a
+/// record, and may cause a snapshot: to look through all records each time would cost the square of the
+/// clients. Until then the cache keeps outdated bodies within its bounds of bytes and of time.
 const LOOKS: usize = 64;
 
 /// The live bodies `T` by their keys `K`, also those too large for the cache.
@@ -30,8 +30,8 @@ pub(super) struct Made<K, T> {
     pub(super) live: HashMap<K, Weak<T>>,
     /// By the source of the views.
     pub(super) of_source: HashMap<u64, OfSource<K>>,
-    /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
-    /// source has ended.
+    /// The number of all records. A record can be outdated: its answer has another source that moved on, or
+    /// its source has ended.
     pub(super) records: usize,
     /// At this number of entries, the table is swept.
     sweep_at: usize,
@@ -40,7 +40,7 @@ pub(super) struct Made<K, T> {
 /// The records of a source.
 #[derive(Debug)]
 pub(super) struct OfSource<K> {
-    pub(super) records: Vec<Record<K>>,
+    pub(super) records: Vec<BodyRecord<K>>,
     /// Snapshots since the records were looked through.
     snapshots: usize,
 }
@@ -53,7 +53,7 @@ impl<K> Default for OfSource<K> {
 
 /// The view of a body.
 #[derive(Debug)]
-pub(super) struct Record<K> {
+pub(super) struct BodyRecord<K> {
     key: K,
     type_url: TypeUrl,
     collection: Collection,
@@ -81,7 +81,7 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
             let (type_url, collection, view) =
                 (answer.type_url.clone(), part.collection.clone(), part.view.id());
             let source = self.of_source.entry(view.source()).or_default();
-            source.records.push(Record { key, type_url, collection, view });
+            source.records.push(BodyRecord { key, type_url, collection, view });
         }
     }
 
@@ -103,7 +103,8 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         self.sweep_at = 2 * self.len();
     }
 
-    /// Forgets the bodies of views outside this snapshot, or outside a later one if they are many: see [`LOOKS`]. Returns their keys.
+    /// Forgets the bodies of views outside this snapshot, or outside a later one if they are many: see
+    /// [`LOOKS`]. Returns their keys.
     pub(super) fn move_on(&mut self, source: u64, served: &Published) -> Vec<K> {
         let mut outdated = Vec::new();
         let Some(OfSource { records, snapshots }) = self.of_source.get_mut(&source) else { return outdated };
@@ -140,10 +141,10 @@ const FINDS: u8 = 16;
 
 /// The bodies of the moment: an update is one body for thousands of clients, one after the other.
 ///
-/// Finds the bodies that streams have just taken from the cache, in a small part of the time that the cache takes: the cache
-/// hashes the key and notes each use. Keeps no body alive.
+/// Finds the bodies that streams have just taken from the cache, in a small part of the time that the cache
+/// takes: the cache hashes the key and notes each use. Keeps no body alive.
 #[derive(Debug, Default)]
-pub(super) struct Recent([ArcSwapOption<RecentBody>; PLACES]);
+pub(super) struct RecentBodies([ArcSwapOption<RecentBody>; PLACES]);
 
 #[derive(Debug)]
 struct RecentBody {
@@ -151,8 +152,9 @@ struct RecentBody {
     body: Weak<Encoded>,
 }
 
-impl Recent {
-    /// The body, if it is at its place. Sometimes `None` all the same, so that the cache knows which bodies are in use.
+impl RecentBodies {
+    /// The body, if it is at its place. Sometimes `None` all the same, so that the cache knows which bodies
+    /// are in use.
     pub(super) fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
         let recent = self.place(key).load();
         let body = recent.as_ref().filter(|recent| recent.key == *key)?.body.upgrade();

@@ -1,5 +1,5 @@
-//! The relay: the entry point for downstream streams, the work before the first stream, and another configuration of a
-//! running relay.
+//! The relay: the entry point for downstream streams, the work before the first stream, and another
+//! configuration of a running relay.
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,8 @@ impl Relay {
         Relay { tables, rollouts, shared }
     }
 
-    /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix socket.
+    /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix
+    /// socket.
     pub fn tell_admin_address(&self, address: Option<SocketAddr>) {
         if let Some(address) = address {
             // The address is bound once.
@@ -56,9 +57,9 @@ impl Relay {
         }
     }
 
-    /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A stream that
-    /// lost a right is ended, and nothing is removed from its client. Returns the number of ended streams. One caller
-    /// at a time.
+    /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A
+    /// stream that lost a right is ended, and nothing is removed from its client. Returns the number of ended
+    /// streams. One caller at a time.
     pub async fn authorize(&self, policy: Policy) -> usize {
         self.shared.publish_policy(policy);
         let (mut last, mut ended) = (None, 0);
@@ -126,8 +127,8 @@ impl Relay {
         take_back(self.shared.clone(), self.tables.clone()).await;
     }
 
-    /// Keeps the process within `limits.memory_bytes` of resident memory (FP7), or else within `otherwise`, for
-    /// as long as the future is polled.
+    /// Keeps the process within `limits.memory_bytes` of resident memory (FP7), or else within `otherwise`,
+    /// for as long as the future is polled.
     pub async fn hold_to_memory(&self, otherwise: Option<u64>) {
         memory::watch(self.shared.clone(), self.tables.clone(), otherwise).await;
     }
@@ -160,8 +161,8 @@ pub struct PreparedSources {
 }
 
 impl Relay {
-    /// Opens everything that a configuration needs at once: the directories of its `file:` servers, with their first
-    /// state. To be kept until [`Relay::configure`] has returned.
+    /// Opens everything that a configuration needs at once: the directories of its `file:` servers, with
+    /// their first state. To be kept until [`Relay::configure`] has returned.
     ///
     /// # Errors
     /// The `server_uri` of a server whose first state cannot be loaded, and the reason.
@@ -184,9 +185,10 @@ impl Relay {
         Ok(PreparedSources { _directories: directories })
     }
 
-    /// Puts a configuration in force for all sources and streams, without touching connections (REL-5). New streams
-    /// use the configuration at once. Open streams with other classes or servers move to their new sources in the
-    /// background, one after the other. Must be called within a tokio runtime, by one caller at a time.
+    /// Puts a configuration in force for all sources and streams, without touching connections (REL-5). New
+    /// streams use the configuration at once. Open streams with other classes or servers move to their new
+    /// sources in the background, one after the other. Must be called within a tokio runtime, by one caller
+    /// at a time.
     pub fn configure(&self, settings: DriverSettings) {
         self.rollouts.configure(&settings.rollouts, &self.shared, &self.tables);
         self.shared.publish(settings);
@@ -202,8 +204,9 @@ impl Relay {
         tokio::spawn(self.clone().move_streams());
     }
 
-    /// Puts other facts of clients in force. Clients whose class changes by them move as in [`Relay::configure`], and
-    /// no other client notices. Must be called within a tokio runtime, by one caller of both at a time.
+    /// Puts other facts of clients in force. Clients whose class changes by them move as in
+    /// [`Relay::configure`], and no other client notices. Must be called within a tokio runtime, by one
+    /// caller of both at a time.
     pub fn learn(&self, table: Arc<FactTable>) {
         let mut settings = DriverSettings::clone(&self.shared.settings());
         settings.classes.facts.table = table;
@@ -221,8 +224,8 @@ impl Relay {
         self.shared.settings().classes.facts.table.clone()
     }
 
-    /// Moves all streams to the configuration in force, paced like first answers (REL-9). Ends early when another
-    /// configuration comes into force: its own walk finds the rest.
+    /// Moves all streams to the configuration in force, paced like first answers (REL-9). Ends early when
+    /// another configuration comes into force: its own walk finds the rest.
     async fn move_streams(self) {
         let in_force = self.shared.epoch();
         let (mut last, mut moved, mut alike) = (None, 0_usize, None);
@@ -231,12 +234,12 @@ impl Relay {
                 break;
             }
             last = Some(stream.number());
-            let is_alike = |former: &Epoch<DriverSettings>| match alike {
-                Some((number, is_alike)) if number == former.number() => is_alike,
+            let is_alike = |other: &Epoch<DriverSettings>| match alike {
+                Some((number, is_alike)) if number == other.number() => is_alike,
                 _ => {
-                    let is_alike = former.classes.has_rules_of(&in_force.classes)
-                        && former.lists.routes_as(&in_force.lists);
-                    alike = Some((former.number(), is_alike));
+                    let is_alike = other.classes.has_rules_of(&in_force.classes)
+                        && other.lists.routes_as(&in_force.lists);
+                    alike = Some((other.number(), is_alike));
                     is_alike
                 }
             };

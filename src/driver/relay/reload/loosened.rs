@@ -12,7 +12,7 @@ use crate::driver::stream::state::Tables;
 
 /// Another configuration, and its effect on the clients of sources.
 pub(super) struct ClientMoves<'a> {
-    pub former: &'a DriverSettings,
+    pub in_force: &'a DriverSettings,
     pub settings: &'a DriverSettings,
     /// Whether clients of the source may come to another source.
     pub may_lose_clients: &'a dyn Fn(&SourceHandle) -> bool,
@@ -78,7 +78,7 @@ impl ClientMoves<'_> {
     /// Whether the server leaves its list, or clients prefer another server to it from now on.
     fn is_passed_over(&self, place: Place) -> bool {
         let Some(next) = self.settings.lists.find(place) else { return true };
-        let former = self.former.lists.find(place).map(ListedServer::higher).unwrap_or_default();
-        next.higher().iter().any(|higher| !former.contains(higher))
+        let higher = self.in_force.lists.find(place).map(ListedServer::higher).unwrap_or_default();
+        next.higher().iter().any(|place| !higher.contains(place))
     }
 }

@@ -34,7 +34,7 @@ pub fn plan(
     }
     let statuses = rollouts.all(shared, tables);
     let clients = ClientMoves {
-        former: &shared.settings(),
+        in_force: &shared.settings(),
         settings,
         may_lose_clients: &|source| draft.may_lose_clients(source),
     };
@@ -104,8 +104,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes how an enforcing plan of a source treats the content of the source that a stream moves to. `covered`: by plan,
-    /// whether all of its parts go by steps.
+    /// Notes how an enforcing plan of a source treats the content of the source that a stream moves to.
+    /// `covered`: by plan, whether all of its parts go by steps.
     fn note_plan(&self, source: &SourceHandle, to: &Destination<'_>, covered: &mut BTreeMap<Box<str>, bool>) {
         let Some(plan) = source.judge().map(|plan| plan.plan()).filter(|plan| plan.enforces()) else {
             return;
@@ -130,8 +130,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes the names that the client has and that its new source knows to be absent. False if the new source does not
-    /// know everything yet.
+    /// Notes the names that the client has and that its new source knows to be absent. False if the new
+    /// source does not know everything yet.
     fn note_gone(&mut self, part: &PartDestination<'_>, source: Option<&SourceHandle>) -> bool {
         let is_nobody = part.to.as_ref().is_ok_and(|to| to.listed.place() == Place::NOBODY);
         let (snapshot, gone) = (source.map(SourceHandle::snapshot), self.gone.entry(part.type_url.clone()));
@@ -155,7 +155,8 @@ impl<'a> Draft<'a> {
         self.used.contains(&source.id()) && !self.needed.contains(source.key())
     }
 
-    /// Whether clients of a source may come to another source. Clients of a class that sleeps may come back as another class.
+    /// Whether clients of a source may come to another source. Clients of a class that sleeps may come back
+    /// as another class.
     fn may_lose_clients(&self, source: &SourceHandle) -> bool {
         let is_asleep = !self.used.contains(&source.id());
         match is_asleep {

@@ -1,7 +1,8 @@
 //! The rate of a stream's changes of subscription, and the requests over the rate (FD4, ADR 66).
 //!
-//! Only lists of names are delayed. The verdicts of the same requests are taken at once, so that the client is served
-//! meanwhile. A newer list of a type takes the place of a delayed list: the client is slowed down, and does not fall behind.
+//! Only lists of names are delayed. The verdicts of the same requests are taken at once, so that the client
+//! is served meanwhile. A newer list of a type takes the place of a delayed list: the client is slowed down,
+//! and does not fall behind.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::driver::api::downstream::{Charge, ConnectionCut};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::rate::{Admission, Limiter};
+use crate::driver::ground::rate::{Limiter, RateDecision};
 use crate::driver::stream::context::StreamContext;
 use crate::engine::Time;
 use crate::engine::downstream::{Portion, Session};
@@ -19,13 +20,14 @@ use crate::telemetry::Limit;
 use crate::wire::NAME_IN_REQUEST_BYTES;
 use crate::xds::{DeltaRequest, Node, Request, ResourceName, SotwRequest, Status, TypeUrl};
 
-/// The longest delay between two changes of a client over its rate. A longer silence could be taken for a hung relay.
+/// The longest delay between two changes of a client over its rate. A longer silence could be taken for a
+/// hung relay.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The most names of delta requests in one portion: the default limit for one request.
 const MERGED_NAMES_MAX: usize = 100_000;
 
-/// The memory of a delayed request beside its names, roughly.
+/// The memory of a delayed request beside the names, roughly.
 const REQUEST_BYTES: usize = 512;
 
 /// The rate of changes of a stream.
@@ -63,13 +65,13 @@ impl ChangeRate {
         self.delayed.is_some() || !self.limiter.wait(now).is_zero()
     }
 
-    /// Charges a request that was taken, with this many names.
+    /// Charges a taken request with `names` names.
     pub fn charge(&mut self, names: usize, now: Time) {
         self.limiter.charge(names, now);
     }
 
     /// When the next request may be read after a rejection or a report.
-    pub fn admit_report(&mut self, now: Time) -> Admission {
+    pub fn admit_report(&mut self, now: Time) -> RateDecision {
         self.limiter.admit_report(now)
     }
 
@@ -78,7 +80,7 @@ impl ChangeRate {
         self.delayed.iter().flat_map(|delayed| delayed.types())
     }
 
-    /// Lets the lists of a request over the rate wait, if they change anything.
+    /// Lets the lists of a request over the rate wait, unless nothing changes.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if the names are too many for the connection's budget.
@@ -140,7 +142,7 @@ impl ChangeRate {
         self.delayed = None;
     }
 
-    /// Takes the next delayed request if its turn has come.
+    /// Takes the next delayed request if the turn has come.
     pub fn next(&mut self, now: Time) -> Option<DueRequest> {
         if self.next_turn(now).is_none_or(|turn| turn > now) {
             return None;
@@ -149,7 +151,7 @@ impl ChangeRate {
     }
 }
 
-/// Whether the node of a request moves the names of the stream with this node (RLY-16).
+/// Whether the node of a request moves the names of a stream with another node (RLY-16).
 fn is_moved_by(node: Option<&Node>, request: &Request) -> bool {
     let Some((node, newer)) = node.zip(request.node()) else { return false };
     node.dynamic_parameters != newer.dynamic_parameters
@@ -159,7 +161,7 @@ fn is_moved_by(node: Option<&Node>, request: &Request) -> bool {
 #[derive(Debug, PartialEq)]
 pub(crate) struct DueRequest {
     pub request: Request,
-    /// The number of requests that became this one.
+    /// The number of merged requests.
     pub requests: u64,
 }
 
@@ -182,13 +184,14 @@ struct DelayedList {
     /// The number of requests complete with the list.
     requests: u64,
     bytes: usize,
-    names: Names,
+    names: DelayedNames,
 }
 
 #[derive(Debug)]
-enum Names {
+enum DelayedNames {
     Sotw(SotwRequest),
-    /// The names to subscribe to, and the names to give up (false). The rest of the first request stands beside the names.
+    /// The names to subscribe to, and the names to give up (false). The rest of the first request stands
+    /// beside the names.
     Delta(DeltaRequest, BTreeMap<ResourceName, bool>),
 }
 
@@ -196,28 +199,28 @@ fn weight(name: &ResourceName) -> usize {
     name.as_str().len() + NAME_IN_REQUEST_BYTES
 }
 
-impl Names {
-    /// The names of a request, and their weight.
-    fn of(request: Request) -> (Names, usize) {
+impl DelayedNames {
+    /// The names of a request, and the weight of the names.
+    fn of(request: Request) -> (DelayedNames, usize) {
         match request {
             Request::Sotw(request) => {
                 let bytes = request.resource_names.iter().map(weight).sum();
-                (Names::Sotw(request), bytes)
+                (DelayedNames::Sotw(request), bytes)
             }
             Request::Delta(mut request) => {
                 let (mut names, mut bytes) = (BTreeMap::new(), 0);
                 add(&mut names, &mut request, &mut bytes);
                 bytes +=
                     request.initial_resource_versions.iter().map(|(name, _)| weight(name)).sum::<usize>();
-                (Names::Delta(request, names), bytes)
+                (DelayedNames::Delta(request, names), bytes)
             }
         }
     }
 
     fn into_request(self) -> Request {
         match self {
-            Names::Sotw(request) => Request::Sotw(request),
-            Names::Delta(mut request, names) => {
+            DelayedNames::Sotw(request) => Request::Sotw(request),
+            DelayedNames::Delta(mut request, names) => {
                 let (subscribe, unsubscribe): (Vec<_>, Vec<_>) =
                     names.into_iter().partition(|(_, subscribes)| *subscribes);
                 request.subscribe = subscribe.into_iter().map(|(name, _)| name).collect();
@@ -228,8 +231,8 @@ impl Names {
     }
 }
 
-/// Adds the names of a later request: the later word about a name replaces the earlier word. Within a request, giving up
-/// comes last (DEL-4).
+/// Adds the names of a later request: the later word about a name replaces the earlier word. Within a
+/// request, giving up comes last (DEL-4).
 fn add(names: &mut BTreeMap<ResourceName, bool>, request: &mut DeltaRequest, bytes: &mut usize) {
     let subscribe = std::mem::take(&mut request.subscribe).into_iter().map(|name| (name, true));
     let unsubscribe = std::mem::take(&mut request.unsubscribe).into_iter().map(|name| (name, false));
@@ -245,13 +248,13 @@ impl DelayedList {
     /// Takes a later request of the type in; gives the request back if the request has to wait alone.
     fn join(&mut self, request: Request) -> Option<Request> {
         match (&mut self.names, request) {
-            (Names::Sotw(newest), Request::Sotw(request)) => {
+            (DelayedNames::Sotw(newest), Request::Sotw(request)) => {
                 self.bytes = request.resource_names.iter().map(weight).sum();
                 *newest = request;
                 None
             }
             // An empty first request may mean the wildcard (DEL-6), which more names keep (DEL-7).
-            (Names::Delta(_, names), Request::Delta(mut request))
+            (DelayedNames::Delta(_, names), Request::Delta(mut request))
                 if !names.is_empty()
                     && names.len() + request.subscribe.len() + request.unsubscribe.len()
                         <= MERGED_NAMES_MAX =>
@@ -278,7 +281,7 @@ impl DelayedRequests {
         self.lists.iter().map(|list| (&list.type_url, list.since))
     }
 
-    /// Takes a request without its verdict.
+    /// Takes a request without the verdict.
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if the names are too many for the connection's budget.
@@ -293,7 +296,7 @@ impl DelayedRequests {
             list.requests += u64::from(rest.is_none());
         }
         if let Some(request) = rest {
-            let (names, bytes) = Names::of(request);
+            let (names, bytes) = DelayedNames::of(request);
             let bytes = bytes + REQUEST_BYTES;
             self.bytes += bytes;
             self.lists.push_back(DelayedList { type_url, since: now, requests: 1, bytes, names });
@@ -301,7 +304,7 @@ impl DelayedRequests {
         self.charge.set(self.bytes)
     }
 
-    /// Counts a request without names that came after the delayed requests.
+    /// Counts a request without names behind the delayed requests.
     fn count(&mut self, type_url: &TypeUrl) {
         if let Some(list) = self.lists.iter_mut().rfind(|list| list.type_url == *type_url) {
             list.requests += 1;

@@ -108,7 +108,8 @@ async fn fd_4_a_client_that_changes_many_names_again_and_again_is_bounded() {
     assert!((7..=30).contains(&taken), "{taken} of 200");
 }
 
-/// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that waits.
+/// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that
+/// waits.
 #[tokio::test]
 async fn a_client_whose_requests_wait_is_still_served() {
     let (relay, directory) = relay_of_clusters(&["c-0", "c-1"], 10).await;

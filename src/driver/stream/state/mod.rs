@@ -1,7 +1,8 @@
-//! A downstream stream: the handle of the serving room, the lock around the machine, and the tasks of the stream.
+//! A downstream stream: the handle of the serving room, the lock around the machine, and the tasks of the
+//! stream.
 //!
-//! Each change of subscriptions goes the same way: [`Inner`] decides under the lock, and then the watches are sent to the
-//! sources, while `watch_order` keeps later changes back.
+//! Each change of subscriptions goes the same way: [`StreamInner`] decides under the lock, and then the
+//! watches are sent to the sources, while `watch_order` keeps later changes back.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -21,7 +22,7 @@ use tracing::debug;
 use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
-use crate::driver::ground::rate::{Admission, NAMES_PER_TOKEN};
+use crate::driver::ground::rate::{NAMES_PER_TOKEN, RateDecision};
 use crate::driver::ground::registry::{Registry, lock};
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -29,7 +30,7 @@ use crate::driver::source::table::Sources;
 use crate::driver::stream::context::StreamContext;
 use crate::driver::stream::delayed::LONGEST_PAUSE;
 use crate::driver::stream::destination::PartDestination;
-use crate::driver::stream::inner::{Inner, STREAM_BYTES, is_final};
+use crate::driver::stream::inner::{STREAM_BYTES, StreamInner, is_final};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::poll::{SinglePoll, must_want_something, over_budget, request_bytes};
 use crate::driver::stream::private_part::{private_source, session_at};
@@ -60,22 +61,23 @@ pub struct Tables {
 
 /// The serving room's handle. Dropping the last clone ends the stream's subscriptions.
 #[derive(Clone)]
-pub struct Stream(Arc<Guard>);
+pub struct Stream(Arc<StreamGuard>);
 
 /// Ends the stream when dropped.
-pub(crate) struct Guard(Arc<StreamState>);
+pub(crate) struct StreamGuard(Arc<StreamState>);
 
 /// The shared state of a stream.
 pub struct StreamState {
     pub(crate) context: StreamContext,
     /// Weak, because the stream ends with the last handle of the serving room.
-    guard: Weak<Guard>,
+    guard: Weak<StreamGuard>,
     pub(crate) signal: PollSignal,
     pub(crate) answered: AtomicBool,
     pub(crate) unread: Unread,
     behind: BehindMetrics,
-    pub(crate) inner: Mutex<Inner>,
-    /// Held from a change of subscriptions until all sources are told, so that they see the changes in order.
+    pub(crate) inner: Mutex<StreamInner>,
+    /// Held from a change of subscriptions until all sources are told, so that all sources see the changes in
+    /// order.
     watch_order: tokio::sync::Mutex<()>,
 }
 
@@ -98,9 +100,9 @@ impl Stream {
             streams: tables.streams.clone(),
         };
         let id = context.id;
-        let inner = Inner::new(&context, shared.epoch(), names);
+        let inner = StreamInner::new(&context, shared.epoch(), names);
         let guard = Arc::new_cyclic(|guard| {
-            Guard(Arc::new(StreamState {
+            StreamGuard(Arc::new(StreamState {
                 guard: guard.clone(),
                 signal: PollSignal::new(),
                 answered: AtomicBool::new(false),
@@ -156,7 +158,7 @@ impl RelayStream for Stream {
 
     async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
         let stream = self.state();
-        // A poll ends soon, so it does not keep a draining connection open.
+        // A poll ends soon, and must not keep a draining connection open.
         stream.answered.store(true, Ordering::Relaxed);
         let context = &stream.context;
         // The poll's own connection pays for the poll, also during the wait.
@@ -183,7 +185,7 @@ impl RelayStream for Stream {
                     false => Err(over_budget(context, account.over_budget())),
                 }
             }
-            Err(_) => poll.late(),
+            Err(_) => poll.result_after_hold(),
         }
     }
 
@@ -204,7 +206,7 @@ impl RelayStream for Stream {
     }
 }
 
-impl Drop for Guard {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         let (stream, context) = (&self.0, &self.0.context);
         let sources = lock(&stream.inner).close(context);
@@ -250,13 +252,13 @@ impl StreamState {
         self.unread.unused()
     }
 
-    /// Passes the node, the subscriptions and their sources to `look`, under the lock.
+    /// Passes the node, the subscriptions and the sources to `look`, under the lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(Option<&Node>, &Session, &OwnSources) -> T) -> T {
         let inner = lock(&self.inner);
         look(inner.node(), &inner.session, &inner.placement.sources)
     }
 
-    /// Passes each part, with its source by another configuration, to `see`, under the lock.
+    /// Passes each part, with the source by another configuration, to `see`, under the lock.
     pub(crate) fn each_destination(&self, settings: &DriverSettings, see: impl FnMut(PartDestination<'_>)) {
         let inner = lock(&self.inner);
         inner.placement.destinations(&inner.session, &self.context, settings).for_each(see);
@@ -267,7 +269,7 @@ impl StreamState {
         self.look(|_, session, sources| session.unsettled_changes(&newest(sources)))
     }
 
-    /// The numbers of the changes of one source that the client owes an answer to.
+    /// The numbers of the unanswered changes of a source.
     fn awaited_of(&self, source: SourceId) -> Vec<u64> {
         let all = self.unsettled_changes().into_iter();
         let awaited = all.filter(|change| change.id.source == source && !change.is_overtaken);
@@ -292,7 +294,7 @@ impl StreamState {
         }
     }
 
-    /// Takes a request, or the part that need not wait for the rate of changes; `None` if all of it waits.
+    /// Takes a request, or the part within the rate of changes; `None` if all of it waits.
     fn take(&self, request: Request) -> Result<Option<RequestOutcome>, Status> {
         let now = self.context.shared.clock.now();
         let inner = &mut *lock(&self.inner);
@@ -313,7 +315,7 @@ impl StreamState {
 
     fn take_portion(
         &self,
-        inner: &mut Inner,
+        inner: &mut StreamInner,
         request: &Request,
         portion: Portion,
         now: Time,
@@ -323,7 +325,7 @@ impl StreamState {
         Ok(outcome)
     }
 
-    fn note_behind(&self, inner: &Inner) {
+    fn note_behind(&self, inner: &StreamInner) {
         self.behind.since(inner.waiting_since().map(|since| self.context.shared.clock.instant(since)));
     }
 
@@ -337,7 +339,7 @@ impl StreamState {
         if outcome.rejects_or_reports() {
             self.throttle().await?;
         }
-        // Before the sources open streams to their servers.
+        // Before the sources open streams to servers.
         self.throttle_opened().await?;
         self.send_watches(outcome.watches).await;
         drop(watch_order);
@@ -347,8 +349,8 @@ impl StreamState {
         Ok(())
     }
 
-    /// Slows down a stream with too many NACKs or reports (FD4), which has been charged for them. Changes of subscription
-    /// wait elsewhere, without their verdicts ([`delayed`](super::delayed)).
+    /// Slows down a stream with too many NACKs or reports (FD4), which has been charged for them. Changes of
+    /// subscription wait elsewhere, without their verdicts ([`delayed`](super::delayed)).
     async fn throttle(&self) -> Result<(), Status> {
         let admission = lock(&self.inner).rate.admit_report(self.context.shared.clock.now());
         self.slow_down(admission, "NACKs or reports per second on this stream").await
@@ -357,15 +359,18 @@ impl StreamState {
     /// All polls of one connection share a rate, because each poll is a stream of its own.
     async fn throttle_poll(&self, names: usize) -> Result<(), Status> {
         let account = self.context.peer.connection.account();
-        let admission = account.admit_poll(names, self.context.shared.clock.now(), self.changes_rate());
+        let (per_second, burst) = self.changes_rate();
+        let now = self.context.shared.clock.now();
+        let admission = account.admit_poll(names, now, per_second, burst);
         self.slow_down(admission, "polls per second on this connection").await
     }
 
-    /// Slows down a connection with many new sources: each costs a stream to a server, and every new stream of the
-    /// connection has a separate rate.
+    /// Slows down a connection with many new sources: each costs a stream to a server, and every new stream
+    /// of the connection has a separate rate.
     async fn throttle_opened(&self) -> Result<(), Status> {
         let account = self.context.peer.connection.account();
-        match account.admit_opened(self.context.shared.clock.now(), self.changes_rate()) {
+        let (per_second, burst) = self.changes_rate();
+        match account.admit_opened(self.context.shared.clock.now(), per_second, burst) {
             Some(admission) => self.slow_down(admission, "new sources per second on this connection").await,
             None => Ok(()),
         }
@@ -376,15 +381,15 @@ impl StreamState {
         (limits.changes_per_second, limits.changes_burst)
     }
 
-    async fn slow_down(&self, admission: Admission, measured: &str) -> Result<(), Status> {
+    async fn slow_down(&self, admission: RateDecision, measured: &str) -> Result<(), Status> {
         match admission {
-            Admission::Now => Ok(()),
-            Admission::After(wait) => {
+            RateDecision::Now => Ok(()),
+            RateDecision::After(wait) => {
                 self.context.note_delay(Limit::ChangesPerSecond, lock(&self.inner).node());
                 sleep(wait.min(LONGEST_PAUSE)).await;
                 Ok(())
             }
-            Admission::Refused => {
+            RateDecision::Refused => {
                 let rate = self.context.shared.settings().limits.changes_per_second;
                 let text = format!(
                     "more than {rate} {measured}; the limit is limits.changes_per_second, and {NAMES_PER_TOKEN} names \
@@ -395,7 +400,7 @@ impl StreamState {
         }
     }
 
-    /// Sends the stream's subscriptions to its sources.
+    /// Sends the stream's subscriptions to the sources.
     async fn send_watches(self: &Arc<Self>, watches: Vec<Watch>) {
         if watches.is_empty() {
             return;
@@ -404,8 +409,8 @@ impl StreamState {
         self.leave_unused_sources(SourceHandle::forget);
     }
 
-    /// Like [`Self::send_watches`], after a move to other servers. Without other streams, the subscriptions at
-    /// a lower server end at once (RLY-60).
+    /// Like [`Self::send_watches`], after a move to other servers. Without other streams, the subscriptions
+    /// at a lower server end at once (RLY-60).
     async fn send_watches_and_dismiss(self: &Arc<Self>, watches: Vec<Watch>) {
         self.send_each(watches).await;
         self.leave_unused_sources(SourceHandle::dismiss);
@@ -433,7 +438,7 @@ impl StreamState {
         }
     }
 
-    /// Leaves the sources that no part uses any more, after the commands were sent.
+    /// Leaves the unused sources, after the commands were sent.
     fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
         let inner = &mut *lock(&self.inner);
         inner.placement.leave_unused(&inner.session, &self.context, leave);
@@ -505,9 +510,9 @@ impl StreamState {
         }
     }
 
-    /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes the
-    /// stream.
-    fn has_room(&self, inner: &Inner, context: &Context<'_>) -> bool {
+    /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes
+    /// the stream.
+    fn has_room(&self, inner: &StreamInner, context: &Context<'_>) -> bool {
         let account = self.context.peer.connection.account();
         if account.has_room() {
             return true;
@@ -524,7 +529,7 @@ impl StreamState {
 
     /// Whether the response body must be polled after an ACK.
     fn has_something_to_say_to(&self, outcome: &RequestOutcome) -> bool {
-        // News come with a wake of their own.
+        // News come with a separate wake.
         let rests = outcome.rests && self.signal.is_quiet();
         !rests && self.has_something_to_say()
     }
@@ -535,19 +540,19 @@ impl StreamState {
         self.is_answer_due(inner) || inner.session.held_until().is_some()
     }
 
-    fn is_answer_due(&self, inner: &mut Inner) -> bool {
+    fn is_answer_due(&self, inner: &mut StreamInner) -> bool {
         inner.poll_answer(self.context.shared.clock.now()).is_some()
     }
 
     /// The time of the first answer, if in the future. First answers are delayed to spread a storm of
     /// reconnects (RLY-56).
-    fn turn_of_first_answer(&self, inner: &mut Inner) -> Option<Time> {
+    fn turn_of_first_answer(&self, inner: &mut StreamInner) -> Option<Time> {
         let is_decided = inner.schedule.has_first_answer();
         if self.answered.load(Ordering::Relaxed) || (!is_decided && !self.is_answer_due(inner)) {
             return None;
         }
         let (shared, now) = (&self.context.shared, self.context.shared.clock.now());
-        let Inner { schedule, placement, .. } = inner;
+        let StreamInner { schedule, placement, .. } = inner;
         let turn = schedule.first_answer_at(now, || {
             let wait = shared.first_answer_in(&self.context.peer.listener, now);
             if !wait.is_zero() {
@@ -559,7 +564,7 @@ impl StreamState {
     }
 
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
-    fn follow_servers(&self, inner: &mut Inner, now: Time) -> Option<Time> {
+    fn follow_servers(&self, inner: &mut StreamInner, now: Time) -> Option<Time> {
         let look = inner.follow_servers(&self.context, now);
         if look.is_due
             && let Some(stream) = self.hold_open()
@@ -569,10 +574,10 @@ impl StreamState {
         look.look_at
     }
 
-    /// Searches for room for refused types when a search is due, and ends a stream without any served type. Returns when
-    /// to look again.
-    fn follow_refused(&self, inner: &mut Inner, now: Time) -> Option<Time> {
-        let Inner { session, placement, .. } = inner;
+    /// Searches for room for refused types when a search is due, and ends a stream without any served type.
+    /// Returns when to look again.
+    fn follow_refused(&self, inner: &mut StreamInner, now: Time) -> Option<Time> {
+        let StreamInner { session, placement, .. } = inner;
         let step = placement.refused.follow(session, &placement.sources, now);
         if let Some(source) = step.room_for {
             self.look_for_room(source);
@@ -595,7 +600,7 @@ impl StreamState {
         poll.poll(inner)
     }
 
-    /// Drops the unread messages of an outdated answer if the client has read nothing for this long.
+    /// Drops the unread messages of an outdated answer if the client has read nothing for `stalled`.
     fn take_back(&self, stalled: Duration) {
         if self.unread_for().is_none_or(|age| age < stalled) {
             return;
@@ -605,10 +610,10 @@ impl StreamState {
     }
 }
 
-// === Changes that the client did not ask for ===
+// === Changes without a request ===
 
 impl StreamState {
-    /// Judges the stream by a policy that has come into force (AUT-12). Returns whether the stream has ended.
+    /// Judges the stream by a new policy (AUT-12). Returns whether the stream has ended.
     pub(crate) fn judge_again(&self) -> bool {
         let end = lock(&self.inner).judge_again(&self.context);
         let ends = end.is_some();
@@ -618,13 +623,13 @@ impl StreamState {
         ends
     }
 
-    /// Restates all differences of a rejected push of the plan that went back or was halted.
+    /// Restates all differences of a rejected push of the plan, after a return or a halt.
     pub(crate) fn restate(&self, plan: &Arc<PlanHandle>, push: u64) {
         lock(&self.inner).rejected.add(plan, push);
         self.wake();
     }
 
-    /// See [`Inner::adopt`].
+    /// See [`StreamInner::adopt`].
     pub(crate) fn adopt(
         &self,
         in_force: &Arc<Epoch<DriverSettings>>,
@@ -633,8 +638,8 @@ impl StreamState {
         lock(&self.inner).adopt(&self.context, in_force, is_alike)
     }
 
-    /// Begins the move to the configuration in force (REL-6). A stream whose new class has no room stays, and looks for room
-    /// again until there is another configuration.
+    /// Begins the move to the configuration in force (REL-6). A stream whose new class has no room stays, and
+    /// looks for room again until there is another configuration.
     pub(crate) async fn reclassify(self: Arc<Self>) {
         while let Some(number) = self.try_move().await {
             sleep(RETRY.mul_f64(0.5 + fastrand::f64())).await;
@@ -645,7 +650,7 @@ impl StreamState {
         }
     }
 
-    /// Returns the number of the configuration for which there is no room.
+    /// Returns the number of a configuration without room.
     async fn try_move(self: &Arc<Self>) -> Option<u64> {
         let _held = self.hold_open()?;
         let _order = self.watch_order.lock().await;
@@ -658,7 +663,7 @@ impl StreamState {
             Err(status) if is_final(&status) => self.end(status),
             Err(status) => {
                 self.context.note_stay(&status);
-                // The sources that the refused configuration alone has.
+                // The sources of the refused configuration alone.
                 self.leave_unused_sources(SourceHandle::forget);
                 stays = Some(number);
             }
@@ -691,8 +696,10 @@ impl StreamState {
     }
 }
 
-// === Tasks. Each keeps the stream open until all sources are told. Otherwise nothing would remove a stream that enters a
-// source after the end. ===
+// === Tasks ===
+
+// Each task keeps the stream open until all sources are told. Otherwise nothing would remove a stream that
+// enters a source after the end.
 
 /// Moves a stream between the servers of a list (A71).
 async fn shift(stream: Stream) {
@@ -712,7 +719,7 @@ async fn shift(stream: Stream) {
     stream.wake();
 }
 
-/// Moves the names that may not be shared to a private source, after this wait.
+/// Moves the unshared names to a private source, after the wait.
 async fn divert(stream: Stream, wait: Duration) {
     let stream = stream.state();
     if !wait.is_zero() {
@@ -727,7 +734,7 @@ async fn divert(stream: Stream, wait: Duration) {
     stream.wake();
 }
 
-/// Asks again for a place for the types of this source (RLY-14).
+/// Asks again for a place for the types of a source without room (RLY-14).
 async fn look_for_room(stream: Stream, source: SourceId) {
     let stream = stream.state();
     let _order = stream.watch_order.lock().await;
@@ -737,8 +744,8 @@ async fn look_for_room(stream: Stream, source: SourceId) {
 }
 
 /// Takes the delayed requests at the rate of changes. Ends with the last request, or with the stream.
-async fn take_in_turn(guard: Weak<Guard>) {
-    let next_turn = |guard: Arc<Guard>| {
+async fn take_in_turn(guard: Weak<StreamGuard>) {
+    let next_turn = |guard: Arc<StreamGuard>| {
         let clock = &guard.0.context.shared.clock;
         let turn = lock(&guard.0.inner).next_turn(clock.now());
         turn.map(|turn| clock.instant(turn))
@@ -761,7 +768,7 @@ async fn take_in_turn(guard: Weak<Guard>) {
 }
 
 impl StreamState {
-    /// Takes the next delayed request if its turn has come.
+    /// Takes the next delayed request if the turn has come.
     fn take_next(&self) -> Result<Option<RequestOutcome>, Status> {
         let (inner, now) = (&mut *lock(&self.inner), self.context.shared.clock.now());
         let Some(next) = inner.next_delayed(now) else { return Ok(None) };
@@ -769,7 +776,8 @@ impl StreamState {
     }
 }
 
-/// Checks all streams for clients that have stopped reading, and the encodings without recent use, periodically.
+/// Checks all streams for clients that have stopped reading, and the encodings without recent use,
+/// periodically.
 pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
     loop {
         sleep(READERS_CHECKED_EVERY).await;
@@ -782,7 +790,7 @@ pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
     }
 }
 
-// === The stream as its sources see it ===
+// === The stream for sources ===
 
 impl Subscriber for StreamState {
     fn id(&self) -> SessionId {
@@ -823,7 +831,7 @@ impl Subscriber for StreamState {
     }
 }
 
-/// The stream as a subscriber of the source with this id.
+/// The stream as a subscriber of a source.
 fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscriber> {
     let id = session_at(stream.id(), source);
     if id == stream.id() {
@@ -833,7 +841,7 @@ fn subscriber_at(stream: &Arc<StreamState>, source: SourceId) -> Arc<dyn Subscri
     }
 }
 
-/// The private part of a stream, as its source sees it.
+/// The private part of a stream, for the source.
 struct PrivateSubscriber {
     id: SessionId,
     stream: Arc<StreamState>,

@@ -118,7 +118,8 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     }
 }
 
-/// Another configuration reaches open streams and running sources. A new authority before the others moves nothing.
+/// Another configuration reaches open streams and running sources. A new authority before the others moves
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn rel_5_streams_and_sources_follow_the_configuration_in_force() {
     let metrics = Arc::new(Metrics::new());
@@ -472,10 +473,10 @@ async fn adm_12_a_tail_shows_nothing_of_a_secret() {
             stream.request(nack).await.unwrap();
         }
     }
-    let told = format!("{:?}", node.take().lines);
-    assert!(told.contains("[withheld 6 B]"), "{told}");
-    assert!(told.matches("Response").count() == 1 && told.matches("Opened").count() == 2, "{told}");
-    assert!(!told.contains("CANARY"), "{told}");
+    let lines = format!("{:?}", node.take().lines);
+    assert!(lines.contains("[withheld 6 B]"), "{lines}");
+    assert!(lines.matches("Response").count() == 1 && lines.matches("Opened").count() == 2, "{lines}");
+    assert!(!lines.contains("CANARY"), "{lines}");
 }
 
 /// The relay's own call comes back by way of another relay.
@@ -487,12 +488,12 @@ async fn tir_2_a_call_of_the_relay_itself_is_refused() {
         let opened = relay.open(StreamKind::from(Variant::Delta), Peer { relays, ..peer([127, 0, 0, 1]) });
         opened.map(drop)
     };
-    let own = RelayPath::through(None, &relay.shared.process.relay_id);
-    let own = own.as_str();
+    let path = RelayPath::through(None, &relay.shared.process.relay_id);
+    let path = path.as_str();
     assert_eq!(open("leaf~1".into()), Ok(()));
     // A replica, or this relay before a restart.
-    assert_eq!(open(format!("leaf~1,{}0", own)), Ok(()));
-    let refused = open(format!("{own},leaf~1")).unwrap_err();
+    assert_eq!(open(format!("leaf~1,{}0", path)), Ok(()));
+    let refused = open(format!("{path},leaf~1")).unwrap_err();
     assert_eq!(refused.code, Code::FailedPrecondition);
     assert!(refused.message.starts_with("loop through "), "{refused}");
     assert_eq!(open("1,2,3,4,5,6,7,8".into()), Ok(()));
