@@ -24,5 +24,5 @@ pub use ground::checkpoint_writer::CheckpointSettings;
 pub use ground::context::DriverSettings;
 pub use ground::limits::{ENCODED_BYTES, RelayLimits};
 pub use relay::Relay;
+pub use relay::handle::PreparedSources;
 pub use relay::handover::Heritage;
-pub use relay::reload::PreparedSources;

@@ -38,12 +38,12 @@ impl Fixture {
     /// A fact of the stream 71, of the node `node-71`.
     fn tell(&self, fact: impl Fn() -> Fact) {
         let line = || TailLine { at: now(), stream: 71, fact: fact() };
-        self.view.tails.tell((71, "node-71"), |_| true, line);
+        self.view.tails.tell(71, "node-71", |_| true, line);
     }
 
     fn tell_end(&self) {
         let line = || TailLine { at: now(), stream: 71, fact: Fact::Ended(None) };
-        self.view.tails.tell_end((71, "node-71"), line);
+        self.view.tails.tell_end(71, "node-71", line);
     }
 }
 

@@ -1,16 +1,16 @@
 //! The memory that the relay holds for one connection alone.
 //!
-//! Memory that several connections share does not count. Counted are streams, incomplete requests, the names that the
-//! connection's streams ask for, requests that wait for the rate of changes, and polled documents. A charge is one relaxed addition, made before the
-//! allocation or as soon as the size is known. An update costs no charge except for the bytes that the client
-//! has not read.
+//! Memory that several connections share does not count. Counted are streams, incomplete requests, the names
+//! that the connection's streams ask for, requests that wait for the rate of changes, and polled documents. A
+//! charge is one relaxed addition, made before the allocation or as soon as the size is known. An update
+//! costs no charge except for the bytes that the client has not read.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::driver::ground::rate::{Admission, Limiter};
+use crate::driver::ground::rate::{Limiter, RateDecision};
 use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 use crate::xds::{Code, Status};
@@ -94,7 +94,7 @@ impl Account {
 
     /// When a poll for this many names may be answered. Each poll is a stream of its own, so the rate belongs
     /// to the connection.
-    pub(crate) fn admit_poll(&self, names: usize, now: Time, (per_second, burst): (u32, u32)) -> Admission {
+    pub(crate) fn admit_poll(&self, names: usize, now: Time, per_second: u32, burst: u32) -> RateDecision {
         let mut polls = lock(&self.polls);
         let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
         limiter.configure(per_second, burst);
@@ -107,7 +107,7 @@ impl Account {
     }
 
     /// When the sources opened since the last call may ask their servers; `None` if there are none.
-    pub(crate) fn admit_opened(&self, now: Time, (per_second, burst): (u32, u32)) -> Option<Admission> {
+    pub(crate) fn admit_opened(&self, now: Time, per_second: u32, burst: u32) -> Option<RateDecision> {
         // Nearly all requests open none, and a load costs less than a write.
         if self.opened.load(Ordering::Relaxed) == 0 {
             return None;

@@ -136,7 +136,7 @@ impl CheckpointWriter {
     /// Reads the checkpoint. Every problem is logged, and means a cold start.
     pub async fn load(self: &Arc<Self>, lists: &ServerLists) {
         let begun = Instant::now();
-        let known: HashSet<(Box<str>, Box<str>)> = lists
+        let configured: HashSet<(Box<str>, Box<str>)> = lists
             .configured()
             .map(|listed| ((*listed.list.label).into(), (*listed.server().uri).into()))
             .collect();
@@ -144,7 +144,7 @@ impl CheckpointWriter {
         let loaded = tokio::task::spawn_blocking(move || {
             writer.store.open()?;
             let now = wall_now();
-            Ok(writer.store.load(now, &|header| writer.judge(header, &known, now))?)
+            Ok(writer.store.load(now, &|header| writer.judge(header, &configured, now))?)
         });
         let directory = self.store.directory().display();
         match loaded.await.map_err(io::Error::other) {
@@ -167,7 +167,7 @@ impl CheckpointWriter {
     fn judge(
         &self,
         header: &Header,
-        known: &HashSet<(Box<str>, Box<str>)>,
+        configured: &HashSet<(Box<str>, Box<str>)>,
         now: SystemTime,
     ) -> Result<(), Unwanted> {
         let Identity { list, server, .. } = &header.identity;
@@ -177,7 +177,7 @@ impl CheckpointWriter {
         if age > max_age {
             return Err(Unwanted::TooOld { age: age.as_secs(), max: max_age.as_secs() });
         }
-        if !known.contains(&(list.clone(), server.clone())) {
+        if !configured.contains(&(list.clone(), server.clone())) {
             return Err(Unwanted::Server { list: list.clone(), server: server.clone() });
         }
         if header.relay != self.relay { Err(Unwanted::Relay) } else { Ok(()) }
@@ -185,8 +185,8 @@ impl CheckpointWriter {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
-            let told = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(told.place(file.display()).detail(reason));
+            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
+            self.metrics.events.add(event.place(file.display()).detail(reason));
             warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
@@ -196,19 +196,20 @@ impl CheckpointWriter {
         let mut restored = lock(&self.restored);
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
-        let told = Occurrence::info(Kind::Checkpoint, "checkpoint read");
-        self.tell(told.detail(format_args!("{sources} sources, {resources} resources")));
+        let event = Occurrence::info(Kind::Checkpoint, "checkpoint read");
+        self.tell(event.detail(format_args!("{sources} sources, {resources} resources")));
         info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
     }
 
-    /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is known.
+    /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
+    /// known.
     pub async fn read_plans(self: &Arc<Self>) -> Vec<StoredPlan> {
         let writer = self.clone();
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
         let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);
         read.unwrap_or_else(|(file, reason)| {
-            let told = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(told.place(file.display()).detail(&reason));
+            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
+            self.metrics.events.add(event.place(file.display()).detail(&reason));
             warn!(file = %file.display(), %reason, "ignored the state of the plans; a push that was halted before the restart \
                 is judged again");
             Vec::new()
@@ -320,8 +321,8 @@ impl CheckpointWriter {
         }
     }
 
-    /// Writes the state of all plans. Returns whether the write is over: false if the state has to be written later. A
-    /// process that ends writes nothing, as the directory may be a successor's (HND-3).
+    /// Writes the state of all plans. Returns whether the write is over: false if the state has to be written
+    /// later. A process that ends writes nothing, as the directory may be a successor's (HND-3).
     pub async fn write_plans(self: Arc<Self>, state: Vec<u8>) -> bool {
         let _turn = self.turn.lock().await;
         if self.is_closing() {
@@ -350,8 +351,8 @@ impl CheckpointWriter {
         }
     }
 
-    /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or if
-    /// a new source has the same identity.
+    /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or
+    /// if a new source has the same identity.
     pub async fn end(self: Arc<Self>, identity: Identity) {
         if let Entry::Occupied(mut count) = lock(&self.live).entry(identity.clone()) {
             *count.get_mut() -= 1;
@@ -400,8 +401,8 @@ impl CheckpointWriter {
     }
 }
 
-/// A digest of the fields that servers may select by. The user agent does not count, so that an upgrade starts
-/// warm.
+/// A digest of the fields that servers may select by. The user agent does not count, so that an upgrade
+/// starts warm.
 pub fn digest_of_relay(node: &Node) -> Digest {
     let Node { id, cluster, metadata, locality, .. } = node.clone();
     *blake3::hash(&encode_node(&Node { id, cluster, metadata, locality, ..Node::default() })).as_bytes()

@@ -1,5 +1,5 @@
-//! The node that a class shows to its server, and the digest that names the class in logs, in the admin's lists
-//! and upstream.
+//! The node that a class shows to its server, and the digest that names the class in logs, in the admin's
+//! lists and upstream.
 
 use crate::engine::class::{NodeClass, Parts, UpstreamNode};
 use crate::engine::downstream::upstream_features;
@@ -41,9 +41,9 @@ pub fn class_digest(class: &NodeClass) -> String {
     crate::wire::version::digest(&class_bytes(class))
 }
 
-/// The node that a class shows upstream (RLY-15). The default is the class's projection. Its id is the relay's
-/// id with the digest of the class, unless the class is split by id. A template replaces fields as the operator
-/// says. For a class that shows a member, the result is a placeholder that no server sees.
+/// The node that a class shows upstream (RLY-15). The default is the class's projection. Its id is the
+/// relay's id with the digest of the class, unless the class is split by id. A template replaces fields as
+/// the operator says. For a class that shows a member, the result is a placeholder that no server sees.
 pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     let digest = class_digest(class);
     let base = projection(relay, &class.node, &digest);
@@ -55,20 +55,21 @@ pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     })
 }
 
-/// The node of a member as the server of the class sees it: complete, except for client features that the relay
-/// lacks (RLY-12).
+/// The node of a member as the server of the class sees it: complete, except for client features that the
+/// relay lacks (RLY-12).
 pub fn of_member(node: &Node) -> Node {
     Node { client_features: upstream_features(&node.client_features), ..node.clone() }
 }
 
 fn projection(relay: &Node, class: &Node, digest: &str) -> Node {
-    let own = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
+    let or_default =
+        |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
     Node {
         id: if class.id.is_empty() { format!("{}/{digest}", relay.id) } else { class.id.clone() },
-        cluster: own(&class.cluster, &relay.cluster),
+        cluster: or_default(&class.cluster, &relay.cluster),
         metadata: if class.metadata.is_empty() { relay.metadata.clone() } else { class.metadata.clone() },
         locality: class.locality.clone().or_else(|| relay.locality.clone()),
-        user_agent_name: own(&class.user_agent_name, &relay.user_agent_name),
+        user_agent_name: or_default(&class.user_agent_name, &relay.user_agent_name),
         user_agent_version: match class.user_agent_name.is_empty() {
             true => relay.user_agent_version.clone(),
             false => class.user_agent_version.clone(),

@@ -11,8 +11,8 @@ use crate::xds::Status;
 /// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
 
-/// Cuts the connection of a stream. Only this frees the bytes of a stream whose client does not read: the bytes
-/// stay in the HTTP/2 queue of the connection until the connection ends.
+/// Cuts the connection of a stream. Only this frees the bytes of a stream whose client does not read: the
+/// bytes stay in the HTTP/2 queue of the connection until the connection ends.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionCut(Arc<ConnectionState>);
 
@@ -133,10 +133,10 @@ impl Drop for Polling {
 
 /// All connections, held weakly, for the search for the largest.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(Mutex<Table>);
+pub(crate) struct Connections(Mutex<ConnectionTable>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     open: Vec<Weak<ConnectionState>>,
     /// At this number of entries, the entries of closed connections are swept.
     sweep_at: usize,

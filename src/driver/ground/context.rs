@@ -1,9 +1,8 @@
 //! The parts that all tasks of the driver share.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::Guard;
@@ -11,20 +10,17 @@ use arc_swap::Guard;
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
-use crate::driver::ground::denial_log::DenialLog;
-use crate::driver::ground::do_not_cache::DoNotCacheNames;
+use crate::driver::ground::durable::{DurableState, PlanStore};
 use crate::driver::ground::encoder::Encoder;
-use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
-use crate::driver::ground::loop_log::LoopLog;
 use crate::driver::ground::memory_gauge::MemoryGauge;
-use crate::driver::ground::plan_store::PlanStore;
+use crate::driver::ground::once_logs::OnceLogs;
 use crate::driver::ground::plans::Plans;
 use crate::driver::ground::presented_views::PresentedViews;
-use crate::driver::ground::rate::Limiter;
-use crate::driver::ground::registry::lock;
+use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
+use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
 use crate::driver::ground::tails::Tails;
 use crate::engine::authority::Authority;
 use crate::engine::authorization::Policy;
@@ -80,7 +76,8 @@ impl DriverSettings {
     /// all clients are in one class.
     pub fn classify(
         &self,
-        (node, identity): (Option<&Node>, &Identity),
+        node: Option<&Node>,
+        identity: &Identity,
         type_url: &TypeUrl,
         names: impl Into<NameKind>,
         server: &Server,
@@ -129,36 +126,38 @@ impl DriverSettings {
     }
 }
 
+/// The parts that all tasks of the driver share.
 pub struct DriverContext {
     in_force: InForce<DriverSettings>,
+    policy: InForce<Policy>,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub throttle: Throttle,
-    pub encoder: Arc<Encoder>,
-    pub seed: HashSeed,
-    pub pressure: MemoryGauge,
-    pub connections: Connections,
-    pub do_not_cache: DoNotCacheNames,
-    pub checkpoint: Option<Arc<CheckpointWriter>>,
-    /// The state that a predecessor of the process passed on.
-    pub inheritance: Inheritance,
-    /// A successor has taken over: nothing connects upstream any more (HND-3).
-    pub is_succeeded: AtomicBool,
-    pub presented_views: PresentedViews,
-    pub fallback_log: FallbackLog,
-    pub denial_log: DenialLog,
+    pub once: OnceLogs,
     pub tails: Arc<Tails>,
+    pub content: SharedContent,
+    pub clients: ClientBounds,
     pub plans: Plans,
-    pub plan_store: PlanStore,
+    pub durable: DurableState,
+    pub process: ThisProcess,
+}
+
+/// The bounds that all clients share.
+#[derive(Default)]
+pub struct ClientBounds {
+    pub connections: Connections,
+    pub pressure: MemoryGauge,
+    first_answers: FirstAnswers,
+}
+
+/// The process, as relays, hooks and successors see it.
+pub struct ThisProcess {
     /// This process in the paths of calls (TIR-2).
     pub relay_id: RelayId,
-    /// Loops of relays in the log.
-    pub loop_log: LoopLog,
     /// The bound address of the admin listener, for hooks. Unset for a unix socket.
     pub admin_address: OnceLock<SocketAddr>,
-    policy: InForce<Policy>,
-    /// The rate of first answers, by listener.
-    first_answers: Mutex<HashMap<Arc<str>, Limiter>>,
+    /// A successor has taken over: nothing connects upstream any more (HND-3).
+    pub is_succeeded: AtomicBool,
 }
 
 impl DriverContext {
@@ -166,27 +165,29 @@ impl DriverContext {
         let writer =
             |checkpoint| CheckpointWriter::new(checkpoint, &settings.node, metrics.checkpoint.clone());
         DriverContext {
-            checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
-            encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
-            throttle: Throttle::new(metrics.log.clone()),
+            durable: DurableState {
+                checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
+                inheritance: Inheritance::default(),
+                plans: PlanStore::default(),
+            },
+            content: SharedContent {
+                encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
+                presented_views: PresentedViews::default(),
+                do_not_cache: DoNotCacheNames::default(),
+                seed: HashSeed(fastrand::u128(..)),
+            },
+            process: ThisProcess {
+                relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
+                admin_address: OnceLock::new(),
+                is_succeeded: AtomicBool::new(false),
+            },
             clock: Clock::start(),
-            seed: HashSeed(fastrand::u128(..)),
-            pressure: MemoryGauge::default(),
-            connections: Connections::default(),
-            do_not_cache: DoNotCacheNames::default(),
-            inheritance: Inheritance::default(),
-            is_succeeded: AtomicBool::new(false),
-            presented_views: PresentedViews::default(),
-            fallback_log: FallbackLog::default(),
-            denial_log: DenialLog::default(),
+            throttle: Throttle::new(metrics.log.clone()),
+            once: OnceLogs::default(),
             tails: Arc::default(),
+            clients: ClientBounds::default(),
             plans: Plans::default(),
-            plan_store: PlanStore::default(),
-            relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
-            loop_log: LoopLog::default(),
-            admin_address: OnceLock::new(),
             policy: InForce::new(settings.policy.clone()),
-            first_answers: Mutex::default(),
             in_force: InForce::new(settings),
             metrics,
         }
@@ -209,10 +210,10 @@ impl DriverContext {
 
     /// Puts a configuration in force. The caller tells sources and streams.
     pub fn publish(&self, settings: DriverSettings) {
-        if let (Some(writer), Some(checkpoint)) = (&self.checkpoint, &settings.checkpoint) {
+        if let (Some(writer), Some(checkpoint)) = (&self.durable.checkpoint, &settings.checkpoint) {
             writer.configure(checkpoint.clone());
         }
-        self.encoder.configure(settings.encoded_bytes);
+        self.content.encoder.configure(settings.encoded_bytes);
         self.in_force.publish(settings);
     }
 
@@ -225,7 +226,7 @@ impl DriverContext {
     /// Puts a policy in force for streams to come. The caller judges the open streams again.
     pub fn publish_policy(&self, policy: Policy) {
         self.policy.publish(policy);
-        self.denial_log.clear();
+        self.once.denials.clear();
     }
 
     /// The rate at which a stream may change its subscriptions, or a connection may poll.
@@ -236,15 +237,8 @@ impl DriverContext {
 
     /// How long the next first answer of a listener has to wait.
     pub fn first_answer_in(&self, listener: &Arc<str>, now: Time) -> Duration {
-        let settings = self.settings();
-        let (per_second, burst) =
-            (settings.limits.first_answers_per_second, settings.limits.first_answers_burst);
-        let mut listeners = lock(&self.first_answers);
-        let limiter = match listeners.get_mut(listener) {
-            Some(limiter) => limiter,
-            None => listeners.entry(listener.clone()).or_insert_with(|| Limiter::new(per_second, burst)),
-        };
-        limiter.configure(per_second, burst);
-        limiter.reserve(now)
+        let limits = &self.settings().limits;
+        let (per_second, burst) = (limits.first_answers_per_second, limits.first_answers_burst);
+        self.clients.first_answers.reserve(listener, per_second, burst, now)
     }
 }

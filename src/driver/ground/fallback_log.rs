@@ -15,8 +15,8 @@ use crate::telemetry::events::{Events, Kind, Occurrence};
 #[derive(Debug, Default)]
 pub struct FallbackLog(Mutex<HashMap<Place, Weak<FallbackEpisode>>>);
 
-/// The time during which a lower server has clients. Each such stream holds the episode; it ends with the last
-/// stream.
+/// The time during which a lower server has clients. Each such stream holds the episode; it ends with the
+/// last stream.
 #[derive(Debug)]
 pub struct FallbackEpisode {
     list: Arc<str>,
@@ -33,8 +33,8 @@ impl FallbackLog {
         throttle: &Throttle,
         events: &Events,
     ) -> Arc<FallbackEpisode> {
-        let mut known = lock(&self.0);
-        let weak = known.entry(to.place()).or_default();
+        let mut episodes = lock(&self.0);
+        let weak = episodes.entry(to.place()).or_default();
         if let Some(episode) = weak.upgrade() {
             return episode;
         }
@@ -42,9 +42,9 @@ impl FallbackLog {
         let episode =
             Arc::new(FallbackEpisode { list: list.clone(), server: server.clone(), events: events.clone() });
         *weak = Arc::downgrade(&episode);
-        drop(known);
-        let told = Occurrence::warn(Kind::Fallback, "clients moved to another server of their list");
-        events.add(told.at_server(server, list).detail(format_args!("from {from}")));
+        drop(episodes);
+        let event = Occurrence::warn(Kind::Fallback, "clients moved to another server of their list");
+        events.add(event.at_server(server, list).detail(format_args!("from {from}")));
         if let Some(suppressed) = throttle.allow("fallback") {
             warn!(%list, from, to = %server, suppressed, "clients moved to another server of their list: their \
                 server is unreachable, and resources are missing");
@@ -55,8 +55,8 @@ impl FallbackLog {
 
 impl Drop for FallbackEpisode {
     fn drop(&mut self) {
-        let told = Occurrence::info(Kind::Fallback, "no client uses this fallback server any more");
-        self.events.add(told.at_server(&self.server, &self.list));
+        let event = Occurrence::info(Kind::Fallback, "no client uses this fallback server any more");
+        self.events.add(event.at_server(&self.server, &self.list));
         info!(list = %self.list, server = %self.server, "no client uses this fallback server any more");
     }
 }
@@ -86,8 +86,8 @@ mod tests {
         drop(one);
         assert_eq!(old.strong_count(), 0);
         assert_eq!(Arc::strong_count(&join(1)), 1);
-        let told: Vec<_> = metrics.events.after(0, 10, |_| true).events;
-        let of_second = told.iter().filter(|event| event.first.server.as_deref() == Some("second"));
+        let events: Vec<_> = metrics.events.after(0, 10, |_| true).events;
+        let of_second = events.iter().filter(|event| event.first.server.as_deref() == Some("second"));
         let texts: Vec<_> = of_second.map(|event| event.first.text).collect();
         let (moved, left) =
             ("clients moved to another server of their list", "no client uses this fallback server any more");

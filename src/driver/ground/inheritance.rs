@@ -25,8 +25,8 @@ impl Inheritance {
         lock(&self.0).insert(identity, inherited);
     }
 
-    /// The state of a source, once: a later source with the same identity begins without. `is_held`: a plan holds something back from
-    /// the source, or may.
+    /// The state of a source, once: a later source with the same identity begins without. `is_held`: a plan
+    /// holds something back from the source, or may.
     pub fn take(&self, identity: &Identity, is_held: impl FnOnce() -> bool) -> Option<Arc<Restored>> {
         let inherited = lock(&self.0).remove(identity)?;
         if inherited.is_old && !is_held() {
@@ -36,8 +36,8 @@ impl Inheritance {
         Some(inherited.restored.later(inherited.read_at.elapsed()))
     }
 
-    /// Drops the state without a taker: from now on the state may be too old. The state of a class under a hold stays, for the first
-    /// client of the class (WAV-8).
+    /// Drops the state without a taker: from now on the state may be too old. The state of a class under a
+    /// hold stays, for the first client of the class (WAV-8).
     pub fn clear_but_for(&self, is_held: impl Fn(&Identity) -> bool) {
         lock(&self.0).retain(|identity, inherited| {
             inherited.is_old = true;
@@ -66,7 +66,7 @@ mod tests {
         let inheritance = Inheritance::default();
         (1..=4).for_each(|class| inheritance.put(restored(class)));
         assert!(inheritance.take(&identity(1), || false).is_some(), "its client came in time");
-        inheritance.clear_but_for(|of| of.class[0] > 2);
+        inheritance.clear_but_for(|identity| identity.class[0] > 2);
         assert!(inheritance.take(&identity(2), || true).is_none());
         assert!(inheritance.take(&identity(3), || true).is_some());
         assert!(inheritance.take(&identity(4), || false).is_none(), "the hold has ended meanwhile");

@@ -1,7 +1,8 @@
 //! Clients that end their streams all the time, whatever they are served (WAV-12).
 //!
-//! The end of such a stream is no evidence against a push. A plan notes the lost streams without content of a push, by node.
-//! Many clients may share an id: so a node is excused by count. More ends than before are evidence again.
+//! The end of such a stream is no evidence against a push. A plan notes the lost streams without content of a
+//! push, by node. Many clients may share an id: so a node is excused by count. More ends than before are
+//! evidence again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -46,7 +47,8 @@ impl Ends {
 }
 
 impl Leavers {
-    /// Ends are not noted while clients have a halted push: a crash loop would be excused under the next push.
+    /// Ends are not noted while clients have a halted push: a crash loop would be excused under the next
+    /// push.
     pub fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
@@ -88,36 +90,36 @@ mod tests {
 
     #[test]
     fn wav_12_ends_count_for_a_window_and_the_next() {
-        let (of, at) = (Leavers::default(), |seconds| Time::ZERO + Duration::from_secs(seconds));
-        assert_eq!(of.ends_of("a", at(0)), 0);
-        (0..3).for_each(|second| of.note("a", at(second)));
-        assert_eq!((of.ends_of("a", at(599)), of.ends_of("b", at(599))), (3, 0));
-        assert_eq!(of.ends_of("a", at(600)), 3);
-        of.note("a", at(700));
-        assert_eq!(of.ends_of("a", at(1_199)), 4);
-        assert_eq!(of.ends_of("a", at(1_200)), 1);
-        assert_eq!(of.ends_of("a", at(3_000)), 0);
-        of.note("a", at(3_000));
-        assert_eq!(of.ends_of("a", at(3_000)), 1);
+        let (leavers, at) = (Leavers::default(), |seconds| Time::ZERO + Duration::from_secs(seconds));
+        assert_eq!(leavers.ends_of("a", at(0)), 0);
+        (0..3).for_each(|second| leavers.note("a", at(second)));
+        assert_eq!((leavers.ends_of("a", at(599)), leavers.ends_of("b", at(599))), (3, 0));
+        assert_eq!(leavers.ends_of("a", at(600)), 3);
+        leavers.note("a", at(700));
+        assert_eq!(leavers.ends_of("a", at(1_199)), 4);
+        assert_eq!(leavers.ends_of("a", at(1_200)), 1);
+        assert_eq!(leavers.ends_of("a", at(3_000)), 0);
+        leavers.note("a", at(3_000));
+        assert_eq!(leavers.ends_of("a", at(3_000)), 1);
     }
 
     #[test]
     fn wav_12_ends_under_a_halted_push_excuse_nobody() {
-        let of = Leavers::default();
-        of.pause(true);
-        of.note("a", Time::ZERO);
-        assert_eq!(of.ends_of("a", Time::ZERO), 0);
-        of.pause(false);
-        of.note("a", Time::ZERO);
-        assert_eq!(of.ends_of("a", Time::ZERO), 1);
+        let leavers = Leavers::default();
+        leavers.pause(true);
+        leavers.note("a", Time::ZERO);
+        assert_eq!(leavers.ends_of("a", Time::ZERO), 0);
+        leavers.pause(false);
+        leavers.note("a", Time::ZERO);
+        assert_eq!(leavers.ends_of("a", Time::ZERO), 1);
     }
 
     #[test]
     fn wav_12_the_memory_of_nodes_is_bounded() {
-        let (of, later) = (Leavers::default(), Time::ZERO + WINDOW);
-        (0..=NODES_MAX).for_each(|node| of.note(&node.to_string(), Time::ZERO));
-        assert_eq!(of.ends_of(&NODES_MAX.to_string(), Time::ZERO), 0);
-        of.note("new", later);
-        assert_eq!((of.ends_of("new", later), lock(&of.nodes).len()), (1, 1));
+        let (leavers, later) = (Leavers::default(), Time::ZERO + WINDOW);
+        (0..=NODES_MAX).for_each(|node| leavers.note(&node.to_string(), Time::ZERO));
+        assert_eq!(leavers.ends_of(&NODES_MAX.to_string(), Time::ZERO), 0);
+        leavers.note("new", later);
+        assert_eq!((leavers.ends_of("new", later), lock(&leavers.nodes).len()), (1, 1));
     }
 }

@@ -1,8 +1,8 @@
 //! The views that reconnecting clients present, with one copy of equal contents (RLY-6).
 //!
 //! After an outage, or a restart of the relay, all clients of a fleet present the same resources. The relay
-//! keeps the view until an upstream has reported the removals. The table holds views weakly: a view ends with the
-//! last stream that holds it.
+//! keeps the view until an upstream has reported the removals. The table holds views weakly: a view ends with
+//! the last stream that holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -15,11 +15,11 @@ const SWEEP_MIN: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct PresentedViews {
-    table: Mutex<Table>,
+    table: Mutex<ViewTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ViewTable {
     views: HashMap<ViewId, Weak<View>>,
     /// At this number of entries, the dead entries are swept.
     sweep_at: usize,
@@ -29,11 +29,11 @@ impl PresentedViews {
     /// Returns the equal view that another stream holds already, else this view. The comparison of maps of
     /// 100,000 names runs outside of the lock, because all reconnecting streams take the lock.
     pub fn share(&self, view: View) -> Arc<View> {
-        let known = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
-        if let Some(known) = known
-            && known.presents_the_same(&view)
+        let held = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
+        if let Some(held) = held
+            && held.presents_the_same(&view)
         {
-            return known;
+            return held;
         }
         let view = Arc::new(view);
         let mut table = lock(&self.table);

@@ -1,18 +1,23 @@
 //! The rates of changes of subscription, of polls, and of first answers (RLY-56).
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::driver::ground::registry::lock;
 use crate::engine::Time;
 
-/// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are polls.
+/// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are
+/// polls.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// This many names that came or went cost as much as one request. With the default rate and burst, a stream may ask for
-/// 200,000 names at once, which is also the default limit of names, and then for 40,000 names a second, which take a
-/// few percent of a core.
+/// This many names that came or went cost as much as one request. With the default rate and burst, a stream
+/// may ask for 200,000 names at once, which is also the default limit of names, and then for 40,000 names a
+/// second, which take a few percent of a core.
 pub const NAMES_PER_TOKEN: u32 = 400;
 
-/// This many names that a list repeats cost as much as one name that came or went: a list is read and compared as a whole.
+/// This many names that a list repeats cost as much as one name that came or went: a list is read and
+/// compared as a whole.
 pub const LISTED_PER_NAME: usize = 2;
 
 /// A token bucket as a theoretical arrival time (GCRA): one integer of state.
@@ -30,7 +35,7 @@ pub struct Limiter {
 
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum RateDecision {
     Now,
     After(Duration),
     /// The stream has been over its rate for too long.
@@ -65,8 +70,8 @@ impl Limiter {
         (self.full_at + interval).since(now).saturating_sub(interval * self.burst)
     }
 
-    /// Charges a request that was taken, with this many names. A token pays for [`NAMES_PER_TOKEN`] names. The next change
-    /// waits for the debt, so a change is charged when its size is known (ADR 66).
+    /// Charges a request that was taken, with this many names. A token pays for [`NAMES_PER_TOKEN`] names.
+    /// The next change waits for the debt, so a change is charged when its size is known (ADR 66).
     pub fn charge(&mut self, names: usize, now: Time) {
         let interval = Duration::from_secs(1) / self.per_second;
         self.full_at_without_names = self.full_at_without_names.max(now) + interval;
@@ -75,17 +80,17 @@ impl Limiter {
         self.full_at = self.full_at.min(now + interval * self.burst + PATIENCE);
     }
 
-    /// When the next request may be read after a rejection or a report, which the caller has charged. The number of
-    /// requests alone decides.
-    pub fn admit_report(&mut self, now: Time) -> Admission {
+    /// When the next request may be read after a rejection or a report, which the caller has charged. The
+    /// number of requests alone decides.
+    pub fn admit_report(&mut self, now: Time) -> RateDecision {
         let burst = Duration::from_secs(1) / self.per_second * self.burst;
         let excess = self.full_at_without_names.since(now).saturating_sub(burst);
         self.judge(excess, !excess.is_zero(), now)
     }
 
-    /// Charges and admits one of several concurrent requests. The wait of a request does not slow down the next request, so
-    /// that names, too, can end the polls.
-    pub fn admit_poll(&mut self, names: usize, now: Time) -> Admission {
+    /// Charges and admits one of several concurrent requests. The wait of a request does not slow down the
+    /// next request, so that names, too, can end the polls.
+    pub fn admit_poll(&mut self, names: usize, now: Time) -> RateDecision {
         let excess = self.reserve_for(names, now);
         self.judge(excess, !excess.is_zero(), now)
     }
@@ -97,16 +102,33 @@ impl Limiter {
         self.reserve(now)
     }
 
-    fn judge(&mut self, excess: Duration, is_over: bool, now: Time) -> Admission {
+    fn judge(&mut self, excess: Duration, is_over: bool, now: Time) -> RateDecision {
         if !is_over {
             self.waiting_since = None;
         }
         let since = is_over.then(|| *self.waiting_since.get_or_insert(now));
         match since {
-            Some(since) if now.since(since) >= PATIENCE => Admission::Refused,
-            _ if excess.is_zero() => Admission::Now,
-            _ => Admission::After(excess),
+            Some(since) if now.since(since) >= PATIENCE => RateDecision::Refused,
+            _ if excess.is_zero() => RateDecision::Now,
+            _ => RateDecision::After(excess),
         }
+    }
+}
+
+/// The rates of first answers, by listener (RLY-56).
+#[derive(Debug, Default)]
+pub struct FirstAnswers(Mutex<HashMap<Arc<str>, Limiter>>);
+
+impl FirstAnswers {
+    /// Takes the next slot of a listener, and returns the time until the slot.
+    pub fn reserve(&self, listener: &Arc<str>, per_second: u32, burst: u32, now: Time) -> Duration {
+        let mut listeners = lock(&self.0);
+        let limiter = match listeners.get_mut(listener) {
+            Some(limiter) => limiter,
+            None => listeners.entry(listener.clone()).or_insert_with(|| Limiter::new(per_second, burst)),
+        };
+        limiter.configure(per_second, burst);
+        limiter.reserve(now)
     }
 }
 
@@ -158,11 +180,11 @@ mod tests {
             limiter.charge(50_000, now);
         }
         assert!(waited > Duration::from_secs(1200), "{waited:?}");
-        assert_eq!(limiter.admit_report(now), Admission::Now, "names do not count for reports");
+        assert_eq!(limiter.admit_report(now), RateDecision::Now, "names do not count for reports");
         // Polls run concurrently.
         let refused = (0..1000).any(|_| {
             now = now + Duration::from_millis(100);
-            limiter.admit_poll(50_000, now) == Admission::Refused
+            limiter.admit_poll(50_000, now) == RateDecision::Refused
         });
         assert!(refused);
     }
@@ -174,9 +196,9 @@ mod tests {
         for _ in 0..100_000 {
             limiter.charge(0, now);
             match limiter.admit_report(now) {
-                Admission::Now => {}
-                Admission::After(wait) => now = now + wait,
-                Admission::Refused => {
+                RateDecision::Now => {}
+                RateDecision::After(wait) => now = now + wait,
+                RateDecision::Refused => {
                     assert!(now.since(Time::ZERO) >= PATIENCE);
                     return;
                 }

@@ -4,6 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+/// A registry for users that need none of its objects.
+pub trait Membership: Send + Sync {
+    /// The number of live objects.
+    fn count(&self) -> usize;
+
+    /// Removes the object with this number.
+    fn forget(&self, id: u64);
+}
+
 /// Numbers objects in the order of their creation, and holds them weakly.
 pub struct Registry<T> {
     made: AtomicU64,
@@ -22,12 +31,8 @@ impl<T> Registry<T> {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn add(&self, id: u64, what: &Arc<T>) {
-        lock(&self.live).insert(id, Arc::downgrade(what));
-    }
-
-    pub fn forget(&self, id: u64) {
-        lock(&self.live).remove(&id);
+    pub fn add(&self, id: u64, object: &Arc<T>) {
+        lock(&self.live).insert(id, Arc::downgrade(object));
     }
 
     pub fn len(&self) -> usize {
@@ -38,16 +43,26 @@ impl<T> Registry<T> {
     pub fn next(&self, after: Option<u64>) -> Option<Arc<T>> {
         let mut from = after.map_or(0, |id| id + 1);
         loop {
-            let (id, found) = {
+            let (id, object) = {
                 let live = lock(&self.live);
-                let (id, found) = live.range(from..).next()?;
-                (*id, found.upgrade())
+                let (id, object) = live.range(from..).next()?;
+                (*id, object.upgrade())
             };
-            match found {
-                Some(found) => return Some(found),
+            match object {
+                Some(object) => return Some(object),
                 None => from = id + 1,
             }
         }
+    }
+}
+
+impl<T: Send + Sync> Membership for Registry<T> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn forget(&self, id: u64) {
+        lock(&self.live).remove(&id);
     }
 }
 

@@ -35,8 +35,8 @@ impl Signal {
 }
 
 pin_project! {
-    /// See [`Signal::raised`]. Written by hand: each connection has two of these futures, and an `async` block
-    /// takes twice the memory.
+    /// See [`Signal::raised`]. Written by hand: each connection has two of these futures, and an `async`
+    /// block takes twice the memory.
     #[derive(Debug)]
     pub struct Raised<'a> {
         signal: &'a Signal,

@@ -12,8 +12,8 @@ pub enum Owner {
     Stream(SessionId),
 }
 
-/// The properties that tell sources apart (RLY-10). Each list has its own names, even if lists contain the same
-/// servers (FED-6).
+/// The properties that tell sources apart (RLY-10). Each list has its own names, even if lists contain the
+/// same servers (FED-6).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceKey {
     pub place: Place,

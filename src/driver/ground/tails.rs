@@ -1,7 +1,8 @@
 //! Tails: the requests and responses of single streams, for an operator who watches (ADM-15).
 //!
-//! A stream looks at one flag in each request and each response. Only while a tail is open, it makes a line for the tails
-//! that follow the stream. A tail keeps few lines, and counts the rest: a reader that stalls costs no memory.
+//! A stream looks at one flag in each request and each response. Only while a tail is open, it makes a line
+//! for the tails that follow the stream. A tail keeps few lines, and counts the rest: a reader that stalls
+//! costs no memory.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,10 +15,11 @@ use arc_swap::ArcSwap;
 use crate::driver::ground::registry::lock;
 use crate::xds::{ResourceName, Status, Version};
 
-/// Open tails. Each costs the streams a comparison of numbers or names, and up to [`BYTES_MAX`].
+/// OpenTail tails. Each costs the streams a comparison of numbers or names, and up to [`BYTES_MAX`].
 pub const TAILS_MAX: usize = 8;
 
-/// Waiting lines of one tail. Its reader takes them once a second, so this is also the number of lines a second.
+/// PendingLines lines of one tail. Its reader takes them once a second, so this is also the number of lines a
+/// second.
 pub const LINES_MAX: usize = 1_000;
 
 /// The approximate memory of the waiting lines of one tail: all tails together take 4 MiB.
@@ -167,21 +169,21 @@ impl TailLine {
 pub struct Tails {
     /// Read in each request and each response.
     are_open: AtomicBool,
-    open: ArcSwap<Vec<Arc<Open>>>,
+    open: ArcSwap<Vec<Arc<OpenTail>>>,
     /// Held by changes of `open`.
     turn: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenTail {
     followed: Followed,
     /// A type, by any of its names.
     type_name: Option<String>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingLines>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingLines {
     lines: VecDeque<Arc<TailLine>>,
     bytes: usize,
     left_out: u64,
@@ -211,29 +213,24 @@ impl Tails {
         if open.len() >= TAILS_MAX {
             return None;
         }
-        let own = Arc::new(Open { followed, type_name, waiting: Mutex::default() });
-        open.push(own.clone());
+        let new = Arc::new(OpenTail { followed, type_name, waiting: Mutex::default() });
+        open.push(new.clone());
         self.open.store(Arc::new(open));
         self.are_open.store(true, Ordering::Relaxed);
-        Some(Tail { tails: self.clone(), own })
+        Some(Tail { tails: self.clone(), open: new })
     }
 
-    fn close(&self, own: &Arc<Open>) {
+    fn close(&self, closed: &Arc<OpenTail>) {
         let _turn = lock(&self.turn);
         let mut open = Vec::clone(&self.open.load());
-        open.retain(|other| !Arc::ptr_eq(other, own));
+        open.retain(|other| !Arc::ptr_eq(other, closed));
         self.are_open.store(!open.is_empty(), Ordering::Relaxed);
         self.open.store(Arc::new(open));
     }
 
-    /// Makes a line about a stream, if a tail follows the stream and has room. `is_type`: whether a text names the type
-    /// of the line.
-    pub fn tell(
-        &self,
-        (stream, node): (u64, &str),
-        is_type: impl Fn(&str) -> bool,
-        make: impl Fn() -> TailLine,
-    ) {
+    /// Makes a line about a stream, if a tail follows the stream and has room. `is_type`: whether a text
+    /// names the type of the line.
+    pub fn tell(&self, stream: u64, node: &str, is_type: impl Fn(&str) -> bool, make: impl Fn() -> TailLine) {
         let mut made: Option<Arc<TailLine>> = None;
         for open in self.open.load().iter() {
             let is_followed = match &open.followed {
@@ -247,15 +244,15 @@ impl Tails {
     }
 
     /// The end of a stream, which belongs to no type.
-    pub fn tell_end(&self, (stream, node): (u64, &str), make: impl Fn() -> TailLine) {
-        self.tell((stream, node), |_| true, make);
+    pub fn tell_end(&self, stream: u64, node: &str, make: impl Fn() -> TailLine) {
+        self.tell(stream, node, |_| true, make);
         for open in self.open.load().iter().filter(|open| open.followed == Followed::Stream(stream)) {
             lock(&open.waiting).is_over = true;
         }
     }
 }
 
-impl Open {
+impl OpenTail {
     fn add(&self, line: impl FnOnce() -> Arc<TailLine>) {
         let mut waiting = lock(&self.waiting);
         if waiting.left_out > 0 || waiting.lines.len() >= LINES_MAX || waiting.bytes >= BYTES_MAX {
@@ -272,24 +269,24 @@ impl Open {
 #[derive(Debug)]
 pub struct Tail {
     tails: Arc<Tails>,
-    own: Arc<Open>,
+    open: Arc<OpenTail>,
 }
 
 impl Tail {
     pub fn take(&self) -> Taken {
-        let waiting = std::mem::take(&mut *lock(&self.own.waiting));
-        let Waiting { lines, left_out, is_over, .. } = waiting;
+        let waiting = std::mem::take(&mut *lock(&self.open.waiting));
+        let PendingLines { lines, left_out, is_over, .. } = waiting;
         Taken { lines: lines.into(), left_out, is_over }
     }
 
     pub fn followed(&self) -> &Followed {
-        &self.own.followed
+        &self.open.followed
     }
 }
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        self.tails.close(&self.own);
+        self.tails.close(&self.open);
     }
 }
 
@@ -322,7 +319,7 @@ mod tests {
                 made.set(made.get() + 1);
                 line(stream, "")
             };
-            tails.tell((stream, node), |text| text == of_type, make);
+            tails.tell(stream, node, |text| text == of_type, make);
         };
         tell(1, "a", "T");
         assert_eq!((made.get(), tails.are_open()), (0, false));
@@ -336,9 +333,9 @@ mod tests {
         let streams = |tail: &Tail| tail.take().lines.iter().map(|line| line.stream).collect::<Vec<_>>();
         assert_eq!((streams(&one), streams(&node)), (vec![1], vec![1, 2]));
         assert!(one.take().lines.is_empty());
-        tails.tell_end((2, "a"), || line(2, "end"));
+        tails.tell_end(2, "a", || line(2, "end"));
         assert!(!one.take().is_over && !node.take().is_over, "a node may come back");
-        tails.tell_end((1, "a"), || line(1, "end"));
+        tails.tell_end(1, "a", || line(1, "end"));
         assert!(one.take().is_over && !node.take().is_over);
         drop(one);
         assert!(tails.are_open());
@@ -352,9 +349,9 @@ mod tests {
         let tail = tails.open(Followed::Stream(1), None).unwrap();
         let flood = |words: &str| {
             for _ in 0..5_000 {
-                tails.tell((1, ""), |_| true, || line(1, words));
+                tails.tell(1, "", |_| true, || line(1, words));
             }
-            let bytes = lock(&tail.own.waiting).bytes;
+            let bytes = lock(&tail.open.waiting).bytes;
             assert!(bytes < BYTES_MAX + 4096, "{bytes}");
             let taken = tail.take();
             assert_eq!(taken.lines.len() as u64 + taken.left_out, 5_000);

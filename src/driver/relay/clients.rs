@@ -1,19 +1,18 @@
 //! Single clients for the admin room: a stream is locked while its views are shared, and read without a lock.
 
-use std::sync::Arc;
-
 use crate::driver::api::clients::{
-    ClientTypes, ClientView, Explanation, Holding, NameStatus, NameStatuses, NodeExplanation, TypeState,
+    ClientTypes, ClientView, Explanation, Holding, NameStatuses, NodeExplanation, TypeState,
 };
-use crate::driver::api::status::{SessionStatus, Why};
+use crate::driver::api::status::SessionStatus;
 use crate::driver::api::tail::{Followed, Tail, TailView};
-use crate::driver::relay::Relay;
+use crate::driver::relay::explain::{explanation, holding, is_known, ledger_of, name_status, node_classes};
+use crate::driver::relay::handle::Relay;
 use crate::driver::relay::inspect::session_status;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
-use crate::engine::downstream::{Ledger, NameEntry, NameStanding, TypeStanding, WhyUnsent};
+use crate::engine::downstream::TypeStanding;
 use crate::xds::{Node, ResourceName, TypeUrl};
 
 impl ClientView for Relay {
@@ -22,7 +21,7 @@ impl ClientView for Relay {
     }
 
     fn names(&self, id: u64, type_url: &TypeUrl, after: Option<ResourceName>) -> Option<NameStatuses> {
-        let (ledger, unsent) = self.ledger(&*self.stream(id)?, type_url)?;
+        let (ledger, unsent) = ledger_of(self, &*self.stream(id)?, type_url)?;
         let mut last = after;
         Some(Box::new(std::iter::from_fn(move || {
             let name = ledger.next_name(last.as_ref())?;
@@ -32,7 +31,7 @@ impl ClientView for Relay {
     }
 
     fn explain(&self, id: u64, type_url: &TypeUrl, name: Option<&ResourceName>) -> Option<Explanation> {
-        self.explanation(id, type_url, name)
+        explanation(self, id, type_url, name)
     }
 
     fn holdings<'a>(
@@ -44,7 +43,7 @@ impl ClientView for Relay {
         Box::new(std::iter::from_fn(move || {
             let stream = self.tables.streams.next(last)?;
             last = Some(stream.id().0);
-            Some(self.holding(&stream, type_url, name))
+            Some(holding(self, &stream, type_url, name))
         }))
     }
 
@@ -53,7 +52,7 @@ impl ClientView for Relay {
         Box::new(std::iter::from_fn(move || {
             let stream = self.tables.streams.next(last)?;
             last = Some(stream.id().0);
-            Some(self.types_of(&stream))
+            Some(types_of(self, &stream))
         }))
     }
 
@@ -63,69 +62,27 @@ impl ClientView for Relay {
     }
 
     fn knows(&self, type_url: &TypeUrl, name: &ResourceName) -> bool {
-        self.is_known(type_url, name)
+        is_known(self, type_url, name)
     }
 
     fn classify_node(&self, node: &Node) -> Vec<NodeExplanation> {
-        self.node_classes(node)
+        node_classes(self, node)
     }
 }
 
-impl Relay {
-    fn types_of(&self, stream: &StreamState) -> ClientTypes {
-        let now = self.shared.clock.now();
-        let standings = stream.look(|_, session, sources| session.type_standings(&newest(sources), now));
-        let state = |of: TypeStanding| TypeState {
-            source: shared_source(of.source).0,
-            type_url: of.type_url,
-            state: of.state,
-        };
-        ClientTypes { types: standings.into_iter().map(state).collect() }
-    }
-
-    /// The stream with this id.
-    pub(super) fn stream(&self, id: u64) -> Option<Arc<StreamState>> {
-        let before = id.checked_sub(1);
-        self.tables.streams.next(before).filter(|stream| stream.id().0 == id)
-    }
-
-    /// The names of one type of a stream, and the reason for which news of the type are not sent.
-    pub(super) fn ledger(&self, stream: &StreamState, type_url: &TypeUrl) -> Option<(Ledger, Why)> {
-        let now = self.shared.clock.now();
-        stream.look(|_, session, sources| {
-            let ledger = session.ledger(type_url, &newest(sources), now)?;
-            let index = session.subscriptions().iter().position(|of| of.type_url == *type_url)?;
-            let unsent = session.reports(&newest(sources), now).into_iter().nth(index)?.unsent;
-            Some((ledger, why_unsent(unsent.map(|unsent| unsent.why))))
-        })
-    }
+fn types_of(relay: &Relay, stream: &StreamState) -> ClientTypes {
+    let now = relay.shared.clock.now();
+    let standings = stream.look(|_, session, sources| session.type_standings(&newest(sources), now));
+    let state = |standing: TypeStanding| TypeState {
+        source: shared_source(standing.source).0,
+        type_url: standing.type_url,
+        state: standing.state,
+    };
+    ClientTypes { types: standings.into_iter().map(state).collect() }
 }
 
 impl TailView for Relay {
     fn tail(&self, followed: Followed, type_name: Option<String>) -> Option<Tail> {
         self.shared.tails.open(followed, type_name)
     }
-}
-
-/// The reason for which one name's news are not sent. Withheld removals concern other names.
-fn why_unsent(of_type: Option<WhyUnsent>) -> Why {
-    match of_type {
-        Some(WhyUnsent::Order(_)) => Why::Order,
-        Some(WhyUnsent::Name(_)) => Why::Name,
-        Some(WhyUnsent::Withheld(_) | WhyUnsent::Unread) | None => Why::Unread,
-    }
-}
-
-pub(super) fn name_status(ledger: &Ledger, entry: NameEntry, unsent: Why) -> NameStatus {
-    let NameEntry { name, has, should, standing } = entry;
-    let why = match standing {
-        NameStanding::Current => None,
-        NameStanding::Rejected => Some(Why::Rejected),
-        NameStanding::Unacked => Some(Why::Unacked),
-        NameStanding::Unsent => Some(unsent),
-        NameStanding::Withheld => Some(Why::Withheld),
-        NameStanding::Doubtful => Some(Why::Name),
-        NameStanding::Unknown | NameStanding::Refused => Some(Why::Unknown),
-    };
-    NameStatus { refused: ledger.refusal(&name), name, has, should, why }
 }

@@ -12,13 +12,11 @@ use tokio::time::timeout;
 use crate::driver::api::content::{
     CachedCopy, ContentView, HeldSource, Release, ReleasedVersion, UpstreamVersions,
 };
-use crate::driver::api::status::{ResourceFilter, ResourcePlace, ResourceStatus};
+use crate::driver::api::status::{ResourceFilter, ResourcePlace};
 use crate::driver::ground::class_identity::of_class;
-use crate::driver::relay::Relay;
-use crate::driver::relay::inspect::Walk;
+use crate::driver::relay::handle::Relay;
+use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-use crate::engine::annotations::Annotations;
-use crate::engine::cache::{CachedResource, EntryState};
 use crate::engine::collection::CollectionKind;
 use crate::xds::{Node, ResourceName, TypeUrl};
 
@@ -32,20 +30,17 @@ impl ContentView for Relay {
         let mut copies = Vec::new();
         for handle in self.tables.sources.all() {
             let (source, list) = (handle.id().0, handle.status().list.clone());
-            let walk = Walk::new(&handle, &filter, None, self.shared.clock);
-            let copy = |(status, cached): (ResourceStatus, Option<CachedResource>)| CachedCopy {
-                source,
-                list: list.clone(),
-                status,
-                resource: cached.map(|cached| cached.resource),
-            };
-            copies.extend(walk.copies_of(&name).into_iter().map(copy));
+            let walk = SnapshotWalk::new(&handle, &filter, None, self.shared.clock);
+            for (status, cached) in walk.copies_of(&name) {
+                let resource = cached.map(|cached| cached.resource);
+                copies.push(CachedCopy { source, list: list.clone(), status, resource });
+            }
         }
         copies
     }
 
     fn released(&self, type_url: &TypeUrl, name: &ResourceName) -> Vec<ReleasedVersion> {
-        let mut found = Vec::new();
+        let mut versions = Vec::new();
         for source in self.tables.sources.all() {
             let published = source.published();
             let Some(lanes) = &published.lanes else { continue };
@@ -54,13 +49,13 @@ impl ContentView for Relay {
             for (snapshot, release) in candidate.into_iter().chain(stable) {
                 let types = snapshot.of(type_url).into_iter();
                 let cached = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.cached(kind, name)));
-                found.extend(cached.flatten().map(|cached| {
+                versions.extend(cached.flatten().map(|cached| {
                     let received_at = self.shared.clock.wall_of(cached.received_at);
                     ReleasedVersion { version: cached.resource.version, release, received_at }
                 }));
             }
         }
-        found
+        versions
     }
 
     fn held_sources(&self) -> Vec<HeldSource> {
@@ -76,9 +71,9 @@ impl ContentView for Relay {
     }
 
     fn held(&self, source: u64) -> Box<dyn Iterator<Item = CachedCopy> + Send + '_> {
-        let Some(handle) = self.source(source) else { return Box::new(std::iter::empty()) };
+        let Some(handle) = source_of(self, source) else { return Box::new(std::iter::empty()) };
         let list = handle.status().list.clone();
-        let walk = Walk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
+        let walk = SnapshotWalk::new(&handle, &ResourceFilter::default(), None, self.shared.clock);
         Box::new(walk.copies(source, list))
     }
 
@@ -90,21 +85,22 @@ impl ContentView for Relay {
     ) -> Box<dyn Iterator<Item = CachedCopy> + Send + 'a> {
         let from = after.as_ref().map_or(0, |place| place.source);
         let units: BTreeSet<u64> = units.iter().copied().filter(|unit| *unit >= from).collect();
-        let all = units.into_iter().filter_map(|unit| self.source(unit));
+        let all = units.into_iter().filter_map(|unit| source_of(self, unit));
         let copies = all.flat_map(move |handle| {
             let published = handle.published();
             // An observing plan holds nothing back.
             let snapshot = published.candidate_of(push).unwrap_or(&published.live).clone();
             let (source, list) = (handle.id().0, handle.status().list.clone());
             let after = after.as_ref().filter(|place| place.source == source);
-            let walk = Walk::over(&handle, snapshot, (&ResourceFilter::default(), after), self.shared.clock);
+            let walk =
+                SnapshotWalk::over(&handle, snapshot, &ResourceFilter::default(), after, self.shared.clock);
             walk.copies(source, list)
         });
         Box::new(copies.filter(|copy| copy.resource.is_some() && !copy.status.type_url.is_secret()))
     }
 
     fn upstream_versions(&self, source: u64) -> BoxFuture<'_, UpstreamVersions> {
-        let Some(handle) = self.source(source) else {
+        let Some(handle) = source_of(self, source) else {
             return std::future::ready(UpstreamVersions::new()).boxed();
         };
         async move {
@@ -130,52 +126,6 @@ impl ContentView for Relay {
     }
 }
 
-impl Relay {
-    fn source(&self, number: u64) -> Option<Arc<SourceHandle>> {
-        self.tables.sources.all().iter().find(|handle| handle.id().0 == number).cloned()
-    }
-}
-
-impl Walk {
-    /// All entries with their bytes.
-    fn copies(self, source: u64, list: Arc<str>) -> impl Iterator<Item = CachedCopy> + Send {
-        let snapshot = self.snapshot.clone();
-        self.map(move |status| {
-            let kind = match status.collection {
-                "names" => CollectionKind::Names,
-                "globs" => CollectionKind::Globs,
-                _ => CollectionKind::Wildcard,
-            };
-            let types = snapshot.of(&status.type_url);
-            let resource = types.and_then(|types| types.body(kind, &status.name)).cloned();
-            CachedCopy { source, list: list.clone(), status, resource }
-        })
-    }
-
-    /// The entries of one name, in each type of the walk.
-    fn copies_of(self, name: &ResourceName) -> Vec<(ResourceStatus, Option<CachedResource>)> {
-        let mut copies = Vec::new();
-        for type_url in self.types.as_slice() {
-            let Some(types) = self.snapshot.of(type_url) else { continue };
-            if let Some(known) = types.names.known.get(name) {
-                let (cached, annotations) = (known.cached(), &types.names.annotations);
-                let state = EntryState::of(known, name, annotations);
-                let status = self.status(type_url, name, cached, state, annotations, "names");
-                copies.push((status, cached.cloned()));
-            }
-            let none = Annotations::default();
-            let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
-            let members = [
-                ("wildcard", types.wildcard.members.get(name), annotations),
-                ("globs", types.globs.members.get(name), &types.globs.annotations),
-            ];
-            for (collection, cached, annotations) in members {
-                let Some(cached) = cached else { continue };
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, collection);
-                copies.push((status, Some(cached.clone())));
-            }
-        }
-        copies
-    }
+fn source_of(relay: &Relay, number: u64) -> Option<Arc<SourceHandle>> {
+    relay.tables.sources.all().iter().find(|handle| handle.id().0 == number).cloned()
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView};
-use crate::driver::relay::Relay;
+use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::xds::{Code, Status};
 
@@ -28,11 +28,11 @@ impl RolloutsView for Relay {
             let PlanOrder { plan, command, condemn } = order;
             let plans = self.shared.plans.all();
             let handle = plans.iter().find(|handle| *handle.plan().name == *plan);
-            let said = handle.ok_or(PlanRefusal::NoSuchPlan)?.command(command, condemn).await;
+            let reply = handle.ok_or(PlanRefusal::NoSuchPlan)?.command(command, condemn).await;
             // A plan that ended meanwhile is one that the configuration does not have.
-            said.map_err(|_| PlanRefusal::NoSuchPlan)?.map_err(PlanRefusal::Refused)?;
+            reply.map_err(|_| PlanRefusal::NoSuchPlan)?.map_err(PlanRefusal::Refused)?;
             let all = self.rollouts();
-            all.into_iter().find(|of| *of.plan.name == *plan).ok_or(PlanRefusal::NoSuchPlan)
+            all.into_iter().find(|status| *status.plan.name == *plan).ok_or(PlanRefusal::NoSuchPlan)
         }
         .boxed()
     }
@@ -57,18 +57,18 @@ impl Controls for Relay {
         async move {
             let type_name: Option<Arc<str>> = filter.type_name.as_deref().map(Arc::from);
             self.refresh().await;
-            let mut asked = Vec::new();
+            let mut questions = Vec::new();
             for source in self.tables.sources.all() {
                 let status = source.status();
                 if filter.concerns(&status) {
                     let (done, removed) = oneshot::channel();
                     let type_name = type_name.clone();
                     source.send(Command::ConfirmDeletions { type_name, done }).await;
-                    asked.push((status, removed));
+                    questions.push((status, removed));
                 }
             }
             let mut confirmed = Vec::new();
-            for (source, removed) in asked {
+            for (source, removed) in questions {
                 match removed.await {
                     Ok(removed) if removed > 0 => confirmed.push(ConfirmedDeletion { source, removed }),
                     // Meanwhile the server has restored the resources, or the deletion is done, or the source
@@ -86,11 +86,10 @@ impl Controls for Relay {
     }
 
     fn end_stream(&self, id: u64) -> bool {
-        let before = id.checked_sub(1);
-        let found = self.tables.streams.next(before).filter(|stream| stream.number() == id);
-        if let Some(stream) = &found {
+        let stream = self.stream(id);
+        if let Some(stream) = &stream {
             stream.end(Status::new(Code::Unavailable, "an operator ended the stream"));
         }
-        found.is_some()
+        stream.is_some()
     }
 }

@@ -18,7 +18,7 @@ use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::plans::Turn;
 use crate::driver::ground::stored_plans::{StoredUnit, decode_plans};
-use crate::driver::relay::Relay;
+use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
 use crate::engine::cache::SessionId;
@@ -30,7 +30,8 @@ use crate::xds::{Code, Status};
 /// A look at the states of sources while they connect.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The time for the first answers of servers that are connected. A delta server without news has none (DEL-35).
+/// The time for the first answers of servers that are connected. A delta server without news has none
+/// (DEL-35).
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The inherited sources, which stay until their clients have come.
@@ -61,7 +62,7 @@ impl Relay {
     /// The state of the plans for the successor, which decides from now on: here no push begins or goes on.
     pub fn pass_plans(&self) -> Vec<u8> {
         self.shared.plans.give_turn(Turn::Successor);
-        self.shared.plan_store.encoded()
+        self.shared.durable.plans.encoded()
     }
 
     /// The hand-over has failed, and this process decides as before.
@@ -71,19 +72,20 @@ impl Relay {
 
     /// From now on no stream to a server is opened. Open ones stay.
     pub fn be_succeeded(&self) {
-        self.shared.is_succeeded.store(true, Ordering::Relaxed);
+        self.shared.process.is_succeeded.store(true, Ordering::Relaxed);
         self.shared.plans.give_turn(Turn::Successor);
-        if let Some(checkpoint) = &self.shared.checkpoint {
+        if let Some(checkpoint) = &self.shared.durable.checkpoint {
             checkpoint.close();
         }
     }
 
-    /// The successor has died: the process decides again, opens streams to servers, and writes the checkpoint.
+    /// The successor has died: the process decides again, opens streams to servers, and writes the
+    /// checkpoint.
     pub fn be_restored(&self) {
-        if let Some(checkpoint) = &self.shared.checkpoint {
+        if let Some(checkpoint) = &self.shared.durable.checkpoint {
             checkpoint.reopen();
         }
-        self.shared.is_succeeded.store(false, Ordering::Relaxed);
+        self.shared.process.is_succeeded.store(false, Ordering::Relaxed);
         self.tables.sources.all().iter().for_each(|source| source.reconnect());
         self.shared.plans.give_turn(Turn::Own);
     }
@@ -98,29 +100,30 @@ impl Relay {
     }
 
     pub fn is_succeeded(&self) -> bool {
-        self.shared.is_succeeded.load(Ordering::Relaxed)
+        self.shared.process.is_succeeded.load(Ordering::Relaxed)
     }
 
     /// Holds back writes of the checkpoint until the guard is dropped; `None` without a checkpoint.
     pub async fn pause_checkpoint(&self) -> Option<OwnedMutexGuard<()>> {
-        match &self.shared.checkpoint {
+        match &self.shared.durable.checkpoint {
             Some(checkpoint) => Some(checkpoint.pause().await),
             None => None,
         }
     }
 
-    /// The lock of the checkpoint directory, and the directory; `None` if this process does not hold the lock.
+    /// The lock of the checkpoint directory, and the directory; `None` if this process does not hold the
+    /// lock.
     pub fn checkpoint_lock(&self) -> Option<(File, &Path)> {
-        let checkpoint = self.shared.checkpoint.as_ref()?;
+        let checkpoint = self.shared.durable.checkpoint.as_ref()?;
         Some((checkpoint.lock_file()?.ok()?, checkpoint.directory()))
     }
 
     // === The successor ===
 
-    /// Takes a predecessor's lock of the checkpoint directory over, before [`Relay::load`]. False if the lock is of another
-    /// directory.
+    /// Takes a predecessor's lock of the checkpoint directory over, before [`Relay::load`]. False if the lock
+    /// is of another directory.
     pub fn inherit_lock(&self, lock: File) -> bool {
-        self.shared.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
+        self.shared.durable.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
     }
 
     /// The predecessor decides about pushes until [`Relay::begin_plans`].
@@ -157,19 +160,19 @@ impl Relay {
             return Ok(Bequest::Unwanted);
         };
         let (types, resources) = (restored.types.clone(), restored.resources());
-        self.shared.inheritance.put(restored);
+        self.shared.durable.inheritance.put(restored);
         let class = class_of(head, &identity.class, &settings);
         // A class that shows a member's node has no node before its first client.
         let class = class.filter(|class| class.upstream_node != UpstreamNode::Member);
         let source = class.and_then(|class| self.tables.sources.inherit(listed, class, head.is_for_secrets));
         let Some(source) = source else { return Ok(Bequest::Waits { resources }) };
         let session = SessionId(self.tables.streams.next_id());
-        heritage.0.push(Keeper::new(source, session, &types, self.shared.seed).await);
+        heritage.0.push(Keeper::new(source, session, &types, self.shared.content.seed).await);
         Ok(Bequest::Kept { resources })
     }
 
-    /// Waits until the servers of all inherited sources are connected and have had time to answer, or have refused.
-    /// Returns the number of sources that are still connecting at the end of `at_most`.
+    /// Waits until the servers of all inherited sources are connected and have had time to answer, or have
+    /// refused. Returns the number of sources that are still connecting at the end of `at_most`.
     pub async fn open_inherited(&self, heritage: &Heritage, at_most: Duration) -> usize {
         let begin = Instant::now();
         loop {
@@ -193,14 +196,14 @@ impl Relay {
 
     /// The predecessor has gone: what nobody has asked for until now is of no use any more.
     pub fn end_inheritance(&self, heritage: Heritage) {
-        let plans = &self.shared.plan_store;
-        self.shared.inheritance.clear_but_for(|identity| plans.holds(&StoredUnit::from(identity)));
+        let plans = &self.shared.durable.plans;
+        self.shared.durable.inheritance.clear_but_for(|identity| plans.holds(&StoredUnit::from(identity)));
         drop(heritage);
     }
 }
 
-/// The class with this digest. A class is rebuilt under the configuration of this process, and is only the same if its
-/// digest is.
+/// The class with this digest. A class is rebuilt under the configuration of this process, and is only the
+/// same if its digest is.
 fn class_of(head: &ClassHead, digest: &[u8], settings: &DriverSettings) -> Option<NodeClass> {
     let node = parse_node(head.node.as_bytes()).ok()?;
     let rules = settings.classes.rules.iter().map(|rule| &rule.upstream_node);

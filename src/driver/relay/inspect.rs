@@ -1,30 +1,26 @@
 //! The relay as the admin room sees it: read-only, item by item, without a lock between items.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::driver::api::status::{
-    ClientStatus, ConfigStatus, HeldStatus, Lane, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace,
-    ResourceStatus, RuleId, SeatStatus, SessionStatus, SessionTypeStatus, SourceStatus, StatusView,
+    ConfigStatus, HeldStatus, Lane, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace, ResourceStatus,
+    RuleId, SeatStatus, SessionStatus, SessionTypeStatus, SourceStatus, SourceTypeStatus, StatusView,
     WaitStatus, Why,
 };
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::servers::Place as ServerPlace;
-use crate::driver::relay::Relay;
+use crate::driver::ground::servers::Place;
 use crate::driver::relay::changes;
-use crate::driver::relay::waiting_types;
+use crate::driver::relay::handle::Relay;
+use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
 use crate::engine::Time;
-use crate::engine::annotations::Annotations;
-use crate::engine::cache::{CachedResource, EntryState};
-use crate::engine::downstream::{Nack, Session, SourceId, Subscription, TypeReport, UnsentNews, WhyUnsent};
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
+use crate::engine::downstream::{Nack, Session, Subscription, TypeReport, UnsentNews, WhyUnsent};
 use crate::text::secrets;
-use crate::xds::{Node, ResourceName, TypeUrl, Variant, Version};
+use crate::xds::{Node, TypeUrl, Variant, Version};
 
 impl StatusView for Relay {
     fn now(&self) -> SystemTime {
@@ -60,25 +56,25 @@ impl StatusView for Relay {
         let all = self.tables.sources.all().into_iter().filter(move |handle| handle.id().0 >= from);
         Box::new(all.flat_map(move |handle| {
             let after = after.as_ref().filter(|place| place.source == handle.id().0);
-            Walk::new(&handle, &filter, after, self.shared.clock)
+            SnapshotWalk::new(&handle, &filter, after, self.shared.clock)
         }))
     }
 }
 
 pub(super) fn session_status(stream: &Arc<StreamState>, shared: &DriverContext) -> SessionStatus {
-    let waiting = stream.waiting_types();
+    let delayed = stream.delayed_types();
     stream.look(|node, session, sources| SessionStatus {
         id: stream.id().0,
         node_id: node.map_or("", |node| &node.id).into(),
         node_cluster: node.map_or("", |node| &node.cluster).into(),
-        listener: stream.peer.listener.clone(),
-        peer: stream.peer.address,
-        identity: stream.peer.identity.clone(),
-        relays: stream.peer.relays.clone(),
-        kind: stream.kind(),
-        opened_at: shared.clock.wall(stream.opened_at),
+        listener: stream.context.peer.listener.clone(),
+        peer: stream.context.peer.address,
+        identity: stream.context.peer.identity.clone(),
+        relays: stream.context.peer.relays.clone(),
+        kind: stream.context.kind,
+        opened_at: shared.clock.wall(stream.context.opened_at),
         seats: seats_of(sources),
-        types: type_statuses(node, session, sources, (shared, &waiting)),
+        types: type_statuses(node, session, sources, &delayed, shared),
     })
 }
 
@@ -107,10 +103,13 @@ fn seat_of(source: &SourceHandle, sources: &OwnSources) -> Option<SeatStatus> {
 /// The sources of the parts of a subscription.
 fn sources_of<'a>(
     subscription: &'a Subscription,
-    sources: &'a [(SourceId, Arc<SourceHandle>)],
+    sources: &'a OwnSources,
 ) -> impl Iterator<Item = &'a SourceHandle> {
-    let of = |id| sources.iter().find(|(known, _)| *known == id).map(|(_, handle)| &**handle);
-    subscription.parts.iter().filter_map(move |part| of(part.source()))
+    subscription.parts.iter().filter_map(|part| sources.get(part.source())).map(|source| &**source)
+}
+
+fn type_of<'a>(status: &'a SourceStatus, type_url: &TypeUrl) -> Option<&'a SourceTypeStatus> {
+    status.types.iter().find(|of_type| of_type.type_url == *type_url)
 }
 
 /// The servers of these sources, each once.
@@ -128,8 +127,8 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
     }
 }
 
-/// The version of the content that was sent. In SotW, that is the version of the last message. A delta message
-/// contains changes only, so its version is not that of the state.
+/// The version of the content that was sent. In SotW, that is the version of the last message. A delta
+/// message contains changes only, so its version is not that of the state.
 fn version_sent(subscription: &Subscription, session: &Session) -> Option<Version> {
     let sent = subscription.nonces.version_sent;
     match session.variant() {
@@ -138,7 +137,7 @@ fn version_sent(subscription: &Subscription, session: &Session) -> Option<Versio
     }
 }
 
-fn is_restored(subscription: &Subscription, sources: &[(SourceId, Arc<SourceHandle>)]) -> bool {
+fn is_restored(subscription: &Subscription, sources: &OwnSources) -> bool {
     let mut snapshots = sources_of(subscription, sources).map(SourceHandle::snapshot);
     snapshots.any(|snapshot| {
         snapshot.standing().of(&subscription.type_url).is_some_and(|standing| standing.restored)
@@ -149,13 +148,17 @@ fn type_statuses(
     node: Option<&Node>,
     session: &Session,
     sources: &OwnSources,
-    (shared, waiting): (&DriverContext, &[(TypeUrl, Time)]),
+    delayed: &[(TypeUrl, Time)],
+    shared: &DriverContext,
 ) -> Vec<SessionTypeStatus> {
     let reports = session.reports(&newest(sources), shared.clock.now());
     let types = session.subscriptions().iter().zip(reports);
-    let taken = types.map(|(of, report)| type_status(of, report, (node, session), sources, shared));
+    let taken = types.map(|(subscription, report)| {
+        let rules = rules_of(node, subscription, sources, shared);
+        type_status(subscription, report, rules, session, sources, shared)
+    });
     let mut types: Vec<_> = taken.collect();
-    waiting_types::show(waiting, &mut types, &shared.clock);
+    show_delayed(delayed, &mut types, &shared.clock);
     types
 }
 
@@ -164,7 +167,7 @@ fn type_statuses(
 fn held_status(
     held: Option<&UnsentNews>,
     subscription: &Subscription,
-    sources: &[(SourceId, Arc<SourceHandle>)],
+    sources: &OwnSources,
     shared: &DriverContext,
 ) -> Option<HeldStatus> {
     if let Some(UnsentNews { why, since }) = held {
@@ -179,7 +182,7 @@ fn held_status(
     }
     let since = sources_of(subscription, sources).filter_map(|source| {
         let status = source.status();
-        status.types.iter().find(|of| of.type_url == subscription.type_url)?.held_back_since
+        type_of(&status, &subscription.type_url)?.held_back_since
     });
     let since = since.min()?;
     let duration = shared.clock.wall(shared.clock.now()).duration_since(since).unwrap_or_default();
@@ -214,11 +217,11 @@ fn why(
 fn rules_of(
     node: Option<&Node>,
     subscription: &Subscription,
-    sources: &[(SourceId, Arc<SourceHandle>)],
+    sources: &OwnSources,
     shared: &DriverContext,
 ) -> Vec<RuleId> {
     let (anonymous, settings) = (Node::default(), shared.settings());
-    let is_classed = |id| sources.iter().any(|(known, handle)| *known == id && !handle.server(0).is_local());
+    let is_classed = |id| sources.get(id).is_some_and(|source| !source.server(0).is_local());
     let parts = subscription.parts.iter().filter(|part| is_classed(part.source()));
     let rules = parts.filter_map(|part| {
         let names = part.group.authority.names();
@@ -245,8 +248,9 @@ pub(super) fn nack_status(nack: &Nack, subscription: &Subscription, clock: &Cloc
 fn type_status(
     subscription: &Subscription,
     report: TypeReport,
-    (node, session): (Option<&Node>, &Session),
-    sources: &[(SourceId, Arc<SourceHandle>)],
+    rules: Vec<RuleId>,
+    session: &Session,
+    sources: &OwnSources,
     shared: &DriverContext,
 ) -> SessionTypeStatus {
     let held = held_status(report.unsent.as_ref(), subscription, sources, shared);
@@ -257,7 +261,7 @@ fn type_status(
         type_url: subscription.type_url.clone(),
         server: servers_of(sources_of(subscription, sources)),
         class: join(statuses().map(|status| status.class.digest.clone())),
-        rules: rules_of(node, subscription, sources, shared),
+        rules,
         fallback: session.is_on_fallback(subscription),
         change: changes::latest_of(subscription, sources),
         stale_since: statuses().filter_map(|status| status.stale_since).min(),
@@ -274,17 +278,14 @@ fn type_status(
         state: why.map_or(ConfigStatus::Synced, Why::state),
         why,
         since,
-        server_refuses: statuses().find_map(|status| {
-            status.types.iter().find(|of| of.type_url == subscription.type_url)?.refused.clone()
-        }),
-        refused: sources_of(subscription, sources).any(|source| source.key().place == ServerPlace::REFUSED),
+        server_refuses: statuses()
+            .find_map(|status| type_of(&status, &subscription.type_url)?.refused.clone()),
+        refused: sources_of(subscription, sources).any(|source| source.key().place == Place::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: nonces.waiting_since().map(|since| shared.clock.now().since(since)),
         waits: subscription.name_wait.as_ref().map(|wait| WaitStatus {
             name: wait.name.clone(),
-            server: servers_of(
-                sources.iter().filter(|(id, _)| *id == wait.source).map(|(_, source)| &**source),
-            ),
+            server: servers_of(sources.get(wait.source).map(|source| &**source).into_iter()),
             duration: shared.clock.now().since(wait.since),
         }),
         held,
@@ -292,156 +293,58 @@ fn type_status(
     }
 }
 
-impl Place {
-    fn behind(place: &ResourcePlace) -> Place {
-        let last = Some(place.name.clone());
-        match place.collection {
-            "names" => Place::Names(last),
-            "wildcard" => Place::Members(last),
-            _ => Place::GlobMembers(last),
-        }
-    }
-}
-
-/// An iterator over one snapshot, name by name.
-pub(super) struct Walk {
-    source: u64,
-    pub(super) snapshot: Arc<Snapshot>,
-    pub(super) types: std::vec::IntoIter<TypeUrl>,
-    current: Option<(TypeUrl, Place)>,
-    server: Arc<str>,
-    class: Arc<str>,
-    clock: Clock,
-    now: Time,
-}
-
-/// The names come first, then the members of the wildcard, then the members of globs. Each variant has the last
-/// returned name.
-#[derive(Clone)]
-enum Place {
-    Names(Option<ResourceName>),
-    Members(Option<ResourceName>),
-    GlobMembers(Option<ResourceName>),
-}
-
-impl Walk {
-    pub(super) fn new(
-        handle: &SourceHandle,
-        filter: &ResourceFilter,
-        after: Option<&ResourcePlace>,
-        clock: Clock,
-    ) -> Walk {
-        Walk::over(handle, handle.snapshot(), (filter, after), clock)
-    }
-
-    /// A walk over any content of the source.
-    pub(super) fn over(
-        handle: &SourceHandle,
-        snapshot: Arc<Snapshot>,
-        (filter, after): (&ResourceFilter, Option<&ResourcePlace>),
-        clock: Clock,
-    ) -> Walk {
-        let is_left = |url: &TypeUrl| after.is_none_or(|place| *url > place.type_url);
-        let types: Vec<_> = snapshot
-            .types()
-            .map(|(url, _)| url.clone())
-            .filter(|url| filter.wants_type(url) && is_left(url))
-            .collect();
-        let current = after.map(|place| (place.type_url.clone(), Place::behind(place)));
-        let status = handle.status();
-        let (server, class) = (status.server.clone(), status.class.digest.clone());
-        let now = clock.now();
-        let source = handle.id().0;
-        Walk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
-    }
-
-    pub(super) fn status(
-        &self,
-        type_url: &TypeUrl,
-        name: &ResourceName,
-        cached: Option<&CachedResource>,
-        state: EntryState,
-        annotations: &Annotations,
-        collection: &'static str,
-    ) -> ResourceStatus {
-        let error = annotations.error(name);
-        ResourceStatus {
-            source: self.source,
-            type_url: type_url.clone(),
-            name: name.clone(),
-            collection,
-            version: cached.map(|cached| cached.resource.version),
-            bytes: cached.map_or(0, |cached| cached.resource.size()),
-            received_at: cached.map(|cached| self.clock.wall_of(cached.received_at)),
-            state: client_status(state),
-            error: error.map(|error| (**error).clone()),
-            expires_in: annotations.lease(name).map(|lease| lease.expires.since(self.now)),
-            server: self.server.clone(),
-            class: self.class.clone(),
-        }
-    }
-
-    fn step(&self, type_url: &TypeUrl, place: &Place) -> Option<(ResourceStatus, Place)> {
-        let types: &TypeSnapshot = self.snapshot.of(type_url)?;
-        match place {
-            Place::Names(last) => {
-                let Some((name, known)) = types.names.known.range(behind(last)).next() else {
-                    return self.step(type_url, &Place::Members(None));
-                };
-                let state = EntryState::of(known, name, &types.names.annotations);
-                let status =
-                    self.status(type_url, name, known.cached(), state, &types.names.annotations, "names");
-                Some((status, Place::Names(Some(name.clone()))))
-            }
-            Place::Members(last) => {
-                let Some((name, cached)) = types.wildcard.members.range(behind(last)).next() else {
-                    return self.step(type_url, &Place::GlobMembers(None));
-                };
-                let none = Annotations::default();
-                let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, "wildcard");
-                Some((status, Place::Members(Some(name.clone()))))
-            }
-            Place::GlobMembers(last) => {
-                let (name, cached) = types.globs.members.range(behind(last)).next()?;
-                let annotations = &types.globs.annotations;
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, "globs");
-                Some((status, Place::GlobMembers(Some(name.clone()))))
+/// Shows types with delayed requests as waiting, each since its oldest request.
+fn show_delayed(delayed: &[(TypeUrl, Time)], types: &mut Vec<SessionTypeStatus>, clock: &Clock) {
+    for (type_url, since) in delayed {
+        match types.iter_mut().find(|status| status.type_url == *type_url) {
+            Some(status) => wait_for_rate(status, *since, clock),
+            None => {
+                let mut status = status_of_unknown(type_url.clone(), clock.wall(*since));
+                wait_for_rate(&mut status, *since, clock);
+                types.push(status);
             }
         }
     }
 }
 
-/// The status in the words of CSDS: an error about a newer version matters more than the cached copy (DAT-5).
-fn client_status(state: EntryState) -> ClientStatus {
-    match state {
-        EntryState::Requested => ClientStatus::Requested,
-        EntryState::DoesNotExist => ClientStatus::DoesNotExist,
-        EntryState::Acked => ClientStatus::Acked,
-        EntryState::Nacked | EntryState::NackedButCached => ClientStatus::Nacked,
-        EntryState::Timeout => ClientStatus::Timeout,
-        EntryState::ReceivedError | EntryState::ReceivedErrorButCached => ClientStatus::ReceivedError,
+/// The status of a type without a taken request.
+fn status_of_unknown(type_url: TypeUrl, since: SystemTime) -> SessionTypeStatus {
+    SessionTypeStatus {
+        type_url,
+        server: None,
+        class: None,
+        fallback: false,
+        change: None,
+        stale_since: None,
+        wildcard: false,
+        names: 0,
+        version_sent: None,
+        version_acked: None,
+        nonce: None,
+        state: ConfigStatus::NotSent,
+        why: None,
+        since,
+        has: None,
+        should: None,
+        rules: Vec::new(),
+        server_refuses: None,
+        refused: false,
+        restored: false,
+        unacked: None,
+        waits: None,
+        held: None,
+        nack: None,
     }
 }
 
-fn behind(last: &Option<ResourceName>) -> (Bound<ResourceName>, Bound<ResourceName>) {
-    (last.clone().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
-}
-
-impl Iterator for Walk {
-    type Item = ResourceStatus;
-
-    fn next(&mut self) -> Option<ResourceStatus> {
-        loop {
-            if let Some((type_url, place)) = self.current.take()
-                && let Some((status, next)) = self.step(&type_url, &place)
-            {
-                self.current = Some((type_url, next));
-                return Some(status);
-            }
-            self.current = Some((self.types.next()?, Place::Names(None)));
-        }
+/// Shows that requests of the type wait in the relay (ADR 66). A rejection alone matters more, and of several
+/// requests the oldest counts.
+fn wait_for_rate(status: &mut SessionTypeStatus, since: Time, clock: &Clock) {
+    if status.why.is_some_and(|why| why <= Why::Rate) {
+        return;
     }
+    (status.state, status.why, status.since) = (Why::Rate.state(), Some(Why::Rate), clock.wall(since));
+    let duration = Some(clock.now().since(since));
+    status.held =
+        Some(HeldStatus { why: Why::Rate, what: Some("limits.changes_per_second".into()), duration });
 }

@@ -45,16 +45,16 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         // Read each time, because another configuration may come into force.
         let budget = shared.settings().limits.memory_bytes.or(otherwise);
         shared.metrics.memory_budget(budget);
-        shared.pressure.set_budget(budget);
+        shared.clients.pressure.set_budget(budget);
         // Some systems do not tell the resident memory. There, `app` refuses the key.
         let (Some(budget), Some(resident)) = (budget, resident_bytes()) else {
-            shared.pressure.set(Pressure::None);
+            shared.clients.pressure.set(Pressure::None);
             before = Pressure::None;
             newcomers.forget();
             continue;
         };
         let now = Pressure::of(resident, budget);
-        shared.pressure.set(now);
+        shared.clients.pressure.set(now);
         if now != before {
             log_change(now, before, resident, budget);
             shared
@@ -63,12 +63,12 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
                 .add(change_event(now, before).detail(format_args!("{resident} of {budget} bytes")));
             before = now;
         }
-        let refused = shared.pressure.take_refused();
+        let refused = shared.clients.pressure.take_refused();
         match now {
             Pressure::None => newcomers.forget(),
             Pressure::Soft => {
                 let missing = Pressure::missing(resident, budget);
-                newcomers.look((&shared, &tables), (refused, missing), Instant::now());
+                newcomers.look(&shared, &tables, refused, missing, Instant::now());
             }
             Pressure::Hard => relieve(&shared, &tables),
         }
@@ -108,7 +108,7 @@ fn change_event(now: Pressure, before: Pressure) -> Occurrence {
 
 /// Drops everything that can be made again, and cuts the largest connections.
 fn relieve(shared: &DriverContext, tables: &Tables) {
-    shared.encoder.clear();
+    shared.content.encoder.clear();
     let holders = largest(holders(shared, tables));
     for holder in &holders {
         shared.metrics.limit_hit(Limit::MemoryBytes);
@@ -125,7 +125,7 @@ fn relieve(shared: &DriverContext, tables: &Tables) {
 
 /// A connection that may be cut.
 #[derive(Debug)]
-struct Holder {
+struct CutCandidate {
     connection: ConnectionCut,
     /// The memory that a cut would free, approximately.
     bytes: u64,
@@ -133,31 +133,31 @@ struct Holder {
     stalled: Option<Duration>,
 }
 
-fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
+fn holders(shared: &DriverContext, tables: &Tables) -> Vec<CutCandidate> {
     let mut stalled: BTreeMap<usize, Duration> = BTreeMap::new();
     let mut next = None;
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         if let Some(age) = stream.unread_for().filter(|age| *age >= STALLED_AFTER) {
-            let longest = stalled.entry(stream.peer.connection.number()).or_default();
+            let longest = stalled.entry(stream.context.peer.connection.number()).or_default();
             *longest = age.max(*longest);
         }
     }
     let mut holders = Vec::new();
-    for connection in shared.connections.all() {
+    for connection in shared.clients.connections.all() {
         let stalled = stalled.get(&connection.number()).copied();
         // A client that reads will soon have freed its unread bytes.
         let unread = stalled.map_or(0, |_| connection.account().unread_bytes());
         let bytes = connection.account().private_bytes() + unread;
         if stalled.is_some() || bytes >= LARGE_BYTES {
-            holders.push(Holder { connection, bytes, stalled });
+            holders.push(CutCandidate { connection, bytes, stalled });
         }
     }
     holders
 }
 
 /// The connections to cut now: the largest first, and among equals those that have read nothing for longest.
-fn largest(mut holders: Vec<Holder>) -> Vec<Holder> {
+fn largest(mut holders: Vec<CutCandidate>) -> Vec<CutCandidate> {
     holders.sort_by_key(|holder| std::cmp::Reverse((holder.bytes, holder.stalled)));
     holders.truncate((holders.len() / CUT_PART).max(CUT_MIN));
     holders
@@ -171,7 +171,7 @@ mod tests {
     fn fp7_the_largest_holder_goes_first() {
         let holder = |bytes, seconds: Option<u64>| {
             let stalled = seconds.map(Duration::from_secs);
-            Holder { connection: ConnectionCut::default(), bytes, stalled }
+            CutCandidate { connection: ConnectionCut::default(), bytes, stalled }
         };
         let mut holders: Vec<_> = (0..200).map(|n| holder(n, Some(60))).collect();
         holders.push(holder(5_000_000, None));

@@ -1,9 +1,9 @@
 //! Room for new clients while memory is short (FP7, ADR 70).
 //!
-//! Between the marks of the budget, new connections are refused and existing clients are served on. Clients with much unused
-//! memory could keep all others out for ever. So after a while of refusals the relay drops the encodings,
-//! and then the idle clients with the most memory for the longest time leave, a few at a time. If idle clients hold less than is
-//! missing, nobody leaves, and the log says so.
+//! Between the marks of the budget, new connections are refused and existing clients are served on. Clients
+//! with much unused memory could keep all others out for ever. So after a while of refusals the relay drops
+//! the encodings, and then the idle clients with the most memory for the longest time leave, a few at a time.
+//! If idle clients hold less than is missing, nobody leaves, and the log says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The next action for newcomers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum NewcomerStep {
     Wait,
     DropEncodings,
     MakeRoom,
@@ -67,7 +67,7 @@ pub(super) struct Newcomers {
 
 /// A holder of memory.
 #[derive(Clone, Debug)]
-struct Holder {
+struct MemoryHolder {
     connection: ConnectionCut,
     peer: Arc<Peer>,
     bytes: u64,
@@ -76,22 +76,25 @@ struct Holder {
 }
 
 impl Newcomers {
-    /// Memory is between the marks, and lacks `missing` bytes for newcomers. `refused`: newcomers since the last look.
+    /// Memory is between the marks, and lacks `missing` bytes for newcomers. `refused`: newcomers since the
+    /// last look.
     pub(super) fn look(
         &mut self,
-        (shared, tables): (&DriverContext, &Tables),
-        (refused, missing): (u64, u64),
+        shared: &DriverContext,
+        tables: &Tables,
+        refused: u64,
+        missing: u64,
         now: Instant,
     ) {
         match self.step(refused, now) {
-            Step::Wait => {}
-            Step::DropEncodings => shared.encoder.clear(),
-            Step::MakeRoom => {
+            NewcomerStep::Wait => {}
+            NewcomerStep::DropEncodings => shared.content.encoder.clear(),
+            NewcomerStep::MakeRoom => {
                 let leavers = leavers(holders(shared, tables), missing);
                 if leavers.is_empty() {
                     self.warn_in_vain(missing, now);
                 } else {
-                    self.make_room(&leavers, (shared, tables), now);
+                    self.make_room(&leavers, shared, tables, now);
                 }
             }
         }
@@ -113,30 +116,30 @@ impl Newcomers {
         });
     }
 
-    fn step(&mut self, refused: u64, now: Instant) -> Step {
+    fn step(&mut self, refused: u64, now: Instant) -> NewcomerStep {
         if self.refused.is_some_and(|(_, last)| now >= last + FORGOTTEN_AFTER) {
             self.forget();
         }
         if refused > 0 {
             self.refused = Some((self.refused.map_or(now, |(first, _)| first), now));
         }
-        let Some((first, _)) = self.refused else { return Step::Wait };
+        let Some((first, _)) = self.refused else { return NewcomerStep::Wait };
         if now < self.next.unwrap_or(first + PATIENCE) {
-            return Step::Wait;
+            return NewcomerStep::Wait;
         }
         if !std::mem::replace(&mut self.has_dropped, true) {
             self.next = Some(now + PATIENCE);
-            return Step::DropEncodings;
+            return NewcomerStep::DropEncodings;
         }
         self.next = Some(now + PACE);
-        Step::MakeRoom
+        NewcomerStep::MakeRoom
     }
 
-    fn make_room(&mut self, leavers: &[Holder], (shared, tables): (&DriverContext, &Tables), now: Instant) {
+    fn make_room(&mut self, leavers: &[MemoryHolder], shared: &DriverContext, tables: &Tables, now: Instant) {
         let mut next = None;
         while let Some(stream) = tables.streams.next(next) {
             next = Some(stream.number());
-            let number = stream.peer.connection.number();
+            let number = stream.context.peer.connection.number();
             if let Some(leaver) = leavers.iter().find(|leaver| leaver.connection.number() == number) {
                 stream.end(leaver.status());
             }
@@ -170,7 +173,7 @@ impl Newcomers {
     }
 }
 
-impl Holder {
+impl MemoryHolder {
     fn status(&self) -> Status {
         let text = format!(
             "this connection holds {} bytes of the relay's memory and takes nothing, and new clients are refused for lack of \
@@ -187,28 +190,29 @@ impl Holder {
 }
 
 /// The connections with streams, and their memory.
-fn holders(shared: &DriverContext, tables: &Tables) -> Vec<Holder> {
+fn holders(shared: &DriverContext, tables: &Tables) -> Vec<MemoryHolder> {
     let mut users: BTreeMap<usize, (Arc<Peer>, Duration)> = BTreeMap::new();
     let mut next = None;
     while let Some(stream) = tables.streams.next(next) {
         next = Some(stream.number());
         let unused = stream.unused_for();
-        let entry = users.entry(stream.peer.connection.number());
-        let (_, least) = entry.or_insert_with(|| (stream.peer.clone(), unused));
+        let entry = users.entry(stream.context.peer.connection.number());
+        let (_, least) = entry.or_insert_with(|| (stream.context.peer.clone(), unused));
         *least = unused.min(*least);
     }
     let mut holders = Vec::new();
-    for connection in shared.connections.all().into_iter().filter(|connection| !connection.is_left()) {
+    for connection in shared.clients.connections.all().into_iter().filter(|connection| !connection.is_left())
+    {
         let Some((peer, unused)) = users.get(&connection.number()).cloned() else { continue };
         let bytes = connection.account().private_bytes() + connection.account().unread_bytes();
-        holders.push(Holder { connection, peer, bytes, unused });
+        holders.push(MemoryHolder { connection, peer, bytes, unused });
     }
     holders
 }
 
-/// The idle holders to leave, the heaviest first: as many as hold the missing bytes. None if all idle holders together hold less,
-/// since nobody would be let in for their end.
-fn leavers(mut holders: Vec<Holder>, missing: u64) -> Vec<Holder> {
+/// The idle holders to leave, the heaviest first: as many as hold the missing bytes. None if all idle holders
+/// together hold less, since nobody would be let in for their end.
+fn leavers(mut holders: Vec<MemoryHolder>, missing: u64) -> Vec<MemoryHolder> {
     holders.retain(|holder| holder.bytes >= LARGE_BYTES && holder.unused >= IDLE_AFTER);
     if holders.iter().map(|holder| holder.bytes).sum::<u64>() < missing {
         return Vec::new();
@@ -228,15 +232,15 @@ fn leavers(mut holders: Vec<Holder>, missing: u64) -> Vec<Holder> {
 mod tests {
     use super::*;
     use crate::driver::api::downstream::{Charge, OpenStreams, RelayStream};
-    use crate::driver::stream::handle::tests::{peer, relay};
+    use crate::driver::stream::state::tests::{peer, relay};
     use crate::xds::{StreamKind, Variant};
 
     const MIB: u64 = 1 << 20;
 
-    fn holder(mib: u64, idle: u64) -> Holder {
+    fn holder(mib: u64, idle: u64) -> MemoryHolder {
         let peer = peer([10, 0, 0, 1]);
         let (connection, unused) = (peer.connection.clone(), Duration::from_secs(idle));
-        Holder { connection, peer: Arc::new(peer), bytes: mib * MIB, unused }
+        MemoryHolder { connection, peer: Arc::new(peer), bytes: mib * MIB, unused }
     }
 
     fn chosen(holders: &[(u64, u64)], missing: u64) -> Vec<u64> {
@@ -261,20 +265,21 @@ mod tests {
     fn fp7_room_is_made_only_while_newcomers_are_refused() {
         let (mut newcomers, begin) = (Newcomers::default(), Instant::now());
         let mut step = |refused, seconds| newcomers.step(refused, begin + Duration::from_secs(seconds));
-        assert_eq!(step(0, 0), Step::Wait);
-        assert_eq!(step(0, 1000), Step::Wait);
-        assert_eq!(step(3, 1001), Step::Wait);
-        assert_eq!(step(0, 1003), Step::DropEncodings);
-        assert_eq!(step(1, 1004), Step::Wait);
-        assert_eq!(step(0, 1005), Step::MakeRoom);
-        assert_eq!(step(1, 1014), Step::Wait);
-        assert_eq!(step(0, 1015), Step::MakeRoom);
-        assert_eq!(step(0, 1134), Step::Wait, "nobody came for two minutes");
-        assert_eq!(step(1, 1135), Step::Wait);
-        assert_eq!(step(0, 1137), Step::DropEncodings);
+        assert_eq!(step(0, 0), NewcomerStep::Wait);
+        assert_eq!(step(0, 1000), NewcomerStep::Wait);
+        assert_eq!(step(3, 1001), NewcomerStep::Wait);
+        assert_eq!(step(0, 1003), NewcomerStep::DropEncodings);
+        assert_eq!(step(1, 1004), NewcomerStep::Wait);
+        assert_eq!(step(0, 1005), NewcomerStep::MakeRoom);
+        assert_eq!(step(1, 1014), NewcomerStep::Wait);
+        assert_eq!(step(0, 1015), NewcomerStep::MakeRoom);
+        assert_eq!(step(0, 1134), NewcomerStep::Wait, "nobody came for two minutes");
+        assert_eq!(step(1, 1135), NewcomerStep::Wait);
+        assert_eq!(step(0, 1137), NewcomerStep::DropEncodings);
     }
 
-    /// The streams end with a status for a retry, and the connection ends once the client could read the status.
+    /// The streams end with a status for a retry, and the connection ends once the client could read the
+    /// status.
     #[tokio::test(start_paused = true)]
     async fn fp7_idle_holders_are_told_and_cut_for_newcomers() {
         let relay = relay();
@@ -294,7 +299,7 @@ mod tests {
             // The busy client takes a message each second.
             drop(streams[1].state().unread.hand_out(10));
             newcomers.cut_due(Instant::now());
-            newcomers.look((&relay.shared, &relay.tables), (1, 5 * MIB), Instant::now());
+            newcomers.look(&relay.shared, &relay.tables, 1, 5 * MIB, Instant::now());
         }
         let ended = std::future::poll_fn(|context| streams[0].poll_message(context)).await;
         assert_eq!(ended.unwrap().unwrap_err().code, Code::Unavailable);

@@ -32,7 +32,7 @@ mod tests {
     use crate::driver::ground::checkpoint_writer::{CheckpointWriter, digest_of_relay};
     use crate::driver::ground::context::DriverSettings;
     use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-    use crate::driver::stream::handle::tests::{peer, relay_with};
+    use crate::driver::stream::state::tests::{peer, relay_with};
     use crate::engine::cache::SessionId;
     use crate::engine::collection::Collection;
     use crate::engine::downstream::SourceId;
@@ -122,7 +122,7 @@ mod tests {
         let (at, relay_digest) = (wall_now(), digest_of_relay(&settings.node));
         let header = Header { identity, relay: relay_digest, written_at: at, confirmed_at: at };
         let types = vec![RestoredType { names: vec![cluster()], ..RestoredType::new(TypeUrl::new(CLUSTER)) }];
-        relay.shared.inheritance.put(Restored { header, types });
+        relay.shared.durable.inheritance.put(Restored { header, types });
         let stream = ask().await;
         tokio::time::sleep(Duration::from_millis(10)).await;
         let former = relay.tables.sources.find(&key).unwrap();

@@ -158,7 +158,7 @@ pub(super) fn question(
     let settings = shared.settings();
     let (changes, more) = changes_of(set);
     let notes: Vec<_> = push.notes.iter().map(note_text).collect();
-    let base = shared.admin_address.get().and_then(|address| {
+    let base = shared.process.admin_address.get().and_then(|address| {
         let scheme = if settings.admin_has_tls { "https" } else { "http" };
         Some(format!("{scheme}://{}", seen_by(plan.hook.as_ref()?, *address)))
     });

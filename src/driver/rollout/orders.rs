@@ -30,7 +30,7 @@ impl Answer {
 impl PlanTask {
     /// Carries out the commands of operators.
     pub(super) fn obey(&mut self) -> Vec<Answer> {
-        let is_succeeded = self.shared.is_succeeded.load(Relaxed);
+        let is_succeeded = self.shared.process.is_succeeded.load(Relaxed);
         if self.shared.plans.turn() == Turn::Successor && !is_succeeded {
             // The state of the plan is on its way to the successor, and the hand-over may still fail.
             return Vec::new();

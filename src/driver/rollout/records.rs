@@ -44,7 +44,8 @@ pub(super) struct Recorded {
 impl PlanTask {
     /// Goes on from the state of another task or process.
     pub(super) fn restore(&mut self) {
-        let Some(stored) = self.shared.plan_store.of(&self.plan.name).filter(|_| self.plan.enforces()) else {
+        let Some(stored) = self.shared.durable.plans.of(&self.plan.name).filter(|_| self.plan.enforces())
+        else {
             return;
         };
         let now = self.shared.clock.now();
@@ -80,7 +81,7 @@ impl PlanTask {
     /// Keeps the state for the next task and process. Returns whether the disk has it, if there is one.
     pub(super) async fn keep(&self) -> bool {
         if !self.plan.enforces() {
-            self.shared.plan_store.forget(&self.plan.name);
+            self.shared.durable.plans.forget(&self.plan.name);
             return true;
         }
         let now = self.shared.clock.now();
@@ -90,9 +91,9 @@ impl PlanTask {
         let lost = self.recorded.units.iter().map(|(unit, stored)| (*unit, stored.clone()));
         stored.units = found.chain(lost).map(|(unit, stored)| (unit.0, stored)).collect();
         stored.rejected = self.stored_rejections();
-        self.shared.plan_store.put(stored);
-        match &self.shared.checkpoint {
-            Some(checkpoint) => checkpoint.clone().write_plans(self.shared.plan_store.encoded()).await,
+        self.shared.durable.plans.put(stored);
+        match &self.shared.durable.checkpoint {
+            Some(checkpoint) => checkpoint.clone().write_plans(self.shared.durable.plans.encoded()).await,
             None => true,
         }
     }

@@ -62,7 +62,7 @@ impl Rollouts {
     pub fn configure(&self, plans: &[Arc<Plan>], shared: &Arc<DriverContext>, tables: &Tables) {
         let mut running = lock(&self.0);
         let mut left = std::mem::take(&mut *running);
-        for plan in plans.iter().filter(|plan| plan.enforces() && shared.checkpoint.is_none()) {
+        for plan in plans.iter().filter(|plan| plan.enforces() && shared.durable.checkpoint.is_none()) {
             let had = |of: &Running| of.handle.plan().name == plan.name && of.handle.plan().enforces();
             if !left.iter().any(had) {
                 warn!(plan = &*plan.name, "{NO_CHECKPOINT}");

@@ -186,7 +186,7 @@ impl PlanTask {
         }
         self.rollout.end(self.shared.clock.now());
         self.carry_out().await;
-        self.shared.plan_store.forget(&self.plan.name);
+        self.shared.durable.plans.forget(&self.plan.name);
     }
 
     fn follow_configuration(&mut self) {

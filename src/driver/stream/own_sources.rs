@@ -24,7 +24,7 @@ pub struct OwnSources {
     planned: RefCell<Option<Box<Planned>>>,
 }
 
-/// The place of the client in the plans of its sources.
+/// The place of the client in the plans of the sources.
 #[derive(Clone, Default)]
 struct Planned {
     /// Computed once for each plan (WAV-13).
@@ -32,7 +32,7 @@ struct Planned {
     /// The push of the latest candidate with content in a sent answer (WAV-15).
     push: Option<u64>,
     /// The push of the candidate in the look under way.
-    found: Option<u64>,
+    looked_at: Option<u64>,
 }
 
 impl OwnSources {
@@ -40,7 +40,7 @@ impl OwnSources {
         OwnSources { is_relay, ..OwnSources::default() }
     }
 
-    /// The node decides about the seat.
+    /// Takes the node that decides about the seat.
     pub(super) fn seat_by(&mut self, node: &Arc<Node>) {
         self.node = Some(node.clone());
         if let Some(planned) = self.planned.get_mut() {
@@ -48,14 +48,15 @@ impl OwnSources {
         }
     }
 
-    /// The next answer begins.
+    /// Begins the look for the next answer.
     pub(super) fn begin_look(&mut self) {
         if let Some(planned) = self.planned.get_mut() {
-            planned.found = None;
+            planned.looked_at = None;
         }
     }
 
-    /// The answer of the look was sent, in so many messages. A client of the candidate that was sent nothing of it has no content to keep.
+    /// Notes that the answer of the look was sent, in so many messages. A client of the candidate without any
+    /// of the candidate's content in the answer has no content to keep.
     pub(super) fn note_sent(&mut self, answer: &Answer, messages: usize) {
         let brings = |push: u64| {
             self.all.iter().any(|(_, source)| {
@@ -68,12 +69,13 @@ impl OwnSources {
             })
         };
         let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());
-        let found = self.planned.borrow().as_ref().and_then(|planned| planned.found);
-        let push = Answer::push_after(self.served_push(), found, (messages, holds), brings);
+        let looked_at = self.planned.borrow().as_ref().and_then(|planned| planned.looked_at);
+        let push = Answer::push_after(self.served_push(), looked_at, (messages, holds), brings);
         self.set_push(push);
     }
 
-    /// The client moved to another server of a list, and has what that server serves: nothing of a push that others keep (WAV-16, WAV-18).
+    /// Notes that the client moved to another server of a list, and has the content of that server: nothing
+    /// of a push that others keep (WAV-16, WAV-18).
     pub(super) fn forget_push(&mut self) {
         self.set_push(None);
     }
@@ -82,6 +84,11 @@ impl OwnSources {
         if push != self.served_push() {
             self.planned.get_mut().get_or_insert_default().push = push;
         }
+    }
+
+    /// The source with the id.
+    pub fn get(&self, id: SourceId) -> Option<&Arc<SourceHandle>> {
+        self.all.iter().find(|(other, _)| *other == id).map(|(_, source)| source)
     }
 
     /// The push of the latest candidate with content in a sent answer.
@@ -93,7 +100,7 @@ impl OwnSources {
     pub fn served(&self, source: &SourceHandle) -> Arc<Snapshot> {
         let served = source.served(|plan| Some((self.seat_in(plan)?, self.served_push())));
         if let Some(push) = served.lane().push {
-            self.planned.borrow_mut().get_or_insert_default().found = Some(push);
+            self.planned.borrow_mut().get_or_insert_default().looked_at = Some(push);
         }
         served
     }
@@ -105,7 +112,7 @@ impl OwnSources {
         }
         let mut planned = self.planned.borrow_mut();
         let seats = &mut planned.get_or_insert_default().seats;
-        if let Some((_, seat)) = seats.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
+        if let Some((_, seat)) = seats.iter().find(|(other, _)| Arc::ptr_eq(other, plan)) {
             return Some(*seat);
         }
         if seats.len() >= SEATS_MAX {
@@ -133,7 +140,7 @@ impl DerefMut for OwnSources {
 
 /// Looks up the newest snapshots for the client.
 pub fn newest(sources: &OwnSources) -> impl Fn(SourceId) -> Option<Arc<Snapshot>> + '_ {
-    |id| sources.iter().find(|(own, _)| *own == id).map(|(_, handle)| sources.served(handle))
+    |id| sources.get(id).map(|source| sources.served(source))
 }
 
 #[cfg(test)]

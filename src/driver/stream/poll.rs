@@ -1,33 +1,30 @@
 //! One request, one complete set: `Fetch*` and REST (RLY-72).
 //!
-//! A poll is a stream for a single answer. Its subscription shares sources with other clients. The names linger
-//! after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the client,
-//! because each request tells the client's version (RST-6).
+//! A poll is a stream for a single answer. Its subscription shares sources with other clients. The names
+//! linger after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the
+//! client, because each request tells the client's version (RST-6).
 
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker, ready};
 
 use bytes::Bytes;
-use tokio::time::timeout;
 
-use crate::driver::api::downstream::{Charge, Form, Polled, RelayStream};
+use crate::driver::api::downstream::{Form, Polled};
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
-use crate::driver::ground::encoder::{Encoded, JsonResult};
+use crate::driver::ground::encoder::{DocumentCaller, Encoded, JsonResult};
 use crate::driver::ground::registry::lock;
+use crate::driver::stream::context::StreamContext;
+use crate::driver::stream::inner::{MESSAGE_WARN_BYTES, StreamInner};
+use crate::driver::stream::outbox::WAITS_MAX;
 use crate::driver::stream::own_sources::newest;
-use crate::driver::stream::responses::MESSAGE_WARN_BYTES;
-use crate::driver::stream::state::{Stream, StreamState};
-use crate::driver::stream::unsent::WAITS_MAX;
-use crate::engine::downstream::Answer;
+use crate::driver::stream::tail;
+use crate::engine::downstream::{Answer, Session};
 use crate::telemetry::Limit;
 use crate::wire::{NAME_IN_REQUEST_BYTES, response, version};
-use crate::xds::{Code, Request, SotwRequest, Status, Version};
+use crate::xds::{Code, SotwRequest, Status, Version};
 
 /// The state of one poll.
-struct Wait {
+pub(crate) struct SinglePoll {
     form: Form,
     /// The version of the requested names (RST-4).
     names: Version,
@@ -40,84 +37,30 @@ struct Wait {
     encoded: PrivateBody<Arc<Encoded>>,
     document: PrivateBody<JsonResult>,
     /// Gone together with the poll.
-    here: Arc<()>,
+    presence: Arc<()>,
 }
 
-pub(crate) async fn poll_once(
-    stream: &Stream,
-    request: SotwRequest,
-    form: Form,
-    hold: Duration,
-) -> Result<Polled, Status> {
-    let state = stream.state();
-    // A poll ends soon, so it does not keep a draining connection open.
-    state.answered.store(true, Ordering::Relaxed);
-    // The poll's own connection pays for the poll, also during the wait.
-    let connection = &state.peer.connection;
-    let over_budget = |status: Status| {
-        state.shared.metrics.limit_hit(Limit::ConnectionBytes);
-        status
-    };
-    let mut charge = Charge::new(connection);
-    charge.set(request_bytes(&request)).map_err(over_budget)?;
-    state.throttle_poll(request.resource_names.len()).await?;
-    let mut wait = Wait {
-        form,
-        names: version::of_names(&request.resource_names),
-        presented: Version::parse(&request.version_info),
-        is_current: false,
-        waits: 0,
-        encoded: PrivateBody::default(),
-        document: PrivateBody::default(),
-        here: Arc::default(),
-    };
-    // A poll has no earlier response to reject (RST-8), so an error detail means nothing.
-    let request = SotwRequest { error_detail: None, ..request };
-    stream.request(Request::Sotw(request)).await?;
-    drop(charge);
-    state.must_want_something()?;
-    match timeout(hold, poll_fn(|context| wait.poll(state, context))).await {
-        Ok(_) if !connection.account().has_room() => Err(over_budget(connection.account().over_budget())),
-        Ok(answer) => {
-            let Some(answer) = answer? else { return Ok(Polled::Unchanged) };
-            let written = poll_fn(|context| wait.write(state, &answer, context)).await?;
-            // Other polls of the connection may have been answered meanwhile.
-            match connection.account().has_room() {
-                true => Ok(written),
-                false => Err(over_budget(connection.account().over_budget())),
-            }
+impl SinglePoll {
+    pub fn new(form: Form, request: &SotwRequest) -> SinglePoll {
+        SinglePoll {
+            form,
+            names: version::of_names(&request.resource_names),
+            presented: Version::parse(&request.version_info),
+            is_current: false,
+            waits: 0,
+            encoded: PrivateBody::default(),
+            document: PrivateBody::default(),
+            presence: Arc::default(),
         }
-        Err(_) if wait.is_current => Ok(Polled::Unchanged),
-        Err(_) => Err(Status::new(
-            Code::Unavailable,
-            "the control plane has not answered yet for this type and these names",
-        )),
     }
-}
 
-/// The approximate memory of a request.
-fn request_bytes(request: &SotwRequest) -> usize {
-    let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
-    names.sum()
-}
-
-impl Wait {
-    /// `None`: the poll has ended early, and the client has the newest content (RLY-77).
-    fn poll(
-        &mut self,
-        state: &StreamState,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Answer>, Status>> {
-        // Registered before the look, so no wake is lost in between.
-        state.waker.register(context.waker());
-        let inner = &mut *lock(&state.inner);
+    /// The complete set. `None`: the poll has ended early, and the client has the newest content (RLY-77).
+    pub fn poll(&mut self, inner: &mut StreamInner) -> Poll<Result<Option<Answer>, Status>> {
         if let Some(status) = &inner.end {
             return Poll::Ready(if self.is_current { Ok(None) } else { Err(Status::clone(status)) });
         }
-        // The time to look again is ignored: the poll ends soon, and each change wakes it.
-        state.follow_servers(inner, state.shared.clock.now());
         inner.session.doubt_nothing();
-        let answer = inner.session.complete_set(&newest(&inner.sources));
+        let answer = inner.session.complete_set(&newest(&inner.placement.sources));
         self.is_current = answer
             .as_ref()
             .filter(|_| self.form == Form::Json && self.presented.is_some())
@@ -128,67 +71,88 @@ impl Wait {
         }
     }
 
+    /// The result at the end of the hold.
+    pub fn result_after_hold(&self) -> Result<Polled, Status> {
+        if self.is_current {
+            return Ok(Polled::Unchanged);
+        }
+        Err(Status::new(
+            Code::Unavailable,
+            "the control plane has not answered yet for this type and these names",
+        ))
+    }
+
     fn version(&self, answer: &Answer) -> Version {
         answer.version_of_complete_set().plus(self.names)
     }
 
-    fn write(
+    /// Writes the complete set in the form of the poll.
+    pub fn write(
         &mut self,
-        state: &StreamState,
+        context: &StreamContext,
+        inner: &Mutex<StreamInner>,
         answer: &Answer,
-        context: &Context<'_>,
+        waker: &Waker,
     ) -> Poll<Result<Polled, Status>> {
-        // A body too large for the cache may be gone before the lookup. After several waits, the poll makes the
-        // body itself.
+        // A body too large for the cache may be gone before the lookup. After several waits, the poll makes
+        // the body itself.
         let patient = self.waits < WAITS_MAX;
         self.waits = self.waits.saturating_add(1);
-        let (encoder, waker) = (&state.shared.encoder, context.waker());
-        let private = lock(&state.inner).is_private(0);
-        let maker = || state.maker(&lock(&state.inner), 0, answer);
+        let encoder = &context.shared.content.encoder;
+        let is_private = lock(inner).is_private(0);
+        let maker = || lock(inner).maker(context, 0, answer);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
-                let sharing = Sharing::of(private, &mut self.document);
-                let caller = (waker, &self.here);
-                let json = encoder.poll_json(answer, version, sharing, maker, patient, caller);
+                let sharing = Sharing::of(is_private, &mut self.document);
+                let caller = DocumentCaller { waker, presence: &self.presence };
+                let json = encoder.poll_json(answer, version, sharing, maker, patient, &caller);
                 (Bytes::new(), ready!(json)?)
             }
             Form::Grpc => {
-                let sharing = Sharing::of(private, &mut self.encoded);
+                let sharing = Sharing::of(is_private, &mut self.encoded);
                 let encoded = ready!(encoder.poll_encode(answer, sharing, maker, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();
                 if body.len() > MESSAGE_WARN_BYTES {
-                    state.warn_large(answer, None, body.len());
+                    context.note_large(answer, None, body.len());
                 }
-                let nonce = lock(&state.inner).session.nonce_text(1);
+                let nonce = lock(inner).session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
             }
         };
-        let types = state.shared.metrics.of_type(&answer.type_url);
-        types.response(answer.variant, head.len() + shared.len());
-        if state.shared.tails.are_open() {
-            state.tell_polled(answer, self.version(answer), head.len() + shared.len());
+        let bytes = head.len() + shared.len();
+        context.shared.metrics.of_type(&answer.type_url).response(answer.variant, bytes);
+        if context.shared.tails.are_open() {
+            let node = lock(inner).placement.node.clone();
+            tail::show_polled(context, node.as_deref(), answer, self.version(answer), bytes);
         }
         Poll::Ready(Ok(Polled::Set { private: head, shared }))
     }
 }
 
-impl StreamState {
-    /// Refuses an empty list without a wildcard: the answer would be an empty set, which deletes all resources
-    /// of the client.
-    fn must_want_something(self: &Arc<Self>) -> Result<(), Status> {
-        let wants = |session: &crate::engine::downstream::Session| {
-            session
-                .subscriptions()
-                .iter()
-                .any(|subscription| !subscription.parts.is_empty() || subscription.refusals().is_some())
-        };
-        if self.look(|_, session, _| wants(session)) {
-            return Ok(());
-        }
-        Err(Status::new(
+/// The approximate memory of a request.
+pub(crate) fn request_bytes(request: &SotwRequest) -> usize {
+    let names = request.resource_names.iter().map(|name| name.as_str().len() + NAME_IN_REQUEST_BYTES);
+    names.sum()
+}
+
+/// Counts a poll that the connection's budget does not allow. Returns the status.
+pub(crate) fn over_budget(context: &StreamContext, status: Status) -> Status {
+    context.shared.metrics.limit_hit(Limit::ConnectionBytes);
+    status
+}
+
+/// Refuses an empty list without a wildcard: the answer would be an empty set, which deletes all resources
+/// of the client.
+pub(crate) fn must_want_something(session: &Session) -> Result<(), Status> {
+    let mut subscriptions = session.subscriptions().iter();
+    let wants =
+        subscriptions.any(|subscription| !subscription.parts.is_empty() || subscription.refusals().is_some());
+    match wants {
+        true => Ok(()),
+        false => Err(Status::new(
             Code::InvalidArgument,
             "resource_names is empty, and this client's class has no wildcard for an empty list",
-        ))
+        )),
     }
 }

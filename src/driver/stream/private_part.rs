@@ -1,8 +1,8 @@
 //! The shared part and the private part of one stream at one source.
 //!
-//! Names that may not be shared form the private part of a subscription. A control plane has a separate source
-//! for the private part. A directory gives all clients the same answers, and has a single source. There, the
-//! two parts are two sessions, because a session has one subscription per type.
+//! Names that may not be shared form the private part of a subscription. A control plane has a separate
+//! source for the private part. A directory gives all clients the same answers, and has a single source.
+//! There, the two parts are two sessions, because a session has one subscription per type.
 
 use crate::engine::cache::SessionId;
 use crate::engine::downstream::SourceId;
@@ -34,34 +34,34 @@ mod tests {
 
     use crate::driver::api::downstream::{OpenStreams, RelayStream};
     use crate::driver::ground::tails::{Fact, Followed};
-    use crate::driver::stream::handle::tests::{peer, relay_before_clusters};
+    use crate::driver::stream::state::tests::{peer, relay_before_clusters};
     use crate::engine::authority::Authority;
     use crate::xds::{DeltaRequest, Node, Request, SotwRequest, StreamKind, TypeUrl, Variant};
 
-    /// A list of a control plane, which nobody can reach, and of a directory: names that may not be shared, and others of the
-    /// same type, are two parts with one source there. The directory answers both.
+    /// A list of a control plane, which nobody can reach, and of a directory: names that may not be shared,
+    /// and others of the same type, are two parts with one source there. The directory answers both.
     #[tokio::test]
     async fn cch_1_rly_40_no_part_of_a_type_is_stranded_at_a_directory() {
         let (relay, _directory) = relay_before_clusters(&["plain", "own"]).await;
         let clusters = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         let list = relay.shared.settings().lists.route(&clusters, Authority::None).key();
-        relay.shared.do_not_cache.add(list, &clusters, Some(&"own".into()));
+        relay.shared.content.do_not_cache.add(list, &clusters, Some(&"own".into()));
         for variant in [Variant::Delta, Variant::Sotw] {
             let stream = relay.open(StreamKind::from(variant), peer([127, 0, 0, 1])).unwrap();
             let tail = relay.shared.tails.open(Followed::Stream(stream.state().number()), None).unwrap();
             stream.request(asks_for(&clusters, variant, &["plain", "own"])).await.unwrap();
-            let mut told = BTreeSet::new();
+            let mut names = BTreeSet::new();
             let all = async {
-                while told.len() < 2 {
+                while names.len() < 2 {
                     std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
                     for line in tail.take().lines {
                         let Fact::Response(sent) = &line.fact else { continue };
-                        told.extend(sent.names.first.iter().map(ToString::to_string));
+                        names.extend(sent.names.first.iter().map(ToString::to_string));
                     }
                 }
             };
             let all = tokio::time::timeout(Duration::from_secs(20), all).await;
-            assert!(all.is_ok(), "{variant:?}: only {told:?}");
+            assert!(all.is_ok(), "{variant:?}: only {names:?}");
             assert_eq!(stream.state().look(|_, _, sources| sources.len()), 4, "two parts at two servers");
         }
     }

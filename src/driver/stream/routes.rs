@@ -9,10 +9,11 @@ use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{ListedServer, ServerList};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::{Claim, Refused};
+use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::destination::Destination;
+use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::private_source;
-use crate::driver::stream::refusal::Refusal;
-use crate::driver::stream::state::StreamState;
+use crate::driver::stream::refused_types::RefusedTypes;
 use crate::engine::authority::{Authority, NameGroup};
 use crate::engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
 use crate::engine::fallback::RESOLVE_TIMEOUT;
@@ -22,29 +23,28 @@ use crate::xds::{Kind, Node, ResourceName, Status, TypeUrl};
 
 /// Finds the source of each part of a subscription.
 pub(crate) struct Routes<'a> {
-    pub stream: &'a StreamState,
-    /// The configuration in force.
+    pub context: &'a StreamContext,
+    /// The configuration that chooses.
     pub settings: &'a DriverSettings,
     pub node: Option<&'a Node>,
-    pub sources: &'a mut Vec<(SourceId, Arc<SourceHandle>)>,
+    pub sources: &'a mut OwnSources,
     /// Takes the refusal of a class without room. `None` if the request must fail in that case.
-    pub refusal: Option<&'a mut Option<Box<Refusal>>>,
+    pub refused: Option<&'a mut RefusedTypes>,
 }
 
 impl Router for Routes<'_> {
     fn group_of(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> NameGroup {
-        let (shared, lists) = (&self.stream.shared, &self.settings.lists);
+        let (shared, lists) = (&self.context.shared, &self.settings.lists);
         let authority =
             name.map_or(Authority::None, |name| self.settings.authority_of(self.node, type_url, name));
         NameGroup {
             authority,
-            private: shared.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),
+            private: shared.content.do_not_cache.has(lists.route(type_url, authority).key(), type_url, name),
         }
     }
 
     fn last_change(&self, source: SourceId) -> u64 {
-        let known = self.sources.iter().find(|(known, _)| *known == source);
-        known.map_or(0, |(_, handle)| handle.snapshot().last_change())
+        self.sources.get(source).map_or(0, |handle| handle.snapshot().last_change())
     }
 
     fn list(&self, type_url: &TypeUrl, group: NameGroup) -> ListId {
@@ -56,9 +56,9 @@ impl Router for Routes<'_> {
     }
 
     fn source(&mut self, type_url: &TypeUrl, group: NameGroup, server: u16) -> Result<SourceId, Status> {
-        let (tables, settings) = (self.stream.tables(), self.settings);
+        let (context, settings) = (self.context, self.settings);
         let Destination { listed, class, owner, is_for_secrets, .. } =
-            settings.destination((self.stream, self.node), type_url, group, server)?;
+            Destination::find(settings, context, self.node, type_url, group, server)?;
         self.warn_of_nobody(type_url, group, server, listed);
         let lacks_facts = class.lacks_facts();
         let claim = Claim {
@@ -66,24 +66,24 @@ impl Router for Routes<'_> {
             class,
             owner,
             is_for_secrets,
-            holder: self.stream.holder(),
+            holder: context.holder(),
             held: self.sources.as_slice(),
         };
-        let handle = match tables.sources.get(claim, &|| tables.streams.len()) {
+        let handle = match context.sources.get(claim, &|| context.streams.count()) {
             Ok((handle, is_new)) => {
                 if is_new {
-                    self.stream.peer.connection.account().note_opened();
+                    context.peer.connection.account().note_opened();
                     if lacks_facts {
                         self.note_no_facts();
                     }
                 }
                 handle
             }
-            Err(refused) => self.without(type_url, refused)?,
+            Err(refused) => self.refuse(type_url, refused)?,
         };
         let has_private_id = group.private && listed.server().is_local();
         let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
-        if !self.sources.iter().any(|(known, _)| *known == id) {
+        if self.sources.get(id).is_none() {
             self.sources.reserve_exact(1);
             self.sources.push((id, handle));
         }
@@ -91,11 +91,11 @@ impl Router for Routes<'_> {
     }
 
     fn presented(&self, view: View) -> Arc<View> {
-        self.stream.shared.presented_views.share(view)
+        self.context.shared.content.presented_views.share(view)
     }
 
     fn client_features(&self, type_url: &TypeUrl) -> ClientFeatures {
-        self.settings.client_features(self.node, self.stream.kind().variant, type_url)
+        self.settings.client_features(self.node, self.context.kind.variant, type_url)
     }
 
     fn legacy_wildcard(&self, type_url: &TypeUrl) -> Result<bool, Status> {
@@ -105,14 +105,14 @@ impl Router for Routes<'_> {
             return Ok(true);
         }
         let listed = self.settings.lists.route(type_url, Authority::None).at(0);
-        let client = (self.node, &*self.stream.peer.identity);
-        let style = Authority::None.style();
-        Ok(self.settings.classify(client, type_url, style, listed.server())?.legacy_wildcard)
+        let (identity, style) = (&self.context.peer.identity, Authority::None.style());
+        let class = self.settings.classify(self.node, identity, type_url, style, listed.server())?;
+        Ok(class.legacy_wildcard)
     }
 
     fn position_of(&self, list: ListId, source: SourceId) -> Option<u16> {
-        let (_, handle) = self.sources.iter().find(|(known, _)| *known == source)?;
-        self.settings.lists.list(list)?.position_of(handle.key().place)
+        let place = self.sources.get(source)?.key().place;
+        self.settings.lists.list(list)?.position_of(place)
     }
 
     fn resolve_timeout(&self, list: ListId) -> Duration {
@@ -132,15 +132,14 @@ impl Routes<'_> {
         }
     }
 
-    /// Counts a class of one client, of whom nothing is known.
+    /// Counts a class of one client without facts.
     fn note_no_facts(&self) {
-        let shared = &self.stream.shared;
+        let shared = &self.context.shared;
         shared.metrics.facts.missed();
         if let Some(suppressed) = shared.throttle.allow("clients without facts") {
-            let node = self.node.map_or("", |node| node.id.as_str());
             warn!(
-                node,
-                stream = self.stream.number(),
+                node = node_id(self.node),
+                stream = self.context.id,
                 suppressed,
                 "the table of `facts` has no entry for this client, \
                 which has a class of its own"
@@ -149,27 +148,25 @@ impl Routes<'_> {
     }
 
     /// The source of a type whose class has no room. A stream of a single type ends instead.
-    fn without(&mut self, type_url: &TypeUrl, refused: Refused) -> Result<Arc<SourceHandle>, Status> {
-        let (stream, shared, tables) = (self.stream, &self.stream.shared, self.stream.tables());
-        let Refused { limit, status } = refused;
-        let is_again = self.refusal.as_ref().is_some_and(|refusal| refusal.is_some());
-        if !is_again {
+    fn refuse(&mut self, type_url: &TypeUrl, no_room: Refused) -> Result<Arc<SourceHandle>, Status> {
+        let (context, shared) = (self.context, &self.context.shared);
+        let Refused { limit, status } = no_room;
+        if !self.refused.as_ref().is_some_and(|refused| refused.has_any()) {
             shared.metrics.limit_hit(limit);
         }
-        let (id, peer) = (stream.session(), stream.peer.address);
-        tables.sources.refusals.note(limit, id, peer, self.node, type_url, shared.clock.now());
-        let refusal = self.refusal.as_mut().filter(|_| stream.kind().service.is_none());
-        let Some(refusal) = refusal.filter(|_| limit != Limit::PrivateSources) else { return Err(status) };
-        let source = tables.sources.of_refused();
-        refusal.get_or_insert_with(|| Box::new(Refusal::new(status, shared.clock.now())));
+        let (now, id, peer) = (shared.clock.now(), context.session(), context.peer.address);
+        context.sources.refusals.note(limit, id, peer, self.node, type_url, now);
+        let refused = self.refused.as_mut().filter(|_| context.kind.service.is_none());
+        let Some(refused) = refused.filter(|_| limit != Limit::PrivateSources) else { return Err(status) };
+        let source = context.sources.of_refused();
+        refused.note(status, now);
         Ok(source)
     }
 
-    fn warn(&self, key: &'static str, type_url: &TypeUrl, what: &str) {
-        if let Some(suppressed) = self.stream.shared.throttle.allow(key) {
-            let node = self.node.map_or("", |node| node.id.as_str());
-            warn!(node, stream = self.stream.number(), %type_url, suppressed, "a client asked for {what}; \
-                answering that they do not exist");
+    fn warn(&self, key: &'static str, type_url: &TypeUrl, names: &str) {
+        if let Some(suppressed) = self.context.shared.throttle.allow(key) {
+            warn!(node = node_id(self.node), stream = self.context.id, %type_url, suppressed,
+                "a client asked for {names}; answering that they do not exist");
         }
     }
 }

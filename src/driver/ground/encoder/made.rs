@@ -1,11 +1,15 @@
-//! The views of live bodies, so that a body goes when the source has moved on.
+//! The bodies that were made: the views of live bodies, so that a body goes when the source has moved on, and
+//! the bodies of the moment.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwapOption;
+
+use crate::driver::ground::encoder::Encoded;
 use crate::engine::collection::Collection;
-use crate::engine::downstream::Answer;
+use crate::engine::downstream::{Answer, AnswerKey};
 use crate::engine::lanes::Published;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::view::ViewId;
@@ -14,9 +18,9 @@ use crate::xds::TypeUrl;
 /// No sweep happens with fewer entries.
 pub(super) const SWEEP_MIN: usize = 64;
 
-/// The looks at records that a snapshot of their source costs. Each client with names of its own has a record, and may cause a snapshot: to
-/// look through all records each time would cost the square of the clients. Until then the cache keeps outdated bodies within its bounds of
-/// bytes and of time.
+/// The looks at records that a snapshot of their source costs. Each client with names of its own has a
+/// record, and may cause a snapshot: to look through all records each time would cost the square of the
+/// clients. Until then the cache keeps outdated bodies within its bounds of bytes and of time.
 const LOOKS: usize = 64;
 
 /// The live bodies `T` by their keys `K`, also those too large for the cache.
@@ -26,8 +30,8 @@ pub(super) struct Made<K, T> {
     pub(super) live: HashMap<K, Weak<T>>,
     /// By the source of the views.
     pub(super) of_source: HashMap<u64, OfSource<K>>,
-    /// The number of all records. A record can be outdated: its answer has another source that moved on, or its
-    /// source has ended.
+    /// The number of all records. A record can be outdated: its answer has another source that moved on, or
+    /// its source has ended.
     pub(super) records: usize,
     /// At this number of entries, the table is swept.
     sweep_at: usize,
@@ -36,7 +40,7 @@ pub(super) struct Made<K, T> {
 /// The records of a source.
 #[derive(Debug)]
 pub(super) struct OfSource<K> {
-    pub(super) records: Vec<Record<K>>,
+    pub(super) records: Vec<BodyRecord<K>>,
     /// Snapshots since the records were looked through.
     snapshots: usize,
 }
@@ -49,7 +53,7 @@ impl<K> Default for OfSource<K> {
 
 /// The view of a body.
 #[derive(Debug)]
-pub(super) struct Record<K> {
+pub(super) struct BodyRecord<K> {
     key: K,
     type_url: TypeUrl,
     collection: Collection,
@@ -76,8 +80,8 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
         for part in &answer.parts {
             let (type_url, collection, view) =
                 (answer.type_url.clone(), part.collection.clone(), part.view.id());
-            let of = self.of_source.entry(view.source()).or_default();
-            of.records.push(Record { key, type_url, collection, view });
+            let source = self.of_source.entry(view.source()).or_default();
+            source.records.push(BodyRecord { key, type_url, collection, view });
         }
     }
 
@@ -91,15 +95,16 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
     fn sweep(&mut self) {
         self.live.retain(|_, body| body.strong_count() > 0);
         let live = &self.live;
-        self.of_source.retain(|_, of| {
-            of.records.retain(|record| live.contains_key(&record.key));
-            !of.records.is_empty()
+        self.of_source.retain(|_, source| {
+            source.records.retain(|record| live.contains_key(&record.key));
+            !source.records.is_empty()
         });
-        self.records = self.of_source.values().map(|of| of.records.len()).sum();
+        self.records = self.of_source.values().map(|source| source.records.len()).sum();
         self.sweep_at = 2 * self.len();
     }
 
-    /// Forgets the bodies of views outside this snapshot, or outside a later one if they are many: see [`LOOKS`]. Returns their keys.
+    /// Forgets the bodies of views outside this snapshot, or outside a later one if they are many: see
+    /// [`LOOKS`]. Returns their keys.
     pub(super) fn move_on(&mut self, source: u64, served: &Published) -> Vec<K> {
         let mut outdated = Vec::new();
         let Some(OfSource { records, snapshots }) = self.of_source.get_mut(&source) else { return outdated };
@@ -125,5 +130,46 @@ impl<K: Copy + Eq + Hash, T> Made<K, T> {
             self.of_source.remove(&source);
         }
         outdated
+    }
+}
+
+/// Several types and classes have updates at one time.
+const PLACES: usize = 16;
+
+/// So many finds stand for one look into the cache.
+const FINDS: u8 = 16;
+
+/// The bodies of the moment: an update is one body for thousands of clients, one after the other.
+///
+/// Finds the bodies that streams have just taken from the cache, in a small part of the time that the cache
+/// takes: the cache hashes the key and notes each use. Keeps no body alive.
+#[derive(Debug, Default)]
+pub(super) struct RecentBodies([ArcSwapOption<RecentBody>; PLACES]);
+
+#[derive(Debug)]
+struct RecentBody {
+    key: AnswerKey,
+    body: Weak<Encoded>,
+}
+
+impl RecentBodies {
+    /// The body, if it is at its place. Sometimes `None` all the same, so that the cache knows which bodies
+    /// are in use.
+    pub(super) fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
+        let recent = self.place(key).load();
+        let body = recent.as_ref().filter(|recent| recent.key == *key)?.body.upgrade();
+        body.filter(|_| fastrand::u8(..FINDS) > 0)
+    }
+
+    /// Notes a body that the cache has.
+    pub(super) fn note(&self, key: &AnswerKey, body: &Arc<Encoded>) {
+        let place = self.place(key);
+        if place.load().as_ref().is_none_or(|recent| recent.key != *key || recent.body.strong_count() == 0) {
+            place.store(Some(Arc::new(RecentBody { key: *key, body: Arc::downgrade(body) })));
+        }
+    }
+
+    fn place(&self, key: &AnswerKey) -> &ArcSwapOption<RecentBody> {
+        &self.0[key.spread() % PLACES]
     }
 }

@@ -5,7 +5,6 @@ mod tests;
 
 mod made;
 pub mod private_body;
-mod recent;
 pub mod single_flight;
 
 use std::borrow::Cow;
@@ -19,9 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::driver::ground::encoder::made::Made;
+use crate::driver::ground::encoder::made::{Made, RecentBodies};
 use crate::driver::ground::encoder::private_body::Sharing;
-use crate::driver::ground::encoder::recent::Recent;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
 use crate::engine::downstream::ToldNames;
@@ -51,7 +49,7 @@ pub struct Encoded {
     /// The number of resources that cannot be sent to the client (RLY-23).
     pub left_out: usize,
     /// The names in each message, if there are several messages.
-    pub told: Arc<[ToldNames]>,
+    pub message_names: Arc<[ToldNames]>,
     _bytes: GaugePart,
 }
 
@@ -71,9 +69,16 @@ pub struct EncodedMessage {
 
 /// A complete set in JSON.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct JsonDocument {
     json: Bytes,
     _bytes: GaugePart,
+}
+
+/// The caller for a document.
+pub(crate) struct DocumentCaller<'a> {
+    pub waker: &'a Waker,
+    /// Gone together with the caller.
+    pub presence: &'a Arc<()>,
 }
 
 /// The making of one body.
@@ -116,12 +121,12 @@ const LARGE_JSON_BYTES: usize = LARGE_BYTES / 8;
 /// work, and block no thread.
 #[derive(Debug)]
 pub struct Encoder {
-    recent: Recent,
+    recent: RecentBodies,
     caches: InForce<Caches>,
     flights: SingleFlight<AnswerKey>,
     json_flights: SingleFlight<JsonKey>,
     made: Mutex<Made<AnswerKey, Encoded>>,
-    json_made: Mutex<Made<JsonKey, Document>>,
+    json_made: Mutex<Made<JsonKey, JsonDocument>>,
     /// Limits concurrent encodings of large bodies, since each of them occupies a core.
     large: Semaphore,
     metrics: Arc<Metrics>,
@@ -140,7 +145,7 @@ struct Caches {
 }
 
 type JsonKey = (AnswerKey, Version);
-pub(crate) type JsonResult = Result<Arc<Document>, Status>;
+pub(crate) type JsonResult = Result<Arc<JsonDocument>, Status>;
 
 impl Caches {
     fn new(bytes_max: u64, idle: Duration) -> Caches {
@@ -178,7 +183,7 @@ impl Encoder {
         // The other half of the cores keeps serving small bodies.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Encoder {
-            recent: Recent::default(),
+            recent: RecentBodies::default(),
             caches: InForce::new(Caches::new(bytes_max, idle)),
             flights: SingleFlight::default(),
             json_flights: SingleFlight::default(),
@@ -189,8 +194,8 @@ impl Encoder {
         }
     }
 
-    /// Puts another budget in force. Its caches begin empty; streams still find the bodies that others send, and make
-    /// the rest again.
+    /// Puts another budget in force. Its caches begin empty; streams still find the bodies that others send,
+    /// and make the rest again.
     pub fn configure(&self, bytes_max: u64) {
         let caches = self.caches.get();
         if caches.bytes_max != bytes_max {
@@ -198,8 +203,9 @@ impl Encoder {
         }
     }
 
-    /// Looks up the body of an answer, or makes it. Answers with the same key come from the same servers. With `patient`, a large body may be made
-    /// on another thread. The waker is then woken when the body is ready, or when the caller has to try again.
+    /// Looks up the body of an answer, or makes it. Answers with the same key come from the same servers.
+    /// With `patient`, a large body may be made on another thread. The waker is then woken when the body is
+    /// ready, or when the caller has to try again.
     pub fn poll_encode(
         self: &Arc<Self>,
         answer: &Answer,
@@ -248,9 +254,9 @@ impl Encoder {
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
         self.recent.find(key).or_else(|| {
             let cached = self.caches.get().messages.get(key);
-            let found = cached.or_else(|| lock(&self.made).live.get(key)?.upgrade())?;
-            self.recent.note(key, &found);
-            Some(found)
+            let body = cached.or_else(|| lock(&self.made).live.get(key)?.upgrade())?;
+            self.recent.note(key, &body);
+            Some(body)
         })
     }
 
@@ -287,8 +293,8 @@ impl Encoder {
         }
     }
 
-    /// Drops bodies without recent use. The caches do this by themselves only while they are used, so the documents
-    /// of the last polls would stay until the next poll.
+    /// Drops bodies without recent use. The caches do this by themselves only while they are used, so the
+    /// documents of the last polls would stay until the next poll.
     pub fn tidy(&self) {
         self.caches.get().run_pending_tasks();
     }
@@ -302,17 +308,19 @@ impl Encoder {
         caches.run_pending_tasks();
     }
 
-    /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`]. A document that waits for its
-    /// turn is not made if all of its callers have left: thousands of polls could leave work for seconds behind.
-    pub fn poll_json(
+    /// A complete set as a JSON document with this version. Otherwise like [`Encoder::poll_encode`]. A
+    /// document that waits for its turn is not made if all of its callers have left: thousands of polls could
+    /// leave work for seconds behind.
+    pub(crate) fn poll_json(
         self: &Arc<Self>,
         answer: &Answer,
         version: Version,
         sharing: Sharing<'_, JsonResult>,
         maker: impl Fn() -> Maker,
         patient: bool,
-        (waker, caller): (&Waker, &Arc<()>),
+        caller: &DocumentCaller<'_>,
     ) -> Poll<Result<Bytes, Status>> {
+        let DocumentCaller { waker, presence } = *caller;
         let text = |document: JsonResult| document.map(|document| document.json.clone());
         let is_large = || patient && is_large(answer, LARGE_JSON_BYTES) && Handle::try_current().is_ok();
         if let Sharing::Private(private_body) = sharing {
@@ -328,7 +336,7 @@ impl Encoder {
             self.metrics.encodings.hit();
             return Poll::Ready(text(document));
         }
-        if !self.json_flights.begin_for(key, waker, caller) {
+        if !self.json_flights.begin_for(key, waker, presence) {
             return Poll::Pending;
         }
         if let Some(document) = self.caches.get().json.get(&key) {
@@ -338,7 +346,7 @@ impl Encoder {
         }
         self.metrics.encodings.miss();
         if is_large() {
-            self.json_flights.begin_for(key, waker, caller);
+            self.json_flights.begin_for(key, waker, presence);
             let (encoder, answer, maker) = (self.clone(), answer.clone(), maker());
             let make = move |encoder: &Encoder| match encoder.json_flights.is_wanted(&key) {
                 true => drop(encoder.make_shared_json(&answer, version, &maker)),
@@ -360,7 +368,12 @@ impl Encoder {
         document
     }
 
-    fn write_json(&self, answer: &Answer, version: Version, maker: &Maker) -> Result<Arc<Document>, Status> {
+    fn write_json(
+        &self,
+        answer: &Answer,
+        version: Version,
+        maker: &Maker,
+    ) -> Result<Arc<JsonDocument>, Status> {
         let begin = Instant::now();
         let identifier = &*told_of(answer, &maker.identifier);
         let composition = answer.with_plain_names(answer.spelled(answer.compose()));
@@ -368,7 +381,7 @@ impl Encoder {
         let json = write_response(&answer.type_url, version, resources, identifier)?;
         maker.note(begin, json.len(), 1);
         let bytes = self.metrics.encodings.bytes(json.len());
-        Ok(Arc::new(Document { json, _bytes: bytes }))
+        Ok(Arc::new(JsonDocument { json, _bytes: bytes }))
     }
 
     fn make(&self, answer: &Answer, maker: &Maker) -> Encoded {
@@ -394,13 +407,14 @@ impl Encoder {
             endpoints: composition.endpoints,
             targets: composition.targets,
             left_out: composition.left_out,
-            told: composition.told_names,
+            message_names: composition.told_names,
             _bytes: self.metrics.encodings.bytes(bytes),
         }
     }
 }
 
-/// Whether an answer weighs at least this much. Complete sets count in full, other sets with their differences.
+/// Whether an answer weighs at least this much. Complete sets count in full, other sets with their
+/// differences.
 fn is_large(answer: &Answer, bytes: usize) -> bool {
     let mut left = bytes;
     for part in &answer.parts {
@@ -416,8 +430,8 @@ fn is_large(answer: &Answer, bytes: usize) -> bool {
     left == 0
 }
 
-/// The bytes of the differences, counted up to `most`. The differences of a large set are mostly small, and are
-/// found at once.
+/// The bytes of the differences, counted up to `most`. The differences of a large set are mostly small, and
+/// are found at once.
 fn weight_of_news(answer: &Answer, part: &AnswerPart, most: usize) -> usize {
     if part.view.bytes().max(part.held.bytes()) < most {
         return 0;

@@ -10,11 +10,11 @@ use crate::driver::ground::registry::lock;
 
 /// The work under way by key, with the waiting callers.
 #[derive(Debug)]
-pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<Waiting>>>);
+pub struct SingleFlight<K>(Mutex<HashMap<K, Vec<FlightCaller>>>);
 
 /// A caller that waits.
 #[derive(Debug)]
-struct Waiting {
+struct FlightCaller {
     waker: Waker,
     /// Gone together with the caller; `None` for a caller that does not say.
     caller: Option<Weak<()>>,
@@ -41,7 +41,7 @@ impl<K: Eq + Hash> SingleFlight<K> {
     /// Whether one of the waiting callers is still there.
     pub fn is_wanted(&self, key: &K) -> bool {
         let is_there =
-            |waiting: &Waiting| waiting.caller.as_ref().is_none_or(|caller| caller.strong_count() > 0);
+            |waiting: &FlightCaller| waiting.caller.as_ref().is_none_or(|caller| caller.strong_count() > 0);
         lock(&self.0).get(key).is_some_and(|waiting| waiting.iter().any(is_there))
     }
 
@@ -52,10 +52,10 @@ impl<K: Eq + Hash> SingleFlight<K> {
             return true;
         };
         let caller = caller.map(Arc::downgrade);
-        match waiting.iter_mut().find(|known| known.waker.will_wake(waker)) {
+        match waiting.iter_mut().find(|other| other.waker.will_wake(waker)) {
             // Another caller of the same task.
-            Some(known) => known.caller = caller,
-            None => waiting.push(Waiting { waker: waker.clone(), caller }),
+            Some(other) => other.caller = caller,
+            None => waiting.push(FlightCaller { waker: waker.clone(), caller }),
         }
         false
     }

@@ -6,9 +6,9 @@ use super::made::{Made, SWEEP_MIN};
 use super::*;
 use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
-use crate::driver::stream::handle::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
 use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -17,28 +17,28 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 fn answer_of(stream: &Stream) -> Answer {
     let state = stream.state();
     let inner = &mut *lock(&state.inner);
-    let now = state.shared.clock.now();
-    inner.session.poll_answer(&newest(&inner.sources), now).unwrap().1
+    let now = state.context.shared.clock.now();
+    inner.session.poll_answer(&newest(&inner.placement.sources), now).unwrap().1
 }
 
 /// A document for everybody.
 fn json_of(encoder: &Arc<Encoder>, answer: &Answer) -> Poll<Result<Bytes, Status>> {
-    let caller = (Waker::noop(), &Arc::default());
-    encoder.poll_json(answer, Version(1), Sharing::Shared, Maker::default, true, caller)
+    let caller = DocumentCaller { waker: Waker::noop(), presence: &Arc::default() };
+    encoder.poll_json(answer, Version(1), Sharing::Shared, Maker::default, true, &caller)
 }
 
 #[tokio::test]
 async fn fd_6_repeated_encodings_leave_one_record() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
     }
     let made = lock(&encoder.made);
-    let records: usize = made.of_source.values().map(|of| of.records.len()).sum();
+    let records: usize = made.of_source.values().map(|source| source.records.len()).sum();
     assert_eq!(records, made.records);
     assert!(records <= SWEEP_MIN, "{records}");
 }
@@ -48,7 +48,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
 async fn fd_6_records_of_dropped_bodies_are_swept() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     for _ in 0..2000 {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
@@ -56,7 +56,7 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
         lock(&encoder.made).live.clear();
     }
     let made = lock(&encoder.made);
-    let records: usize = made.of_source.values().map(|of| of.records.len()).sum();
+    let records: usize = made.of_source.values().map(|source| source.records.len()).sum();
     assert!(records <= 2 * SWEEP_MIN, "{records}");
 }
 
@@ -68,7 +68,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     let names: Vec<_> = set.iter().map(String::as_str).collect();
     let (relay, directory) = relay_of_clusters(&names, 10_000).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     let mut private_body = PrivateBody::default();
     let mut alone = |answer: &Answer| {
         encoder.poll_encode(answer, Sharing::Private(&mut private_body), Maker::default, true, Waker::noop())
@@ -88,7 +88,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
         Sharing::Private(&mut private_body),
         Maker::default,
         true,
-        (Waker::noop(), &Arc::default()),
+        &DocumentCaller { waker: Waker::noop(), presence: &Arc::default() },
     );
     assert!(json.is_pending());
 
@@ -151,7 +151,8 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
     drop(encoded);
     encoder.move_on(answer.parts[0].view.id().source(), &Published::default());
     let is_kept = || !metrics.encode().unwrap().contains("sluice_encoding_cache_bytes 0\n");
-    // The caches free an entry once no thread of the process reads any cache. Another test may be reading one.
+    // The caches free an entry once no thread of the process reads any cache. Another test may be reading
+    // one.
     for _ in 0..1000 {
         if !is_kept() {
             return;
@@ -167,7 +168,7 @@ async fn fd_6_bodies_go_when_their_source_moves_on() {
 async fn the_body_of_the_moment_is_found_without_the_cache() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let answer = answer_of(&wildcard_of(&relay).await);
-    let (encoder, recent) = (&relay.shared.encoder, Recent::default());
+    let (encoder, recent) = (&relay.shared.content.encoder, RecentBodies::default());
     let Poll::Ready(body) =
         encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop())
     else {
@@ -230,11 +231,11 @@ async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
 async fn rel_5_the_caches_have_the_size_in_force() {
     let (relay, _directory) = relay_of_clusters(&["a"], 10).await;
     let stream = wildcard_of(&relay).await;
-    let (answer, encoder) = (answer_of(&stream), &relay.shared.encoder);
+    let (answer, encoder) = (answer_of(&stream), &relay.shared.content.encoder);
     let poll = || encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
     let Poll::Ready(in_use) = poll() else { panic!("a small body is made at once") };
     encoder.configure(1);
-    assert!(poll().map(|found| Arc::ptr_eq(&found, &in_use)) == Poll::Ready(true));
+    assert!(poll().map(|body| Arc::ptr_eq(&body, &in_use)) == Poll::Ready(true));
     drop(in_use);
     let weak = || match poll() {
         Poll::Ready(body) => Arc::downgrade(&body),

@@ -1,7 +1,5 @@
 //! The servers of the configuration in their lists, and the routing of names to lists (FED-1, FED-3).
 
-mod kept;
-
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
@@ -131,8 +129,8 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListKey(u64);
 
-/// A server by its content, whatever its position in a list (ADR 21). By Envoy's rules, a server together with
-/// the server that it fails over to.
+/// A server by its content, whatever its position in a list (ADR 21). By Envoy's rules, a server together
+/// with the server that it fails over to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(u64);
 
@@ -151,8 +149,8 @@ impl Place {
     pub(crate) const REFUSED: Place = Place { list: ListKey(1), server: ServerId(0) };
 }
 
-/// 64 bits of the operator's texts and numbers. Clients cannot choose what is hashed, and a thousand servers have
-/// two equal ids by chance in one of 10^13 configurations. For identity inside the process only.
+/// 64 bits of the operator's texts and numbers. Clients cannot choose what is hashed, and a thousand servers
+/// have two equal ids by chance in one of 10^13 configurations. For identity inside the process only.
 fn hash_of(content: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
@@ -160,8 +158,8 @@ fn hash_of(content: &impl Hash) -> u64 {
     hasher.finish() | 2
 }
 
-/// Servers that are asked for the same names, in the order of priority. Two lists never share a cache, even if
-/// they contain the same servers (FED-6).
+/// Servers that are asked for the same names, in the order of priority. Two lists never share a cache, even
+/// if they contain the same servers (FED-6).
 #[derive(Clone, Debug)]
 pub struct ServerList {
     /// The list's key in the configuration: `xds_servers`, `authorities[NAME]` or `types[NAME]`.
@@ -179,13 +177,13 @@ pub struct ServerList {
 impl ServerList {
     fn new(label: &str, servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> ServerList {
         let key = ListKey(hash_of(&label));
-        let own: Vec<ServerId> = servers.iter().map(|server| server.id()).collect();
+        let ids: Vec<ServerId> = servers.iter().map(|server| server.id()).collect();
         let together = if fallback.policy == Policy::Envoy { 2 } else { 1 };
         let mut places: Vec<Place> = Vec::new();
-        for number in 0..own.len() {
-            let mut server = match own[number..].get(..together) {
+        for number in 0..ids.len() {
+            let mut server = match ids[number..].get(..together) {
                 Some(serving) if together > 1 => ServerId(hash_of(&serving)),
-                _ => own[number],
+                _ => ids[number],
             };
             // An entry that repeats another is a server of its own.
             while places.iter().any(|place| place.server == server) {
@@ -219,11 +217,11 @@ impl ServerList {
         ListedServer { list: self, number: if number < self.servers.len() { number } else { 0 } }
     }
 
-    /// The position of the server of a place, in whatever list; `None` if this list has no such server, or if the
-    /// sources choose among its servers.
+    /// The position of the server of a place, in whatever list; `None` if this list has no such server, or if
+    /// the sources choose among its servers.
     pub(crate) fn position_of(&self, place: Place) -> Option<u16> {
         self.fallback()?;
-        let position = self.places.iter().position(|own| *own == place)?;
+        let position = self.places.iter().position(|other| *other == place)?;
         u16::try_from(position).ok()
     }
 
@@ -336,10 +334,11 @@ impl ServerLists {
         authorities: Vec<(String, Vec<Arc<Server>>, fallback::FallbackSettings)>,
     ) {
         self.authorities = Authorities::new(authorities.iter().map(|(name, ..)| name.as_str()));
-        let add = |(name, servers, fallback): (String, _, _)| {
-            (AuthorityId::of(&name), self.add(&format!("authorities[{name}]"), servers, fallback))
-        };
-        self.by_authority = authorities.into_iter().map(add).collect();
+        self.by_authority.clear();
+        for (name, servers, fallback) in authorities {
+            let index = self.add(&format!("authorities[{name}]"), servers, fallback);
+            self.by_authority.insert(AuthorityId::of(&name), index);
+        }
     }
 
     fn add(&mut self, label: &str, servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> usize {
@@ -387,6 +386,17 @@ impl ServerLists {
     /// All servers of all configured lists.
     pub fn configured(&self) -> impl Iterator<Item = ListedServer<'_>> {
         self.lists.iter().flat_map(ServerList::all).filter(|listed| !listed.server().is_made_up())
+    }
+
+    /// Whether all names have the same servers in the same order.
+    pub(crate) fn routes_as(&self, other: &ServerLists) -> bool {
+        let id = |lists: &ServerLists, index: usize| lists.lists.get(index).map(|list| list.id);
+        let types = self.by_type.iter().map(|(key, index)| (key, id(self, *index)));
+        let authorities = self.by_authority.iter().map(|(key, index)| (key, id(self, *index)));
+        id(self, DEFAULT) == id(other, DEFAULT)
+            && self.authorities == other.authorities
+            && types.eq(other.by_type.iter().map(|(key, index)| (key, id(other, *index))))
+            && authorities.eq(other.by_authority.iter().map(|(key, index)| (key, id(other, *index))))
     }
 }
 
@@ -455,8 +465,8 @@ mod tests {
 
     #[test]
     fn rel_5_servers_keep_their_places_when_others_join_their_list() {
-        let of = |uris: &[&str]| ServerLists::new(servers(uris), FallbackSettings::default());
-        let (before, after) = (of(&["a", "b"]), of(&["new", "b", "a"]));
+        let lists = |uris: &[&str]| ServerLists::new(servers(uris), FallbackSettings::default());
+        let (before, after) = (lists(&["a", "b"]), lists(&["new", "b", "a"]));
         let (was, is) = (default(&before), default(&after));
         assert_ne!(was.id, is.id, "positions in the list have other servers now");
         assert_eq!(was.key(), is.key());
@@ -490,10 +500,10 @@ mod tests {
 
     #[test]
     fn rel_5_a_repeated_server_and_a_pair_of_envoy_have_places_of_their_own() {
-        let of = |uris: &[&str], policy| ServerLists::new(servers(uris), by(policy));
-        let twice = of(&["a", "a"], Policy::Grpc);
+        let lists = |uris: &[&str], policy| ServerLists::new(servers(uris), by(policy));
+        let twice = lists(&["a", "a"], Policy::Grpc);
         assert_ne!(default(&twice).at(0).place(), default(&twice).at(1).place());
-        let (before, after) = (of(&["a", "b"], Policy::Envoy), of(&["a", "c"], Policy::Envoy));
+        let (before, after) = (lists(&["a", "b"], Policy::Envoy), lists(&["a", "c"], Policy::Envoy));
         // The source of the first place uses both servers.
         assert_ne!(default(&before).at(0).place(), default(&after).at(0).place());
     }

@@ -4,72 +4,69 @@ use std::sync::Arc;
 
 use crate::driver::api::reload::{LoosenedPlan, Loosening};
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::servers::{ListedServer, Place};
-use crate::driver::relay::Relay;
 use crate::driver::source::handle::SourceHandle;
+use crate::driver::stream::state::Tables;
 
 /// Another configuration, and its effect on the clients of sources.
-struct Draft<'a> {
-    former: &'a DriverSettings,
-    settings: &'a DriverSettings,
-    may_lose_clients: &'a dyn Fn(&SourceHandle) -> bool,
+pub(super) struct ClientMoves<'a> {
+    pub in_force: &'a DriverSettings,
+    pub settings: &'a DriverSettings,
+    /// Whether clients of the source may come to another source.
+    pub may_lose_clients: &'a dyn Fn(&SourceHandle) -> bool,
 }
 
-impl Relay {
-    /// The plans with something to lose. `may_lose_clients`: clients of the source may come to another source.
-    pub(super) fn plans_loosened(
-        &self,
-        settings: &DriverSettings,
-        may_lose_clients: &dyn Fn(&SourceHandle) -> bool,
-    ) -> Vec<LoosenedPlan> {
-        let former = &*self.shared.settings();
-        let draft = Draft { former, settings, may_lose_clients };
-        let all = self.rollouts.all(&self.shared, &self.tables);
-        let loosened = |handle: &Arc<PlanHandle>| {
-            let status = all.iter().find(|status| status.plan.name == handle.plan().name)?;
-            let by = self.loosening(handle, status, &draft)?;
-            let push = status.report.push.as_ref().map(|push| push.number);
-            Some(LoosenedPlan { plan: status.plan.name.clone(), state: status.report.state, push, by })
-        };
-        self.shared.plans.all().iter().filter_map(loosened).collect()
-    }
+/// The plans with something to lose.
+pub(super) fn plans_loosened(
+    shared: &DriverContext,
+    tables: &Tables,
+    statuses: &[Arc<RolloutStatus>],
+    clients: &ClientMoves<'_>,
+) -> Vec<LoosenedPlan> {
+    let loosened = |handle: &Arc<PlanHandle>| {
+        let status = statuses.iter().find(|status| status.plan.name == handle.plan().name)?;
+        let by = loosening(shared, tables, handle, status, clients)?;
+        let push = status.report.push.as_ref().map(|push| push.number);
+        Some(LoosenedPlan { plan: status.plan.name.clone(), state: status.report.state, push, by })
+    };
+    shared.plans.all().iter().filter_map(loosened).collect()
+}
 
-    fn loosening(
-        &self,
-        handle: &Arc<PlanHandle>,
-        of: &RolloutStatus,
-        draft: &Draft<'_>,
-    ) -> Option<Loosening> {
-        // The plan in force: the task may not have taken it yet.
-        let plan = handle.plan();
-        if !plan.enforces() || of.report.is_at_rest() {
-            return None;
-        }
-        let Some(next) = draft.settings.rollouts.iter().find(|next| next.name == plan.name) else {
-            return Some(Loosening::Removed);
-        };
-        let keys = plan.loosened_by(next);
-        if !keys.is_empty() {
-            return Some(Loosening::Keys(keys));
-        }
-        let sources = self.tables.sources.all();
-        let is_own = |source: &SourceHandle| {
-            source.plan(&self.shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, handle))
-        };
-        let leaves = |source: &&Arc<SourceHandle>| is_own(source) && draft.takes(source, &plan.name);
-        match sources.iter().filter(leaves).count() {
-            0 if of.report.is_stopped() && !next.leads_as(&plan) => Some(Loosening::BeginsAnew),
-            0 => None,
-            count => Some(Loosening::UnitsLeave(count)),
-        }
+fn loosening(
+    shared: &DriverContext,
+    tables: &Tables,
+    handle: &Arc<PlanHandle>,
+    status: &RolloutStatus,
+    clients: &ClientMoves<'_>,
+) -> Option<Loosening> {
+    // The plan in force: the task may not have taken it yet.
+    let plan = handle.plan();
+    if !plan.enforces() || status.report.is_at_rest() {
+        return None;
+    }
+    let Some(next) = clients.settings.rollouts.iter().find(|next| next.name == plan.name) else {
+        return Some(Loosening::Removed);
+    };
+    let keys = plan.loosened_by(next);
+    if !keys.is_empty() {
+        return Some(Loosening::Keys(keys));
+    }
+    let sources = tables.sources.all();
+    let is_planned =
+        |source: &SourceHandle| source.plan(&shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, handle));
+    let leaves = |source: &&Arc<SourceHandle>| is_planned(source) && clients.take(source, &plan.name);
+    match sources.iter().filter(leaves).count() {
+        0 if status.report.is_stopped() && !next.leads_as(&plan) => Some(Loosening::BeginsAnew),
+        0 => None,
+        count => Some(Loosening::UnitsLeave(count)),
     }
 }
 
-impl Draft<'_> {
+impl ClientMoves<'_> {
     /// Whether a unit holds something back, and its clients would be given the newest content.
-    fn takes(&self, source: &SourceHandle, plan: &str) -> bool {
+    fn take(&self, source: &SourceHandle, plan: &str) -> bool {
         let (list, node) = (source.status().list.clone(), &source.key().class.node);
         let next = self.settings.rollouts.iter().find(|next| next.units.matches(&list, node));
         let stays = next.is_some_and(|next| &*next.name == plan)
@@ -81,7 +78,7 @@ impl Draft<'_> {
     /// Whether the server leaves its list, or clients prefer another server to it from now on.
     fn is_passed_over(&self, place: Place) -> bool {
         let Some(next) = self.settings.lists.find(place) else { return true };
-        let former = self.former.lists.find(place).map(ListedServer::higher).unwrap_or_default();
-        next.higher().iter().any(|higher| !former.contains(higher))
+        let higher = self.in_force.lists.find(place).map(ListedServer::higher).unwrap_or_default();
+        next.higher().iter().any(|place| !higher.contains(place))
     }
 }

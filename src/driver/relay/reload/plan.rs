@@ -3,33 +3,43 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::driver::api::reload::{MovedInPlan, NAMES_LISTED, NamesGone, PlanRefusal, ReloadPlan};
-use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::relay::Relay;
+use crate::driver::relay::reload::loosened::{ClientMoves, plans_loosened};
+use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::destination::{Destination, PartDestination};
-use crate::driver::stream::state::StreamState;
+use crate::driver::stream::state::{StreamState, Tables};
 use crate::engine::cache::Known;
 use crate::engine::collection::Collection;
 use crate::engine::downstream::{Part, SourceId};
 use crate::engine::snapshot::TypeSnapshot;
 use crate::xds::{ResourceName, TypeUrl};
 
-impl Relay {
-    /// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
-    pub fn plan(&self, settings: &DriverSettings) -> ReloadPlan {
-        let has_other_classes = self.shared.settings().classes != settings.classes;
-        let mut draft = Draft { has_other_classes, ..Draft::new(settings, &self.tables.sources) };
-        let mut last = None;
-        while let Some(stream) = self.tables.streams.next(last) {
-            last = Some(stream.number());
-            draft.add(&stream);
-        }
-        let loosened = self.plans_loosened(settings, &|source| draft.may_lose_clients(source));
-        ReloadPlan { plans_loosened: loosened, ..draft.plan() }
+/// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
+pub fn plan(
+    shared: &DriverContext,
+    tables: &Tables,
+    rollouts: &Rollouts,
+    settings: &DriverSettings,
+) -> ReloadPlan {
+    let has_other_classes = shared.settings().classes != settings.classes;
+    let mut draft = Draft { has_other_classes, ..Draft::new(settings, &tables.sources) };
+    let mut last = None;
+    while let Some(stream) = tables.streams.next(last) {
+        last = Some(stream.number());
+        draft.add(&stream);
     }
+    let statuses = rollouts.all(shared, tables);
+    let clients = ClientMoves {
+        in_force: &shared.settings(),
+        settings,
+        may_lose_clients: &|source| draft.may_lose_clients(source),
+    };
+    let plans_loosened = plans_loosened(shared, tables, &statuses, &clients);
+    ReloadPlan { plans_loosened, ..draft.plan() }
 }
 
 /// The facts of all streams so far.
@@ -40,7 +50,7 @@ struct Draft<'a> {
     plan: ReloadPlan,
     /// The sources that streams use now, and those that they will use.
     used: HashSet<SourceId>,
-    wanted: HashSet<SourceKey>,
+    needed: HashSet<SourceKey>,
     /// The sources that some stream moves away from.
     moved_from: HashSet<SourceId>,
     /// The new classes at a place: all, or those for Secrets.
@@ -58,7 +68,7 @@ impl<'a> Draft<'a> {
             has_other_classes: false,
             plan: ReloadPlan::default(),
             used: HashSet::new(),
-            wanted: HashSet::new(),
+            needed: HashSet::new(),
             moved_from: HashSet::new(),
             classes: HashMap::new(),
             gone: BTreeMap::new(),
@@ -68,22 +78,22 @@ impl<'a> Draft<'a> {
 
     fn add(&mut self, stream: &StreamState) {
         let (mut moves, mut is_undecided, mut covered) = (false, false, BTreeMap::new());
-        stream.each_destination(self.settings, |of| {
-            self.used.insert(of.source.id());
+        stream.each_destination(self.settings, |part| {
+            self.used.insert(part.source.id());
             // A type without room looks for room by itself.
-            if of.source.key().place == Place::REFUSED {
+            if part.source.key().place == Place::REFUSED {
                 return;
             }
-            let Ok(to) = &of.to else { return };
+            let Ok(to) = &part.to else { return };
             let key = to.key();
-            let found = self.sources.find(&key);
-            if of.moves() {
+            let next = self.sources.find(&key);
+            if part.moves() {
                 moves = true;
-                self.note_plan(of.source, to, &mut covered);
-                self.moved_from.insert(of.source.id());
-                is_undecided |= !self.note_gone(&of, found.as_deref());
+                self.note_plan(part.source, to, &mut covered);
+                self.moved_from.insert(part.source.id());
+                is_undecided |= !self.note_gone(&part, next.as_deref());
             }
-            self.want(key, to, found.is_some());
+            self.need(key, to, next.is_some());
         });
         self.plan.sessions += 1;
         self.plan.sessions_moved += usize::from(moves);
@@ -94,8 +104,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes how an enforcing plan of a source treats the content of the source that a stream moves to. `covered`: by plan, whether all of
-    /// its parts go by steps.
+    /// Notes how an enforcing plan of a source treats the content of the source that a stream moves to.
+    /// `covered`: by plan, whether all of its parts go by steps.
     fn note_plan(&self, source: &SourceHandle, to: &Destination<'_>, covered: &mut BTreeMap<Box<str>, bool>) {
         let Some(plan) = source.judge().map(|plan| plan.plan()).filter(|plan| plan.enforces()) else {
             return;
@@ -108,9 +118,9 @@ impl<'a> Draft<'a> {
         *covered.entry(plan.name.clone()).or_insert(true) &= goes_by_steps;
     }
 
-    fn want(&mut self, key: SourceKey, to: &Destination<'_>, is_open: bool) {
+    fn need(&mut self, key: SourceKey, to: &Destination<'_>, is_open: bool) {
         let (place, is_class) = (key.place, key.owner == Owner::Everyone && !to.listed.server().is_local());
-        if !self.wanted.insert(key) || is_open || to.listed.server().is_made_up() {
+        if !self.needed.insert(key) || is_open || to.listed.server().is_made_up() {
             return;
         }
         self.plan.sources_opened += 1;
@@ -120,17 +130,17 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes the names that the client has and that its new source knows to be absent. False if the new source does not
-    /// know everything yet.
-    fn note_gone(&mut self, of: &PartDestination<'_>, source: Option<&SourceHandle>) -> bool {
-        let is_nobody = of.to.as_ref().is_ok_and(|to| to.listed.place() == Place::NOBODY);
-        let (snapshot, gone) = (source.map(SourceHandle::snapshot), self.gone.entry(of.type_url.clone()));
+    /// Notes the names that the client has and that its new source knows to be absent. False if the new
+    /// source does not know everything yet.
+    fn note_gone(&mut self, part: &PartDestination<'_>, source: Option<&SourceHandle>) -> bool {
+        let is_nobody = part.to.as_ref().is_ok_and(|to| to.listed.place() == Place::NOBODY);
+        let (snapshot, gone) = (source.map(SourceHandle::snapshot), self.gone.entry(part.type_url.clone()));
         let gone = gone.or_default();
-        let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(of.type_url));
+        let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(part.type_url));
         let mut is_decided = true;
-        let goes = |name: &&ResourceName| of.names.as_ref().is_none_or(|names| names.contains(*name));
-        for name in of.part.held.names().filter(goes) {
-            match types.map_or(Fate::Unknown, |types| fate(of.part, types, name)) {
+        let goes = |name: &&ResourceName| part.names.as_ref().is_none_or(|names| names.contains(*name));
+        for name in part.part.held.names().filter(goes) {
+            match types.map_or(Fate::Unknown, |types| fate(part.part, types, name)) {
                 _ if is_nobody => drop(gone.insert(name.clone())),
                 Fate::Gone => drop(gone.insert(name.clone())),
                 Fate::Unknown => is_decided = false,
@@ -142,10 +152,11 @@ impl<'a> Draft<'a> {
 
     /// Whether all streams of a source leave it.
     fn is_left(&self, source: &SourceHandle) -> bool {
-        self.used.contains(&source.id()) && !self.wanted.contains(source.key())
+        self.used.contains(&source.id()) && !self.needed.contains(source.key())
     }
 
-    /// Whether clients of a source may come to another source. Clients of a class that sleeps may come back as another class.
+    /// Whether clients of a source may come to another source. Clients of a class that sleeps may come back
+    /// as another class.
     fn may_lose_clients(&self, source: &SourceHandle) -> bool {
         let is_asleep = !self.used.contains(&source.id());
         match is_asleep {
@@ -204,9 +215,9 @@ fn fate(part: &Part, types: &TypeSnapshot, name: &ResourceName) -> Fate {
             (has, view.is_some_and(|view| view.is_complete()) && !has)
         }
         Collection::Names(_) => {
-            let known = types.names.known.get(name);
-            let has = known.is_some_and(|known| known.resource().is_some());
-            (has, known.is_some_and(|known| matches!(known, Known::Absent(_))))
+            let entry = types.names.known.get(name);
+            let has = entry.is_some_and(|entry| entry.resource().is_some());
+            (has, entry.is_some_and(|entry| matches!(entry, Known::Absent(_))))
         }
     };
     match (has, is_gone) {

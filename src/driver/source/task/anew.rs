@@ -56,7 +56,7 @@ pub(super) async fn leave(former: &Published, identity: &Identity, shared: &Driv
         confirmed_at: wall_now(),
     };
     match restored(&header, &image(former.stable())) {
-        Ok(restored) => shared.inheritance.put(restored),
+        Ok(restored) => shared.durable.inheritance.put(restored),
         Err(error) => warn!(%error, "cannot use the content of a source whose task failed; it starts cold"),
     }
 }

@@ -124,7 +124,7 @@ impl SourceTask {
 
     pub(super) fn store_published(&mut self, published: Published) {
         self.weigh();
-        self.shared.encoder.move_on(self.number, &published);
+        self.shared.content.encoder.move_on(self.number, &published);
         self.handle.published.store(Arc::new(published));
         self.handle.shown_change.store(self.handle.changes.latest(), Ordering::Release);
         if self.lanes.as_mut().is_some_and(Lanes::take_let_go) {

@@ -130,9 +130,9 @@ fn restore(
     shared: &DriverContext,
 ) -> Option<CheckpointSchedule> {
     let identity = identity?;
-    let is_held = || shared.plan_store.holds(&StoredUnit::from(&identity));
-    let inherited = shared.inheritance.take(&identity, is_held);
-    let begun = shared.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, identity));
+    let is_held = || shared.durable.plans.holds(&StoredUnit::from(&identity));
+    let inherited = shared.durable.inheritance.take(&identity, is_held);
+    let begun = shared.durable.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, identity));
     let (mut checkpoint, on_disk) = begun.unzip();
     let is_inherited = inherited.is_some();
     if let Some(restored) = inherited.or(on_disk.flatten()) {

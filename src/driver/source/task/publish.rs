@@ -33,7 +33,11 @@ impl SourceTask {
                 Output::Wake(sessions) => self.wake(&sessions),
                 Output::DoNotCache { type_url, names, sessions } => {
                     for name in &names {
-                        self.shared.do_not_cache.add(self.handle.key().place.list, &type_url, name.as_ref());
+                        self.shared.content.do_not_cache.add(
+                            self.handle.key().place.list,
+                            &type_url,
+                            name.as_ref(),
+                        );
                     }
                     let streams = sessions.iter().filter_map(|session| self.streams.get(session));
                     streams.for_each(|stream| stream.clone().divert(type_url.clone()));
@@ -75,7 +79,7 @@ impl SourceTask {
             self.withheld.retain(|(of, _)| *of != index);
         }
         // HND-3: the successor has the streams to the servers from now on.
-        if opens && self.shared.is_succeeded.load(Ordering::Relaxed) {
+        if opens && self.shared.process.is_succeeded.load(Ordering::Relaxed) {
             return self.withheld.push((index, output));
         }
         // An attempt given up in favour of the other server does not end the outage.
@@ -147,7 +151,7 @@ impl SourceTask {
     fn relay_path(&self) -> RelayPath {
         let paths = self.streams.values().filter_map(|stream| stream.relays());
         let longest = paths.max_by_key(|path| (path.hops(), Reverse(*path)));
-        RelayPath::through(longest, &self.shared.relay_id)
+        RelayPath::through(longest, &self.shared.process.relay_id)
     }
 
     /// Changes that are held back wake only relays, which are served live (TIR-1).

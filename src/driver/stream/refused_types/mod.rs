@@ -1,77 +1,84 @@
-//! Streams with types whose class has no room (RLY-14). Only these types are not served.
+//! The types of a stream whose class has no room (RLY-14). Only these types are not served.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Place;
-use crate::driver::source::handle::Subscriber;
-use crate::driver::stream::refusal::{GRACE, RETRY};
-use crate::driver::stream::routes::Routes;
-use crate::driver::stream::state::{Inner, StreamState};
+use crate::driver::stream::own_sources::OwnSources;
 use crate::engine::Time;
-use crate::engine::downstream::SourceId;
+use crate::engine::downstream::{Session, SourceId};
+use crate::xds::Status;
 
 #[cfg(test)]
 mod tests;
 
-impl StreamState {
-    /// Searches for room when a search is due, and ends a stream without any served type. Returns when to look
-    /// again.
-    pub(crate) fn follow_refusal(&self, inner: &mut Inner, now: Time) -> Option<Time> {
-        let refusal = inner.refusal.as_mut()?;
-        let is_refused = |source: SourceId| {
-            let handle = inner.sources.iter().find(|(id, _)| *id == source);
-            handle.is_some_and(|(_, handle)| handle.key().place == Place::REFUSED)
-        };
-        let parts = || inner.session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
-        let Some(refused) = parts().map(|part| part.source()).find(|source| is_refused(*source)) else {
-            // There was room, or the client has dropped the type.
-            inner.refusal = None;
-            return None;
-        };
-        if refusal.retry_at <= now {
-            refusal.retry_at = now + RETRY;
-            if let Some(held) = self.hold_open() {
-                held.state().clone().look_for_room(refused);
-            }
-        }
-        let retry_at = refusal.retry_at;
-        if parts().any(|part| !is_refused(part.source())) {
-            return Some(retry_at);
-        }
-        let end_at = refusal.since + GRACE;
-        if end_at <= now {
-            let status = refusal.status.clone();
-            inner.end.get_or_insert_with(|| Box::new(status));
-        }
-        Some(end_at.min(retry_at).max(now))
+/// A stream without any served type ends after this time. Its client learns the reason, and may use its next
+/// server. Until then, the client may ask for types whose class has room.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The time between two searches for room. A free place is found soon, and 10,000 waiting streams cause one
+/// search per millisecond.
+pub(crate) const RETRY: Duration = Duration::from_secs(10);
+
+/// The types without room. Boxed: few streams have any.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedTypes(Option<Box<RoomSearch>>);
+
+#[derive(Debug)]
+struct RoomSearch {
+    status: Status,
+    since: Time,
+    retry_at: Time,
+}
+
+/// The next steps of a stream with refused types.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedStep {
+    /// The source of refused types, if a search for room is due.
+    pub room_for: Option<SourceId>,
+    /// The status with which the stream has to end.
+    pub end: Option<Status>,
+    /// When to look again.
+    pub look_at: Option<Time>,
+}
+
+impl RefusedTypes {
+    pub fn has_any(&self) -> bool {
+        self.0.is_some()
     }
 
-    /// Asks again for a place for the types of this source.
-    pub(crate) fn look_for_room(self: Arc<Self>, source: SourceId) {
-        // Keeps the stream open until all sources are told. Otherwise nothing would remove a stream entering
-        // a source after the end.
-        let Some(held) = self.hold_open() else { return };
-        tokio::spawn(async move {
-            let _held = held;
-            let _order = self.lock_watch_order().await;
-            let left = {
-                let inner = &mut *lock(&self.inner);
-                let mut routes = Routes {
-                    stream: &self,
-                    settings: &inner.routing,
-                    node: inner.node.as_deref(),
-                    sources: &mut inner.sources,
-                    refusal: Some(&mut inner.refusal),
-                };
-                let left = inner.session.leave(source, &mut routes);
-                left.map(|watches| [watches, self.keep_moving(inner)].concat())
-            };
-            match left {
-                Ok(watches) => self.send_watches(watches).await,
-                Err(status) => self.end(status),
-            }
-            self.wake();
+    /// Notes a refused type. The first reason stands.
+    pub fn note(&mut self, status: Status, now: Time) {
+        self.0.get_or_insert_with(|| {
+            let retry_at = now + RETRY.mul_f64(0.5 + fastrand::f64());
+            Box::new(RoomSearch { status, since: now, retry_at })
         });
+    }
+
+    /// Decides about the next search, and about the end of a stream without any served type.
+    pub fn follow(&mut self, session: &Session, sources: &OwnSources, now: Time) -> RefusedStep {
+        let Some(search) = self.0.as_mut() else { return RefusedStep::default() };
+        let is_refused =
+            |source: SourceId| sources.get(source).is_some_and(|handle| handle.key().place == Place::REFUSED);
+        let parts = || session.subscriptions().iter().flat_map(|subscription| &subscription.parts);
+        let Some(refused) = parts().map(|part| part.source()).find(|source| is_refused(*source)) else {
+            // There was room, or the client has dropped the type.
+            self.0 = None;
+            return RefusedStep::default();
+        };
+        let mut step = RefusedStep::default();
+        if search.retry_at <= now {
+            search.retry_at = now + RETRY;
+            step.room_for = Some(refused);
+        }
+        step.look_at = Some(search.retry_at);
+        if parts().any(|part| !is_refused(part.source())) {
+            return step;
+        }
+        let end_at = search.since + GRACE;
+        if end_at <= now {
+            step.end = Some(search.status.clone());
+        }
+        step.look_at = Some(end_at.min(search.retry_at).max(now));
+        step
     }
 }

@@ -11,8 +11,8 @@ use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::servers::Place;
 use crate::driver::relay::Relay;
-use crate::driver::stream::handle::tests::{peer, relay, relay_with};
 use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, relay, relay_with};
 use crate::engine::authority::Authority;
 use crate::identity::Identity;
 use crate::identity::spiffe::SpiffeId;
@@ -57,13 +57,13 @@ fn place(relay: &Relay) -> Place {
 fn refused(relay: &Relay) -> Vec<String> {
     let cluster = TypeUrl::new(CLUSTER);
     let is_refused = |session: &crate::driver::api::status::SessionStatus| {
-        session.types.iter().any(|of| of.refused && of.type_url == cluster)
+        session.types.iter().any(|status| status.refused && status.type_url == cluster)
     };
     relay.sessions().filter(is_refused).map(|session| session.node_cluster.to_string()).collect()
 }
 
-/// RLY-21: by default, there are as many classes for Secrets as clients, each with an identity and an id of its own. They
-/// count apart: all other types of the fleet have one class.
+/// RLY-21: by default, there are as many classes for Secrets as clients, each with an identity and an id of
+/// its own. They count apart: all other types of the fleet have one class.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_of_5000_has_secrets_of_its_own() {
     let relay = relay_with(|settings| DriverSettings { limits: RelayLimits::default(), ..settings });
@@ -80,8 +80,8 @@ async fn a_fleet_of_5000_has_secrets_of_its_own() {
     assert_eq!(relay.tables.sources.all().len(), 5_001);
 }
 
-/// I19, RLY-14: connections of one address invent classes. By default each has its share of them; with a limit as large as
-/// their number, they would take all classes of the server.
+/// I19, RLY-14: connections of one address invent classes. By default each has its share of them; with a
+/// limit as large as their number, they would take all classes of the server.
 #[tokio::test(start_paused = true)]
 async fn twelve_connections_with_90_classes_each_keep_no_newcomer_out() {
     let default = RelayLimits::default();
@@ -114,8 +114,8 @@ async fn twelve_connections_with_90_classes_each_keep_no_newcomer_out() {
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(refused(&relay).iter().all(|cluster| cluster.starts_with("invented")), "{limit:?}");
-        let told = relay.shared.metrics.events.after(0, usize::MAX, |event| event.first.limit.is_some());
-        let [warning] = told.events.as_slice() else { unreachable!("one warning: {told:?}") };
+        let events = relay.shared.metrics.events.after(0, usize::MAX, |event| event.first.limit.is_some());
+        let [warning] = events.events.as_slice() else { unreachable!("one warning: {events:?}") };
         assert_eq!((warning.first.limit, warning.count), (Some(limit.name()), 1));
         assert!(warning.first.detail.as_ref().unwrap().starts_with("cluster has "), "{warning:?}");
     }
@@ -129,7 +129,8 @@ async fn reroute(stream: &Stream, number: usize) {
     stream.request(Request::Delta(request)).await.unwrap();
 }
 
-/// FD4, STR-3: each change of dynamic parameters counts as a change of all names, although the request names none.
+/// FD4, STR-3: each change of dynamic parameters counts as a change of all names, although the request names
+/// none.
 #[tokio::test(start_paused = true)]
 async fn fd_4_a_stream_that_changes_its_dynamic_parameters_has_the_rate_of_changes() {
     let limits = RelayLimits { changes_per_second: 100, changes_burst: 100, ..RelayLimits::default() };
@@ -165,24 +166,25 @@ async fn fd_4_a_connection_opens_sources_at_the_rate_of_changes() {
     assert_eq!(begun.elapsed(), Duration::ZERO, "others do not wait");
 }
 
-/// RLY-14, WAV-8: a stranger without end finds room among its own classes only, and none at the cost of a hold.
+/// RLY-14, WAV-8: a stranger without end finds room among its own classes only, and none at the cost of a
+/// hold.
 #[tokio::test(start_paused = true)]
 async fn wav_8_a_class_with_a_hold_is_never_displaced() {
     let relay = relay();
-    let of = |name: &'static str| {
+    let source_of = |name: &'static str| {
         relay.tables.sources.all().into_iter().find(move |source| &*source.key().class.node.cluster == name)
     };
     for name in ["held", "asleep"] {
         drop(asks(&relay, &peer([10, 0, 0, 1]), CLUSTER, name, name).await);
     }
-    of("held").unwrap().set_kept(true);
+    source_of("held").unwrap().set_kept(true);
     let (stranger, mut tasks) = (peer([10, 0, 0, 2]), Vec::new());
     let stream = asks(&relay, &stranger, CLUSTER, "stranger", "stranger").await;
     tasks.push(serve(&stream));
     for number in 0..50 {
         reroute(&stream, number).await;
     }
-    assert!(of("held").is_some() && of("asleep").is_some(), "its own classes go first");
+    assert!(source_of("held").is_some() && source_of("asleep").is_some(), "its own classes go first");
     assert_eq!(relay.tables.sources.all().len(), 10);
 
     // Other streams take all that may be taken, and the next one is refused.
@@ -194,11 +196,11 @@ async fn wav_8_a_class_with_a_hold_is_never_displaced() {
         tasks.push(serve(&streams[number]));
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(of("held").is_some() && of("asleep").is_none());
+    assert!(source_of("held").is_some() && source_of("asleep").is_none());
     assert_eq!(refused(&relay), ["more-8"]);
-    of("held").unwrap().set_kept(false);
+    source_of("held").unwrap().set_kept(false);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(of("held").is_none() && refused(&relay).is_empty(), "its place is free again");
+    assert!(source_of("held").is_none() && refused(&relay).is_empty(), "its place is free again");
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
@@ -233,7 +235,7 @@ async fn a_refused_type_waits_for_room() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(refused(&relay), Vec::<String>::new());
     let hit = relay.refusals();
-    assert_eq!(hit.iter().map(|of| of.node_id.as_str()).collect::<Vec<_>>(), ["hog-9"]);
+    assert_eq!(hit.iter().map(|refusal| refusal.node_id.as_str()).collect::<Vec<_>>(), ["hog-9"]);
     drop((hogs, late));
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -12,8 +12,8 @@ use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
-use crate::driver::stream::handle::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, settings, wildcard_of, write_clusters};
 use crate::engine::class::{
     ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeKey, NodeMatch, Projection, TextMatch,
 };
@@ -118,8 +118,8 @@ async fn rel_6_only_streams_whose_class_changed_move() {
     assert_ne!(of(&one), before.0);
     assert_eq!(of(&other), before.1);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let found: Vec<_> = sources(&relay).into_iter().map(|(_, class, _)| class).collect();
-    assert_eq!(found, ["db", "web1", "web3"], "the former source is gone");
+    let classes: Vec<_> = sources(&relay).into_iter().map(|(_, class, _)| class).collect();
+    assert_eq!(classes, ["db", "web1", "web3"], "the former source is gone");
     assert_eq!(relay.plan(&with_classes(3, split_by_id("web"))).sessions_moved, 0);
     drop((one, other, newcomer));
 }
@@ -135,7 +135,10 @@ async fn rel_5_a_configuration_with_the_same_classes_and_servers_moves_nothing()
     relay.configure(next);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let inner = lock(&stream.state().inner);
-    assert_eq!((inner.routing.generation, inner.moving_to.is_some()), (2, false));
+    assert_eq!(
+        (inner.placement.routing.in_use.generation, inner.placement.routing.moving_to.is_some()),
+        (2, false)
+    );
     assert_eq!(sources(&relay), before);
 }
 
@@ -164,9 +167,9 @@ fn by_zone() -> NodeClasses {
 }
 
 /// Zones by the ids of clients.
-fn zones(of: &[(&str, &str)]) -> Arc<FactTable> {
+fn zones(nodes: &[(&str, &str)]) -> Arc<FactTable> {
     let mut table = FactTable::default();
-    for (id, zone) in of {
+    for (id, zone) in nodes {
         let fields = [("zone".to_owned(), Value::String((*zone).to_owned()))].into();
         table.put(id, Arc::new(fields));
     }
@@ -203,14 +206,17 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     relay.learn(zones(&[("1", "b"), ("2", "a"), ("3", "b"), ("4", "c")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let moving = || -> Vec<bool> {
-        streams.iter().map(|stream| lock(&stream.state().inner).moving_to.is_some()).collect()
+        streams
+            .iter()
+            .map(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .collect()
     };
     assert_eq!(moving(), [true, false, false, true]);
     // The others change, and the moves go on with the time that they had.
     let is_of_all = |number| {
         streams.iter().all(|stream| {
             let inner = lock(&stream.state().inner);
-            inner.moving_to.as_ref().unwrap_or(&inner.routing).number() == number
+            inner.placement.routing.newest().number() == number
         })
     };
     assert!(is_of_all(1));
@@ -236,7 +242,8 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     assert_eq!(of(&streams[0]), after[0]);
 }
 
-/// A client whose class has no room shares its former class with nobody for longer than it takes to find room.
+/// A client whose class has no room shares its former class with nobody for longer than it takes to find
+/// room.
 #[tokio::test(start_paused = true)]
 async fn rly_14_a_client_without_room_looks_for_room_again() {
     let mut settings = with_classes(1, by_zone().with_facts(zones(&[("1", "a"), ("2", "a"), ("3", "b")])));
@@ -246,8 +253,11 @@ async fn rly_14_a_client_without_room_looks_for_room_again() {
         (open(&relay, "1", "web").await, open(&relay, "2", "web").await, open(&relay, "3", "web").await);
     relay.learn(zones(&[("1", "c"), ("2", "a"), ("3", "b")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let is_behind = || lock(&one.state().inner).routing.number() == 0;
-    assert!(is_behind() && lock(&one.state().inner).moving_to.is_none(), "there is no room");
+    let is_behind = || lock(&one.state().inner).placement.routing.in_use.number() == 0;
+    assert!(
+        is_behind() && lock(&one.state().inner).placement.routing.moving_to.is_none(),
+        "there is no room"
+    );
     three.state().end(Status::new(Code::Unavailable, "gone"));
     drop(three);
     tokio::time::sleep(Duration::from_secs(70)).await;
@@ -258,8 +268,8 @@ async fn rly_14_a_client_without_room_looks_for_room_again() {
 /// To stay in the class would be to share it.
 #[tokio::test(start_paused = true)]
 async fn rly_11_a_client_without_an_id_ends_with_its_facts() {
-    let by_cluster = |of: &[(&str, &str)]| {
-        let mut classes = by_zone().with_facts(zones(of));
+    let by_cluster = |nodes: &[(&str, &str)]| {
+        let mut classes = by_zone().with_facts(zones(nodes));
         classes.facts.key = NodeKey::Metadata(vec!["IP".into()]);
         classes
     };
@@ -304,7 +314,12 @@ async fn rel_9_moves_are_paced_like_first_answers() {
         streams.push(open(&relay, &number.to_string(), "web").await);
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let moving = || streams.iter().filter(|stream| lock(&stream.state().inner).moving_to.is_some()).count();
+    let moving = || {
+        streams
+            .iter()
+            .filter(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .count()
+    };
     let mut next = settings(lists(&["b"]));
     next.generation = 2;
     relay.configure(next);
@@ -320,7 +335,7 @@ async fn rel_9_moves_are_paced_like_first_answers() {
 async fn rel_6_lists_keep_the_sources_of_unchanged_servers() {
     let relay = relay();
     let stream = open(&relay, "1", "web").await;
-    let own = of(&stream);
+    let before = of(&stream);
     let fallback = FallbackSettings::default;
     let next = |generation, uris: &[&str]| DriverSettings {
         generation,
@@ -329,7 +344,7 @@ async fn rel_6_lists_keep_the_sources_of_unchanged_servers() {
     assert_eq!(relay.plan(&next(2, &["a", "b"])).sessions_moved, 0);
     relay.configure(next(2, &["a", "b"]));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(of(&stream)[..1], own);
+    assert_eq!(of(&stream)[..1], before);
     relay.configure(next(3, &["b"]));
     tokio::time::sleep(Duration::from_secs(90)).await;
     assert_eq!(sources(&relay).iter().map(|(uri, ..)| uri.as_str()).collect::<Vec<_>>(), ["b"]);
@@ -383,7 +398,7 @@ async fn rel_6_another_server_with_equal_content_is_no_message_and_a_name_less_i
         let plan = relay.plan(&settings);
         assert_eq!((plan.sessions_moved, plan.sources_closed), (1, 1));
         let gone: Vec<_> =
-            plan.names_gone.iter().flat_map(|of| &of.names).map(|name| name.as_str()).collect();
+            plan.names_gone.iter().flat_map(|gone| &gone.names).map(|name| name.as_str()).collect();
         relay.configure(settings);
         drop(prepared);
         let message = next(&stream, 2).await;
@@ -394,7 +409,7 @@ async fn rel_6_another_server_with_equal_content_is_no_message_and_a_name_less_i
             assert_eq!(next(&stream, 2).await, None, "once");
             assert_eq!(gone, [] as [&str; 0], "before the client asks there, nothing is known");
         }
-        assert_eq!(lock(&stream.state().inner).routing.generation, generation);
+        assert_eq!(lock(&stream.state().inner).placement.routing.in_use.generation, generation);
         // The former directory closes after its last client, and after `linger`.
         let closed = async {
             while relay.tables.sources.all().len() > 1 {

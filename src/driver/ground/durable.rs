@@ -1,10 +1,22 @@
-//! The states of the plans, for the next process and for the next task of a plan (WAV-8).
+//! The state that outlives a process or a task: on disk, from a predecessor, and for a successor.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::stored_plans::{StoredPlan, StoredUnit, encode_plans};
+
+/// The state that outlives a process or a task.
+pub struct DurableState {
+    /// `None`: nothing is kept on disk.
+    pub checkpoint: Option<Arc<CheckpointWriter>>,
+    /// The state that a predecessor of the process passed on.
+    pub inheritance: Inheritance,
+    /// The states of the plans, for the next process and for the next task of a plan (WAV-8).
+    pub plans: PlanStore,
+}
 
 /// The latest state of each plan that enforces, by name.
 #[derive(Debug, Default)]
@@ -19,7 +31,7 @@ impl PlanStore {
         lock(&self.0).get(name).cloned()
     }
 
-    /// The configuration has no such plan any more.
+    /// Forgets a plan that the configuration has no more.
     pub fn forget(&self, name: &str) {
         lock(&self.0).remove(name);
     }

@@ -102,7 +102,7 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
         };
         stream.request(Request::Delta(request)).await.unwrap();
         let list = relay.shared.settings().lists.route(&endpoints, Authority::None).key();
-        relay.shared.do_not_cache.add(list, &endpoints, Some(&"e".into()));
+        relay.shared.content.do_not_cache.add(list, &endpoints, Some(&"e".into()));
         let state = stream.state().clone();
         if ends_first {
             drop(stream);
@@ -118,7 +118,8 @@ async fn cch_1_a_stream_that_ended_is_moved_nowhere() {
     }
 }
 
-/// Another configuration reaches open streams and running sources. A new authority before the others moves nothing.
+/// Another configuration reaches open streams and running sources. A new authority before the others moves
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn rel_5_streams_and_sources_follow_the_configuration_in_force() {
     let metrics = Arc::new(Metrics::new());
@@ -307,11 +308,11 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     for _ in 0..3 {
         let message = std::future::poll_fn(|context| stream.poll_message(context)).await;
         assert!(message.unwrap().unwrap().shared.len() > 2 << 20);
-        relay.shared.encoder.clear();
+        relay.shared.content.encoder.clear();
     }
     let metrics = relay.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
-    assert!(lock(&stream.state().inner).unsent.is_empty());
+    assert_eq!(lock(&stream.state().inner).outbox.unsent_keys().count(), 0);
 }
 
 /// A client that stops reading in the middle of an answer keeps no outdated messages.
@@ -321,12 +322,12 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     let stream = wildcard_of(&relay).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
     let first = next().await.unwrap().unwrap();
-    let unsent = || lock(&stream.state().inner).unsent.iter().map(|(key, _)| *key).next();
+    let unsent = || lock(&stream.state().inner).outbox.unsent_keys().next().copied();
     let key = unsent().unwrap();
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), Some(key), "current messages are kept");
     write_clusters(&directory, &[("a", 500_000), ("c", 500_000), ("d", 500_000)]);
-    while relay.shared.encoder.is_current(&key) {
+    while relay.shared.content.encoder.is_current(&key) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     stream.state().take_back(Duration::from_secs(3600));
@@ -472,10 +473,10 @@ async fn adm_12_a_tail_shows_nothing_of_a_secret() {
             stream.request(nack).await.unwrap();
         }
     }
-    let told = format!("{:?}", node.take().lines);
-    assert!(told.contains("[withheld 6 B]"), "{told}");
-    assert!(told.matches("Response").count() == 1 && told.matches("Opened").count() == 2, "{told}");
-    assert!(!told.contains("CANARY"), "{told}");
+    let lines = format!("{:?}", node.take().lines);
+    assert!(lines.contains("[withheld 6 B]"), "{lines}");
+    assert!(lines.matches("Response").count() == 1 && lines.matches("Opened").count() == 2, "{lines}");
+    assert!(!lines.contains("CANARY"), "{lines}");
 }
 
 /// The relay's own call comes back by way of another relay.
@@ -487,13 +488,20 @@ async fn tir_2_a_call_of_the_relay_itself_is_refused() {
         let opened = relay.open(StreamKind::from(Variant::Delta), Peer { relays, ..peer([127, 0, 0, 1]) });
         opened.map(drop)
     };
-    let own = RelayPath::through(None, &relay.shared.relay_id);
-    let own = own.as_str();
+    let path = RelayPath::through(None, &relay.shared.process.relay_id);
+    let path = path.as_str();
     assert_eq!(open("leaf~1".into()), Ok(()));
     // A replica, or this relay before a restart.
-    assert_eq!(open(format!("leaf~1,{}0", own)), Ok(()));
-    let refused = open(format!("{own},leaf~1")).unwrap_err();
+    assert_eq!(open(format!("leaf~1,{}0", path)), Ok(()));
+    let refused = open(format!("{path},leaf~1")).unwrap_err();
     assert_eq!(refused.code, Code::FailedPrecondition);
     assert!(refused.message.starts_with("loop through "), "{refused}");
     assert_eq!(open("1,2,3,4,5,6,7,8".into()), Ok(()));
+}
+
+/// With the two counters of its allocation, a size class of the allocator.
+#[test]
+fn an_idle_stream_costs_little() {
+    let size = size_of::<StreamState>();
+    assert!(size + 16 <= 768, "{size}");
 }

@@ -5,15 +5,17 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, StatusView, Why};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
+use crate::driver::ground::registry::lock;
 use crate::driver::relay::Relay;
-use crate::driver::stream::handle::tests::{peer, relay_of_clusters, relay_with, write_clusters};
+use crate::driver::stream::state::Stream;
+use crate::driver::stream::state::tests::{peer, relay_of_clusters, relay_with, write_clusters};
 use crate::xds::{StreamKind, Variant};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -40,8 +42,8 @@ fn sotw(type_url: &str, resource_names: Vec<ResourceName>, nonce: &str) -> Reque
 }
 
 fn delta(subscribe: &[&str], unsubscribe: &[&str]) -> Request {
-    let of = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
-    let (subscribe, unsubscribe) = (of(subscribe), of(unsubscribe));
+    let list = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+    let (subscribe, unsubscribe) = (list(subscribe), list(unsubscribe));
     Request::Delta(DeltaRequest { type_url: CDS.into(), subscribe, unsubscribe, ..DeltaRequest::default() })
 }
 
@@ -60,7 +62,7 @@ fn types(relay: &Relay) -> Vec<SessionTypeStatus> {
 }
 
 async fn until_nothing_waits(stream: &Stream) {
-    while lock(&stream.state().inner).waiting.is_some() {
+    while lock(&stream.state().inner).rate.delayed.is_some() {
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -106,7 +108,8 @@ async fn fd_4_a_client_that_changes_many_names_again_and_again_is_bounded() {
     assert!((7..=30).contains(&taken), "{taken} of 200");
 }
 
-/// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that waits.
+/// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that
+/// waits.
 #[tokio::test]
 async fn a_client_whose_requests_wait_is_still_served() {
     let (relay, directory) = relay_of_clusters(&["c-0", "c-1"], 10).await;
@@ -117,7 +120,7 @@ async fn a_client_whose_requests_wait_is_still_served() {
     assert!(message().await.unwrap().unwrap().unwrap().shared.len() < 1000);
     // From here on the stream is in debt, and waits for as long as anybody does.
     let now = relay.shared.clock.now();
-    lock(&stream.state().inner).limiter.charge(10_000_000, now);
+    lock(&stream.state().inner).rate.charge(10_000_000, now);
     stream.request(sotw(CDS, names(2), &nonce(1))).await.unwrap();
     let [status] = &types(&relay)[..] else { unreachable!("one type") };
     assert_eq!((status.state, status.why, status.unacked), (ConfigStatus::Stale, Some(Why::Rate), None));
@@ -125,7 +128,7 @@ async fn a_client_whose_requests_wait_is_still_served() {
     write_clusters(&directory, &[("c-0", 2_000), ("c-1", 2_000)]);
     let update = message().await.unwrap().unwrap().unwrap();
     assert!((2_000..4_000).contains(&update.shared.len()), "{}", update.shared.len());
-    let waiting = stream.state().waiting_types();
+    let waiting = stream.state().delayed_types();
     assert_eq!(waiting.len(), 1, "the request still waits: {waiting:?}");
     // Then the name of the list that waited, too.
     stream.request(sotw(CDS, names(2), &nonce(2))).await.unwrap();
@@ -155,7 +158,7 @@ async fn a_client_that_goes_back_to_its_list_waits_for_nothing() {
     for count in [1, 2, 1] {
         stream.request(sotw(CDS, names(count), "")).await.unwrap();
     }
-    assert_eq!(stream.state().waiting_types(), []);
+    assert_eq!(stream.state().delayed_types(), []);
     assert_eq!(names_taken(&stream), 1);
 }
 
@@ -176,14 +179,14 @@ async fn requests_that_wait_keep_no_stream_open() {
 #[test]
 fn del_4_delta_requests_that_wait_become_one_with_the_last_word_on_each_name() {
     let type_url = TypeUrl::new(CDS);
-    let mut waiting = Waiting::new(&ConnectionCut::default(), Time::ZERO);
+    let mut waiting = DelayedRequests::new(&ConnectionCut::default(), Time::ZERO);
     let mut put = |request| waiting.put(type_url.clone(), request, Time::ZERO).unwrap();
     put(delta(&["a", "b"], &[]));
     put(delta(&["c"], &["a", "d"]));
     put(delta(&["d", "e"], &["e"]));
     waiting.count(&type_url);
-    let (request, requests) = waiting.next(Time::ZERO).unwrap();
-    assert_eq!((request, requests), (delta(&["b", "c", "d"], &["a", "e"]), 4));
+    let request = delta(&["b", "c", "d"], &["a", "e"]);
+    assert_eq!(waiting.next(Time::ZERO), Some(DueRequest { request, requests: 4 }));
     assert!(waiting.next(Time::ZERO).is_none());
 }
 
@@ -191,18 +194,19 @@ fn del_4_delta_requests_that_wait_become_one_with_the_last_word_on_each_name() {
 #[test]
 fn del_6_an_empty_first_request_stays_by_itself() {
     let type_url = TypeUrl::new(CDS);
-    let mut waiting = Waiting::new(&ConnectionCut::default(), Time::ZERO);
+    let mut waiting = DelayedRequests::new(&ConnectionCut::default(), Time::ZERO);
+    let due = |names: &[&str], requests| DueRequest { request: delta(names, &[]), requests };
     for request in [delta(&[], &[]), delta(&["a"], &[]), delta(&["b"], &[])] {
         waiting.put(type_url.clone(), request, Time::ZERO).unwrap();
     }
-    assert_eq!(waiting.next(Time::ZERO), Some((delta(&[], &[]), 1)));
-    assert_eq!(waiting.next(Time::ZERO), Some((delta(&["a", "b"], &[]), 2)));
+    assert_eq!(waiting.next(Time::ZERO), Some(due(&[], 1)));
+    assert_eq!(waiting.next(Time::ZERO), Some(due(&["a", "b"], 2)));
 }
 
 #[test]
 fn the_names_that_wait_are_charged_to_the_connection() {
     let connection = ConnectionCut::with_budget(10_000);
-    let mut waiting = Waiting::new(&connection, Time::ZERO);
+    let mut waiting = DelayedRequests::new(&connection, Time::ZERO);
     waiting.put(TypeUrl::new(CDS), sotw(CDS, names(50), ""), Time::ZERO).unwrap();
     let held = connection.account().private_bytes();
     assert!((3_000..5_000).contains(&held), "{held}");
@@ -210,5 +214,5 @@ fn the_names_that_wait_are_charged_to_the_connection() {
     assert!(connection.account().private_bytes() < 2_000);
     let refused = waiting.put(TypeUrl::new(EDS), sotw(EDS, names(200), ""), Time::ZERO).unwrap_err();
     assert!(refused.message.contains("limits.connection_bytes"), "{refused}");
-    assert_eq!(waiting.next(Time::ZERO).unwrap().1, 2);
+    assert_eq!(waiting.next(Time::ZERO).unwrap().requests, 2);
 }

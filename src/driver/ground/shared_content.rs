@@ -1,29 +1,44 @@
-//! The names that servers do not want cached. Later requests for these names go to private sources at once
-//! (CCH-1).
+//! The parts by which clients share content: encoded bodies, presented views, hashes of sets, and the names
+//! that may not be shared.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
+use crate::driver::ground::encoder::Encoder;
+use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::servers::ListKey;
+use crate::engine::collection::HashSeed;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// Beyond this number, the longest unused name is forgotten. A request for the name moves to a private source a
-/// little later.
+/// The parts by which clients share content.
+pub struct SharedContent {
+    pub encoder: Arc<Encoder>,
+    pub presented_views: PresentedViews,
+    pub do_not_cache: DoNotCacheNames,
+    /// The seed of the hashes of sets of names.
+    pub seed: HashSeed,
+}
+
+/// Beyond this number, the longest unused name is forgotten. A request for the name moves to a private source
+/// a little later.
 const NAMES_MAX: u64 = 100_000;
 
 /// Servers may change their minds.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A name of a type, or its wildcard (`None`), in one server list.
-type Key = (ListKey, TypeUrl, Option<ResourceName>);
+type UncachedName = (ListKey, TypeUrl, Option<ResourceName>);
 
+/// The names that servers do not want cached. Later requests for these names go to private sources at once
+/// (CCH-1).
 pub struct DoNotCacheNames {
     /// False as long as the table is empty, as it mostly is. A lookup is then skipped.
     any: AtomicBool,
-    names: Cache<Key, ()>,
+    names: Cache<UncachedName, ()>,
 }
 
 impl Default for DoNotCacheNames {
