@@ -173,6 +173,18 @@ pub struct NotedRejection {
     pub sources: Vec<SourceId>,
 }
 
+/// A publication of a source.
+pub struct Publication<'a> {
+    /// The newest content before and now, whatever is held back.
+    pub before: &'a Arc<Snapshot>,
+    pub after: &'a Snapshot,
+    /// All releases that the source served before, and serves now.
+    pub served: &'a Published,
+    pub serves: &'a Published,
+    /// The refused contents that the source gives for the first time.
+    pub given: BTreeSet<Content>,
+}
+
 impl PlanHandle {
     pub fn new(plan: Arc<Plan>) -> PlanHandle {
         PlanHandle {
@@ -268,15 +280,9 @@ impl PlanHandle {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A source has published. Called by the source's task, after the publication. `before`, `after`: the source's own content.
-    /// `served`: all that the source served before, and serves now. `given`: the refused contents that it gives for the first time.
-    pub fn published(
-        &self,
-        unit: UnitId,
-        (before, after): (&Arc<Snapshot>, &Snapshot),
-        (served, serves): (&Published, &Published),
-        given: BTreeSet<Content>,
-    ) {
+    /// A source has published. Called by the source's task, after the publication.
+    pub fn published(&self, unit: UnitId, publication: Publication<'_>) {
+        let Publication { before, after, served, serves, given } = publication;
         let plan = self.plan.load();
         let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         if !given.is_empty() {

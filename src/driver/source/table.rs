@@ -15,7 +15,7 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
-use crate::driver::source::task;
+use crate::driver::source::start::start;
 use crate::engine::class::{NodeClass, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::engine::rollout::UnitId;
@@ -196,7 +196,7 @@ impl Sources {
         place: (Pool, Option<Holder>),
     ) -> Arc<SourceHandle> {
         let (listing, shared): (Arc<dyn Listing>, _) = (self.table.clone(), self.shared.clone());
-        entries.add(key, place, |id, key| task::start(id, key, listed, (shared, listing), None))
+        entries.add(key, place, |id, key| start(id, key, listed, shared, listing, None))
     }
 
     /// A stream does not use a source any more.
@@ -461,9 +461,9 @@ impl Listing for Table {
         let plan = failed.plan(&shared.plans).filter(|plan| plan.plan().enforces());
         let listed = settings.lists.find(failed.key().place);
         let Some((plan, listed)) = plan.zip(listed) else { return };
-        let around = (shared.clone(), self.clone() as Arc<dyn Listing>);
+        let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn Listing>);
         let handle = entries.add(Arc::new(failed.key().clone()), (pool, opened_by), |id, key| {
-            task::start(id, key, listed, around, Some(failed.published()))
+            start(id, key, listed, shared, listing, Some(failed.published()))
         });
         plan.note_anew(UnitId(failed.id().0), UnitId(handle.id().0));
     }

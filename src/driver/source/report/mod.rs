@@ -115,7 +115,8 @@ impl Report {
         node: &Node,
         digest: String,
         key: &SourceKey,
-        (id, listed): (SourceId, ListedServer<'_>),
+        id: SourceId,
+        listed: ListedServer<'_>,
     ) -> Report {
         let now = shared.clock.now();
         let (server, list) = (listed.server(), &listed.list.label);

@@ -2,16 +2,12 @@
 //! the process (ADR 43), the server's next answer is a change, and the plan decides.
 
 use std::io;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::SourceTask;
 use crate::checkpoint::format::{decode, encode_with_secrets};
 use crate::checkpoint::{Header, Identity, Restored};
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
@@ -20,7 +16,6 @@ use crate::driver::source::handle::{Command, Queued, failed};
 use crate::engine::cache::expiry::{Leased, Left};
 use crate::engine::collection::CollectionKind;
 use crate::engine::lanes::Published;
-use crate::engine::rollout::UnitId;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Image;
 use crate::telemetry::wall_now;
@@ -28,26 +23,8 @@ use crate::telemetry::wall_now;
 /// The wait before a source begins anew: the server may state the same content again at once, and the task fail again.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
 
-/// Runs a task to the end. After a panic the table has another source, and no stream is left here.
-pub(super) async fn run(
-    task: SourceTask,
-    first: Vec<Queued>,
-    former: Option<Arc<Published>>,
-    mut queue: mpsc::UnboundedReceiver<Queued>,
-) {
-    // The table retires a source without other holders.
-    let handle = Arc::downgrade(&task.handle);
-    let (shared, listing) = (task.shared.clone(), task.listing.clone());
-    let run = AssertUnwindSafe(task.run(first, former, &mut queue)).catch_unwind();
-    if run.await.is_err() {
-        // A displaced source may have gone with the task.
-        handle.upgrade().iter().for_each(|handle| listing.clone().begin_anew(handle, &shared));
-        refuse_queued(&mut queue);
-    }
-}
-
 /// Leaves the stable content to the next task after a failure. The next task begins after a while.
-pub(super) async fn leave(former: &Published, identity: &Identity, shared: &DriverContext) {
+pub(super) async fn leave(failed: &Published, identity: &Identity, shared: &DriverContext) {
     sleep(ANEW_AFTER).await;
     let header = Header {
         identity: identity.clone(),
@@ -55,14 +32,14 @@ pub(super) async fn leave(former: &Published, identity: &Identity, shared: &Driv
         written_at: wall_now(),
         confirmed_at: wall_now(),
     };
-    match restored(&header, &image(former.stable())) {
+    match restored(&header, &image(failed.stable())) {
         Ok(restored) => shared.inheritance.put(restored),
         Err(error) => warn!(%error, "cannot use the content of a source whose task failed; it starts cold"),
     }
 }
 
 /// Ends the streams with queued subscriptions.
-fn refuse_queued(queue: &mut mpsc::UnboundedReceiver<Queued>) {
+pub(super) fn refuse_queued(queue: &mut mpsc::UnboundedReceiver<Queued>) {
     queue.close();
     while let Ok((command, _permit)) = queue.try_recv() {
         if let Command::Watch { stream, .. } = command {
@@ -74,15 +51,17 @@ fn refuse_queued(queue: &mut mpsc::UnboundedReceiver<Queued>) {
 /// No version of the server is claimed, so the server says all again. Times to live begin anew.
 fn image(stable: &Snapshot) -> Image {
     let mut image = Image { snapshot: stable.clone(), ..Image::default() };
-    for (type_url, of) in stable.types() {
-        let globs: Vec<_> = of.globs.complete.iter().cloned().collect();
+    for (type_url, content) in stable.types() {
+        let globs: Vec<_> = content.globs.complete.iter().cloned().collect();
         if !globs.is_empty() {
             image.complete_globs.insert(type_url.clone(), globs);
         }
-        let named = of.names.known.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
-        let named = named.map(|of| (CollectionKind::Names, of));
-        let members =
-            [(CollectionKind::Wildcard, &of.wildcard.members), (CollectionKind::Globs, &of.globs.members)];
+        let named = content.names.known.iter().filter_map(|(name, state)| Some((name, state.resource()?)));
+        let named = named.map(|resource| (CollectionKind::Names, resource));
+        let members = [
+            (CollectionKind::Wildcard, &content.wildcard.members),
+            (CollectionKind::Globs, &content.globs.members),
+        ];
         let members = members.into_iter().flat_map(|(kind, members)| {
             members.iter().map(move |(name, member)| (kind, (name, &member.resource)))
         });
@@ -102,19 +81,4 @@ fn restored(header: &Header, image: &Image) -> io::Result<Restored> {
         Ok(())
     })?;
     decode(&bytes, header.written_at).map_err(io::Error::other)
-}
-
-impl SourceTask {
-    /// Holds the restored content from the begin: until the server has answered, nothing else is known about the content of clients.
-    pub(super) fn hold_anew(&mut self, former: &Published) {
-        if let Some(lanes) = self.lanes.as_mut().filter(|_| self.source.is_restored()) {
-            lanes.hold();
-            former.restated.iter().for_each(|restated| lanes.restate(restated));
-            self.publish_lanes();
-        }
-        self.handle.has_begun();
-        if let (Some(plan), Some(stable)) = (&self.plan, self.stable()) {
-            plan.note(UnitId(self.handle.id().0), &stable);
-        }
-    }
 }
