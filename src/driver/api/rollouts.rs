@@ -74,17 +74,6 @@ pub struct UnitStatus {
 }
 
 impl RolloutStatus {
-    /// The part that the task of the plan knows. The present content of the units tells the rest.
-    pub fn of(
-        plan: Arc<Plan>,
-        report: RolloutReport,
-        units: BTreeMap<UnitId, UnitStatus>,
-        (condemned, origin): (CondemnedContents, SystemTime),
-    ) -> RolloutStatus {
-        let (unproved, diverged, condemned_served) = Default::default();
-        RolloutStatus { plan, report, units, unproved, diverged, condemned, condemned_served, origin }
-    }
-
     /// A time of the report, for display (I18).
     pub fn wall(&self, time: Time) -> SystemTime {
         self.origin + time.since(Time::ZERO)

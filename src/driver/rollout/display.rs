@@ -7,26 +7,55 @@ use arc_swap::ArcSwap;
 
 use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::rollout::fleet::{Fleet, unit_status};
+use crate::driver::rollout::fleet::{Fleet, unit_of, unit_status};
 use crate::driver::rollout::state::PlanState;
+use crate::driver::source::handle::SourceHandle;
 use crate::engine::Time;
-use crate::engine::evidence::CondemnedContents;
+use crate::engine::evidence::{CondemnedContents, condemned_in};
 use crate::engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
 use crate::telemetry::metrics::PlanMetrics;
 
 /// The state of a plan, for readers.
 #[derive(Debug)]
-pub(super) struct Shown(ArcSwap<RolloutStatus>);
+pub(super) struct Shown(ArcSwap<ShownState>);
+
+/// The part of a [`RolloutStatus`] that the task of the plan knows.
+#[derive(Debug)]
+struct ShownState {
+    plan: Arc<Plan>,
+    report: RolloutReport,
+    /// The units in the report, also those that have ended.
+    units: BTreeMap<UnitId, UnitStatus>,
+    condemned: CondemnedContents,
+}
 
 impl Shown {
-    pub(super) fn new(plan: Arc<Plan>, shared: &DriverContext) -> Shown {
-        let (report, units) = (Rollout::new(plan.clone()).report(), BTreeMap::new());
-        let (origin, condemned) = (shared.clock.wall(Time::ZERO), CondemnedContents::default());
-        Shown(ArcSwap::from_pointee(RolloutStatus::of(plan, report, units, (condemned, origin))))
+    pub(super) fn new(plan: Arc<Plan>) -> Shown {
+        let report = Rollout::new(plan.clone()).report();
+        let (units, condemned) = Default::default();
+        Shown(ArcSwap::from_pointee(ShownState { plan, report, units, condemned }))
     }
 
-    pub(super) fn status(&self) -> RolloutStatus {
-        RolloutStatus::clone(&self.0.load())
+    /// The state with the present content of the plan's sources.
+    pub(super) fn status(&self, sources: &[Arc<SourceHandle>], shared: &DriverContext) -> RolloutStatus {
+        let shown = self.0.load();
+        let ShownState { plan, report, units, condemned } = &**shown;
+        let is_unproved = |source: &&Arc<SourceHandle>| {
+            !report.proved.contains(&unit_of(source)) && source.snapshot().types().next().is_some()
+        };
+        let is_diverged = |unit: &UnitId| report.pin.is_some() && !report.pinned.contains(unit);
+        let contents = sources.iter().flat_map(|source| condemned_in(source.published().stable(), condemned));
+        let present = sources.iter().map(|source| (unit_of(source), unit_status(source)));
+        RolloutStatus {
+            plan: plan.clone(),
+            report: report.clone(),
+            units: units.clone().into_iter().chain(present).collect(),
+            unproved: sources.iter().filter(|source| plan.enforces() && is_unproved(source)).count(),
+            diverged: sources.iter().map(|source| unit_of(source)).filter(is_diverged).collect(),
+            condemned: condemned.clone(),
+            condemned_served: contents.collect(),
+            origin: shared.clock.wall(Time::ZERO),
+        }
     }
 
     /// The units in a report that have been shown before: an ended unit keeps its name.
@@ -68,10 +97,8 @@ impl Display {
         let new: Vec<_> = units_in(&report).into_iter().filter(|unit| !units.contains_key(unit)).collect();
         let sources = if new.is_empty() { HashMap::new() } else { fleet.all_sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
-        let origin = fleet.shared.clock.wall(Time::ZERO);
         let (plan, condemned) = (state.plan().clone(), state.rejecters.condemned().clone());
-        let status = RolloutStatus::of(plan, report, units, (condemned, origin));
-        self.shown.0.store(Arc::new(status));
+        self.shown.0.store(Arc::new(ShownState { plan, report, units, condemned }));
     }
 }
 

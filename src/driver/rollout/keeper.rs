@@ -7,10 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::future::join_all;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
-use crate::driver::ground::stored_plans::{
-    StoredContent, StoredDigest, StoredPin, StoredPinEnd, StoredPlan, StoredPush, StoredRejected,
-    StoredRelease, StoredUnit,
-};
+use crate::driver::ground::stored_plans::{StoredContent, StoredPlan, StoredRejected, StoredUnit};
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::gatherer::{Gatherer, is_recorded, recorded_units};
 use crate::driver::rollout::restater::Restater;
@@ -19,12 +16,9 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::engine::Time;
 use crate::engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
-use crate::engine::rollout::{
-    PinEnd, PinRecord, PushRecord, Record, ReleaseDigest, ReleaseRecord, Rollout, RolloutState, UnitId,
-    UnitRecord,
-};
+use crate::engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
 use crate::telemetry::wall_now;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// Keeps the record of a plan, and the holds of its sources.
 #[derive(Default)]
@@ -51,16 +45,16 @@ impl Keeper {
         let now = fleet.now();
         let written_at = UNIX_EPOCH + Duration::from_micros(stored.written_at);
         let passed = wall_now().duration_since(written_at).unwrap_or_default();
-        let numbers: BTreeMap<u64, UnitId> = stored.units.keys().copied().zip(recorded_units()).collect();
-        let unit = |number: u64| numbers.get(&number).copied();
-        let record = record_of(&stored, &unit);
-        let recorded = stored.units.iter();
-        self.missing = recorded.filter_map(|(number, of)| Some((unit(*number)?, of.clone()))).collect();
+        let numbers: BTreeMap<UnitId, UnitId> = stored.units.keys().copied().zip(recorded_units()).collect();
+        let number = |unit: UnitId| numbers.get(&unit).copied();
+        restater.restore(&stored.rejected, number, fleet);
+        state.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
+        self.missing =
+            stored.units.iter().filter_map(|(unit, source)| Some((number(*unit)?, source.clone()))).collect();
+        let record = record_of(stored).renumber(number);
         let pushed = record.push.iter().flat_map(|push| &push.units);
         self.halted = pushed.map(|part| (part.unit, part.candidate)).collect();
-        state.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
         state.rollout = Rollout::restore(plan, record, passed, now);
-        restater.restore(&stored.rejected, unit, fleet);
         self.find(state, gatherer, restater, fleet);
     }
 
@@ -120,7 +114,7 @@ impl Keeper {
         stored.condemned = stored_contents(state.rejecters.condemned(), now);
         let missing = self.missing.iter().map(|(unit, stored)| (*unit, stored.clone()));
         let units = stored_units(fleet).into_iter().chain(missing);
-        stored.units = units.map(|(unit, stored)| (unit.0, stored)).collect();
+        stored.units = units.collect();
         stored.rejected = restater.record(fleet);
         store.put(stored);
         match &fleet.shared.checkpoint {
@@ -157,61 +151,29 @@ fn stored_units(fleet: &Fleet) -> BTreeMap<UnitId, StoredUnit> {
     fleet.sources().iter().filter_map(stored).collect()
 }
 
-/// The plain record. `unit`: the number of a unit of the record.
-fn record_of(stored: &StoredPlan, unit: &dyn Fn(u64) -> Option<UnitId>) -> Record {
-    let units = |numbers: &[u64]| numbers.iter().filter_map(|number| unit(*number)).collect::<Vec<_>>();
-    let digest = |stored: &StoredDigest| ReleaseDigest(stored.0);
-    let push = stored.push.as_ref().map(|push| PushRecord {
-        number: push.number,
-        step: push.step,
-        threshold: push.threshold,
-        units: push
-            .units
-            .iter()
-            .filter_map(|(number, stable, candidate)| {
-                Some(UnitRecord {
-                    unit: unit(*number)?,
-                    stable: digest(stable),
-                    candidate: digest(candidate),
-                })
-            })
-            .collect(),
-        blamed: units(&push.blamed),
-    });
-    let release = |release: &StoredRelease| ReleaseRecord {
-        push: release.push,
-        units: release
-            .units
-            .iter()
-            .filter_map(|(number, content)| Some((unit(*number)?, digest(content))))
-            .collect(),
-    };
-    let end = |end: StoredPinEnd| match end {
-        StoredPinEnd::NextPush => PinEnd::NextPush,
-        StoredPinEnd::Unpin => PinEnd::Unpin,
-        StoredPinEnd::LeftMs(left) => PinEnd::Left(Duration::from_millis(left)),
-    };
-    let away = stored.away_ms.iter();
+/// The plain record, with the numbers of units that the file has.
+fn record_of(stored: StoredPlan) -> Record {
+    let away = stored.away_ms.into_iter();
     Record {
         last_push: stored.last_push,
-        push,
-        releases: stored.releases.iter().map(release).collect(),
-        barred: units(&stored.barred),
-        proved: units(&stored.proved),
-        away: away.filter_map(|(number, age)| Some((unit(*number)?, Duration::from_millis(*age)))).collect(),
+        push: stored.push,
+        releases: stored.releases,
+        barred: stored.barred,
+        proved: stored.proved,
+        away: away.map(|(unit, age)| (unit, Duration::from_millis(age))).collect(),
         frozen: stored.frozen_ms.map(Duration::from_millis),
-        pin: stored.pin.as_ref().map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
+        pin: stored.pin,
         served: stored.served,
     }
 }
 
 /// The condemned contents, each with the time left. `passed`: the time since the file was written.
 fn condemned_of(stored: &[StoredContent], passed: Duration) -> impl Iterator<Item = (Content, Duration)> {
-    stored.iter().map(move |of| {
-        let name = ResourceName::new(of.name.as_str());
-        let content = (TypeUrl::new(of.type_url.as_str()), name, Version(of.version.0));
+    stored.iter().map(move |stored| {
+        let name = ResourceName::new(stored.name.as_str());
+        let content = (TypeUrl::new(stored.type_url.as_str()), name, stored.version);
         // A file cannot make a content outlive its time (QUA-5).
-        let left = of.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
+        let left = stored.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
         (content, left.saturating_sub(passed))
     })
 }
@@ -220,50 +182,30 @@ fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredConten
     let stored = |(end, (type_url, name, version)): &(Time, Content)| StoredContent {
         type_url: type_url.as_str().to_owned(),
         name: name.as_str().to_owned(),
-        version: StoredDigest(version.0),
+        version: *version,
         left_ms: Some(millis(end.since(now))),
     };
     condemned.latest_first().map(stored).collect()
 }
 
-fn millis(of: Duration) -> u64 {
-    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
-    let digest = |of: ReleaseDigest| StoredDigest(of.0);
-    let push = record.push.map(|of| StoredPush {
-        number: of.number,
-        step: of.step,
-        threshold: of.threshold,
-        units: of.units.iter().map(|of| (of.unit.0, digest(of.stable), digest(of.candidate))).collect(),
-        blamed: of.blamed.iter().map(|unit| unit.0).collect(),
-    });
-    let release = |of: ReleaseRecord| StoredRelease {
-        push: of.push,
-        units: of.units.into_iter().map(|(unit, of)| (unit.0, digest(of))).collect(),
-    };
-    let pin = |of: PinRecord| StoredPin {
-        release: of.release,
-        until: match of.until {
-            PinEnd::NextPush => StoredPinEnd::NextPush,
-            PinEnd::Unpin => StoredPinEnd::Unpin,
-            PinEnd::Left(left) => StoredPinEnd::LeftMs(millis(left)),
-        },
-    };
     let since = written_at.duration_since(UNIX_EPOCH).unwrap_or_default();
     StoredPlan {
         name: name.to_owned(),
         written_at: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
         last_push: record.last_push,
-        push,
-        releases: record.releases.into_iter().map(release).collect(),
+        push: record.push,
+        releases: record.releases,
         units: BTreeMap::new(),
-        barred: record.barred.iter().map(|unit| unit.0).collect(),
-        proved: record.proved.iter().map(|unit| unit.0).collect(),
-        away_ms: record.away.iter().map(|(unit, age)| (unit.0, millis(*age))).collect(),
+        barred: record.barred,
+        proved: record.proved,
+        away_ms: record.away.into_iter().map(|(unit, age)| (unit, millis(age))).collect(),
         frozen_ms: record.frozen.map(millis),
-        pin: record.pin.map(pin),
+        pin: record.pin,
         served: record.served,
         condemned: Vec::new(),
         rejected: StoredRejected::default(),
@@ -274,6 +216,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
 mod tests {
     use super::*;
     use crate::engine::evidence::Rejecters;
+    use crate::xds::Version;
 
     #[test]
     fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {
@@ -285,7 +228,7 @@ mod tests {
             began,
         );
         let mut stored = stored_contents(before.condemned(), began + day);
-        let left: Vec<_> = stored.iter().map(|of| (of.name.as_str(), of.left_ms)).collect();
+        let left: Vec<_> = stored.iter().map(|stored| (stored.name.as_str(), stored.left_ms)).collect();
         assert_eq!(left, [("a", Some(4 * 86_400_000)), ("b", Some(86_400_000))]);
         // A file of an earlier build, and one by hand.
         let by_hand = |name: &str, left_ms| StoredContent { name: name.into(), left_ms, ..stored[0].clone() };
@@ -293,7 +236,8 @@ mod tests {
         stored.extend(more);
         let mut after = Rejecters::default();
         after.condemn_again(condemned_of(&stored, day), began);
-        let found = after.condemned().latest_first().map(|(end, of)| (of.1.as_str(), end.since(began)));
-        assert_eq!(found.collect::<Vec<_>>(), [("far", 6 * day), ("earlier", 6 * day), ("a", 3 * day)]);
+        let condemned = after.condemned().latest_first();
+        let left = condemned.map(|(end, (_, name, _))| (name.as_str(), end.since(began)));
+        assert_eq!(left.collect::<Vec<_>>(), [("far", 6 * day), ("earlier", 6 * day), ("a", 3 * day)]);
     }
 }

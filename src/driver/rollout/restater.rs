@@ -29,15 +29,15 @@ pub(super) struct Restater {
 }
 
 impl Restater {
-    /// The names and the nodes of a record. `unit`: the number of a unit of the record.
+    /// The names and the nodes of a record. `number`: the present number of a unit of the record.
     pub(super) fn restore(
         &mut self,
         stored: &StoredRejected,
-        unit: impl Fn(u64) -> Option<UnitId>,
+        number: impl Fn(UnitId) -> Option<UnitId>,
         fleet: &Fleet,
     ) {
         let named = stored.restated.iter();
-        self.missing = named.filter_map(|names| Some((unit(names.unit)?, Arc::new(read(names))))).collect();
+        self.missing = named.filter_map(|names| Some((number(names.unit)?, Arc::new(read(names))))).collect();
         self.recovered.clear();
         let nodes: BTreeSet<Arc<str>> = stored.nodes.iter().map(|node| node.as_str().into()).collect();
         if !nodes.is_empty() {
@@ -145,7 +145,7 @@ fn stored(unit: UnitId, restated: &Restated) -> StoredRestated {
         },
         names: names.iter().map(|name| name.as_str().to_owned()).collect(),
     });
-    StoredRestated { unit: unit.0, push: restated.push, names: names.collect() }
+    StoredRestated { unit, push: restated.push, names: names.collect() }
 }
 
 fn read(stored: &StoredRestated) -> Restated {

@@ -11,12 +11,10 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::registry::lock;
 use crate::driver::rollout::display::Shown;
-use crate::driver::rollout::fleet::{Fleet, sources_of, unit_of, unit_status};
+use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::task::PlanTask;
-use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
-use crate::engine::evidence::condemned_in;
-use crate::engine::rollout::{Plan, UnitId};
+use crate::engine::rollout::Plan;
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
@@ -66,22 +64,8 @@ impl Rollouts {
     pub fn all(&self, shared: &DriverContext, tables: &Tables) -> Vec<Arc<RolloutStatus>> {
         let running = lock(&self.0).clone();
         let status = |running: &Running| {
-            let mut status = running.shown.status();
             let sources = sources_of(&running.handle, shared, tables);
-            let is_unproved = |source: &&Arc<SourceHandle>| {
-                !status.report.proved.contains(&unit_of(source)) && source.snapshot().types().next().is_some()
-            };
-            let enforces = status.plan.enforces();
-            status.unproved = sources.iter().filter(|source| enforces && is_unproved(source)).count();
-            let is_diverged =
-                |unit: &UnitId| status.report.pin.is_some() && !status.report.pinned.contains(unit);
-            let served = sources
-                .iter()
-                .flat_map(|source| condemned_in(source.published().stable(), &status.condemned));
-            status.condemned_served = served.collect();
-            status.diverged = sources.iter().map(|source| unit_of(source)).filter(is_diverged).collect();
-            status.units.extend(sources.iter().map(|source| (unit_of(source), unit_status(source))));
-            Arc::new(status)
+            Arc::new(running.shown.status(&sources, shared))
         };
         running.iter().map(status).collect()
     }
@@ -89,7 +73,7 @@ impl Rollouts {
 
 fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables) -> Running {
     let handle = Arc::new(PlanHandle::new(plan.clone()));
-    let shown = Arc::new(Shown::new(plan.clone(), shared));
+    let shown = Arc::new(Shown::new(plan.clone()));
     let running = Running { handle, shown };
     tokio::spawn(keep_running(running.clone(), shared.clone(), tables.clone()));
     running

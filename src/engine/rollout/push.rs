@@ -1,10 +1,13 @@
 //! The content of a push, as the driver sums it up from the snapshots before and after.
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::change::NameList;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
 /// A unit of a plan: a shared source, by the source's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct UnitId(pub u64);
 
 /// The part of one unit in a push.
@@ -29,9 +32,26 @@ pub struct UnitPush {
     pub candidate: ReleaseDigest,
 }
 
-/// The identity of the gated content of a unit: equal contents have equal digests, in each process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The identity of the gated content of a unit: equal contents have equal digests, in each process. Written as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ReleaseDigest(pub u128);
+
+impl From<ReleaseDigest> for String {
+    fn from(digest: ReleaseDigest) -> String {
+        Version(digest.0).to_string()
+    }
+}
+
+impl TryFrom<String> for ReleaseDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ReleaseDigest, String> {
+        Version::parse(&text)
+            .map(|version| ReleaseDigest(version.0))
+            .ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))
+    }
+}
 
 /// The newest gated content of a unit, compared with the contents that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::halts::Freeze;
 use super::held::{Given, Origin, Release};
 use super::{Push, Rollout};
@@ -36,7 +38,7 @@ pub struct Record {
 
 /// A halted push. A push on its way is not recorded: it begins anew, as nobody knows its admitted clients after a restart. A push
 /// that an operator paused is recorded as halted by all of its units, so that a restart does not undo the operator's word.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PushRecord {
     pub number: u64,
     /// 0 before the first step.
@@ -46,31 +48,90 @@ pub struct PushRecord {
     pub blamed: Vec<UnitId>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A unit of a push. Written as a list of its three values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(UnitId, ReleaseDigest, ReleaseDigest)", into = "(UnitId, ReleaseDigest, ReleaseDigest)")]
 pub struct UnitRecord {
     pub unit: UnitId,
     pub stable: ReleaseDigest,
     pub candidate: ReleaseDigest,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl From<(UnitId, ReleaseDigest, ReleaseDigest)> for UnitRecord {
+    fn from(values: (UnitId, ReleaseDigest, ReleaseDigest)) -> UnitRecord {
+        let (unit, stable, candidate) = values;
+        UnitRecord { unit, stable, candidate }
+    }
+}
+
+impl From<UnitRecord> for (UnitId, ReleaseDigest, ReleaseDigest) {
+    fn from(record: UnitRecord) -> (UnitId, ReleaseDigest, ReleaseDigest) {
+        (record.unit, record.stable, record.candidate)
+    }
+}
+
+/// A content that all clients had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseRecord {
     pub push: u64,
     pub units: Vec<(UnitId, ReleaseDigest)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinRecord {
     pub release: u64,
     pub until: PinEnd,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PinEnd {
     NextPush,
     Unpin,
     /// The time left.
+    #[serde(rename = "left_ms", with = "millis")]
     Left(Duration),
+}
+
+/// Durations in milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+impl Record {
+    /// The record with other numbers of units. Leaves out the units without a number.
+    pub fn renumber(self, number: impl Fn(UnitId) -> Option<UnitId>) -> Record {
+        let units = |units: Vec<UnitId>| units.into_iter().filter_map(&number).collect();
+        let part = |part: UnitRecord| Some(UnitRecord { unit: number(part.unit)?, ..part });
+        let release = |release: ReleaseRecord| {
+            let units = release.units.into_iter();
+            let units = units.filter_map(|(unit, content)| Some((number(unit)?, content)));
+            ReleaseRecord { push: release.push, units: units.collect() }
+        };
+        let away = self.away.into_iter();
+        Record {
+            push: self.push.map(|push| PushRecord {
+                units: push.units.into_iter().filter_map(part).collect(),
+                blamed: units(push.blamed),
+                ..push
+            }),
+            releases: self.releases.into_iter().map(release).collect(),
+            barred: units(self.barred),
+            proved: units(self.proved),
+            away: away.filter_map(|(unit, age)| Some((number(unit)?, age))).collect(),
+            ..self
+        }
+    }
 }
 
 impl Rollout {
