@@ -33,7 +33,8 @@ pub struct StoredPlan {
     /// Files of earlier builds lack the list.
     #[serde(default)]
     pub proved: Vec<UnitId>,
-    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds lack the ages.
+    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds
+    /// lack the ages.
     #[serde(default)]
     pub away_ms: BTreeMap<UnitId, u64>,
     /// The time left of a freeze.

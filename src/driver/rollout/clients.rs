@@ -26,13 +26,13 @@ pub(super) struct PushClients {
 }
 
 /// The clients that a tally counts.
-struct Counted<'a> {
+struct CountedClients<'a> {
     plan: &'a Plan,
     admission: Admission,
     units: BTreeSet<UnitId>,
 }
 
-impl Counted<'_> {
+impl CountedClients<'_> {
     fn has(&self, mut sources: impl Iterator<Item = SourceId>) -> bool {
         sources.any(|source| self.units.contains(&UnitId(source.0)))
     }
@@ -53,7 +53,7 @@ impl PushClients {
     ) -> Tally {
         let plan = state.plan().clone();
         let rejecters = &mut state.rejecters;
-        let counted = Counted { plan: &plan, admission, units: fleet.units() };
+        let counted = CountedClients { plan: &plan, admission, units: fleet.units() };
         let mut count = self.evidence.begin(&plan, admission, rejecters, fleet.now());
         let rejections = self.watched.take_rejected();
         let rejections = rejections.filter(|noted| counted.has(noted.sources.iter().copied()));
@@ -75,7 +75,7 @@ impl PushClients {
         let ends = ends.filter(|noted| counted.has(noted.sources.iter().copied()));
         let ends =
             ends.map(|NotedEnd { ended, .. }| Ended { standing: by_shared_sources(ended.standing), ..ended });
-        let tally = self.evidence.finish(count, ends, (rejecters, fleet.handle.leavers()));
+        let tally = self.evidence.finish(count, ends, rejecters, fleet.handle.leavers());
         Tally { without_evidence: self.without_evidence.lists(), ..tally }
     }
 
@@ -88,7 +88,7 @@ impl PushClients {
     fn look(
         &mut self,
         stream: &StreamState,
-        counted: &Counted<'_>,
+        counted: &CountedClients<'_>,
         compared: &mut Compared,
         now: Time,
     ) -> Option<(Seen, Vec<Content>)> {

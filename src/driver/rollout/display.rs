@@ -17,7 +17,7 @@ use crate::telemetry::metrics::PlanMetrics;
 
 /// The state of a plan, for readers.
 #[derive(Debug)]
-pub(super) struct Shown(ArcSwap<ShownState>);
+pub(super) struct ShownPlan(ArcSwap<ShownState>);
 
 /// The part of a [`RolloutStatus`] that the task of the plan knows.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ struct ShownState {
     condemned: CondemnedContents,
 }
 
-impl Shown {
-    pub(super) fn new(plan: Arc<Plan>) -> Shown {
+impl ShownPlan {
+    pub(super) fn new(plan: Arc<Plan>) -> ShownPlan {
         let report = Rollout::new(plan.clone()).report();
         let (units, condemned) = Default::default();
-        Shown(ArcSwap::from_pointee(ShownState { plan, report, units, condemned }))
+        ShownPlan(ArcSwap::from_pointee(ShownState { plan, report, units, condemned }))
     }
 
     /// The state with the present content of the plan's sources.
@@ -70,14 +70,14 @@ impl Shown {
 
 /// Shows the state of a plan.
 pub(super) struct Display {
-    shown: Arc<Shown>,
+    shown: Arc<ShownPlan>,
     pub(super) metrics: PlanMetrics,
     /// Something is held back from some client, and its age is shown.
     is_behind: bool,
 }
 
 impl Display {
-    pub(super) fn new(shown: Arc<Shown>, metrics: PlanMetrics) -> Display {
+    pub(super) fn new(shown: Arc<ShownPlan>, metrics: PlanMetrics) -> Display {
         Display { shown, metrics, is_behind: false }
     }
 

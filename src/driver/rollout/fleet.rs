@@ -49,7 +49,8 @@ impl Fleet {
         is_judged_by(source, &self.handle, &self.shared)
     }
 
-    /// Calls `each` for all streams of the relay. Locks no stream by itself, and lets other tasks run meanwhile.
+    /// Calls `each` for all streams of the relay. Locks no stream by itself, and lets other tasks run
+    /// meanwhile.
     pub(super) async fn each_stream(&self, mut each: impl FnMut(&StreamState)) {
         let (mut last, mut visited) = (None, 0);
         while let Some(stream) = self.tables.streams.next(last) {

@@ -49,7 +49,8 @@ pub(super) struct StepAnswer {
 }
 
 impl HookClient {
-    /// The question of a previous client stays under way, as the machine waits for its answer. Must be called within a tokio runtime.
+    /// The question of a previous client stays under way, as the machine waits for its answer. Must be called
+    /// within a tokio runtime.
     pub(super) fn new(hook: &Hook, previous: Option<HookClient>) -> HookClient {
         let server = Webhook::new(&hook.url, hook.settings.timeout);
         HookClient { hook: hook.clone(), server, question: previous.and_then(|previous| previous.question) }
@@ -86,7 +87,7 @@ impl HookClient {
 
 /// The body of an answer. Other keys are allowed.
 #[derive(Deserialize)]
-struct Body {
+struct AnswerBody {
     verdict: String,
     #[serde(default)]
     reason: Option<String>,
@@ -100,7 +101,7 @@ fn read(body: &[u8]) -> Result<HookAnswer, String> {
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(format!("{LIKE}: no object"));
     }
-    let body: Body = serde_json::from_slice(body).map_err(|error| format!("{LIKE}: {error}"))?;
+    let body: AnswerBody = serde_json::from_slice(body).map_err(|error| format!("{LIKE}: {error}"))?;
     let verdict = match body.verdict.as_str() {
         "go" => HookVerdict::Go,
         "wait" => HookVerdict::Wait,
@@ -180,8 +181,8 @@ fn changes_of(set: &PushSet) -> (Vec<Value>, usize) {
     (all.iter().take(CHANGES_MAX).map(item).collect(), all.len().saturating_sub(CHANGES_MAX))
 }
 
-/// The address of the admin listener as the hook may reach it. A listener on all addresses is reached at the one from which the relay
-/// itself reaches the hook.
+/// The address of the admin listener as the hook may reach it. A listener on all addresses is reached at the
+/// one from which the relay itself reaches the hook.
 fn seen_by(hook: &Hook, admin: SocketAddr) -> SocketAddr {
     if !admin.ip().is_unspecified() {
         return admin;

@@ -1,4 +1,5 @@
-//! A look into the contents of a push, for the guards of a plan (GRD-5 to GRD-7). It decodes, so it belongs on a thread that may be busy.
+//! A look into the contents of a push, for the guards of a plan (GRD-5 to GRD-7). It decodes, so it belongs
+//! on a thread that may be busy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use crate::xds::{ResourceName, TypeUrl};
 
 /// Keeps the record of a plan, and the holds of its sources.
 #[derive(Default)]
-pub(super) struct Keeper {
+pub(super) struct PlanKeeper {
     /// The units of the record that are still missing.
     missing: BTreeMap<UnitId, StoredUnit>,
     /// The content of the halted push at missing units.
@@ -31,7 +31,7 @@ pub(super) struct Keeper {
     kept: BTreeSet<UnitId>,
 }
 
-impl Keeper {
+impl PlanKeeper {
     /// Goes on from the state of another task or process, if there is one.
     pub(super) fn restore(
         &mut self,
@@ -87,8 +87,8 @@ impl Keeper {
         state.rollout.recalled().any(|unit| !is_recorded(unit))
     }
 
-    /// Keeps the state for the next task and process. The state stays unsaved if the disk does not have it, and there is one. Ends holds
-    /// without a difference before, once no push stands.
+    /// Keeps the state for the next task and process. The state stays unsaved if the disk does not have it,
+    /// and there is one. Ends holds without a difference before, once no push stands.
     pub(super) async fn save(
         &self,
         state: &mut PlanState,
@@ -123,8 +123,8 @@ impl Keeper {
         }
     }
 
-    /// Tells units that their hold outlives the names that they forget, once for each halt and each pin (WAV-8). A halt of before a restart
-    /// has sent nobody back, so they know nothing of it.
+    /// Tells units that their hold outlives the names that they forget, once for each halt and each pin
+    /// (WAV-8). A halt of before a restart has sent nobody back, so they know nothing of it.
     pub(super) async fn keep_holds(&mut self, rollout: &Rollout, fleet: &Fleet) {
         let is_pinned = rollout.state() == RolloutState::Pinned;
         if self.kept.is_empty() && !is_pinned && rollout.under_way().is_none() {

@@ -1,10 +1,12 @@
-//! One task for each plan: gathers the changes that sources publish, asks the machine, and counts the clients of a push (WAV-12, WAV-19).
+//! One task for each plan: gathers the changes that sources publish, asks the machine, and counts the clients
+//! of a push (WAV-12, WAV-19).
 //!
-//! The task decides nothing: the machine does. The task locks one stream at a time, once a second, and only while a push is under way. After a
-//! panic the task begins anew, without the push under way.
+//! The task decides nothing: the machine does. The task locks one stream at a time, once a second, and only
+//! while a push is under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the sources and streams that a plan reaches; the state of the plan; the contents of units; the clients of a push, the hook, and the
-//! evidence of both; restated and refused contents; the record; the commands of operators; the state for readers; the task; and all plans.
+//! In order: the sources and streams that a plan reaches; the state of the plan; the contents of units; the
+//! clients of a push, the hook, and the evidence of both; restated and refused contents; the record; the
+//! commands of operators; the state for readers; the task; and all plans.
 
 mod fleet;
 mod state;

@@ -53,8 +53,8 @@ pub(super) fn obey(state: &mut PlanState, contents: &KnownContents, fleet: &Flee
     orders.into_iter().map(obeyed).collect()
 }
 
-/// Carries out a command. `changes`: the changes of the push under way in these units, for the contents to condemn, and whether all are
-/// known.
+/// Carries out a command. `changes`: the changes of the push under way in these units, for the contents to
+/// condemn, and whether all are known.
 ///
 /// # Errors
 /// The reason why nothing was done.

@@ -23,8 +23,8 @@ struct HaltedContents {
 }
 
 impl Refuser {
-    /// Tells the sources which contents the plan refuses, if these are others than before: the condemned ones, and those of the push that
-    /// stands halted.
+    /// Tells the sources which contents the plan refuses, if these are others than before: the condemned
+    /// ones, and those of the push that stands halted.
     pub(super) async fn refuse(&mut self, contents: &KnownContents, state: &PlanState, fleet: &Fleet) {
         let halted = self.newly_halted(contents, state, fleet);
         let condemned = state.rejecters.condemned();

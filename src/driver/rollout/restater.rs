@@ -1,4 +1,5 @@
-//! Rejected pushes: their clients come back with any part, also after the end of the task and of the process (WAV-10).
+//! Rejected pushes: their clients come back with any part, also after the end of the task and of the process
+//! (WAV-10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use crate::engine::lanes::Restated;
 use crate::engine::rollout::UnitId;
 use crate::xds::{ResourceName, TypeUrl};
 
-/// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16 MiB together, and are written
-/// at each step. Nodes beyond are left out, and so is a unit whose names have no room.
+/// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16
+/// MiB together, and are written at each step. Nodes beyond are left out, and so is a unit whose names have
+/// no room.
 const BYTES_MAX: usize = 512 << 10;
 
 /// Restates the differences of a rejected push to the clients that rejected it.
@@ -78,8 +80,9 @@ impl Restater {
         self.restate(tallier, state, fleet).await;
     }
 
-    /// Restates the differences of the push to the clients with a rejection, on present and later streams. Their nodes stay noted when
-    /// the clients are not counted any more, until another push takes the place of this one (WAV-10).
+    /// Restates the differences of the push to the clients with a rejection, on present and later streams.
+    /// Their nodes stay noted when the clients are not counted any more, until another push takes the place
+    /// of this one (WAV-10).
     pub(super) async fn restate(&mut self, tallier: &Tallier, state: &mut PlanState, fleet: &Fleet) {
         let late = fleet.handle.take_late_rejecters();
         let Some(push) = self.push else { return };
@@ -105,10 +108,10 @@ impl Restater {
         let present =
             sources.iter().filter_map(|source| Some((unit_of(source), source.published().restated.clone()?)));
         let missing = self.missing.iter().map(|(unit, restated)| (*unit, restated.clone()));
-        let mut room = Room(BYTES_MAX);
+        let mut room = ByteRoom(BYTES_MAX);
         let restated = present.chain(missing).filter(|(_, restated)| room.take(bytes_of(restated)));
         let restated = restated.map(|(unit, restated)| stored(unit, &restated)).collect();
-        let mut room = Room(BYTES_MAX);
+        let mut room = ByteRoom(BYTES_MAX);
         let nodes = nodes.iter().filter(|node| room.take(node.len() + PER_TEXT));
         StoredRejected { push, nodes: nodes.map(|node| node.to_string()).collect(), restated }
     }
@@ -118,9 +121,9 @@ impl Restater {
 const PER_TEXT: usize = 3;
 
 /// A number of bytes that are left.
-struct Room(usize);
+struct ByteRoom(usize);
 
-impl Room {
+impl ByteRoom {
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.0.checked_sub(bytes);
         self.0 = left.unwrap_or(self.0);
@@ -181,7 +184,7 @@ mod tests {
         let types = types.into_iter().map(|(message, names)| (TypeUrl::of_message(message), names)).collect();
         let restated = Restated { push: 7, types };
         assert_eq!(read(&stored(UnitId(3), &restated)), restated);
-        let mut room = Room(bytes_of(&restated));
+        let mut room = ByteRoom(bytes_of(&restated));
         assert_eq!([room.take(bytes_of(&restated)), room.take(1)], [true, false]);
     }
 }

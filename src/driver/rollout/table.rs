@@ -10,7 +10,7 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::registry::lock;
-use crate::driver::rollout::display::Shown;
+use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::task::PlanTask;
 use crate::driver::stream::state::Tables;
@@ -23,22 +23,22 @@ const NO_CHECKPOINT: &str = "a plan holds pushes back without a checkpoint: afte
 
 /// The plans in force, with their tasks.
 #[derive(Default)]
-pub struct Rollouts(Mutex<Vec<Running>>);
+pub struct Rollouts(Mutex<Vec<RunningPlan>>);
 
 #[derive(Clone)]
-struct Running {
+struct RunningPlan {
     handle: Arc<PlanHandle>,
-    shown: Arc<Shown>,
+    shown: Arc<ShownPlan>,
 }
 
 impl Rollouts {
-    /// Puts plans in force: starts tasks for new plans, exchanges plans with a known name, and ends the others. Must be called
-    /// within a tokio runtime if there are plans, and before sources are told.
+    /// Puts plans in force: starts tasks for new plans, exchanges plans with a known name, and ends the
+    /// others. Must be called within a tokio runtime if there are plans, and before sources are told.
     pub fn configure(&self, plans: &[Arc<Plan>], shared: &Arc<DriverContext>, tables: &Tables) {
         let mut running = lock(&self.0);
         let mut left = std::mem::take(&mut *running);
         for plan in plans.iter().filter(|plan| plan.enforces() && shared.checkpoint.is_none()) {
-            let enforced = |running: &Running| {
+            let enforced = |running: &RunningPlan| {
                 let before = running.handle.plan();
                 before.name == plan.name && before.enforces()
             };
@@ -63,7 +63,7 @@ impl Rollouts {
     /// The states of all plans, with all present units.
     pub fn all(&self, shared: &DriverContext, tables: &Tables) -> Vec<Arc<RolloutStatus>> {
         let running = lock(&self.0).clone();
-        let status = |running: &Running| {
+        let status = |running: &RunningPlan| {
             let sources = sources_of(&running.handle, shared, tables);
             Arc::new(running.shown.status(&sources, shared))
         };
@@ -71,16 +71,16 @@ impl Rollouts {
     }
 }
 
-fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables) -> Running {
+fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables) -> RunningPlan {
     let handle = Arc::new(PlanHandle::new(plan.clone()));
-    let shown = Arc::new(Shown::new(plan.clone()));
-    let running = Running { handle, shown };
+    let shown = Arc::new(ShownPlan::new(plan.clone()));
+    let running = RunningPlan { handle, shown };
     tokio::spawn(keep_running(running.clone(), shared.clone(), tables.clone()));
     running
 }
 
-async fn keep_running(running: Running, shared: Arc<DriverContext>, tables: Tables) {
-    let Running { handle, shown } = running;
+async fn keep_running(running: RunningPlan, shared: Arc<DriverContext>, tables: Tables) {
+    let RunningPlan { handle, shown } = running;
     let task = || {
         let (handle, shared, tables) = (handle.clone(), shared.clone(), tables.clone());
         PlanTask::new(Fleet { handle, shared, tables }, shown.clone()).run()

@@ -20,8 +20,8 @@ use crate::telemetry::metrics::PlanMetrics;
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);
 
-/// The time between two tallies after a rejection of the push. A tally looks at all streams, and clients that reject all the time
-/// must not keep the task busy.
+/// The time between two tallies after a rejection of the push. A tally looks at all streams, and clients that
+/// reject all the time must not keep the task busy.
 const TALLY_AFTER_REJECTION: Duration = Duration::from_millis(100);
 
 /// Counts the clients of a push, and asks the hook.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::driver::ground::plans::Turn;
-use crate::driver::rollout::display::{Display, Shown};
+use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
 use crate::driver::rollout::hook::StepAnswer;
-use crate::driver::rollout::keeper::Keeper;
+use crate::driver::rollout::keeper::PlanKeeper;
 use crate::driver::rollout::orders::{Reply, obey};
 use crate::driver::rollout::refuser::Refuser;
 use crate::driver::rollout::restater::Restater;
@@ -27,12 +27,12 @@ pub(super) struct PlanTask {
     tallier: Tallier,
     restater: Restater,
     refuser: Refuser,
-    keeper: Keeper,
+    keeper: PlanKeeper,
     display: Display,
 }
 
 impl PlanTask {
-    pub(super) fn new(fleet: Fleet, shown: Arc<Shown>) -> PlanTask {
+    pub(super) fn new(fleet: Fleet, shown: Arc<ShownPlan>) -> PlanTask {
         let plan = fleet.handle.plan();
         fleet.handle.watch(None);
         let metrics = fleet.shared.metrics.rollouts.plan(&plan.name);
@@ -43,13 +43,14 @@ impl PlanTask {
             tallier: Tallier::new(),
             restater: Restater::default(),
             refuser: Refuser::default(),
-            keeper: Keeper::default(),
+            keeper: PlanKeeper::default(),
             display: Display::new(shown, metrics),
         }
     }
 
-    /// Runs until the configuration has no such plan. Each turn tells the machine the news, and carries out the machine's word before clients are
-    /// counted: so a tally counts by the latest admission. Readers and operators are answered last, when the state is kept.
+    /// Runs until the configuration has no such plan. Each turn tells the machine the news, and carries out
+    /// the machine's word before clients are counted: so a tally counts by the latest admission. Readers and
+    /// operators are answered last, when the state is kept.
     pub(super) async fn run(mut self) {
         self.begin().await;
         while !self.fleet.handle.is_over() {
@@ -106,13 +107,14 @@ impl PlanTask {
             || self.tallier.is_full()
             || self.display.is_behind()
             // Holds of before a restart are recalled until their servers have answered.
-            || Keeper::awaits_servers(&self.state);
+            || PlanKeeper::awaits_servers(&self.state);
         let tally = looks.then(|| self.tallier.due());
         let timeout = self.state.poll_timeout().map(|due| self.fleet.shared.clock.instant(due));
         tally.into_iter().chain(timeout).min()
     }
 
-    /// Tells the machine all news: of the configuration, of units, of the clock, of the hook, and of operators.
+    /// Tells the machine all news: of the configuration, of units, of the clock, of the hook, and of
+    /// operators.
     async fn gather(&mut self, answer: Option<StepAnswer>) -> Vec<Reply> {
         let (state, fleet) = (&mut self.state, &self.fleet);
         fleet.shared.plans.until_turn().await;

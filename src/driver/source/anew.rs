@@ -1,5 +1,5 @@
-//! A source under an enforcing plan begins anew after a failure of the task, from the stable content (WAV-8). As after a restart of
-//! the process (ADR 43), the server's next answer is a change, and the plan decides.
+//! A source under an enforcing plan begins anew after a failure of the task, from the stable content (WAV-8).
+//! As after a restart of the process (ADR 43), the server's next answer is a change, and the plan decides.
 
 use std::io;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::source::Image;
 use crate::telemetry::wall_now;
 
-/// The wait before a source begins anew: the server may state the same content again at once, and the task fail again.
+/// The wait before a source begins anew: the server may state the same content again at once, and the task
+/// fail again.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
 
 /// Leaves the stable content to the next task after a failure. The next task begins after a while.

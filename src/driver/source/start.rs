@@ -134,8 +134,9 @@ async fn refuse(
     }
 }
 
-/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself. `None`: the source is unused.
-/// A class with a member's node has no node before its first client, and any other does not wait.
+/// Waits for the first `Watch` command, and returns it after earlier commands about the source itself.
+/// `None`: the source is unused. A class with a member's node has no node before its first client, and any
+/// other does not wait.
 async fn first_watch(
     shows_member: bool,
     queue: &mut mpsc::UnboundedReceiver<Queued>,

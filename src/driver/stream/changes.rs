@@ -28,7 +28,7 @@ impl Inner {
             Verdict::Nack { status, .. } => {
                 let node = self.node.as_ref().map_or("", |node| &node.id);
                 self.count(judged.carried.rejected(), |change| {
-                    change.rejected(&status.message, (stream, node), now);
+                    change.rejected(&status.message, stream, node, now);
                 });
             }
             Verdict::Stale | Verdict::None => {}

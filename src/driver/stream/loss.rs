@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::ground::plans::PlanHandle;
+use crate::driver::ground::plans::{PlanHandle, StreamClient};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::{Inner, StreamState};
@@ -29,8 +29,8 @@ impl StreamState {
                 continue;
             };
             let sources = inner.sources.iter().map(|(id, _)| *id).collect();
-            let client = (self.id, inner.node.clone(), is_lost);
-            watched.note_end(client, &inner.session, sources, &newest(&inner.sources), now);
+            let client = StreamClient { stream: self.id, node: inner.node.clone() };
+            watched.note_end(client, is_lost, &inner.session, sources, &newest(&inner.sources), now);
         }
     }
 
@@ -47,7 +47,7 @@ impl StreamState {
                 continue;
             };
             let sources = inner.sources.iter().map(|(id, _)| *id);
-            let client = (self.id, inner.node.clone());
+            let client = StreamClient { stream: self.id, node: inner.node.clone() };
             if watched.note_rejection(client, &inner.session, sources, &newest(&inner.sources), now) {
                 plan.note_rejected();
             }

@@ -25,7 +25,8 @@ use crate::engine::snapshot::Snapshot;
 /// The maximum time from a publication to the note.
 const LATE_NOTES: Duration = Duration::from_secs(10);
 
-/// The units of a record have numbers from here on until their sources are there. Sources have smaller numbers.
+/// The units of a record have numbers from here on until their sources are there. Sources have smaller
+/// numbers.
 const RECORDED_FROM: u64 = 1 << 63;
 
 /// Numbers for the units of a record.
@@ -67,7 +68,8 @@ struct LatestCut {
 }
 
 impl LatestCut {
-    /// The content of a unit before a change. The push may have the change already: its cut came between the publication and the note.
+    /// The content of a unit before a change. The push may have the change already: its cut came between the
+    /// publication and the note.
     fn before(&self, unit: UnitId, noted: Arc<Snapshot>) -> Arc<Snapshot> {
         let cut = self.units.get(&unit).filter(|cut| cut.last_change() >= noted.last_change());
         cut.cloned().unwrap_or(noted)
@@ -113,7 +115,8 @@ impl Gatherer {
         }
     }
 
-    /// Compares the newest content of a unit with the content before all waiting changes. For `mode: observe`.
+    /// Compares the newest content of a unit with the content before all waiting changes. For `mode:
+    /// observe`.
     fn observe(&mut self, source: &SourceHandle, before: Arc<Snapshot>, state: &mut PlanState, now: Time) {
         let unit = unit_of(source);
         let before = self.before.entry(unit).or_insert(before);
@@ -126,11 +129,12 @@ impl Gatherer {
         }
     }
 
-    /// Compares the newest content of a unit with the stable content and the latest candidate. For `mode: enforce`.
+    /// Compares the newest content of a unit with the stable content and the latest candidate. For `mode:
+    /// enforce`.
     fn compare(&mut self, source: &SourceHandle, state: &mut PlanState, now: Time) {
         let unit = unit_of(source);
-        let around = (state.rollout.keeps(unit), state.rollout.last_push());
-        let compared = self.contents.compare(state.plan(), unit, &source.published(), around);
+        let (is_kept, last) = (state.rollout.keeps(unit), state.rollout.last_push());
+        let compared = self.contents.compare(state.plan(), unit, &source.published(), is_kept, last);
         // A hold for names that the source forgot ends with the next rest.
         state.is_unsaved |= compared.has_forgotten;
         state.rollout.compared(unit, compared.differs, now);
@@ -140,8 +144,8 @@ impl Gatherer {
         sources.iter().for_each(|source| self.compare(source, state, fleet.now()));
     }
 
-    /// Takes over the present numbers of units whose source began anew after a failure (WAV-8). Due after each look for their sources, and
-    /// before a missing unit counts as ended.
+    /// Takes over the present numbers of units whose source began anew after a failure (WAV-8). Due after
+    /// each look for their sources, and before a missing unit counts as ended.
     fn follow_anew(&mut self, state: &mut PlanState, fleet: &Fleet) {
         for (previous, unit) in fleet.handle.take_anew() {
             state.is_unsaved = true;
@@ -222,8 +226,8 @@ impl Gatherer {
         for (unit, content) in together(releases).await {
             let LaneContent { stable, candidate, released } = content;
             let latest = self.contents.candidate(unit);
-            let (difference, mut push) = evidence::unit_of(&plan, unit, (&stable, &candidate), latest);
-            push.returns_to = returned(&plan, released.iter(), (&stable, &candidate));
+            let (difference, mut push) = evidence::sum_up(&plan, unit, &stable, &candidate, latest);
+            push.returns_to = returned(&plan, released.iter(), &stable, &candidate);
             let (contents, guards) = (Inspection::new(&difference, &stable, &candidate), plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
@@ -261,8 +265,8 @@ impl Gatherer {
         }
     }
 
-    /// Whether a cut would be put off. It is not made then if clients keep a halted push, because it takes the place of the push's content
-    /// (WAV-16).
+    /// Whether a cut would be put off. It is not made then if clients keep a halted push, because it takes
+    /// the place of the push's content (WAV-16).
     fn is_put_off(&self, sources: &[&Arc<SourceHandle>], state: &mut PlanState, now: Time) -> bool {
         if !state.rollout.has_holders() {
             return false;
@@ -272,7 +276,7 @@ impl Gatherer {
             let (unit, published) = (unit_of(source), source.published());
             let stable = published.lanes.as_ref()?.stable.as_ref()?;
             let latest = self.contents.candidate(unit);
-            Some(evidence::unit_of(plan, unit, (stable, &published.live), latest).1)
+            Some(evidence::sum_up(plan, unit, stable, &published.live, latest).1)
         };
         let units = sources.iter().filter_map(look).collect();
         state.rollout.look(units, now)
@@ -287,7 +291,8 @@ impl Gatherer {
         Some(LaneContent { stable, candidate: source.snapshot(), released: Vec::new() })
     }
 
-    /// The latest cut is the push under way from now on. Returns its content; `None` if the push has begun before.
+    /// The latest cut is the push under way from now on. Returns its content; `None` if the push has begun
+    /// before.
     pub(super) fn begin(&mut self, number: u64, enforces: bool) -> Option<Arc<Watched>> {
         let next = self.next.take_if(|next| next.number == number)?;
         let mut candidates = BTreeMap::new();
@@ -392,8 +397,8 @@ pub(super) fn adopt(fleet: &Fleet) {
     }
 }
 
-/// The contents of all units at one moment (WAV-4). No unit waits until another has answered, and none until guards have read another's
-/// content: changes meanwhile belong to the next push.
+/// The contents of all units at one moment (WAV-4). No unit waits until another has answered, and none until
+/// guards have read another's content: changes meanwhile belong to the next push.
 async fn together<C>(
     cuts: impl Iterator<Item = (UnitId, impl Future<Output = Option<C>>)>,
 ) -> Vec<(UnitId, C)> {

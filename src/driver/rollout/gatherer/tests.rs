@@ -72,11 +72,12 @@ fn cluster() -> Kept {
 fn has_it(source: &SourceHandle) -> bool {
     let clusters = source.published().stable().of(&TypeUrl::new(CLUSTER)).cloned();
     clusters.is_some_and(|clusters| {
-        clusters.names.known.get(&ResourceName::new("a")).is_some_and(|known| known.resource().is_some())
+        clusters.names.known.get(&ResourceName::new("a")).is_some_and(|state| state.resource().is_some())
     })
 }
 
-/// WAV-8, FP11: the task of a source fails, and the content is known and held from the begin of the next task.
+/// WAV-8, FP11: the task of a source fails, and the content is known and held from the begin of the next
+/// task.
 #[tokio::test(start_paused = true)]
 async fn wav_8_a_source_whose_task_failed_begins_anew_from_what_it_served() {
     let mut plan = Plan::new("edge");

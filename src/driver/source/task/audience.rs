@@ -72,8 +72,8 @@ impl Audience {
         streams.for_each(|stream| stream.clone().divert(type_url.clone()));
     }
 
-    /// The path of the next call (TIR-2), behind the client with most relays on the way. The call is for all clients, and
-    /// a loop is in the longest path.
+    /// The path of the next call (TIR-2), behind the client with most relays on the way. The call is for all
+    /// clients, and a loop is in the longest path.
     pub(super) fn relay_path(&self, relay: &RelayId) -> RelayPath {
         let paths = self.streams.values().filter_map(|stream| stream.relays());
         let longest = paths.max_by_key(|path| (path.hops(), Reverse(*path)));

@@ -16,8 +16,8 @@ use crate::engine::source::Source;
 use crate::telemetry::metrics::ChangeOutcome;
 use crate::xds::TypeUrl;
 
-/// The looks at a change after its publication. Most clients answer within the first second. A change is over after
-/// 30 s, whoever still waits.
+/// The looks at a change after its publication. Most clients answer within the first second. A change is over
+/// after 30 s, whoever still waits.
 const LOOKS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
 /// The changes that are followed at once. Each source remembers as many at most.
@@ -26,7 +26,7 @@ const FOLLOWED_MAX: usize = 64;
 /// Follows the changes that are not over.
 #[derive(Default)]
 pub(super) struct ChangeFollower {
-    followed: VecDeque<Followed>,
+    followed: VecDeque<FollowedChange>,
     /// The response in hand.
     response: Option<ResponseInHand>,
 }
@@ -39,14 +39,14 @@ struct ResponseInHand {
 }
 
 /// A change that is not over.
-struct Followed {
+struct FollowedChange {
     change: Arc<TrackedChange>,
     since: Instant,
     /// The number of looks so far.
     looks: usize,
 }
 
-impl Followed {
+impl FollowedChange {
     fn due(&self) -> Instant {
         self.since + LOOKS.get(self.looks).copied().unwrap_or_default()
     }
@@ -82,12 +82,13 @@ impl ChangeFollower {
             {
                 close(&oldest.change, report, around);
             }
-            self.followed.push_back(Followed { change, since: Instant::now(), looks: 0 });
+            self.followed.push_back(FollowedChange { change, since: Instant::now(), looks: 0 });
         }
     }
 
-    /// A stream whose subscription comes after a change may have seen the content from before the change, and then owes
-    /// an answer to the change, too. `seen`: the latest change that the stream has seen for certain.
+    /// A stream whose subscription comes after a change may have seen the content from before the change, and
+    /// then owes an answer to the change, too. `seen`: the latest change that the stream has seen for
+    /// certain.
     pub(super) fn count_newcomer(&self, type_url: &TypeUrl, seen: u64) {
         let changes = self.followed.iter().rev().map(|followed| &followed.change);
         let later = changes.take_while(|change| change.change.number > seen);
@@ -96,7 +97,7 @@ impl ChangeFollower {
 
     /// When the next look is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.followed.iter().map(Followed::due).min()
+        self.followed.iter().map(FollowedChange::due).min()
     }
 
     /// Closes the changes that are over.

@@ -1,7 +1,7 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 //!
-//! In order: the place of the source; its streams; the content that they are given; the streams to servers; the changes of the content; the state
-//! that outlives the task; rejections for the server; and the task.
+//! In order: the place of the source; its streams; the content that they are given; the streams to servers;
+//! the changes of the content; the state that outlives the task; rejections for the server; and the task.
 
 pub(super) mod surroundings;
 mod audience;
@@ -39,14 +39,14 @@ use changes::ChangeFollower;
 use saver::Saver;
 use serving::Serving;
 use surroundings::Surroundings;
-use telling::Telling;
+use telling::RejectionTeller;
 use uplink::{Uplink, lost_type, serve_by};
 
 /// The maximum number of commands before a snapshot is published for all of them.
 const COMMANDS_PER_TURN: usize = 256;
 
-/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then read
-/// first, for the same time (FP6).
+/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then
+/// read first, for the same time (FP6).
 const STALL: Duration = Duration::from_secs(1);
 
 /// The maximum age of the published status.
@@ -65,7 +65,7 @@ pub(super) struct SourceTask {
     saver: Saver,
     report: Report,
     status: StatusTimer,
-    telling: Telling,
+    telling: RejectionTeller,
     stall: Stall,
 }
 
@@ -133,7 +133,7 @@ impl SourceTask {
             saver,
             report,
             status: StatusTimer::default(),
-            telling: Telling::default(),
+            telling: RejectionTeller::default(),
             stall: Stall::default(),
         }
     }
@@ -142,8 +142,9 @@ impl SourceTask {
         &self.around
     }
 
-    /// Runs until nobody uses the source. Each turn tells the machine commands of streams, events of servers, or the time, and then publishes the
-    /// result: streams see all of a turn at once. `failed`: the releases of the source before a failure of its task.
+    /// Runs until nobody uses the source. Each turn tells the machine commands of streams, events of servers,
+    /// or the time, and then publishes the result: streams see all of a turn at once. `failed`: the releases
+    /// of the source before a failure of its task.
     pub(super) async fn run(
         mut self,
         first: Vec<Queued>,

@@ -70,7 +70,8 @@ impl Saver {
         self.schedule.iter_mut().for_each(|schedule| schedule.note(lives));
     }
 
-    /// Writes the source if a write is due and needed. `stable`: the release for a restart, while newer content is held back (WAV-8).
+    /// Writes the source if a write is due and needed. `stable`: the release for a restart, while newer
+    /// content is held back (WAV-8).
     pub(super) fn run(
         &mut self,
         source: &Source,
@@ -98,7 +99,8 @@ impl Saver {
         }
     }
 
-    /// The state for a successor; `None` for a private source, for files, and for a node that JSON cannot express.
+    /// The state for a successor; `None` for a private source, for files, and for a node that JSON cannot
+    /// express.
     pub(super) fn estate(
         &self,
         source: &Source,

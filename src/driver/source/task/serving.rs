@@ -1,4 +1,5 @@
-//! The content that clients are given: the newest, or that of the lanes while a plan holds content back (WAV-1, WAV-2).
+//! The content that clients are given: the newest, or that of the lanes while a plan holds content back
+//! (WAV-1, WAV-2).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,7 +77,8 @@ impl Serving {
             self.publish_lanes(around, audience);
             audience.wake_all();
         }
-        // Content that is held back, by another plan or before a change of steps, becomes a push of this plan.
+        // Content that is held back, by another plan or before a change of steps, becomes a push of this
+        // plan.
         self.note_stable(around);
     }
 
@@ -156,7 +158,8 @@ impl Serving {
         }
     }
 
-    /// Marks the refused contents among those that the source gives. Returns the contents that it gives for the first time.
+    /// Marks the refused contents among those that the source gives. Returns the contents that it gives for
+    /// the first time.
     fn note_given(
         &mut self,
         mut published: Published,
@@ -194,7 +197,8 @@ impl Serving {
         }
     }
 
-    /// Brings the weight of the lanes up to date. Costs time in proportion to their differences, so once a second at most.
+    /// Brings the weight of the lanes up to date. Costs time in proportion to their differences, so once a
+    /// second at most.
     fn weigh(&mut self, handle: &SourceHandle) {
         let Some(lanes) = &self.lanes else { return };
         let now = Instant::now();
@@ -221,7 +225,8 @@ impl Serving {
         }
     }
 
-    /// Holds restored content from the begin: until the server has answered, nothing else is known about the content of clients.
+    /// Holds restored content from the begin: until the server has answered, nothing else is known about the
+    /// content of clients.
     pub(super) fn hold_anew(
         &mut self,
         failed: &Published,
@@ -272,7 +277,8 @@ impl Serving {
             }
             LaneOrder::Restate(earlier) => lanes.restate(&earlier),
             LaneOrder::Refuse => {}
-            // The server has not answered since a restart: nothing else is known about the content of clients.
+            // The server has not answered since a restart: nothing else is known about the content of
+            // clients.
             LaneOrder::Keep if is_restored => lanes.hold(),
             LaneOrder::Keep => lanes.keep(),
             LaneOrder::Rest => lanes.rest(),
@@ -287,7 +293,8 @@ impl Serving {
     }
 }
 
-/// Whether another configuration brings the clients of a sibling here: its server left the list, or has this one before it.
+/// Whether another configuration brings the clients of a sibling here: its server left the list, or has this
+/// one before it.
 fn has_taken_over_from(sibling: &SourceHandle, around: &Surroundings) -> bool {
     let (settings, handle) = (around.shared.settings(), &around.handle);
     settings

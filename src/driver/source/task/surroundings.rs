@@ -7,7 +7,8 @@ use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::engine::Time;
 use crate::engine::rollout::UnitId;
 
-/// The context of all parts of a source's task: the source as streams see it, the table of sources, and the relay.
+/// The context of all parts of a source's task: the source as streams see it, the table of sources, and the
+/// relay.
 pub(in crate::driver::source) struct Surroundings {
     pub(in crate::driver::source) handle: Arc<SourceHandle>,
     pub(in crate::driver::source) shared: Arc<DriverContext>,

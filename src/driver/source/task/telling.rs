@@ -8,7 +8,8 @@ use super::surroundings::Surroundings;
 use crate::driver::source::report::Report;
 use crate::engine::source::Source;
 
-/// From the first rejection to the request. Most clients of a bad push answer within this time, and are counted together.
+/// From the first rejection to the request. Most clients of a bad push answer within this time, and are
+/// counted together.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// Between two requests. A server that pushes many bad updates hears of them six times a minute.
@@ -16,12 +17,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// When the server is told.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct RejectionTeller {
     due: Option<Instant>,
     latest: Option<Instant>,
 }
 
-impl Telling {
+impl RejectionTeller {
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_server_is_told_after_a_second_and_not_again_within_ten() {
-        let (mut telling, start) = (Telling::default(), Instant::now());
+        let (mut telling, start) = (RejectionTeller::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         assert!(!telling.take(start));
         telling.note(start);

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::gather::Gathering;
-use super::push::{Gathered, Push, Start};
+use super::push::{GatheredPush, Push, PushStart};
 use super::{Output, Rollout};
 use crate::engine::Time;
 use crate::engine::rollout::push::{UnitId, UnitPush};
 use crate::engine::rollout::report::Outcome;
 
 impl Rollout {
-    /// Whether clients keep a halted push. Each cut takes its place, so the driver looks at the units before ([`Rollout::look`]).
+    /// Whether clients keep a halted push. Each cut takes its place, so the driver looks at the units before
+    /// ([`Rollout::look`]).
     pub fn has_holders(&self) -> bool {
         self.push.as_ref().is_some_and(|push| push.holders().is_some())
     }
 
-    /// A look at the units of [`Output::Cut`] as they are, before anything is cut. Returns whether the cut is put off: then this was the
-    /// answer, and clients keep the halted push (WAV-16).
+    /// A look at the units of [`Output::Cut`] as they are, before anything is cut. Returns whether the cut is
+    /// put off: then this was the answer, and clients keep the halted push (WAV-16).
     pub fn look(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
         let Some(cut) = &self.cutting else { return false };
         let is_put_off = self.is_stale(cut, &units, now)
@@ -30,8 +31,8 @@ impl Rollout {
         is_put_off
     }
 
-    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment comes first. The gathered
-    /// changes wait for the next cut.
+    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment
+    /// comes first. The gathered changes wait for the next cut.
     pub(super) fn recall_cut(&mut self) {
         let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
         if self.outputs.iter().any(is_cut) {
@@ -67,14 +68,14 @@ impl Rollout {
         self.close(verdict.unwrap_or(Outcome::Finished), now);
         self.last_push = number;
         let start = match self.promoted.take() {
-            Some(step) => Start::Promoted(step),
-            None if self.plan.enforces() && self.held.knows(&units) => Start::Restored,
-            None => Start::Judged,
+            Some(step) => PushStart::Promoted(step),
+            None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
+            None => PushStart::Judged,
         };
         self.held.begin(&units);
-        let gathered = Gathered { number, from: cut.first, units, holders_of, start };
+        let gathered = GatheredPush { number, from: cut.first, units, holders_of, start };
         let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
-        if start == Start::Restored && !push.is_halted() {
+        if start == PushStart::Restored && !push.is_halted() {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
@@ -89,7 +90,8 @@ impl Rollout {
         units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan)
     }
 
-    /// The blamed units of a halted push that have its content again: they changed, and changed back before the cut (WAV-17).
+    /// The blamed units of a halted push that have its content again: they changed, and changed back before
+    /// the cut (WAV-17).
     fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
         let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
         let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
@@ -99,7 +101,8 @@ impl Rollout {
         returned.map(|unit| unit.unit).collect()
     }
 
-    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to be given.
+    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to
+    /// be given.
     fn let_go_of_forgotten(&mut self, now: Time) {
         if let Some(push) = &mut self.push {
             push.withdraw(&mut self.outputs);
@@ -108,11 +111,11 @@ impl Rollout {
         self.close(Outcome::Halted, now);
     }
 
-    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a restart. The next push
-    /// looks at them again.
+    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a
+    /// restart. The next push looks at them again.
     fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
         let since = |unit| cut.units.get(&unit).copied().unwrap_or(now);
-        let away = blank.iter().map(|of| of.unit).filter(|unit| self.held.away.contains_key(unit));
+        let away = blank.iter().map(|part| part.unit).filter(|unit| self.held.away.contains_key(unit));
         let units: BTreeMap<UnitId, Time> = away.map(|unit| (unit, since(unit))).collect();
         if self.plan.enforces() && !units.is_empty() {
             // However long the unit stays so, each look is a while after the last.

@@ -27,7 +27,8 @@ impl Rollout {
         !is_of_push && self.pin.is_none() && self.held.units().contains(&unit)
     }
 
-    /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost: its first step would move clients.
+    /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost:
+    /// its first step would move clients.
     pub(super) fn heard_units(&self) -> Vec<UnitId> {
         self.held.units().into_iter().filter(|unit| !self.lost.contains(unit)).collect()
     }
@@ -38,7 +39,8 @@ impl Rollout {
         lost.copied().collect()
     }
 
-    /// Whether the next push waits for a server. Clients that keep a halted push would move if another push took its place.
+    /// Whether the next push waits for a server. Clients that keep a halted push would move if another push
+    /// took its place.
     pub(super) fn waits_for_server(&self) -> bool {
         if !self.plan.enforces() || self.lost.is_empty() {
             return false;

@@ -7,13 +7,15 @@
 //!                                          Halted ◀──────┴────────────────────────┘
 //! ```
 //!
-//! Only a tally moves a push to its next step: no timer promotes. One push is under way at a time; changes meanwhile
-//! wait and become the next push (WAV-17). An observing plan holds nobody back, so a halted or paused push ends with that verdict when
-//! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
-//! stands until the content of every blamed unit has changed, and a paused push waits.
+//! Only a tally moves a push to its next step: no timer promotes. One push is under way at a time; changes
+//! meanwhile wait and become the next push (WAV-17). An observing plan holds nobody back, so a halted or
+//! paused push ends with that verdict when the next push has been gathered: else one bad push would be the
+//! last one that the plan observed. Under `mode: enforce` a halted push stands until the content of every
+//! blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates, and the clients that it asks for; the contents that are held; freezes; the
-//! commands; and the record that outlives the process.
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates,
+//! and the clients that it asks for; the contents that are held; the commands, with freezes; and the record that
+//! outlives the process.
 
 mod api;
 mod gather;
@@ -25,7 +27,6 @@ mod push;
 mod gate;
 mod raise;
 mod held;
-mod halts;
 mod commands;
 mod record;
 
@@ -44,9 +45,9 @@ use super::report::{Outcome, Pin, PushReport, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use crate::engine::time::ReceivedAt;
+use commands::Freeze;
 use gather::Gathering;
-use halts::Freeze;
-use held::Held;
+use held::HeldContents;
 use push::Push;
 
 pub use api::{Admission, Output, RolloutEvent, What};
@@ -71,7 +72,7 @@ pub struct Rollout {
     lost: BTreeSet<UnitId>,
     /// Units of the push that belong to another plan now.
     taken: BTreeSet<UnitId>,
-    held: Held,
+    held: HeldContents,
     frozen: Option<Freeze>,
     pin: Option<Pin>,
     /// Another process decides.
@@ -93,7 +94,7 @@ impl Rollout {
             past: VecDeque::new(),
             lost: BTreeSet::new(),
             taken: BTreeSet::new(),
-            held: Held::default(),
+            held: HeldContents::default(),
             frozen: None,
             pin: None,
             is_succeeded: false,
@@ -106,22 +107,23 @@ impl Rollout {
         &self.plan
     }
 
-    /// Another configuration has this plan under the same name. The push under way and the waiting changes end. Under `mode: enforce`,
-    /// all clients have the stable content, and what differs is gathered anew; a plan that only observes from now on lets all go.
+    /// Another configuration has this plan under the same name. The push under way and the waiting changes
+    /// end. Under `mode: enforce`, all clients have the stable content, and what differs is gathered anew; a
+    /// plan that only observes from now on lets all go.
     pub fn configure(&mut self, plan: Arc<Plan>, now: Time) {
         if plan.leads_as(&self.plan) {
             self.plan = plan;
             return self.forget_the_oldest();
         }
-        let former = mem::replace(&mut self.plan, plan);
-        if former.enforces()
+        let previous = mem::replace(&mut self.plan, plan);
+        if previous.enforces()
             && self.plan.enforces()
             && let Some(push) = &mut self.push
         {
             push.withdraw(&mut self.outputs);
         }
         self.close(Outcome::Abandoned, now);
-        if former.gated != self.plan.gated {
+        if previous.gated != self.plan.gated {
             self.held.lose_the_past();
         }
         if self.cutting.take().is_some() {
@@ -129,7 +131,7 @@ impl Rollout {
         }
         self.gathering = None;
         self.promoted = None;
-        if former.enforces() && !self.plan.enforces() {
+        if previous.enforces() && !self.plan.enforces() {
             self.let_go();
         }
         self.gather_held(now);
@@ -154,7 +156,7 @@ impl Rollout {
 
     /// Nobody is held back any more.
     fn let_go(&mut self) {
-        self.held = Held::default();
+        self.held = HeldContents::default();
         (self.pin, self.frozen) = (None, None);
         self.outputs.push_back(Output::Open);
     }
@@ -171,10 +173,11 @@ impl Rollout {
         self.advance(now);
     }
 
-    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
-    /// changed those. For `mode: enforce`.
+    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and
+    /// after each output that changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        // Until the release of a pin is served, a unit is compared with the candidate from before the pin. That difference is no change.
+        // Until the release of a pin is served, a unit is compared with the candidate from before the pin.
+        // That difference is no change.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known =
@@ -195,8 +198,8 @@ impl Rollout {
         self.outputs.iter().any(|output| matches!(output, Output::Serve { .. }))
     }
 
-    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or an operator wants it to
-    /// wait. Only another content is news then.
+    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or
+    /// an operator wants it to wait. Only another content is news then.
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
         // A unit that begins to hold after the cut waits for the next push (WAV-4).
@@ -204,19 +207,22 @@ impl Rollout {
         is_of_push || is_cut || self.pin.is_some() || self.held.barred.contains(&unit)
     }
 
-    /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable content, or the content that is held
-    /// back was halted. The first client of a class that slept must not be given it (WAV-8).
+    /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable
+    /// content, or the content that is held back was halted. The first client of a class that slept must not
+    /// be given it (WAV-8).
     pub fn keeps_hold(&self, unit: UnitId) -> bool {
         let is_halted = |push: &Push| push.is_halted() && push.report.units.contains(&unit);
         self.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
     }
 
-    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and diverge (HIS-3).
+    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and
+    /// diverge (HIS-3).
     pub fn serves(&mut self, units: impl IntoIterator<Item = UnitId>) {
         self.held.pinned = units.into_iter().collect();
     }
 
-    /// A unit gave a condemned content as a first answer. Its content is unproved until clients accept a push (QUA-5).
+    /// A unit gave a condemned content as a first answer. Its content is unproved until clients accept a push
+    /// (QUA-5).
     pub fn gave_condemned(&mut self, unit: UnitId) {
         self.held.proved.remove(&unit);
     }
@@ -228,6 +234,15 @@ impl Rollout {
         }
         self.held.is_full = is_full;
         self.advance(now);
+    }
+
+    /// Another process decides, or does not after all. Meanwhile no push begins and none goes on, and a bad
+    /// one is still taken back.
+    pub fn set_succeeded(&mut self, is_succeeded: bool, now: Time) {
+        if self.is_succeeded != is_succeeded && self.plan.enforces() {
+            self.is_succeeded = is_succeeded;
+            self.stand_or_go(now);
+        }
     }
 
     /// A unit has ended.
@@ -267,9 +282,10 @@ impl Rollout {
     }
 
     /// The answer to [`Output::Ask`]. An answer that nobody waits for has no effect.
-    pub fn hook_said(&mut self, push: u64, step: u8, said: HookAnswer, now: Time) {
-        if let Some(of) = self.push.as_mut().filter(|of| of.report.number == push && !of.is_halted()) {
-            of.hear(&self.plan, (step, said), &mut self.outputs, now);
+    pub fn hook_said(&mut self, push: u64, step: u8, answer: HookAnswer, now: Time) {
+        let is_awaiting = |under_way: &&mut Push| under_way.report.number == push && !under_way.is_halted();
+        if let Some(under_way) = self.push.as_mut().filter(is_awaiting) {
+            under_way.hear(&self.plan, step, answer, &mut self.outputs, now);
             self.advance(now);
         }
     }
@@ -365,8 +381,8 @@ impl Rollout {
         self.frozen.is_some() || self.pin.is_some() || self.held.is_full || self.is_succeeded
     }
 
-    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode: enforce`, the content of all blamed
-    /// units must have changed.
+    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode:
+    /// enforce`, the content of all blamed units must have changed.
     fn may_cut(&self) -> bool {
         if self.cutting.is_some() || self.stands_still() || self.waits_for_server() {
             return false;
@@ -391,7 +407,8 @@ impl Rollout {
         if let Some(gathering) = &mut self.gathering {
             gathering.allow(may_cut, now);
         }
-        let Some(gathering) = self.gathering.take_if(|of| may_cut && now >= of.due(&self.plan)) else {
+        let Some(gathering) = self.gathering.take_if(|gathering| may_cut && now >= gathering.due(&self.plan))
+        else {
             return;
         };
         let units = match self.plan.enforces() {
