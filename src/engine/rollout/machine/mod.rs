@@ -19,13 +19,10 @@
 
 mod api;
 mod gather;
-mod cut;
 mod guards;
 mod judge;
-mod lost;
 mod push;
 mod gate;
-mod raise;
 mod held;
 mod commands;
 mod record;
@@ -33,22 +30,22 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
 use super::command::Until;
 use super::hook::HookAnswer;
 use super::plan::Plan;
-use super::push::{Differs, UnitId};
-use super::report::{Outcome, Pin, PushReport, RolloutReport, RolloutState};
+use super::push::{Differs, UnitId, UnitPush};
+use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use crate::engine::time::ReceivedAt;
 use commands::Freeze;
 use gather::Gathering;
 use held::HeldContents;
-use push::Push;
+use push::{GatheredPush, Push, PushStart};
 
 pub use api::{Admission, Output, RolloutEvent, What};
 pub use record::{PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, UnitRecord};
@@ -463,6 +460,188 @@ impl Rollout {
         }
         self.past.push_front(Arc::new(push.close(outcome, &mut self.outputs, now)));
         self.past.truncate(self.plan.releases);
+    }
+
+    // === The cut of the gathered changes, and the reasons to put it off ===
+
+    /// Whether clients keep a halted push. Each cut takes its place, so the driver looks at the units before
+    /// ([`Rollout::look`]).
+    pub fn has_holders(&self) -> bool {
+        self.push.as_ref().is_some_and(|push| push.holders().is_some())
+    }
+
+    /// A look at the units of [`Output::Cut`] as they are, before anything is cut. Returns whether the cut is
+    /// put off: then this was the answer, and clients keep the halted push (WAV-16).
+    pub fn look(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
+        let Some(cut) = &self.cutting else { return false };
+        let is_put_off = self.is_stale(cut, &units, now)
+            || self.stands_still()
+            || self.has_lost_one_of(&units)
+            || units.iter().all(UnitPush::is_empty)
+            || !self.returned_to_halted(&units).is_empty();
+        if is_put_off {
+            self.ready(units, now);
+        }
+        is_put_off
+    }
+
+    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment
+    /// comes first. The gathered changes wait for the next cut.
+    pub(super) fn recall_cut(&mut self) {
+        let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
+        if self.outputs.iter().any(is_cut) {
+            self.outputs.retain(|output| !is_cut(output));
+            if let Some(cut) = self.cutting.take() {
+                self.gathering = Some(cut.with(self.gathering.take()));
+            }
+        }
+    }
+
+    /// The answer to [`Output::Cut`].
+    pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
+        let Some(cut) = self.cutting.take() else { return };
+        let number = self.last_push + 1;
+        let returned = self.returned_to_halted(&units);
+        let may_not = self.stands_still() || self.has_lost_one_of(&units);
+        if may_not || self.is_stale(&cut, &units, now) || !returned.is_empty() {
+            let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
+            self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
+            return self.advance(now);
+        }
+        let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
+        if units.is_empty() && self.promoted.take().is_some() {
+            self.let_go_of_forgotten(now);
+        }
+        self.gather_blank(&cut, &blank, now);
+        if units.is_empty() {
+            self.outputs.push_back(Output::Release { push: number });
+            return self.advance(now);
+        }
+        let holders_of = self.push.as_ref().and_then(Push::holders);
+        let verdict = self.push.as_ref().map(|push| push.outcome());
+        self.close(verdict.unwrap_or(Outcome::Finished), now);
+        self.last_push = number;
+        let start = match self.promoted.take() {
+            Some(step) => PushStart::Promoted(step),
+            None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
+            None => PushStart::Judged,
+        };
+        self.held.begin(&units);
+        let gathered = GatheredPush { number, from: cut.first, units, holders_of, start };
+        let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
+        if start == PushStart::Restored && !push.is_halted() {
+            self.close(Outcome::Restored, now);
+        }
+        self.stand_or_go(now);
+        if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
+            // The hook is asked once the clocks run.
+            push.leave_gate(&self.plan, &mut self.outputs, now);
+        }
+    }
+
+    /// Whether a unit is not current, and may become so.
+    fn is_stale(&self, cut: &Gathering, units: &[UnitPush], now: Time) -> bool {
+        units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan)
+    }
+
+    /// The blamed units of a halted push that have its content again: they changed, and changed back before
+    /// the cut (WAV-17).
+    fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
+        let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
+        let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
+        let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
+        let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
+        let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
+        returned.map(|unit| unit.unit).collect()
+    }
+
+    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to
+    /// be given.
+    fn let_go_of_forgotten(&mut self, now: Time) {
+        if let Some(push) = &mut self.push {
+            push.withdraw(&mut self.outputs);
+            self.held.away.retain(|unit, _| !push.report.units.contains(unit));
+        }
+        self.close(Outcome::Halted, now);
+    }
+
+    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a
+    /// restart. The next push looks at them again.
+    fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
+        let since = |unit| cut.units.get(&unit).copied().unwrap_or(now);
+        let away = blank.iter().map(|part| part.unit).filter(|unit| self.held.away.contains_key(unit));
+        let units: BTreeMap<UnitId, Time> = away.map(|unit| (unit, since(unit))).collect();
+        if self.plan.enforces() && !units.is_empty() {
+            // However long the unit stays so, each look is a while after the last.
+            let mut cut = cut.clone().begin_anew(now);
+            cut.units = units;
+            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
+        }
+    }
+
+    // === Units whose server is lost: their clients stay where they are (WAV-18) ===
+
+    /// The server of a unit cannot be heard.
+    pub fn lost(&mut self, unit: UnitId, now: Time) {
+        self.lost.insert(unit);
+        self.stand_or_go(now);
+    }
+
+    /// The server of a unit can be heard again. A push that began meanwhile left the unit out.
+    pub fn heard(&mut self, unit: UnitId, now: Time) {
+        if self.lost.remove(&unit) && self.plan.enforces() && self.is_left(unit) {
+            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+        }
+        self.stand_or_go(now);
+    }
+
+    /// Whether a unit holds something back that is not of the push under way.
+    fn is_left(&self, unit: UnitId) -> bool {
+        let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
+        !is_of_push && self.pin.is_none() && self.held.units().contains(&unit)
+    }
+
+    /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost:
+    /// its first step would move clients.
+    fn heard_units(&self) -> Vec<UnitId> {
+        self.held.units().into_iter().filter(|unit| !self.lost.contains(unit)).collect()
+    }
+
+    /// The units that the next push leaves out.
+    fn left_out(&self) -> Vec<UnitId> {
+        let lost = self.lost.iter().filter(|unit| self.plan.enforces() && self.is_left(**unit));
+        lost.copied().collect()
+    }
+
+    /// Whether the next push waits for a server. Clients that keep a halted push would move if another push
+    /// took its place.
+    fn waits_for_server(&self) -> bool {
+        if !self.plan.enforces() || self.lost.is_empty() {
+            return false;
+        }
+        let kept = self.push.as_ref().filter(|push| push.has_holders);
+        kept.is_some_and(|push| push.report.units.iter().any(|unit| self.lost.contains(unit)))
+            || self.heard_units().is_empty() && !self.held.units().is_empty()
+    }
+
+    /// Whether a unit of a cut was lost since.
+    fn has_lost_one_of(&self, units: &[UnitPush]) -> bool {
+        self.plan.enforces() && units.iter().any(|unit| self.lost.contains(&unit.unit))
+    }
+
+    /// The clocks of a push stand while the server of a unit is lost, and while an operator wants it.
+    pub(super) fn stand_or_go(&mut self, now: Time) {
+        if let Some(push) = &mut self.push {
+            let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
+            let reason = match lost {
+                _ if self.frozen.is_some() => Some(Reason::Frozen),
+                _ if push.is_paused => Some(Reason::Operator),
+                _ if self.is_succeeded => Some(Reason::Succeeded),
+                lost => lost.map(Reason::ServerLost),
+            };
+            push.stand_or_go(reason, &mut self.outputs, now);
+        }
+        self.advance(now);
     }
 
     fn tell(&mut self, what: What) {
