@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use crate::client::{Arrival, FileEvent, StreamEvent};
+use crate::driver::api::content::UpstreamVersions;
+use crate::driver::api::estate::Estate;
 use crate::driver::api::status::names_type;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, ListedServer};
@@ -278,31 +280,42 @@ impl SourceTask {
                 let _ = done.send(());
             }
             Command::PassOn(done) => {
-                let stable = self.serving.stable(&self.around);
-                let (saver, report) = (&self.saver, &self.report);
-                let estate = saver.estate(&self.source, stable.as_deref(), report, &self.around, now);
-                if let Some(estate) = estate {
+                if let Some(estate) = self.estate(now) {
                     // The hand-over may have ended meanwhile.
                     let _ = done.send(estate);
                 }
             }
             Command::Versions(done) => {
-                let of_kinds = self.source.image(now).versions.into_iter();
-                let versions = of_kinds.flat_map(|((type_url, _), versions)| {
-                    versions.into_iter().map(move |(name, version)| ((type_url.clone(), name), version))
-                });
                 // The reader may have gone meanwhile.
-                let _ = done.send(versions.collect());
+                let _ = done.send(self.versions(now));
             }
             Command::ConfirmDeletions { type_name, done } => {
-                self.status.is_outdated = true;
-                let is_meant =
-                    |type_url: &TypeUrl| type_name.as_deref().is_none_or(|text| names_type(text, type_url));
-                let removed = self.source.confirm_deletions(is_meant, now);
                 // The operator may have gone meanwhile.
-                let _ = done.send(removed);
+                let _ = done.send(self.confirm_deletions(type_name.as_deref(), now));
             }
         }
+    }
+
+    /// Carries out held deletions. `None`: of all types. Returns the number of removed resources.
+    fn confirm_deletions(&mut self, type_name: Option<&str>, now: Time) -> usize {
+        self.status.is_outdated = true;
+        let is_meant = |type_url: &TypeUrl| type_name.is_none_or(|text| names_type(text, type_url));
+        self.source.confirm_deletions(is_meant, now)
+    }
+
+    /// The state for a successor of the process.
+    fn estate(&self, now: Time) -> Option<Estate> {
+        let stable = self.serving.stable(&self.around);
+        self.saver.estate(&self.source, stable.as_deref(), &self.report, &self.around, now)
+    }
+
+    /// The server's versions of the cached resources.
+    fn versions(&self, now: Time) -> UpstreamVersions {
+        let of_kinds = self.source.image(now).versions.into_iter();
+        let versions = of_kinds.flat_map(|((type_url, _), versions)| {
+            versions.into_iter().map(move |(name, version)| ((type_url.clone(), name), version))
+        });
+        versions.collect()
     }
 
     fn take_event(&mut self, event: LinkEvent) {

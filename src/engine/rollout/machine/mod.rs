@@ -173,8 +173,8 @@ impl Rollout {
     /// The newest content of a unit, compared with the contents that the unit serves: after each change, and
     /// after each output that changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        // Until the release of a pin is served, a unit is compared with the candidate from before the pin.
-        // That difference is no change.
+        // Until the release of a pin is served, a unit is compared with the candidate from before the pin: a
+        // difference from the candidate is no change then.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known =
