@@ -49,7 +49,7 @@ const ROOMS: &[Room] = &[
     room(
         "engine",
         &["xds", "setting", "identity"],
-        Some(&["arrayvec", "blake3", "bytes", "imbl", "itoa"]),
+        Some(&["arrayvec", "blake3", "bytes", "imbl", "itoa", "serde"]),
         &[],
     ),
     room("wire", &["text", "xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),

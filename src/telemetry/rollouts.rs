@@ -50,7 +50,7 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             warn!(plan, push, why, "{text}");
             about(Occurrence::warn(Kind::Push, text).detail(why));
         }
-        What::HookSaid { step, said } => tell_hook(plan, (*push, *step), said, &about),
+        What::HookSaid { step, answer } => tell_hook(plan, (*push, *step), answer, &about),
         What::Resumed => {
             info!(plan, push, "a paused push has gone on");
             about(Occurrence::info(Kind::Push, "a paused push has gone on"));
@@ -219,7 +219,7 @@ pub fn without_server(report: &RolloutReport) -> Option<String> {
 fn hook_waits(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref().filter(|_| push.verdict.is_none() && push.end.is_none())?;
     let reached = push.reached();
-    let said = hook.said.as_ref();
+    let said = hook.answer.as_ref();
     if hook.step != reached || said.is_some_and(|said| said.verdict == HookVerdict::Go) {
         return None;
     }
@@ -231,7 +231,7 @@ fn hook_waits(push: &PushReport) -> Option<String> {
 /// The word of the hook that let the push go on.
 pub fn hook_note(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref()?;
-    let said = hook.said.as_ref().filter(|said| said.verdict == HookVerdict::Go)?;
+    let said = hook.answer.as_ref().filter(|said| said.verdict == HookVerdict::Go)?;
     Some(format!("{}, {}", place_of(hook.step), hook_text(said)))
 }
 
@@ -256,19 +256,21 @@ pub fn hook_text(said: &HookAnswer) -> String {
 
 fn reason_text(reason: &Reason) -> String {
     match reason {
-        Reason::Rejected { rejected, of } => format!("{rejected} of {} rejected it", count(*of, "client")),
-        Reason::Lost { lost, of, control } => format!(
+        Reason::Rejected { rejected, clients } => {
+            format!("{rejected} of {} rejected it", count(*clients, "client"))
+        }
+        Reason::Lost { lost, clients, control } => format!(
             "{} of {} ended within a minute of the push, and {} of {} without it",
             count(*lost, "stream"),
-            count(*of, "client"),
+            count(*clients, "client"),
             control.lost,
             control.clients
         ),
         Reason::Grown(grown) => grown_text(grown),
         Reason::Found(found) => found_text(found),
         Reason::Condemned(of) => format!("it brings {}, which is condemned", content(of)),
-        Reason::NoEvidence { accepted, of } => {
-            format!("only {accepted} of {} accepted it in time", count(*of, "client"))
+        Reason::NoEvidence { accepted, clients } => {
+            format!("only {accepted} of {} accepted it in time", count(*clients, "client"))
         }
         Reason::Hook(said) => hook_text(said),
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
@@ -313,7 +315,7 @@ fn found_text(of: &Finding) -> String {
 fn grown_text(of: &Grown) -> String {
     let Grown { type_url, growth: Growth { before, after }, .. } = of;
     let short = type_url.short();
-    match &of.of {
+    match &of.part {
         GrownPart::Resource(name) => {
             format!("{short} {:?} grew from {} to {}", name.as_str(), size(*before), size(*after))
         }
@@ -374,20 +376,20 @@ mod tests {
         }
     }
 
-    fn grown(of: GrownPart, before: u64, after: u64) -> Reason {
+    fn grown(part: GrownPart, before: u64, after: u64) -> Reason {
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
-        Reason::Grown(Grown { unit: UnitId(1), type_url, of, growth: Growth { before, after } })
+        Reason::Grown(Grown { unit: UnitId(1), type_url, part, growth: Growth { before, after } })
     }
 
     #[test]
     fn wav_19_a_verdict_says_when_a_push_would_have_stopped_and_who_had_it() {
         let text = |state, step, reason| why(&push(state, step, reason)).unwrap();
         assert_eq!(
-            text(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 }),
+            text(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, clients: 12 }),
             "would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients rejected it"
         );
         assert_eq!(
-            text(RolloutState::Paused, 2, Reason::NoEvidence { accepted: 11, of: 12 }),
+            text(RolloutState::Paused, 2, Reason::NoEvidence { accepted: 11, clients: 12 }),
             "would have paused push 41 after 400ms and 12 clients; 4988 more had it: only 11 of 12 clients accepted \
              it in time"
         );
@@ -401,7 +403,7 @@ mod tests {
             (grown(GrownPart::Bytes, 1024, 2048), "the resources of Cluster grew from 1.0KiB to 2.0KiB"),
             (grown(GrownPart::Count, 10, 900), "the number of resources of Cluster grew from 10 to 900"),
             (
-                Reason::Lost { lost: 5, of: 40, control: Control { clients: 300, lost: 1 } },
+                Reason::Lost { lost: 5, clients: 40, control: Control { clients: 300, lost: 1 } },
                 "5 streams of 40 clients ended within a minute of the push, and 1 of 300 without it",
             ),
             (Reason::ServerLost(UnitId(1)), "the server of one of its units is lost"),
@@ -410,7 +412,7 @@ mod tests {
         }
         let enforced = PushReport {
             mode: Mode::Enforce,
-            ..push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 })
+            ..push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, clients: 12 })
         };
         let words = "halted push 41 after 400ms and 12 clients: 1 of 12 clients rejected it";
         assert_eq!(why(&enforced).unwrap(), words);
@@ -448,7 +450,7 @@ mod tests {
     fn tru_7_a_verdict_is_an_event_and_a_finished_push_is_counted() {
         let metrics = Metrics::new();
         let plan = metrics.rollouts.plan("edge");
-        let halted = push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, of: 12 });
+        let halted = push(RolloutState::Halted, 1, Reason::Rejected { rejected: 1, clients: 12 });
         let verdict = halted.verdict.clone().unwrap();
         let report = RolloutReport {
             state: RolloutState::Halted,

@@ -394,8 +394,8 @@ impl<'a> WholePush<'a> {
             hook: push.hook.as_ref().map(|hook| HookItem {
                 step: hook.step,
                 asked: wall(hook.asked),
-                verdict: hook.said.as_ref().map(|said| said.verdict.name()),
-                reason: hook.said.as_ref().map(|said| &*said.reason),
+                verdict: hook.answer.as_ref().map(|answer| answer.verdict.name()),
+                reason: hook.answer.as_ref().map(|answer| &*answer.reason),
             }),
         }
     }

@@ -136,7 +136,7 @@ fn halted() -> PushReport {
         is_known_rejecter,
     };
     let type_url = TypeUrl::of_message(LISTENER);
-    let reason = Reason::Rejected { rejected: 2, of: 12 };
+    let reason = Reason::Rejected { rejected: 2, clients: 12 };
     PushReport {
         number: 41,
         gathered_from: at(200_000),
@@ -162,7 +162,7 @@ fn halted() -> PushReport {
         blamed: vec![UnitId(3)],
         condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
         without_evidence: vec![(TypeUrl::of_message(LISTENER), names(&["<b>new"]))],
-        hook: Some(HookReport { step: 1, asked: at(2_000), said: None }),
+        hook: Some(HookReport { step: 1, asked: at(2_000), answer: None }),
         ..finished()
     }
 }

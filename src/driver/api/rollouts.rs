@@ -32,7 +32,8 @@ pub trait RolloutsView {
 pub struct PlanOrder {
     pub plan: String,
     pub command: Command,
-    /// With [`Command::Abort`]: contents that no later push may bring, each by the name of its type and its own name.
+    /// With [`Command::Abort`]: contents that no later push may bring, each by the name of its type and its
+    /// own name.
     pub condemn: Vec<(Box<str>, ResourceName)>,
 }
 
@@ -51,15 +52,18 @@ pub struct RolloutStatus {
     pub report: RolloutReport,
     /// The units of the plan that exist, and those that the report names.
     pub units: BTreeMap<UnitId, UnitStatus>,
-    /// Units of a plan that enforces with a content that all clients were given without a judgement: their first content, and that of a push
-    /// without evidence (WAV-7).
+    /// Units of a plan that enforces with a content that all clients were given without a judgement: their
+    /// first content, and that of a push without evidence (WAV-7).
     pub unproved: usize,
-    /// Units without the content of the pinned release: they came after the pin, and have the newest content (HIS-3).
+    /// Units without the content of the pinned release: they came after the pin, and have the newest content
+    /// (HIS-3).
     pub diverged: Vec<UnitId>,
-    /// The contents that no push may bring (QUA-2), by clients' rejections or an operator's word, each until its end.
+    /// The contents that no push may bring (QUA-2), by clients' rejections or an operator's word, each until
+    /// its end.
     pub condemned: CondemnedContents,
-    /// Condemned contents that all clients of some unit are served all the same: nothing older is known there, as after a restart without a
-    /// checkpoint, an operator let the push go on, or the plan observes (QUA-5).
+    /// Condemned contents that all clients of some unit are served all the same: nothing older is known
+    /// there, as after a restart without a checkpoint, an operator let the push go on, or the plan observes
+    /// (QUA-5).
     pub condemned_served: BTreeSet<Content>,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
@@ -74,17 +78,6 @@ pub struct UnitStatus {
 }
 
 impl RolloutStatus {
-    /// The part that the task of the plan knows. The present content of the units tells the rest.
-    pub fn of(
-        plan: Arc<Plan>,
-        report: RolloutReport,
-        units: BTreeMap<UnitId, UnitStatus>,
-        (condemned, origin): (CondemnedContents, SystemTime),
-    ) -> RolloutStatus {
-        let (unproved, diverged, condemned_served) = Default::default();
-        RolloutStatus { plan, report, units, unproved, diverged, condemned, condemned_served, origin }
-    }
-
     /// A time of the report, for display (I18).
     pub fn wall(&self, time: Time) -> SystemTime {
         self.origin + time.since(Time::ZERO)

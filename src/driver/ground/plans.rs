@@ -1,7 +1,8 @@
 //! The plans in force, as sources and streams see them (WAV-12).
 //!
-//! A source tells the plan of changes, and a stream tells its end to all plans with a push under way. Both leave a note and wake the
-//! plan's task. Without a plan, the cost is a branch per publication, and a branch per end of a stream.
+//! A source tells the plan of changes, and a stream tells its end to all plans with a push under way. Both
+//! leave a note and wake the plan's task. Without a plan, the cost is a branch per publication, and a branch
+//! per end of a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,8 @@ use crate::xds::{Node, ResourceName, TypeUrl};
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
 
-/// The nodes with a rejection that a plan remembers: of the latest push, and of earlier ones. A node chooses its id, so further nodes are
-/// left out.
+/// The nodes with a rejection that a plan remembers: of the latest push, and of earlier ones. A node chooses
+/// its id, so further nodes are left out.
 const REJECTERS_MAX: usize = 10_000;
 
 /// The maximum number of late rejecters that the task has not been told of.
@@ -68,7 +69,7 @@ impl Plans {
 
     pub fn give_turn(&self, turn: Turn) {
         self.turn.send_replace(turn);
-        self.all.load().iter().for_each(|plan| plan.noted.notify_one());
+        self.all.load().iter().for_each(|plan| plan.notes.wake.notify_one());
     }
 
     /// Resolves when the predecessor does not decide any more.
@@ -77,12 +78,14 @@ impl Plans {
         let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
     }
 
-    /// The plans with a push of the past that this node rejected, each with the latest push that went back or was halted.
+    /// The plans with a push of the past that this node rejected, each with the latest push that went back or
+    /// was halted.
     pub fn rejected_by(&self, node: &str) -> Vec<(Arc<PlanHandle>, u64)> {
         let plans = self.all.load();
         let rejected = |plan: &Arc<PlanHandle>| {
-            let of = plan.rejected.load();
-            (of.nodes.contains(node) || of.before.contains(node)).then(|| (plan.clone(), of.push))
+            let rejected = plan.rejected.load();
+            let is_rejecter = rejected.nodes.contains(node) || rejected.before.contains(node);
+            is_rejecter.then(|| (plan.clone(), rejected.push))
         };
         plans.iter().filter_map(rejected).collect()
     }
@@ -94,35 +97,41 @@ impl Plans {
     }
 }
 
-/// A plan and the notes for its task.
+/// A plan in force: the task's word for sources and streams, and their notes for the task.
 #[derive(Debug)]
 pub struct PlanHandle {
     plan: ArcSwap<Plan>,
     /// The clients that may have the candidate of a push (WAV-2).
     admission: ArcSwap<Admission>,
-    /// The latest push that went back, or that was halted.
-    rejected: ArcSwap<Rejected>,
-    /// The nodes with a rejection of a halted push after the end of the count.
-    late: Mutex<BTreeSet<Arc<str>>>,
-    /// The configuration has no such plan any more.
-    is_over: AtomicBool,
-    /// The content of units before the first change without the task's knowledge.
-    changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
     /// The contents that the plan refuses, as the task last knew them.
     refused: ArcSwap<Refused>,
-    /// The refused contents that units gave as first answers (QUA-5).
-    given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
-    /// The units with a source that began anew after a failure: the former number, and the present number.
-    anew: Mutex<Vec<(UnitId, UnitId)>>,
-    /// There is a state from before a restart.
-    is_stored: AtomicBool,
+    /// The latest push that went back, or that was halted.
+    rejected: ArcSwap<RejectedPush>,
     /// The push under way.
     watched: ArcSwapOption<Watched>,
     leavers: Leavers,
+    /// The configuration has no such plan any more.
+    is_over: AtomicBool,
+    notes: Notes,
+}
+
+/// The notes for the task of a plan. Each wakes the task.
+#[derive(Debug, Default)]
+struct Notes {
+    /// The content of units before the first change without the task's knowledge.
+    changed: Mutex<BTreeMap<UnitId, Arc<Snapshot>>>,
+    /// The refused contents that units gave as first answers (QUA-5).
+    given: Mutex<BTreeMap<UnitId, BTreeSet<Content>>>,
+    /// The units with a source that began anew after a failure: the previous number, and the present number.
+    anew: Mutex<Vec<(UnitId, UnitId)>>,
+    /// The nodes with a rejection of a halted push after the end of the count.
+    late: Mutex<BTreeSet<Arc<str>>>,
     orders: Mutex<Vec<Order>>,
+    /// There is a state from before a restart.
+    is_stored: AtomicBool,
     /// A client has rejected the push under way since the last tally began.
     is_rejected: AtomicBool,
-    noted: Notify,
+    wake: Notify,
 }
 
 /// A command of an operator, with the place for the answer.
@@ -134,13 +143,14 @@ pub struct Order {
     pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
-/// A push that went back, or that was halted, and the nodes with a rejection. Each is restated all differences, whatever the node presents
-/// (WAV-10).
+/// A push that went back, or that was halted, and the nodes with a rejection. Each is restated all
+/// differences, whatever the node presents (WAV-10).
 #[derive(Clone, Debug, Default)]
-pub struct Rejected {
-    pub push: u64,
-    pub nodes: BTreeSet<Arc<str>>,
-    /// The nodes with a rejection of an earlier push. Such a client may come back late, with any part of the push.
+struct RejectedPush {
+    push: u64,
+    nodes: BTreeSet<Arc<str>>,
+    /// The nodes with a rejection of an earlier push. Such a client may come back late, with any part of the
+    /// push.
     before: BTreeSet<Arc<str>>,
 }
 
@@ -155,6 +165,13 @@ pub struct Watched {
     ended: Mutex<Vec<NotedEnd>>,
     /// The first rejection of each stream since the last tally.
     rejected: Mutex<BTreeMap<u64, NotedRejection>>,
+}
+
+/// A stream and the node of its client.
+#[derive(Clone, Debug)]
+pub struct StreamClient {
+    pub stream: u64,
+    pub node: Option<Arc<Node>>,
 }
 
 /// The end of a stream.
@@ -173,24 +190,29 @@ pub struct NotedRejection {
     pub sources: Vec<SourceId>,
 }
 
+/// A publication of a source.
+pub struct Publication<'a> {
+    /// The newest content before and now, whatever is held back.
+    pub before: &'a Arc<Snapshot>,
+    pub after: &'a Snapshot,
+    /// All releases that the source served before, and serves now.
+    pub served: &'a Published,
+    pub serves: &'a Published,
+    /// The refused contents that the source gives for the first time.
+    pub given: BTreeSet<Content>,
+}
+
 impl PlanHandle {
     pub fn new(plan: Arc<Plan>) -> PlanHandle {
         PlanHandle {
             plan: ArcSwap::new(plan),
             admission: ArcSwap::from_pointee(Admission::NOBODY),
-            rejected: ArcSwap::default(),
-            late: Mutex::default(),
-            is_over: AtomicBool::new(false),
-            changed: Mutex::default(),
             refused: ArcSwap::default(),
-            given: Mutex::default(),
-            anew: Mutex::default(),
-            is_stored: AtomicBool::new(false),
+            rejected: ArcSwap::default(),
             watched: ArcSwapOption::empty(),
             leavers: Leavers::default(),
-            orders: Mutex::default(),
-            is_rejected: AtomicBool::new(false),
-            noted: Notify::new(),
+            is_over: AtomicBool::new(false),
+            notes: Notes::default(),
         }
     }
 
@@ -202,61 +224,61 @@ impl PlanHandle {
         self.admission.load_full()
     }
 
-    /// Must come after the publication of the push's candidates, and returns the former admission.
+    /// Must come after the publication of the push's candidates, and returns the previous admission.
     pub fn admit(&self, admission: Admission) -> Arc<Admission> {
         self.admission.swap(Arc::new(admission))
     }
 
     /// Notes the nodes with a rejection of a push that went back, or that was halted. Returns the new ones.
     pub fn note_rejecters(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-        let known = self.rejected.load_full();
-        let mut of = Rejected::clone(&known);
-        if of.push != push {
-            let room = REJECTERS_MAX.saturating_sub(of.before.len());
-            of.before.extend(std::mem::take(&mut of.nodes).into_iter().take(room));
-            of.push = push;
+        let present = self.rejected.load_full();
+        let mut rejected = RejectedPush::clone(&present);
+        if rejected.push != push {
+            let room = REJECTERS_MAX.saturating_sub(rejected.before.len());
+            rejected.before.extend(std::mem::take(&mut rejected.nodes).into_iter().take(room));
+            rejected.push = push;
         }
-        let room = REJECTERS_MAX.saturating_sub(of.nodes.len());
-        let new: BTreeSet<_> = nodes.difference(&of.nodes).take(room).cloned().collect();
-        if !new.is_empty() || known.push != push {
-            of.nodes.extend(new.iter().cloned());
-            self.rejected.store(Arc::new(of));
+        let room = REJECTERS_MAX.saturating_sub(rejected.nodes.len());
+        let new: BTreeSet<_> = nodes.difference(&rejected.nodes).take(room).cloned().collect();
+        if !new.is_empty() || present.push != push {
+            rejected.nodes.extend(new.iter().cloned());
+            self.rejected.store(Arc::new(rejected));
         }
         new
     }
 
     /// A client with a halted push rejected content after the end of the count. Wakes the task (WAV-16).
     pub fn note_late_rejecter(&self, node: Arc<str>) {
-        let mut late = lock(&self.late);
+        let mut late = lock(&self.notes.late);
         if late.len() < LATE_MAX {
             late.insert(node);
-            self.noted.notify_one();
+            self.notes.wake.notify_one();
         }
     }
 
     pub fn has_late_rejecters(&self) -> bool {
-        !lock(&self.late).is_empty()
+        !lock(&self.notes.late).is_empty()
     }
 
     pub fn take_late_rejecters(&self) -> BTreeSet<Arc<str>> {
-        std::mem::take(&mut *lock(&self.late))
+        std::mem::take(&mut *lock(&self.notes.late))
     }
 
     /// The latest push that went back or was halted, and the nodes with a rejection, also of an earlier push.
     pub fn rejecters(&self) -> (u64, BTreeSet<Arc<str>>) {
-        let of = self.rejected.load();
-        (of.push, of.nodes.union(&of.before).cloned().collect())
+        let rejected = self.rejected.load();
+        (rejected.push, rejected.nodes.union(&rejected.before).cloned().collect())
     }
 
     /// Exchanges the plan for another with the same name.
     pub fn configure(&self, plan: Arc<Plan>) {
         self.plan.store(plan);
-        self.noted.notify_one();
+        self.notes.wake.notify_one();
     }
 
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.noted.notify_one();
+        self.notes.wake.notify_one();
     }
 
     /// The lost streams of clients without content of a push.
@@ -268,20 +290,14 @@ impl PlanHandle {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// A source has published. Called by the source's task, after the publication. `before`, `after`: the source's own content.
-    /// `served`: all that the source served before, and serves now. `given`: the refused contents that it gives for the first time.
-    pub fn published(
-        &self,
-        unit: UnitId,
-        (before, after): (&Arc<Snapshot>, &Snapshot),
-        (served, serves): (&Published, &Published),
-        given: BTreeSet<Content>,
-    ) {
+    /// A source has published. Called by the source's task, after the publication.
+    pub fn published(&self, unit: UnitId, publication: Publication<'_>) {
+        let Publication { before, after, served, serves, given } = publication;
         let plan = self.plan.load();
         let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         if !given.is_empty() {
-            lock(&self.given).entry(unit).or_default().extend(given);
-            self.noted.notify_one();
+            lock(&self.notes.given).entry(unit).or_default().extend(given);
+            self.notes.wake.notify_one();
         }
         let holds =
             (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
@@ -301,75 +317,77 @@ impl PlanHandle {
 
     /// The refused contents that units gave as first answers since the last call.
     pub fn take_given(&self) -> BTreeMap<UnitId, BTreeSet<Content>> {
-        std::mem::take(&mut *lock(&self.given))
+        std::mem::take(&mut *lock(&self.notes.given))
     }
 
     /// A unit may differ from this content.
     pub fn note(&self, unit: UnitId, before: &Arc<Snapshot>) {
-        lock(&self.changed).entry(unit).or_insert_with(|| before.clone());
-        self.noted.notify_one();
+        lock(&self.notes.changed).entry(unit).or_insert_with(|| before.clone());
+        self.notes.wake.notify_one();
     }
 
-    /// The source of a unit has begun anew, and has another number. Called before the former source is missing for others.
-    pub fn note_anew(&self, former: UnitId, unit: UnitId) {
-        lock(&self.anew).push((former, unit));
-        self.noted.notify_one();
+    /// The source of a unit has begun anew, and has another number. Called before the previous source is
+    /// missing for others.
+    pub fn note_anew(&self, previous: UnitId, unit: UnitId) {
+        lock(&self.notes.anew).push((previous, unit));
+        self.notes.wake.notify_one();
     }
 
     pub fn take_anew(&self) -> Vec<(UnitId, UnitId)> {
-        std::mem::take(&mut *lock(&self.anew))
+        std::mem::take(&mut *lock(&self.notes.anew))
     }
 
     /// The state from before a restart has been read.
     pub fn note_stored(&self) {
-        self.is_stored.store(true, Ordering::Release);
-        self.noted.notify_one();
+        self.notes.is_stored.store(true, Ordering::Release);
+        self.notes.wake.notify_one();
     }
 
     pub fn take_stored(&self) -> bool {
-        self.is_stored.swap(false, Ordering::AcqRel)
+        self.notes.is_stored.swap(false, Ordering::AcqRel)
     }
 
     pub fn take_changed(&self) -> BTreeMap<UnitId, Arc<Snapshot>> {
-        std::mem::take(&mut *lock(&self.changed))
+        std::mem::take(&mut *lock(&self.notes.changed))
     }
 
-    /// A client has rejected the push under way. The first rejection after the begin of a tally wakes the task; the others do
-    /// not.
+    /// A client has rejected the push under way. The first rejection after the begin of a tally wakes the
+    /// task; the others do not.
     pub fn note_rejected(&self) {
-        if !self.is_rejected.swap(true, Ordering::AcqRel) {
-            self.noted.notify_one();
+        if !self.notes.is_rejected.swap(true, Ordering::AcqRel) {
+            self.notes.wake.notify_one();
         }
     }
 
     pub fn is_rejected(&self) -> bool {
-        self.is_rejected.load(Ordering::Acquire)
+        self.notes.is_rejected.load(Ordering::Acquire)
     }
 
     /// A tally begins, and takes the rejections so far.
     pub fn begin_tally(&self) {
-        self.is_rejected.store(false, Ordering::Release);
+        self.notes.is_rejected.store(false, Ordering::Release);
     }
 
-    /// Gives the task a command. The answer comes when readers see the state after it; never, if the plan ends before.
+    /// Gives the task a command. The answer comes when readers see the state after it; never, if the plan
+    /// ends before.
     pub fn command(
         &self,
         command: Command,
         condemn: Vec<(Box<str>, ResourceName)>,
     ) -> oneshot::Receiver<Result<(), CommandError>> {
         let (done, answer) = oneshot::channel();
-        lock(&self.orders).push(Order { command, condemn, done });
-        self.noted.notify_one();
+        lock(&self.notes.orders).push(Order { command, condemn, done });
+        self.notes.wake.notify_one();
         answer
     }
 
     pub fn take_orders(&self) -> Vec<Order> {
-        std::mem::take(&mut *lock(&self.orders))
+        std::mem::take(&mut *lock(&self.notes.orders))
     }
 
     /// Resolves when there is a note for the task.
     pub async fn noted(&self) {
-        self.noted.notified().await;
+        self.notes.wake.notified().await;
     }
 
     pub fn watch(&self, watched: Option<Arc<Watched>>) {
@@ -410,7 +428,8 @@ impl Watched {
     /// Notes a lost stream, and the rejection of any stream. `latest` as in [`Session::poll_answer`].
     pub fn note_end(
         &self,
-        (stream, node, is_lost): (u64, Option<Arc<Node>>, bool),
+        client: StreamClient,
+        is_lost: bool,
         session: &Session,
         sources: Vec<SourceId>,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -422,20 +441,23 @@ impl Watched {
         }
         let mut ended = lock(&self.ended);
         if ended.len() < ENDED_MAX {
+            let StreamClient { stream, node } = client;
             ended.push(NotedEnd { ended: Ended { stream, node, at, standing }, sources });
         }
     }
 
-    /// Notes a rejection of content of the push, and returns whether it was one. By the next tally the client may have gone back, and its
-    /// session may have forgotten the rejection. `latest` as in [`Session::poll_answer`].
+    /// Notes a rejection of content of the push, and returns whether it was one. By the next tally the client
+    /// may have gone back, and its session may have forgotten the rejection. `latest` as in
+    /// [`Session::poll_answer`].
     pub fn note_rejection(
         &self,
-        (stream, node): (u64, Option<Arc<Node>>),
+        client: StreamClient,
         session: &Session,
         sources: impl Iterator<Item = SourceId>,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
     ) -> bool {
+        let StreamClient { stream, node } = client;
         let is_room = |noted: &BTreeMap<u64, _>| noted.len() < ENDED_MAX && !noted.contains_key(&stream);
         if !is_room(&lock(&self.rejected)) {
             return false;
@@ -463,11 +485,12 @@ impl Watched {
 mod tests {
     use super::*;
 
-    /// WAV-10, WAV-16: a rejection of a halted push counts after the end of the count, and each rejecter is new once.
+    /// WAV-10, WAV-16: a rejection of a halted push counts after the end of the count, and each rejecter is
+    /// new once.
     #[test]
     fn wav_10_late_rejecters_join_those_of_their_push() {
         let plan = PlanHandle::new(Arc::new(Plan::new("edge")));
-        let nodes = |all: &[&str]| all.iter().map(|of| Arc::from(*of)).collect::<BTreeSet<Arc<str>>>();
+        let nodes = |all: &[&str]| all.iter().map(|node| Arc::from(*node)).collect::<BTreeSet<Arc<str>>>();
         assert_eq!(plan.note_rejecters(1, nodes(&["a"])), nodes(&["a"]));
         plan.note_late_rejecter("b".into());
         assert_eq!(plan.note_rejecters(1, plan.take_late_rejecters()), nodes(&["b"]));

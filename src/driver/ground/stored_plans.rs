@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Identity;
+use crate::engine::rollout::{PinRecord, PushRecord, ReleaseRecord, UnitId};
 use crate::xds::Version;
 
 /// The format of the file. Another number means another format.
@@ -24,20 +25,21 @@ pub struct StoredPlan {
     /// Microseconds since 1970.
     pub written_at: u64,
     pub last_push: u64,
-    pub push: Option<StoredPush>,
+    pub push: Option<PushRecord>,
     /// The latest first.
-    pub releases: Vec<StoredRelease>,
-    pub units: BTreeMap<u64, StoredUnit>,
-    pub barred: Vec<u64>,
+    pub releases: Vec<ReleaseRecord>,
+    pub units: BTreeMap<UnitId, StoredUnit>,
+    pub barred: Vec<UnitId>,
     /// Files of earlier builds lack the list.
     #[serde(default)]
-    pub proved: Vec<u64>,
-    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds lack the ages.
+    pub proved: Vec<UnitId>,
+    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds
+    /// lack the ages.
     #[serde(default)]
-    pub away_ms: BTreeMap<u64, u64>,
+    pub away_ms: BTreeMap<UnitId, u64>,
     /// The time left of a freeze.
     pub frozen_ms: Option<u64>,
-    pub pin: Option<StoredPin>,
+    pub pin: Option<PinRecord>,
     /// The release that is the stable content. Files of earlier builds lack it.
     #[serde(default)]
     pub served: Option<u64>,
@@ -59,7 +61,7 @@ pub struct StoredRejected {
 /// The names that a unit restates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredRestated {
-    pub unit: u64,
+    pub unit: UnitId,
     /// The latest push of the unit.
     pub push: u64,
     pub names: Vec<StoredNames>,
@@ -90,77 +92,44 @@ pub struct StoredUnit {
     class: String,
 }
 
-/// The halted push.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredPush {
-    pub number: u64,
-    pub step: u8,
-    pub threshold: u16,
-    /// The number, the stable content and the content of the push.
-    pub units: Vec<(u64, StoredDigest, StoredDigest)>,
-    pub blamed: Vec<u64>,
-}
-
-/// A content that all clients had.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredRelease {
-    pub push: u64,
-    pub units: Vec<(u64, StoredDigest)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoredPin {
-    pub release: u64,
-    pub until: StoredPinEnd,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoredPinEnd {
-    NextPush,
-    Unpin,
-    LeftMs(u64),
-}
-
 /// A content that clients rejected by its name, or that an operator condemned (QUA-2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredContent {
     pub type_url: String,
     pub name: String,
-    pub version: StoredDigest,
+    #[serde(with = "hex")]
+    pub version: Version,
     /// The time for which the content is remembered (QUA-5). Files of earlier builds lack it.
     #[serde(default)]
     pub left_ms: Option<u64>,
 }
 
-/// 128 bits, as 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct StoredDigest(pub u128);
+/// Versions as 32 hexadecimal digits.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-impl From<StoredDigest> for String {
-    fn from(digest: StoredDigest) -> String {
-        Version(digest.0).to_string()
+    use crate::xds::Version;
+
+    pub(super) fn serialize<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(version)
     }
-}
 
-impl TryFrom<String> for StoredDigest {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<StoredDigest, String> {
-        Version::parse(&text)
-            .map(|version| StoredDigest(version.0))
-            .ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let error = || D::Error::custom(format_args!("{text:?} is not 32 hexadecimal digits"));
+        Version::parse(&text).ok_or_else(error)
     }
 }
 
 impl StoredPlan {
+    /// Whether the plan holds content back from a unit, or has the unit pinned.
     pub fn holds(&self, unit: &StoredUnit) -> bool {
-        let found = self.units.iter().find(|(_, of)| *of == unit);
-        found.is_some_and(|(number, _)| {
-            let mut pushed = self.push.iter().flat_map(|push| &push.units).map(|(number, ..)| number);
+        let number = self.units.iter().find(|(_, stored)| *stored == unit);
+        number.is_some_and(|(number, _)| {
+            let mut pushed = self.push.iter().flat_map(|push| &push.units);
             self.pin.is_some()
-                || pushed.any(|pushed| pushed == number)
+                || pushed.any(|part| part.unit == *number)
                 || self.away_ms.contains_key(number)
                 || self.barred.contains(number)
         })
@@ -168,9 +137,9 @@ impl StoredPlan {
 }
 
 impl From<&Identity> for StoredUnit {
-    fn from(of: &Identity) -> StoredUnit {
-        let class = of.class.iter().map(|byte| format!("{byte:02x}")).collect();
-        StoredUnit { list: of.list.to_string(), server: of.server.to_string(), class }
+    fn from(source: &Identity) -> StoredUnit {
+        let class = source.class.iter().map(|byte| format!("{byte:02x}")).collect();
+        StoredUnit { list: source.list.to_string(), server: source.server.to_string(), class }
     }
 }
 
@@ -196,41 +165,45 @@ pub fn decode_plans(bytes: &[u8]) -> Result<Vec<StoredPlan>, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::engine::rollout::{PinEnd, ReleaseDigest, UnitRecord};
 
     fn plan() -> StoredPlan {
         let identity = Identity { list: "xds_servers".into(), server: "cp-1:15010".into(), class: [7; 32] };
-        let digest = StoredDigest(u128::MAX - 5);
+        let (unit, bits) = (UnitId(3), u128::MAX - 5);
+        let (stable, candidate) = (ReleaseDigest(0), ReleaseDigest(bits));
         StoredPlan {
             name: "edge".to_owned(),
             written_at: 1,
             last_push: 42,
-            push: Some(StoredPush {
+            push: Some(PushRecord {
                 number: 42,
                 step: 2,
                 threshold: 1_000,
-                units: vec![(3, StoredDigest(0), digest)],
-                blamed: vec![3],
+                units: vec![UnitRecord { unit, stable, candidate }],
+                blamed: vec![unit],
             }),
-            releases: vec![StoredRelease { push: 41, units: vec![(3, StoredDigest(0))] }],
-            units: BTreeMap::from([(3, StoredUnit::from(&identity))]),
+            releases: vec![ReleaseRecord { push: 41, units: vec![(unit, stable)] }],
+            units: BTreeMap::from([(unit, StoredUnit::from(&identity))]),
             barred: Vec::new(),
-            proved: vec![3],
-            away_ms: BTreeMap::from([(3, 86_400_000)]),
+            proved: vec![unit],
+            away_ms: BTreeMap::from([(unit, 86_400_000)]),
             frozen_ms: Some(5),
-            pin: Some(StoredPin { release: 41, until: StoredPinEnd::LeftMs(9) }),
+            pin: Some(PinRecord { release: 41, until: PinEnd::Left(Duration::from_millis(9)) }),
             served: Some(2),
             condemned: vec![StoredContent {
                 type_url: "t".into(),
                 name: "a".into(),
-                version: digest,
+                version: Version(bits),
                 left_ms: Some(3),
             }],
             rejected: StoredRejected {
                 push: 42,
                 nodes: vec!["envoy-7".into()],
                 restated: vec![StoredRestated {
-                    unit: 3,
+                    unit,
                     push: 42,
                     names: vec![StoredNames {
                         type_url: "t".into(),
@@ -242,11 +215,25 @@ mod tests {
         }
     }
 
+    const FILE: &str = concat!(
+        r#"{"format":1,"plans":[{"name":"edge","written_at":1,"last_push":42,"push":{"number":42,"step":2,"threshold":1000,"#,
+        r#""units":[[3,"00000000000000000000000000000000","fffffffffffffffffffffffffffffffa"]],"blamed":[3]},"#,
+        r#""releases":[{"push":41,"units":[[3,"00000000000000000000000000000000"]]}],"#,
+        r#""units":{"3":{"list":"xds_servers","server":"cp-1:15010","#,
+        r#""class":"0707070707070707070707070707070707070707070707070707070707070707"}},"#,
+        r#""barred":[],"proved":[3],"away_ms":{"3":86400000},"frozen_ms":5,"#,
+        r#""pin":{"release":41,"until":{"left_ms":9}},"served":2,"#,
+        r#""condemned":[{"type_url":"t","name":"a","version":"fffffffffffffffffffffffffffffffa","left_ms":3}],"#,
+        r#""rejected":{"push":42,"nodes":["envoy-7"],"#,
+        r#""restated":[{"unit":3,"push":42,"names":[{"type_url":"t","kind":"wildcard","names":["a"]}]}]}}]}"#,
+    );
+
     #[test]
     fn wav_8_the_state_of_plans_is_read_as_it_was_written() {
         let bytes = encode_plans(&[plan()]);
         assert_eq!(decode_plans(&bytes).unwrap(), [plan()]);
         let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text, FILE, "other builds read the file");
         let earlier = text.replacen("\"away_ms\":{\"3\":86400000},", "", 1);
         let without_ages = StoredPlan { away_ms: BTreeMap::new(), ..plan() };
         assert_eq!(decode_plans(earlier.as_bytes()).unwrap(), [without_ages], "a file of an earlier build");

@@ -1,4 +1,5 @@
-//! A look into the contents of a push, for the guards of a plan (GRD-5 to GRD-7). It decodes, so it belongs on a thread that may be busy.
+//! A look into the contents of a push, for the guards of a plan (GRD-5 to GRD-7). It decodes, so it belongs
+//! on a thread that may be busy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::xds::{Kind, Resource, ResourceName, TypeUrl};
 const BYTES_MAX: usize = 64 << 20;
 
 /// The changed resources of a unit with their types, and the unit's contents.
-pub struct Contents {
+pub(super) struct Inspection {
     changed: Vec<(TypeUrl, Arc<Resource>)>,
     /// The clusters that are there no more.
     gone: BTreeSet<ResourceName>,
@@ -22,54 +23,54 @@ pub struct Contents {
     after: Arc<Snapshot>,
 }
 
-impl Contents {
-    pub fn new(changes: &PushUnit, before: &Arc<Snapshot>, after: &Arc<Snapshot>) -> Contents {
+impl Inspection {
+    pub(super) fn new(changes: &PushUnit, before: &Arc<Snapshot>, after: &Arc<Snapshot>) -> Inspection {
         let (mut changed, mut gone) = (Vec::new(), BTreeSet::new());
-        for of in &changes.types {
-            for name in of.names() {
-                match &name.after {
-                    Some(resource) => changed.push((of.type_url.clone(), resource.clone())),
-                    None if of.type_url.kind() == Kind::Cluster => drop(gone.insert(name.name.clone())),
+        for part in &changes.types {
+            for change in part.names() {
+                match &change.after {
+                    Some(resource) => changed.push((part.type_url.clone(), resource.clone())),
+                    None if part.type_url.kind() == Kind::Cluster => drop(gone.insert(change.name.clone())),
                     None => {}
                 }
             }
         }
-        Contents { changed, gone, before: before.clone(), after: after.clone() }
+        Inspection { changed, gone, before: before.clone(), after: after.clone() }
     }
 
     /// The findings of the guards, at most one of each kind.
-    pub fn inspect(&self, guards: &Guards) -> Vec<Finding> {
+    pub(super) fn inspect(&self, guards: &Guards) -> Vec<Finding> {
         let wants = |kind| guards.of(kind) != GuardAction::Off;
-        let (mut found, mut read) = (Found::default(), 0);
+        let (mut findings, mut read) = (UnitFindings::default(), 0);
         let clusters = Clusters::of(&self.before, &self.after);
         let looks = FindingKind::ALL.into_iter().any(wants);
         for (type_url, resource) in self.changed.iter().filter(|_| looks) {
             let Some(named) = look(type_url, resource, &mut read) else { break };
             match (named, &clusters) {
-                (Err(what), _) => found.add(FindingKind::Unreadable, (type_url, resource), &what),
+                (Err(what), _) => findings.add(FindingKind::Unreadable, type_url, resource, &what),
                 (Ok(named), Some(clusters)) => {
                     let missing = named.iter().filter(|name| clusters.lack(name));
-                    missing.for_each(|name| found.add(FindingKind::Dangling, (type_url, resource), name));
+                    missing.for_each(|name| findings.add(FindingKind::Dangling, type_url, resource, name));
                 }
                 (Ok(_), None) => {}
             }
         }
         if wants(FindingKind::GoneWhileUsed) && !self.gone.is_empty() && clusters.is_some() {
-            self.find_used(&mut found, &mut read);
+            self.find_used(&mut findings, &mut read);
         }
-        found.0.retain(|found| wants(found.kind));
-        found.0
+        findings.0.retain(|finding| wants(finding.kind));
+        findings.0
     }
 
     /// All routes and filters that the unit has with the push, against the clusters that are gone.
-    fn find_used(&self, found: &mut Found, read: &mut usize) {
+    fn find_used(&self, findings: &mut UnitFindings, read: &mut usize) {
         let referring = self.after.types().filter(|(type_url, _)| type_url.kind().refers_to_clusters());
         for (type_url, types) in referring {
             for resource in resources(types) {
                 let Some(named) = look(type_url, resource, read) else { return };
                 let named = named.unwrap_or_default();
                 let used = named.iter().filter(|name| self.gone.contains(&ResourceName::from(name.as_str())));
-                used.for_each(|name| found.add(FindingKind::GoneWhileUsed, (type_url, resource), name));
+                used.for_each(|name| findings.add(FindingKind::GoneWhileUsed, type_url, resource, name));
             }
         }
     }
@@ -88,18 +89,18 @@ fn look(
 /// All resources of a type, a few of them twice.
 fn resources(types: &TypeSnapshot) -> impl Iterator<Item = &Arc<Resource>> {
     let members = types.wildcard.members.values().chain(types.globs.members.values());
-    let known = types.names.known.values().filter_map(|known| known.cached());
-    members.chain(known).map(|cached| &cached.resource)
+    let named = types.names.known.values().filter_map(|state| state.cached());
+    members.chain(named).map(|cached| &cached.resource)
 }
 
 /// The first finding of each kind, with the number of the others.
 #[derive(Default)]
-struct Found(Vec<Finding>);
+struct UnitFindings(Vec<Finding>);
 
-impl Found {
-    fn add(&mut self, kind: FindingKind, (type_url, resource): (&TypeUrl, &Resource), what: &str) {
-        match self.0.iter_mut().find(|found| found.kind == kind) {
-            Some(found) => found.more += 1,
+impl UnitFindings {
+    fn add(&mut self, kind: FindingKind, type_url: &TypeUrl, resource: &Resource, what: &str) {
+        match self.0.iter_mut().find(|finding| finding.kind == kind) {
+            Some(first) => first.more += 1,
             None => {
                 let (type_url, name) = (type_url.clone(), resource.name.clone());
                 self.0.push(Finding { kind, type_url, name, what: what.into(), more: 0 });
@@ -114,20 +115,19 @@ struct Clusters<'a>([&'a TypeSnapshot; 2]);
 impl<'a> Clusters<'a> {
     /// `None` if nobody watches all clusters: then nobody knows which exist.
     fn of(before: &'a Snapshot, after: &'a Snapshot) -> Option<Clusters<'a>> {
-        let of = |snapshot: &'a Snapshot| {
-            let found = snapshot.types().find(|(type_url, _)| type_url.kind() == Kind::Cluster);
-            let types = found.map(|(_, types)| types)?;
-            types.wildcard.is_whole().then_some(types)
+        let clusters = |snapshot: &'a Snapshot| {
+            let (_, clusters) = snapshot.types().find(|(type_url, _)| type_url.kind() == Kind::Cluster)?;
+            clusters.wildcard.is_whole().then_some(clusters)
         };
-        Some(Clusters([of(before)?, of(after)?]))
+        Some(Clusters([clusters(before)?, clusters(after)?]))
     }
 
     /// Whether no cluster has the name. Names of authorities may come from another list.
     fn lack(&self, name: &str) -> bool {
         let key = ResourceName::from(name);
         let has = |types: &&TypeSnapshot| {
-            let known = types.names.known.get(&key).is_some_and(|known| known.cached().is_some());
-            known || types.wildcard.members.get(&key).is_some() || types.globs.members.get(&key).is_some()
+            let named = types.names.known.get(&key).is_some_and(|state| state.cached().is_some());
+            named || types.wildcard.members.get(&key).is_some() || types.globs.members.get(&key).is_some()
         };
         !name.starts_with("xdstp:") && !self.0.iter().any(has)
     }

@@ -7,89 +7,91 @@ use tokio::sync::oneshot;
 
 use crate::driver::api::status::names_type;
 use crate::driver::ground::plans::{Order, Turn};
-use crate::driver::rollout::task::PlanTask;
+use crate::driver::rollout::fleet::Fleet;
+use crate::driver::rollout::state::PlanState;
 use crate::engine::Time;
 use crate::engine::downstream::PushSet;
-use crate::engine::evidence::Rejecters;
-use crate::engine::rollout::{Command, CommandError, Mode, Rollout, UnitId};
+use crate::engine::evidence::KnownContents;
+use crate::engine::rollout::{Command, CommandError, Mode, UnitId};
 use crate::xds::ResourceName;
 
 /// The answer to a command, until readers see the state after it.
-pub struct Answer {
-    pub said: Result<(), CommandError>,
-    pub done: oneshot::Sender<Result<(), CommandError>>,
+pub(super) struct Reply {
+    result: Result<(), CommandError>,
+    done: oneshot::Sender<Result<(), CommandError>>,
 }
 
-impl Answer {
-    pub fn send(self) {
+impl Reply {
+    pub(super) fn send(self) {
         // An operator who has left needs no answer.
-        let _ = self.done.send(self.said);
+        let _ = self.done.send(self.result);
     }
 }
 
-impl PlanTask {
-    /// Carries out the commands of operators.
-    pub(super) fn obey(&mut self) -> Vec<Answer> {
-        let is_succeeded = self.shared.process.is_succeeded.load(Relaxed);
-        if self.shared.plans.turn() == Turn::Successor && !is_succeeded {
-            // The state of the plan is on its way to the successor, and the hand-over may still fail.
-            return Vec::new();
-        }
-        let orders = self.handle.take_orders();
-        if is_succeeded {
-            let refused = |Order { done, .. }| Answer { said: Err(CommandError::Succeeded), done };
-            return orders.into_iter().map(refused).collect();
-        }
-        let now = self.shared.clock.now();
-        let condemns = orders.iter().any(|order| !order.condemn.is_empty());
-        let sources = if condemns { self.sources() } else { HashMap::new() };
-        let stable = |unit| Some(sources.get(&unit)?.published().stable().clone());
-        let (plan, known) = (&self.plan, &self.known);
-        let contents = |units: &[UnitId]| known.changes(plan, units, &stable);
-        let obeyed = |Order { command, condemn, done }| {
-            let machine = (&mut self.rollout, &mut self.rejecters);
-            Answer { said: carry_out_order(machine, &contents, (command, &condemn), now), done }
-        };
-        orders.into_iter().map(obeyed).collect()
+/// Carries out the commands of operators at the machine.
+pub(super) fn obey(state: &mut PlanState, contents: &KnownContents, fleet: &Fleet) -> Vec<Reply> {
+    let is_succeeded = fleet.shared.process.is_succeeded.load(Relaxed);
+    if fleet.shared.plans.turn() == Turn::Successor && !is_succeeded {
+        // The state of the plan is on its way to the successor, and the hand-over may still fail.
+        return Vec::new();
     }
+    let orders = fleet.handle.take_orders();
+    if is_succeeded {
+        let refused = |order: Order| Reply { result: Err(CommandError::Succeeded), done: order.done };
+        return orders.into_iter().map(refused).collect();
+    }
+    let now = fleet.now();
+    let condemns = orders.iter().any(|order| !order.condemn.is_empty());
+    let sources = if condemns { fleet.all_sources() } else { HashMap::new() };
+    let stable = |unit| Some(sources.get(&unit)?.published().stable().clone());
+    let plan = state.plan().clone();
+    let changes = |units: &[UnitId]| contents.changes(&plan, units, &stable);
+    let obeyed = |Order { command, condemn, done }| {
+        let result = carry_out_order(state, &changes, command, &condemn, now);
+        Reply { result, done }
+    };
+    orders.into_iter().map(obeyed).collect()
 }
 
-/// Carries out a command. `contents`: the changes of the push under way in these units, for the contents to condemn, and whether all are
-/// known.
+/// Carries out a command. `changes`: the changes of the push under way in these units, for the contents to
+/// condemn, and whether all are known.
 ///
 /// # Errors
 /// The reason why nothing was done.
-pub fn carry_out_order(
-    (rollout, rejecters): (&mut Rollout, &mut Rejecters),
-    contents: &dyn Fn(&[UnitId]) -> (PushSet, bool),
-    (command, condemn): (Command, &[(Box<str>, ResourceName)]),
+fn carry_out_order(
+    state: &mut PlanState,
+    changes: &dyn Fn(&[UnitId]) -> (PushSet, bool),
+    command: Command,
+    condemn: &[(Box<str>, ResourceName)],
     now: Time,
 ) -> Result<(), CommandError> {
     let is_meant = matches!(command, Command::Abort { .. }) && !condemn.is_empty();
-    let under_way = rollout.under_way().filter(|push| is_meant && command.push() == Some(push.number));
-    let pushed = under_way.filter(|push| push.mode == Mode::Enforce).map(|push| contents(&push.units));
+    let under_way = state.rollout.under_way();
+    let under_way = under_way.filter(|push| is_meant && command.push() == Some(push.number));
+    let pushed = under_way.filter(|push| push.mode == Mode::Enforce).map(|push| changes(&push.units));
     if let Some((set, are_all_known)) = &pushed {
         // Nothing is done by halves: a name that the push does not bring is an error before the halt.
-        if !condemn.iter().all(|meant| brings(set, meant)) {
+        if !condemn.iter().all(|(type_name, name)| brings(set, type_name, name)) {
             return Err(match are_all_known {
                 true => CommandError::NoSuchContent,
                 false => CommandError::ContentNotKnown,
             });
         }
     }
-    rollout.command(command, now)?;
+    state.rollout.command(command, now)?;
     if let Some((set, _)) = &pushed {
         for (type_name, name) in condemn {
-            rejecters.condemn(set, &|type_url, of| names_type(type_name, type_url) && of == name, now);
+            let is_condemned = |type_url: &_, changed: &_| names_type(type_name, type_url) && changed == name;
+            state.rejecters.condemn(set, &is_condemned, now);
         }
     }
     Ok(())
 }
 
-fn brings(set: &PushSet, (type_name, name): &(Box<str>, ResourceName)) -> bool {
+fn brings(set: &PushSet, type_name: &str, name: &ResourceName) -> bool {
     let types = set.units().iter().flat_map(|unit| &unit.types);
-    let mut of_type = types.filter(|of| names_type(type_name, &of.type_url));
-    of_type.any(|of| of.names().any(|of| of.name == *name && of.version().is_some()))
+    let mut parts = types.filter(|part| names_type(type_name, &part.type_url));
+    parts.any(|part| part.names().any(|change| change.name == *name && change.version().is_some()))
 }
 
 #[cfg(test)]
@@ -105,14 +107,15 @@ mod tests {
     use crate::xds::TypeUrl;
 
     /// A machine with push 1 under way.
-    fn waving() -> Rollout {
-        let mut rollout = Rollout::new(Arc::new(Plan { mode: Mode::Enforce, ..Plan::new("edge") }));
+    fn waving() -> PlanState {
+        let mut state = PlanState::new(Arc::new(Plan { mode: Mode::Enforce, ..Plan::new("edge") }));
+        let rollout = &mut state.rollout;
         rollout.compared(UnitId(1), Differs { from_stable: true, from_candidate: true }, Time::ZERO);
         let due = rollout.poll_timeout().unwrap();
         rollout.handle_timeout(due);
         let mut changed = NameList::default();
         changed.add(&ResourceName::from("main"));
-        let of = TypePush {
+        let part = TypePush {
             type_url: TypeUrl::new("T"),
             added: NameList::default(),
             changed,
@@ -122,7 +125,7 @@ mod tests {
             largest: None,
         };
         let (stable, candidate) = (ReleaseDigest(0), ReleaseDigest(1));
-        let (unit, types) = (UnitId(1), vec![of]);
+        let (unit, types) = (UnitId(1), vec![part]);
         let push = UnitPush {
             unit,
             types,
@@ -136,20 +139,19 @@ mod tests {
         };
         rollout.ready(vec![push], due);
         assert_eq!(rollout.report().state, RolloutState::Waving);
-        rollout
+        state
     }
 
     #[test]
-    fn qua_2_an_abort_that_condemns_what_the_push_does_not_bring_does_nothing() {
-        let (mut rollout, mut rejecters) = (waving(), Rejecters::default());
+    fn qua_2_an_abort_that_condemns_contents_outside_of_the_push_does_nothing() {
+        let mut state = waving();
         let mut abort = |push, condemn: &[(Box<str>, ResourceName)], are_all_known| {
-            let order = (Command::Abort { push }, condemn);
-            let contents = |units: &[UnitId]| {
+            let changes = |units: &[UnitId]| {
                 assert_eq!(units, [UnitId(1)], "the units of the push");
                 (PushSet::new(Vec::new()), are_all_known)
             };
-            let said = carry_out_order((&mut rollout, &mut rejecters), &contents, order, Time::ZERO);
-            (said, rollout.report().state)
+            let result = carry_out_order(&mut state, &changes, Command::Abort { push }, condemn, Time::ZERO);
+            (result, state.rollout.report().state)
         };
         let content = [("Cluster".into(), ResourceName::from("payments"))];
         assert_eq!(abort(1, &content, true), (Err(CommandError::NoSuchContent), RolloutState::Waving));
@@ -168,7 +170,7 @@ mod tests {
         handle.noted().await;
         let order = handle.take_orders().pop().unwrap();
         assert!(answer.try_recv().is_err() && handle.take_orders().is_empty());
-        Answer { said: Err(CommandError::Observes), done: order.done }.send();
+        Reply { result: Err(CommandError::Observes), done: order.done }.send();
         assert_eq!(answer.await.unwrap(), Err(CommandError::Observes));
     }
 }

@@ -1,395 +1,256 @@
 //! The task of one plan.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
-use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::{PlanHandle, Turn};
-use crate::driver::rollout::count::Clients;
-use crate::driver::rollout::cut::Next;
-use crate::driver::rollout::hook::{Asking, answered};
-use crate::driver::rollout::orders::Answer;
-use crate::driver::rollout::records::{Recorded, is_recorded};
-use crate::driver::rollout::refuses::Refuses;
-use crate::driver::rollout::table::Shown;
-use crate::driver::source::handle::SourceHandle;
+use crate::driver::ground::plans::Turn;
+use crate::driver::rollout::display::{Display, ShownPlan};
+use crate::driver::rollout::fleet::{Fleet, send};
+use crate::driver::rollout::gatherer::{Gatherer, adopt};
+use crate::driver::rollout::hook::StepAnswer;
+use crate::driver::rollout::keeper::PlanKeeper;
+use crate::driver::rollout::orders::{Reply, obey};
+use crate::driver::rollout::refuser::Refuser;
+use crate::driver::rollout::restater::Restater;
+use crate::driver::rollout::state::PlanState;
+use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
-use crate::driver::stream::state::Tables;
-use crate::engine::Time;
-use crate::engine::downstream::PushUnit;
-use crate::engine::evidence::{KnownContents, Rejecters};
-use crate::engine::rollout::{Admission, Output, Plan, Rollout, RolloutReport, RolloutState, UnitId};
-use crate::engine::snapshot::Snapshot;
-use crate::telemetry::metrics::PlanMetrics;
+use crate::engine::rollout::{Admission, Output, RolloutState};
 use crate::telemetry::rollouts;
 
-/// The time between two tallies.
-const TALLY_EVERY: Duration = Duration::from_secs(1);
-
-/// The time between two tallies after a rejection of the push. A tally looks at all streams, and clients that reject all the time
-/// must not keep the task busy.
-const TALLY_AFTER_REJECTION: Duration = Duration::from_millis(100);
-
-/// A plan at work.
+/// A plan at work: the machine, and the parts that supply its inputs and carry out its outputs.
 pub(super) struct PlanTask {
-    pub(super) handle: Arc<PlanHandle>,
-    shown: Arc<Shown>,
-    pub(super) shared: Arc<DriverContext>,
-    pub(super) tables: Tables,
-    pub(super) plan: Arc<Plan>,
-    pub(super) metrics: PlanMetrics,
-    pub(super) rollout: Rollout,
-    /// The content of units before the waiting changes.
-    pub(super) before: BTreeMap<UnitId, Arc<Snapshot>>,
-    /// The content of units at the latest cut, for late notes.
-    pub(super) cut: BTreeMap<UnitId, Arc<Snapshot>>,
-    pub(super) cut_until: Instant,
-    pub(super) next: Option<Next>,
-    pub(super) known: KnownContents,
-    pub(super) clients: Option<Clients>,
-    pub(super) rejecters: Rejecters,
-    /// The latest push that went back, or that was halted. Clients that rejected it are restated what differs.
-    pub(super) restates: Option<u64>,
-    /// The units of the state before a restart.
-    pub(super) recorded: Recorded,
-    /// Something is held back from some client, and its age is shown.
-    is_behind: bool,
-    /// The lanes weigh too much for another push.
-    pub(super) is_full: bool,
-    /// The state has changed since it was last kept.
-    pub(super) is_changed: bool,
-    admission: Admission,
-    /// The units without a reachable server.
-    pub(super) lost: BTreeSet<UnitId>,
-    pub(super) tally_due: Instant,
-    tallied_at: Instant,
-    /// `None`: the plan has no hook.
-    pub(super) asking: Option<Asking>,
-    /// The contents that the sources know the plan to refuse.
-    pub(super) refuses: Refuses,
-    /// The units that know that their hold outlives their names.
-    pub(super) kept: BTreeSet<UnitId>,
-    /// The releases of this process, each with the number of the last source at that time.
-    pub(super) released: BTreeMap<u64, u64>,
+    fleet: Fleet,
+    state: PlanState,
+    gatherer: Gatherer,
+    tallier: Tallier,
+    restater: Restater,
+    refuser: Refuser,
+    keeper: PlanKeeper,
+    display: Display,
 }
 
 impl PlanTask {
-    pub(super) fn new(
-        handle: Arc<PlanHandle>,
-        shown: Arc<Shown>,
-        shared: Arc<DriverContext>,
-        tables: Tables,
-    ) -> PlanTask {
-        let plan = handle.plan();
-        handle.watch(None);
+    pub(super) fn new(fleet: Fleet, shown: Arc<ShownPlan>) -> PlanTask {
+        let plan = fleet.handle.plan();
+        fleet.handle.watch(None);
+        let metrics = fleet.shared.metrics.rollouts.plan(&plan.name);
         PlanTask {
-            metrics: shared.metrics.rollouts.plan(&plan.name),
-            rollout: Rollout::new(plan.clone()),
-            plan,
-            handle,
-            shown,
-            shared,
-            tables,
-            before: BTreeMap::new(),
-            cut: BTreeMap::new(),
-            cut_until: Instant::now(),
-            next: None,
-            known: KnownContents::default(),
-            clients: None,
-            rejecters: Rejecters::default(),
-            restates: None,
-            recorded: Recorded::default(),
-            is_behind: false,
-            is_full: false,
-            is_changed: false,
-            admission: Admission::NOBODY,
-            lost: BTreeSet::new(),
-            tally_due: Instant::now(),
-            tallied_at: Instant::now(),
-            asking: None,
-            refuses: Refuses::default(),
-            kept: BTreeSet::new(),
-            released: BTreeMap::new(),
+            fleet,
+            state: PlanState::new(plan),
+            gatherer: Gatherer::new(),
+            tallier: Tallier::new(),
+            restater: Restater::default(),
+            refuser: Refuser::default(),
+            keeper: PlanKeeper::default(),
+            display: Display::new(shown, metrics),
         }
     }
 
-    /// Runs until the configuration has no such plan.
+    /// Runs until the configuration has no such plan. Each turn tells the machine the news, and carries out
+    /// the machine's word before clients are counted: so a tally counts by the latest admission. Readers and
+    /// operators are answered last, when the state is kept.
     pub(super) async fn run(mut self) {
-        self.restore();
-        self.adopt();
-        self.follow_hook();
-        self.refuse().await;
-        self.show();
-        while !self.handle.is_over() {
-            let clock = self.shared.clock;
-            let timeout = self.rollout.poll_timeout().map(|due| clock.instant(due));
-            let is_watched = self.rollout.wants_tally() || timeout.is_some();
-            // Holds of before a restart are recalled until their servers have answered.
-            let recalls = self.rollout.recalled().any(|unit| !is_recorded(unit));
-            let looks = is_watched || self.is_changed || self.is_full || self.is_behind || recalls;
-            let tally = looks.then_some(self.tally_due);
-            let forgets = self.rejecters.next_end().map(|end| clock.instant(end));
-            let due = [timeout, tally, forgets].into_iter().flatten().min();
-            let said = tokio::select! {
-                () = self.handle.noted() => None,
-                () = wait_until(due) => None,
-                said = answered(&mut self.asking) => Some(said),
-            };
-            self.shared.plans.until_turn().await;
-            if self.handle.take_stored() {
-                self.restore();
-            }
-            self.follow_configuration();
-            self.rollout.set_succeeded(self.shared.plans.turn() == Turn::Successor, clock.now());
-            self.find();
-            self.take_changes();
-            self.take_given();
-            self.rollout.handle_timeout(clock.now());
-            self.rejecters.forget(clock.now());
-            said.into_iter().for_each(|said| self.hear(said));
-            let answers = self.obey();
-            self.restate_recorded().await;
+        self.begin().await;
+        while !self.fleet.handle.is_over() {
+            let answer = self.wait().await;
+            let replies = self.gather(answer).await;
             self.carry_out().await;
-            if self.handle.has_late_rejecters() {
-                self.restate().await;
-            }
-            self.keep_holds().await;
-            if !answers.is_empty() {
+            if !replies.is_empty() {
                 // An operator's word that was answered is not lost with the process.
-                self.rest().await;
-                self.is_changed = !self.keep().await;
+                self.keep().await;
             }
-            if self.handle.is_rejected() {
-                self.tally_due = self.tally_due.min(self.tallied_at + TALLY_AFTER_REJECTION);
-            }
-            if Instant::now() >= self.tally_due {
-                self.handle.begin_tally();
-                self.tallied_at = Instant::now();
-                self.tally_due = self.tallied_at + TALLY_EVERY;
-                self.follow_servers();
-                self.look_at_awaited();
-                self.weigh();
+            if self.tallier.begin_tally(&self.fleet) {
                 self.tally().await;
                 self.carry_out().await;
-                self.keep_holds().await;
-                if self.is_changed {
-                    self.rest().await;
-                    self.is_changed = !self.keep().await;
+                if self.state.is_unsaved {
+                    self.keep().await;
                 }
             }
             self.show();
-            answers.into_iter().for_each(Answer::send);
+            replies.into_iter().for_each(Reply::send);
         }
-        self.rollout.end(self.shared.clock.now());
-        self.carry_out().await;
-        self.shared.durable.plans.forget(&self.plan.name);
+        self.end().await;
+    }
+
+    async fn begin(&mut self) {
+        self.restore();
+        adopt(&self.fleet);
+        self.tallier.follow_hook(self.state.plan(), &self.display.metrics);
+        self.refuse().await;
+        self.show();
+    }
+
+    async fn end(mut self) {
+        self.state.rollout.end(self.fleet.now());
+        self.poll_outputs().await;
+        self.fleet.shared.durable.plans.forget(&self.state.plan().name);
+    }
+
+    /// Waits for a note to the plan, for the next time that is due, or for an answer of the hook.
+    async fn wait(&mut self) -> Option<StepAnswer> {
+        let due = self.due();
+        tokio::select! {
+            () = self.fleet.handle.noted() => None,
+            () = wait_until(due) => None,
+            answer = self.tallier.hook_answer() => Some(answer),
+        }
+    }
+
+    /// When the task has something to do, whatever happens.
+    fn due(&self) -> Option<Instant> {
+        let rollout = &self.state.rollout;
+        let is_watched = rollout.wants_tally() || rollout.poll_timeout().is_some();
+        let looks = is_watched
+            || self.state.is_unsaved
+            || self.tallier.is_full()
+            || self.display.is_behind()
+            // Holds of before a restart are recalled until their servers have answered.
+            || PlanKeeper::awaits_servers(&self.state);
+        let tally = looks.then(|| self.tallier.due());
+        let timeout = self.state.poll_timeout().map(|due| self.fleet.shared.clock.instant(due));
+        tally.into_iter().chain(timeout).min()
+    }
+
+    /// Tells the machine all news: of the configuration, of units, of the clock, of the hook, and of
+    /// operators.
+    async fn gather(&mut self, answer: Option<StepAnswer>) -> Vec<Reply> {
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        fleet.shared.plans.until_turn().await;
+        if fleet.handle.take_stored() {
+            self.keeper.restore(state, &mut self.gatherer, &mut self.restater, fleet);
+        }
+        self.follow_configuration();
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        state.rollout.set_succeeded(fleet.shared.plans.turn() == Turn::Successor, fleet.now());
+        self.keeper.find(state, &mut self.gatherer, &mut self.restater, fleet);
+        self.gatherer.take_changes(state, fleet);
+        self.take_given();
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        state.handle_timeout(fleet.now());
+        if let Some(answer) = answer {
+            self.tallier.hear(answer, state, fleet, &self.display.metrics);
+        }
+        obey(state, &self.gatherer.contents, fleet)
+    }
+
+    /// Carries out the word of the machine, at all sources and streams.
+    async fn carry_out(&mut self) {
+        self.restater.restate_recovered(&self.fleet).await;
+        self.poll_outputs().await;
+        if self.fleet.handle.has_late_rejecters() {
+            self.restater.restate(&self.tallier, &mut self.state, &self.fleet).await;
+        }
+        self.keeper.keep_holds(&self.state.rollout, &self.fleet).await;
+    }
+
+    /// Tells the machine how the servers and the clients of the push are.
+    async fn tally(&mut self) {
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        self.gatherer.follow_servers(state, fleet);
+        self.gatherer.look_at_awaited(state, fleet);
+        self.tallier.weigh(state, fleet, &self.display.metrics);
+        if !state.rollout.wants_tally() {
+            return;
+        }
+        self.gatherer.forget_latest_cut();
+        if self.tallier.tally(state, fleet).await {
+            // A rejection of a push that went back, or that was halted, may come late.
+            self.restater.restate(&self.tallier, state, fleet).await;
+        }
+    }
+
+    async fn keep(&mut self) {
+        self.keeper.save(&mut self.state, &mut self.gatherer, &self.restater, &self.fleet).await;
+    }
+
+    fn show(&mut self) {
+        let is_halted = self.state.rollout.state() == RolloutState::Halted;
+        let keeps_halted = is_halted && (!self.state.enforces() || self.tallier.has_holders());
+        self.display.show(keeps_halted, &mut self.state, &self.fleet);
+    }
+
+    fn restore(&mut self) {
+        self.keeper.restore(&mut self.state, &mut self.gatherer, &mut self.restater, &self.fleet);
     }
 
     fn follow_configuration(&mut self) {
-        let plan = self.handle.plan();
-        if plan != self.plan {
-            let leads_as_before = plan.leads_as(&self.plan);
-            self.plan = plan.clone();
-            self.rollout.configure(plan, self.shared.clock.now());
-            self.follow_hook();
-            if leads_as_before {
-                return;
-            }
-            self.before.clear();
-            // The content of an abandoned push is a change again.
-            self.known.clear();
-            self.next = None;
-            self.adopt();
-        }
-    }
-
-    /// Takes the notes of the sources.
-    fn take_changes(&mut self) {
-        let changed = self.handle.take_changed();
-        let sources = if changed.is_empty() { HashMap::new() } else { self.sources() };
-        self.follow_anew();
-        for (unit, before) in changed {
-            // The push may have the change already: its cut came between the publication and the note.
-            let known = self.cut.get(&unit).filter(|cut| cut.last_change() >= before.last_change());
-            let before = known.cloned().unwrap_or(before);
-            let now = self.shared.clock.now();
-            let Some(source) = sources.get(&unit) else {
-                self.before.remove(&unit);
-                self.rollout.gone(unit, now);
-                continue;
-            };
-            if self.plan.enforces() {
-                self.compare(unit, source, now);
-                continue;
-            }
-            let before = self.before.entry(unit).or_insert(before).clone();
-            if PushUnit::differs(&before, &source.snapshot(), &|url| self.plan.gated.contains(url)) {
-                self.rollout.changed(unit, now);
-            } else {
-                self.before.remove(&unit);
-                self.rollout.returned(unit, now);
+        let plan = self.fleet.handle.plan();
+        if plan != *self.state.plan() {
+            let leads_as_before = plan.leads_as(self.state.plan());
+            self.state.rollout.configure(plan, self.fleet.now());
+            self.tallier.follow_hook(self.state.plan(), &self.display.metrics);
+            if !leads_as_before {
+                self.gatherer.begin_anew(&self.fleet);
             }
         }
     }
 
     /// Counts the refused contents that units gave because nothing older is known (QUA-5).
     fn take_given(&mut self) {
-        for (unit, contents) in self.handle.take_given() {
-            self.is_changed = true;
-            self.rollout.gave_condemned(unit);
-            let log = (&self.shared.metrics.events, &self.shared.throttle);
-            rollouts::tell_given(log, (&self.metrics, self.rollout.last_push()), &contents);
+        let shared = &self.fleet.shared;
+        for (unit, contents) in self.fleet.handle.take_given() {
+            self.state.is_unsaved = true;
+            self.state.rollout.gave_condemned(unit);
+            let log = (&shared.metrics.events, &shared.throttle);
+            let plan = (&self.display.metrics, self.state.rollout.last_push());
+            rollouts::tell_given(log, plan, &contents);
         }
     }
 
-    async fn carry_out(&mut self) {
-        while let Some(output) = self.rollout.poll_output() {
-            self.is_changed = true;
-            match output {
-                Output::Cut { push, units } => self.cut(push, &units).await,
-                Output::Admit(admission) => {
-                    self.begin(admission.push);
-                    let is_begun = admission.push == self.admission.push && self.admission.step > 0;
-                    let admits = admission.state != RolloutState::Halted && admission.step > 0;
-                    if self.plan.enforces() && admits && !is_begun {
-                        self.order(LaneOrder::Give(admission.push)).await;
-                    }
-                    self.admission = admission;
-                    self.admit(admission).await;
-                }
-                Output::Ask { push, step } => self.ask(push, step),
-                Output::Event(event) => {
-                    let report = self.rollout.report();
-                    rollouts::tell(&self.shared.metrics.events, &self.metrics, &event, &report);
-                }
-                Output::Release { push } => self.release(push),
-                Output::Back { push } => {
-                    self.order(LaneOrder::Back(push)).await;
-                    self.restate_of(push).await;
-                }
-                Output::Stay { push } => {
-                    self.order(LaneOrder::Stay(push)).await;
-                    self.restate_of(push).await;
-                }
-                Output::Settle { push } => self.order(LaneOrder::Settle(push)).await,
-                Output::Serve { release } => self.order(LaneOrder::Serve(release)).await,
-                Output::Open => self.order(LaneOrder::Open).await,
-            }
+    async fn poll_outputs(&mut self) {
+        while let Some(output) = self.state.rollout.poll_output() {
+            self.state.is_unsaved = true;
+            self.perform(output).await;
         }
         self.refuse().await;
     }
 
-    /// Tells the machine of lost servers, and of servers heard again, while a push is under way or waits.
-    fn follow_servers(&mut self) {
-        let report = self.rollout.report();
-        let of_push = report.push.iter().flat_map(|push| push.units.iter().copied());
-        let units = of_push.chain(report.waiting).filter(|unit| !is_recorded(*unit));
-        let units: BTreeSet<UnitId> = units.collect();
-        let sources = self.sources();
-        self.follow_anew();
-        for unit in units {
-            let now = self.shared.clock.now();
-            let Some(source) = sources.get(&unit) else {
-                self.before.remove(&unit);
-                self.lost.remove(&unit);
-                self.rollout.gone(unit, now);
-                continue;
-            };
-            if !self.owns(source) {
-                self.before.remove(&unit);
-                self.rollout.taken(unit, now);
-                continue;
+    async fn perform(&mut self, output: Output) {
+        let (state, fleet, tallier) = (&mut self.state, &self.fleet, &mut self.tallier);
+        match output {
+            Output::Cut { push, units } => self.gatherer.cut(push, &units, state, fleet).await,
+            Output::Admit(admission) => self.admit(admission).await,
+            Output::Ask { push, step } => tallier.ask(push, step, state, fleet),
+            Output::Event(event) => {
+                let report = state.rollout.report();
+                rollouts::tell(&fleet.shared.metrics.events, &self.display.metrics, &event, &report);
             }
-            self.note_reach(unit, source);
-        }
-    }
-
-    pub(super) fn note_reach(&mut self, unit: UnitId, source: &SourceHandle) {
-        let now = self.shared.clock.now();
-        if source.snapshot().standing().reach().is_lost() {
-            if self.lost.insert(unit) {
-                self.rollout.lost(unit, now);
+            Output::Release { push } => {
+                let is_counted = tallier.release(push, fleet);
+                self.gatherer.release(push, is_counted);
             }
-        } else if self.lost.remove(&unit) {
-            self.rollout.heard(unit, now);
+            Output::Back { push } => {
+                self.gatherer.take_back(push, state, fleet).await;
+                self.restater.follow(push, tallier, state, fleet).await;
+            }
+            Output::Stay { push } => {
+                send(&fleet.sources(), LaneOrder::Stay(push)).await;
+                self.restater.follow(push, tallier, state, fleet).await;
+            }
+            Output::Settle { push } => self.gatherer.settle(push, state, fleet).await,
+            Output::Serve { release } => self.gatherer.serve(release, state, fleet).await,
+            Output::Open => self.gatherer.open(fleet).await,
         }
     }
 
-    fn owns(&self, source: &SourceHandle) -> bool {
-        source.plan(&self.shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, &self.handle))
-    }
-
-    async fn tally(&mut self) {
-        if !self.rollout.wants_tally() {
-            return;
+    /// Admits clients to the push under way. The first admission of a push makes the latest cut the push.
+    async fn admit(&mut self, admission: Admission) {
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        if let Some(watched) = self.gatherer.begin(admission.push, state.enforces()) {
+            state.rejecters.next_push();
+            self.tallier.begin(admission.push, watched, fleet);
         }
-        if Instant::now() >= self.cut_until {
-            self.cut.clear();
+        if state.enforces() && self.tallier.is_first_step(&admission) {
+            send(&fleet.sources(), LaneOrder::Give(admission.push)).await;
         }
-        let units = self.units();
-        let Some(clients) = &mut self.clients else { return };
-        let memory = (&mut self.rejecters, self.handle.leavers());
-        let around = (&*self.shared, &self.tables);
-        let tally = clients.tally(&self.plan, &units, self.admission, memory, around).await;
-        self.rollout.tally(tally, self.shared.clock.now());
-        // A rejection of a push that went back, or that was halted, may come late.
-        self.restate().await;
+        self.tallier.admit(admission, state.plan(), fleet).await;
     }
 
-    /// The units of the plan.
-    pub(super) fn units(&self) -> BTreeSet<UnitId> {
-        let own = own_sources(&self.handle, &self.shared, &self.tables);
-        own.iter().map(|source| UnitId(source.id().0)).collect()
+    async fn refuse(&mut self) {
+        self.refuser.refuse(&self.gatherer.contents, &self.state, &self.fleet).await;
     }
-
-    pub(super) fn sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {
-        let all = self.tables.sources.all().into_iter();
-        all.map(|source| (UnitId(source.id().0), source)).collect()
-    }
-
-    fn show(&mut self) {
-        let report = self.rollout.report();
-        let is_behind = report.behind_from.is_some();
-        // The next process has to know since when.
-        self.is_changed |= std::mem::replace(&mut self.is_behind, is_behind) != is_behind;
-        let is_kept = !self.plan.enforces() || self.admission.has_holders();
-        self.handle.leavers().pause(report.state == RolloutState::Halted && is_kept);
-        self.metrics.show(&report, self.shared.clock.now());
-        let mut units = self.shown.units_of(&report);
-        let new: Vec<_> = named(&report).into_iter().filter(|unit| !units.contains_key(unit)).collect();
-        let sources = if new.is_empty() { HashMap::new() } else { self.sources() };
-        units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
-        let origin = self.shared.clock.wall(Time::ZERO);
-        let (plan, condemned) = (self.plan.clone(), self.rejecters.condemned().clone());
-        self.shown.show(RolloutStatus::of(plan, report, units, (condemned, origin)));
-    }
-}
-
-/// The units in a report.
-pub(super) fn named(report: &RolloutReport) -> BTreeSet<UnitId> {
-    let pushes = report.push.iter().chain(&report.past);
-    let named = pushes.flat_map(|push| push.units.iter().chain(&push.blamed));
-    named.chain(&report.waiting).copied().collect()
-}
-
-pub(super) fn unit_status(source: &SourceHandle) -> UnitStatus {
-    let status = source.status();
-    UnitStatus { server: status.server.clone(), list: status.list.clone(), class: status.class.clone() }
-}
-
-/// The shared sources of a plan.
-pub(super) fn own_sources(
-    handle: &Arc<PlanHandle>,
-    shared: &DriverContext,
-    tables: &Tables,
-) -> Vec<Arc<SourceHandle>> {
-    let mut sources = tables.sources.all();
-    sources.retain(|source| source.plan(&shared.plans).is_some_and(|plan| Arc::ptr_eq(&plan, handle)));
-    sources
 }
 
 async fn wait_until(due: Option<Instant>) {

@@ -71,8 +71,8 @@ impl CheckpointSchedule {
         }
     }
 
-    /// Schedules a write, because something may have changed. `lives`: some resources have TTLs, which may have
-    /// been renewed.
+    /// Schedules a write, because something may have changed. `lives`: some resources have TTLs, which may
+    /// have been renewed.
     pub fn note(&mut self, lives: bool) {
         self.is_dirty |= lives;
         let soon = Instant::now() + self.writer.interval();

@@ -1,10 +1,11 @@
 //! The users of node classes, and the choice of a class to displace when there is no room (RLY-14, I19).
 //!
-//! While there is room, nobody is refused because of others. Without room, classes without clients go first, the
-//! newcomer's own before all others. Then a newcomer's first classes displace the latest class of the heaviest user, so that
-//! no peer can keep others out. A proved identity is one user, however many connections it has. Whoever proved none is told by the
-//! connection, because all clients behind a proxy have one address, and then by the address. A class with a hold
-//! stays (WAV-8): anew, the class would give the held content to clients.
+//! While there is room, nobody is refused because of others. Without room, classes without clients go first,
+//! the newcomer's own before all others. Then a newcomer's first classes displace the latest class of the
+//! heaviest user, so that no peer can keep others out. A proved identity is one user, however many
+//! connections it has. Whoever proved none is told by the connection, because all clients behind a proxy have
+//! one address, and then by the address. A class with a hold stays (WAV-8): anew, the class would give the
+//! held content to clients.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -153,7 +154,8 @@ pub(crate) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// The order in which classes without users go: by the newcomer's connection, by the newcomer, by the newcomer's address, by others.
+    /// The order in which classes without users go: by the newcomer's connection, by the newcomer, by the
+    /// newcomer's address, by others.
     fn distance(&self, newcomer: &Holder) -> u8 {
         match self.opened_by {
             Some(by) if by == newcomer => 0,
@@ -169,45 +171,45 @@ pub(crate) fn displaced<'a>(
     classes: impl Iterator<Item = Placed<'a>> + Clone,
     newcomer: &Holder,
 ) -> Option<u64> {
-    let unused = classes.clone().filter(|of| of.users.is_empty() && !of.is_held);
-    if let Some(unused) = unused.min_by_key(|of| (of.distance(newcomer), of.id)) {
+    let unused = classes.clone().filter(|class| class.users.is_empty() && !class.is_held);
+    if let Some(unused) = unused.min_by_key(|class| (class.distance(newcomer), class.id)) {
         return Some(unused.id);
     }
     let by_principal =
         taken(classes.clone(), &newcomer.principal, Users::principal, |users| &users.principals);
     // Connections of one identity are told apart: all replicas of a workload may have the same name.
     let by_connection = || {
-        let own = classes.clone().filter(|of| of.users.principal() == Some(&newcomer.principal));
-        taken(own, &newcomer.connection, Users::connection, |users| &users.connections)
+        let sharing = classes.clone().filter(|class| class.users.principal() == Some(&newcomer.principal));
+        taken(sharing, &newcomer.connection, Users::connection, |users| &users.connections)
     };
     let by_origin = || {
-        let unproved = classes.clone().filter(|of| of.users.is_unproved());
+        let unproved = classes.clone().filter(|class| class.users.is_unproved());
         taken(unproved, &newcomer.origin, Users::origin, |users| &users.origins)
     };
     by_principal.or_else(by_connection).or_else(by_origin)
 }
 
-/// The latest class of the user with the most classes; `None` if the newcomer has its share already. `only`: the user of a class, if
-/// the class has no other user. `all`: all users of a class.
+/// The latest class of the user with the most classes; `None` if the newcomer has its share already. `only`:
+/// the user of a class, if the class has no other user. `all`: all users of a class.
 fn taken<'a, K: Eq + Hash + 'a>(
     classes: impl Iterator<Item = Placed<'a>> + Clone,
     newcomer: &K,
     only: impl Fn(&'a Users) -> Option<&'a K>,
     all: impl Fn(&'a Users) -> &'a HashMap<K, u32>,
 ) -> Option<u64> {
-    let own = count(classes.clone().filter(|of| all(of.users).contains_key(newcomer)));
-    let counts = tally(classes.clone().filter_map(|of| only(of.users)));
+    let share = count(classes.clone().filter(|class| all(class.users).contains_key(newcomer)));
+    let counts = tally(classes.clone().filter_map(|class| only(class.users)));
     let (heaviest, most) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    let has_share = own >= FIRST_CLASSES || most <= own + 1;
-    (!has_share).then(|| last_of(classes.filter(|of| only(of.users) == Some(heaviest)))).flatten()
+    let has_share = share >= FIRST_CLASSES || most <= share + 1;
+    (!has_share).then(|| last_of(classes.filter(|class| only(class.users) == Some(heaviest)))).flatten()
 }
 
 /// The latest class of the connection with the most classes, apart from classes with a hold.
 fn last_of<'a>(classes: impl Iterator<Item = Placed<'a>> + Clone) -> Option<u64> {
-    let classes = classes.filter(|of| !of.is_held);
-    let counts = tally(classes.clone().filter_map(|of| of.users.connection()));
-    let weight = |of: &Placed<'_>| of.users.connection().and_then(|one| counts.get(one)).copied();
-    classes.max_by_key(|of| (weight(of), of.id)).map(|of| of.id)
+    let classes = classes.filter(|class| !class.is_held);
+    let counts = tally(classes.clone().filter_map(|class| class.users.connection()));
+    let weight = |class: &Placed<'_>| class.users.connection().and_then(|one| counts.get(one)).copied();
+    classes.max_by_key(|class| (weight(class), class.id)).map(|class| class.id)
 }
 
 fn count<'a>(classes: impl Iterator<Item = Placed<'a>>) -> u32 {
@@ -354,9 +356,9 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_peer() {
-        let of = |text: &str| Origin::of(Some(text.parse().unwrap()));
-        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:2"));
-        assert_ne!(of("[2001:db8::1]:1"), of("[2001:db8:0:1::1]:1"));
-        assert_eq!(of("[::ffff:10.0.0.1]:1"), of("10.0.0.1:2"));
+        let origin = |text: &str| Origin::of(Some(text.parse().unwrap()));
+        assert_eq!(origin("[2001:db8::1]:1"), origin("[2001:db8::ffff:2]:2"));
+        assert_ne!(origin("[2001:db8::1]:1"), origin("[2001:db8:0:1::1]:1"));
+        assert_eq!(origin("[::ffff:10.0.0.1]:1"), origin("10.0.0.1:2"));
     }
 }

@@ -40,11 +40,12 @@ pub trait Listing: Send + Sync {
     /// Removes a source after a failed begin, to make room for a new source.
     fn forget(&self, source: &SourceHandle);
 
-    /// The sources of the same class and list at other servers, those in use first, and of these the latest first.
+    /// The sources of the same class and list at other servers, those in use first, and of these the latest
+    /// first.
     fn siblings(&self, source: &SourceHandle) -> Vec<Arc<SourceHandle>>;
 
-    /// Removes a source after a failure of the task. Under an enforcing plan, another source takes the place at once, and begins with
-    /// the stable content (WAV-8).
+    /// Removes a source after a failure of the task. Under an enforcing plan, another source takes the place
+    /// at once, and begins with the stable content (WAV-8).
     fn begin_anew(self: Arc<Self>, failed: &SourceHandle, shared: &Arc<DriverContext>);
 }
 
@@ -145,8 +146,8 @@ pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,
-    /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that may
-    /// serve: `relay via server`.
+    /// The text of `control_plane.identifier` in responses from this source (RLY-76), for each server that
+    /// may serve: `relay via server`.
     identifiers: Box<[Arc<str>]>,
     /// The text with the relays above the serving server (TIR-2), and the number of this server.
     way: ArcSwapOption<(u16, Arc<str>)>,
@@ -161,7 +162,8 @@ pub struct SourceHandle {
     permits: Arc<Semaphore>,
     /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
-    /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a second old.
+    /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a
+    /// second old.
     pub(super) held_bytes: AtomicUsize,
     /// The source begins anew after a failure, and the hold is to come.
     begins_anew: AtomicBool,
@@ -232,7 +234,8 @@ impl SourceHandle {
         self.is_kept.store(is_kept, Ordering::Relaxed);
     }
 
-    /// Whether something is held back from clients, or has to be: a new source in the same place would give clients everything (WAV-8).
+    /// Whether something is held back from clients, or has to be: a new source in the same place would give
+    /// clients everything (WAV-8).
     pub fn has_hold(&self) -> bool {
         let is_kept = self.is_kept.load(Ordering::Relaxed) || self.begins_anew();
         is_kept || self.published.load().lanes.is_some()
@@ -248,9 +251,9 @@ impl SourceHandle {
 
     /// Whether the sources have the same class and list, and different servers.
     pub(super) fn is_sibling(&self, other: &SourceHandle) -> bool {
-        let (own, others) = (self.key(), other.key());
-        own.place != others.place
-            && (own.owner, &own.class) == (others.owner, &others.class)
+        let (key, others) = (self.key(), other.key());
+        key.place != others.place
+            && (key.owner, &key.class) == (others.owner, &others.class)
             && self.status().list == other.status().list
     }
 
@@ -268,17 +271,19 @@ impl SourceHandle {
         }
     }
 
-    /// A server that is a relay names the way to its own server in each response (TIR-2). Clients are told the whole way, so that a
-    /// client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts that are too long for a way are left out.
+    /// A server that is a relay names the way to its own server in each response (TIR-2). Clients are told
+    /// the whole way, so that a client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts
+    /// that are too long for a way are left out.
     pub(super) fn hear(&self, control_plane: &str) {
         let serving = self.serving.load(Ordering::Relaxed);
-        let own = self.identifiers.get(usize::from(serving)).and_then(|own| own.rsplit_once(VIA));
+        let identifier =
+            self.identifiers.get(usize::from(serving)).and_then(|identifier| identifier.rsplit_once(VIA));
         let is_way = control_plane.contains(VIA) && control_plane.len() <= WAY_MAX;
-        let way = own.filter(|_| is_way).map(|(relay, _)| [relay, VIA, control_plane]);
-        let known = self.way.load();
-        let is_known = match (&*known, &way) {
+        let way = identifier.filter(|_| is_way).map(|(relay, _)| [relay, VIA, control_plane]);
+        let present = self.way.load();
+        let is_known = match (&*present, &way) {
             (None, None) => true,
-            (Some(known), Some(way)) => known.0 == serving && *known.1 == *way.concat(),
+            (Some(present), Some(way)) => present.0 == serving && *present.1 == *way.concat(),
             _ => false,
         };
         if !is_known {
@@ -321,8 +326,8 @@ impl SourceHandle {
         self.judged_by.load_full()
     }
 
-    /// The content for one client. `seat`: the seat of the client in a plan, and the push of the latest sent candidate; `None`
-    /// for a relay, which gets the newest content (TIR-1).
+    /// The content for one client. `seat`: the seat of the client in a plan, and the push of the latest sent
+    /// candidate; `None` for a relay, which gets the newest content (TIR-1).
     pub fn served(&self, seat: impl FnOnce(&Arc<Plan>) -> Option<(Seat, Option<u64>)>) -> Arc<Snapshot> {
         let published = self.published.load();
         if published.lanes.is_none() {

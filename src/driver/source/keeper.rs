@@ -1,6 +1,7 @@
 //! Keeps an inherited source at work until its clients have come over from the predecessor (HND-1).
 //!
-//! To the source, a keeper is one more stream: it wants everything that the source holds, and is never sent anything.
+//! To the source, a keeper is one more stream: it wants everything that the source holds, and is never sent
+//! anything.
 
 use std::sync::Arc;
 

@@ -91,8 +91,8 @@ impl Link {
         }
     }
 
-    /// Carries out an output of one stream's machine. `type_url`: the type of the stream, unless the stream is
-    /// aggregated. `attach` and `metrics`: those of the server to which a stream opens.
+    /// Carries out an output of one stream's machine. `type_url`: the type of the stream, unless the stream
+    /// is aggregated. `attach` and `metrics`: those of the server to which a stream opens.
     pub fn carry_out(
         &mut self,
         attach: &Attach,
@@ -219,7 +219,8 @@ impl Link {
 }
 
 impl OpenStream {
-    /// Whether the replacement of this stream is open (`true`) or has failed (`false`); `None` while undecided.
+    /// Whether the replacement of this stream is open (`true`) or has failed (`false`); `None` while
+    /// undecided.
     fn poll_next_stream(&mut self, context: &mut Context<'_>) -> Option<bool> {
         loop {
             let next = self.next.as_mut()?;

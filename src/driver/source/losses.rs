@@ -1,6 +1,7 @@
 //! The streams of a source with an end soon after a response, and not by the relay (TRU-1).
 //!
-//! A client may die of a resource without a NACK: only the stream ends. Streams count in here at the end only.
+//! A client may die of a resource without a NACK: only the stream ends. Streams count in here at the end
+//! only.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -15,8 +15,8 @@ use crate::engine::downstream::SourceId;
 use crate::engine::source::StreamIndex;
 use crate::xds::{Code, Node, TypeUrl};
 
-/// The minimum time between two changes of the member. Each change costs the server a stream, and in a restart
-/// of a fleet every member departs.
+/// The minimum time between two changes of the member. Each change costs the server a stream, and in a
+/// restart of a fleet every member departs.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Clients that leave a class by one change begin to move within this time.
@@ -47,8 +47,9 @@ impl Member {
         self.not_before.filter(|_| self.is_due)
     }
 
-    /// Updates the set of members of a source. Returns the node to show from now on, if it differs from the last. A
-    /// client on its way to another class is no member any more: the server may know already what makes it another.
+    /// Updates the set of members of a source. Returns the node to show from now on, if it differs from the
+    /// last. A client on its way to another class is no member any more: the server may know already what
+    /// makes it another.
     pub fn follow(
         &mut self,
         streams: &HashMap<SessionId, Arc<dyn Subscriber>>,
@@ -77,15 +78,15 @@ impl Member {
         let shown = of_member(&node);
         self.chosen = Some(id);
         self.not_before = Some(now + PAUSE);
-        let former = self.node.replace(node.clone());
-        let is_other = former.is_none_or(|former| of_member(&former) != shown);
+        let previous = self.node.replace(node.clone());
+        let is_other = previous.is_none_or(|previous| of_member(&previous) != shown);
         let is_evidence = is_other && !std::mem::take(&mut self.has_moved);
         self.witness = self.answered.clone().filter(|_| is_evidence).map(|before| Witness::new(before, node));
         is_other.then_some(shown)
     }
 
-    /// A stream that began with the shown node ended without an answer. If the node may be the cause, the next
-    /// stream begins with another member's node.
+    /// A stream that began with the shown node ended without an answer. If the node may be the cause, the
+    /// next stream begins with another member's node.
     pub fn refused(&mut self, code: Code) {
         let blames_the_node = matches!(
             code,
@@ -101,8 +102,8 @@ impl Member {
         }
     }
 
-    /// A client begins to move to another class. If the server sees this one, others that go the same way are awaited for a
-    /// moment, so that none of them is shown next.
+    /// A client begins to move to another class. If the server sees this one, others that go the same way are
+    /// awaited for a moment, so that none of them is shown next.
     pub fn note_leaving(&mut self, session: SessionId, now: Instant) {
         if self.chosen == Some(session) {
             self.has_moved = true;
@@ -192,7 +193,7 @@ mod tests {
 
     /// The member that a witness compares with the shown one.
     fn before(member: &Member) -> Option<String> {
-        Some(member.witness.as_ref()?.former().id.clone())
+        Some(member.witness.as_ref()?.previous().id.clone())
     }
 
     fn shown(member: &mut Member, ids: &[u64], now: Instant) -> Option<String> {

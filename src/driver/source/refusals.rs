@@ -17,7 +17,7 @@ const REFUSALS_MAX: usize = 256;
 /// The maximum length of a text that a client chose, in characters.
 const TEXT_MAX: usize = 200;
 
-struct Refused {
+struct RefusedClient {
     number: u64,
     limit: Limit,
     node_id: String,
@@ -31,10 +31,10 @@ struct Refused {
 
 /// The latest refused clients.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<VecDeque<Refused>>);
+pub(crate) struct Refusals(Mutex<VecDeque<RefusedClient>>);
 
 /// The number after the latest.
-fn next_number(refused: &VecDeque<Refused>) -> u64 {
+fn next_number(refused: &VecDeque<RefusedClient>) -> u64 {
     refused.back().map_or(0, |last| last.number + 1)
 }
 
@@ -52,19 +52,19 @@ impl Refusals {
         let (node_id, node_cluster) =
             node.map_or_else(Default::default, |node| (cut(&node.id), cut(&node.cluster)));
         let mut refused = lock(&self.0);
-        let is_known = |known: &Refused| {
-            known.limit == limit
-                && known.type_url == *type_url
-                && (known.stream == stream.0 || (!node_id.is_empty() && known.node_id == node_id))
-                && known.node_cluster == node_cluster
+        let is_known = |refused: &RefusedClient| {
+            refused.limit == limit
+                && refused.type_url == *type_url
+                && (refused.stream == stream.0 || (!node_id.is_empty() && refused.node_id == node_id))
+                && refused.node_cluster == node_cluster
         };
         let number = next_number(&refused);
-        let known = refused.iter().position(is_known).and_then(|index| refused.remove(index));
-        let count = known.map_or(0, |known| known.count) + 1;
+        let same = refused.iter().position(is_known).and_then(|index| refused.remove(index));
+        let count = same.map_or(0, |same| same.count) + 1;
         if refused.len() >= REFUSALS_MAX {
             refused.pop_front();
         }
-        refused.push_back(Refused {
+        refused.push_back(RefusedClient {
             number,
             limit,
             node_id,
@@ -79,16 +79,16 @@ impl Refusals {
 
     /// All refusals, the latest first.
     pub fn all(&self, wall: impl Fn(Time) -> std::time::SystemTime) -> Vec<RefusalStatus> {
-        let status = |of: &Refused| RefusalStatus {
-            number: of.number,
-            limit: of.limit.name(),
-            node_id: of.node_id.clone(),
-            node_cluster: of.node_cluster.clone(),
-            type_url: of.type_url.clone(),
-            stream: of.stream,
-            peer: of.peer,
-            count: of.count,
-            last: wall(of.last),
+        let status = |refused: &RefusedClient| RefusalStatus {
+            number: refused.number,
+            limit: refused.limit.name(),
+            node_id: refused.node_id.clone(),
+            node_cluster: refused.node_cluster.clone(),
+            type_url: refused.type_url.clone(),
+            stream: refused.stream,
+            peer: refused.peer,
+            count: refused.count,
+            last: wall(refused.last),
         };
         lock(&self.0).iter().rev().map(status).collect()
     }

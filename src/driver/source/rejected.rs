@@ -23,7 +23,8 @@ pub struct Rejection {
     tries: u32,
 }
 
-/// About a minute. A server without an answer on its stream for longer has other troubles, which are told elsewhere.
+/// About a minute. A server without an answer on its stream for longer has other troubles, which are told
+/// elsewhere.
 const TRIES_MAX: u32 = 6;
 
 impl Rejected {

@@ -15,7 +15,7 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
-use crate::driver::source::task;
+use crate::driver::source::start::start;
 use crate::engine::class::{NodeClass, splitting_field};
 use crate::engine::downstream::SourceId;
 use crate::engine::rollout::UnitId;
@@ -97,9 +97,9 @@ impl Sources {
         Sources { shared, table: Arc::default(), refusals: Refusals::default() }
     }
 
-    /// Finds or makes the source of a class at a server. Registers the holder as a user, unless the stream uses
-    /// the source already. `streams`: the current number of streams. Also returns whether the source is new, and costs a
-    /// stream to its server.
+    /// Finds or makes the source of a class at a server. Registers the holder as a user, unless the stream
+    /// uses the source already. `streams`: the current number of streams. Also returns whether the source is
+    /// new, and costs a stream to its server.
     pub(crate) fn get(
         &self,
         claim: Claim<'_>,
@@ -115,22 +115,23 @@ impl Sources {
         };
         let key = Arc::new(source_key(listed, class, owner));
         let mut entries = self.table.entries();
-        let found = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
+        let present = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
         // A class for Secrets counts as an ordinary class once a stream asks for other types.
-        let found_here = found.filter(|(_, known)| *known == pool || !matches!(pool, Pool::Classes(_)));
+        let here =
+            present.filter(|(_, listed_pool)| *listed_pool == pool || !matches!(pool, Pool::Classes(_)));
         let is_held = |handle: &Arc<SourceHandle>| held.iter().any(|(id, _)| *id == handle.id());
-        if let Some((handle, _)) = found_here.as_ref().filter(|(handle, _)| is_held(handle)) {
+        if let Some((handle, _)) = here.as_ref().filter(|(handle, _)| is_held(handle)) {
             return Ok((handle.clone(), false));
         }
         self.admit_connection(&mut entries, &key, pool, holder.connection)?;
-        if found_here.is_none() {
+        if here.is_none() {
             self.admit(&mut entries, pool, &holder)?;
         }
         let (handle, is_new) = match entries.by_key.get(&key) {
             Some(entry) => (entry.handle.clone(), false),
             None => {
                 let opened_by = (pool != Pool::Local).then(|| holder.clone());
-                (self.start(&mut entries, key.clone(), listed, (pool, opened_by)), true)
+                (self.start(&mut entries, key.clone(), listed, pool, opened_by), true)
             }
         };
         entries.count_as(&key, pool);
@@ -148,8 +149,8 @@ impl Sources {
     pub fn own(&self, listed: ListedServer<'_>, class: NodeClass) -> Arc<SourceHandle> {
         let key = Arc::new(source_key(listed, class, Owner::Everyone));
         let mut entries = self.table.entries();
-        let found = entries.by_key.get(&key).map(|entry| entry.handle.clone());
-        found.unwrap_or_else(|| self.start(&mut entries, key, listed, (Pool::Local, None)))
+        let source = entries.by_key.get(&key).map(|entry| entry.handle.clone());
+        source.unwrap_or_else(|| self.start(&mut entries, key, listed, Pool::Local, None))
     }
 
     /// Starts a source of a predecessor's, before its first client; `None` if there is no room.
@@ -169,7 +170,7 @@ impl Sources {
         if listed.server().is_local() || count >= max || entries.by_key.contains_key(&key) {
             return None;
         }
-        Some(self.start(&mut entries, key, listed, (pool, None)))
+        Some(self.start(&mut entries, key, listed, pool, None))
     }
 
     /// Whether the class of a source is split by client only because of Secrets.
@@ -193,10 +194,11 @@ impl Sources {
         entries: &mut Entries,
         key: Arc<SourceKey>,
         listed: ListedServer<'_>,
-        place: (Pool, Option<Holder>),
+        pool: Pool,
+        opened_by: Option<Holder>,
     ) -> Arc<SourceHandle> {
         let (listing, shared): (Arc<dyn Listing>, _) = (self.table.clone(), self.shared.clone());
-        entries.add(key, place, |id, key| task::start(id, key, listed, (shared, listing), None))
+        entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, None))
     }
 
     /// A stream does not use a source any more.
@@ -323,9 +325,9 @@ impl Sources {
         if entries.hinted_at.is_some_and(|at| now.duration_since(at) < HINT_PAUSE) {
             return;
         }
-        let found = splitting_field(shared().map(|entry| &entry.handle.key().class));
+        let split = splitting_field(shared().map(|entry| &entry.handle.key().class));
         entries.hinted_at = Some(now);
-        if let Some((field, values)) = found {
+        if let Some((field, values)) = split {
             let event = Occurrence::warn(Kind::Class, "node classes are nearly as many as streams");
             self.shared.metrics.events.add(event.detail(format_args!("{field} has {values} values")));
             warn!(
@@ -351,7 +353,8 @@ impl Entries {
     fn add(
         &mut self,
         key: Arc<SourceKey>,
-        (pool, opened_by): (Pool, Option<Holder>),
+        pool: Pool,
+        opened_by: Option<Holder>,
         start: impl FnOnce(SourceId, Arc<SourceKey>) -> Arc<SourceHandle>,
     ) -> Arc<SourceHandle> {
         self.made += 1;
@@ -372,8 +375,8 @@ impl Entries {
             is_held: entry.handle.has_hold(),
         });
         let Some(id) = displaced(classes, newcomer) else { return false };
-        let found = self.by_key.values().find(|entry| entry.handle.id().0 == id);
-        let Some(handle) = found.map(|entry| entry.handle.clone()) else { return false };
+        let entry = self.by_key.values().find(|entry| entry.handle.id().0 == id);
+        let Some(handle) = entry.map(|entry| entry.handle.clone()) else { return false };
         self.remove(&handle);
         handle.displace();
         true
@@ -461,20 +464,20 @@ impl Listing for Table {
         let plan = failed.plan(&shared.plans).filter(|plan| plan.plan().enforces());
         let listed = settings.lists.find(failed.key().place);
         let Some((plan, listed)) = plan.zip(listed) else { return };
-        let around = (shared.clone(), self.clone() as Arc<dyn Listing>);
-        let handle = entries.add(Arc::new(failed.key().clone()), (pool, opened_by), |id, key| {
-            task::start(id, key, listed, around, Some(failed.published()))
+        let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn Listing>);
+        let handle = entries.add(Arc::new(failed.key().clone()), pool, opened_by, |id, key| {
+            start(id, key, listed, shared, listing, Some(failed.published()))
         });
         plan.note_anew(UnitId(failed.id().0), UnitId(handle.id().0));
     }
 
     fn retire(&self, source: &Arc<SourceHandle>) -> bool {
         let mut entries = self.entries();
-        // The task and the table hold one reference each. After a displacement, another class has the place in
-        // the table.
-        let own = if entries.is_listed(source) { 2 } else { 1 };
+        // The task and the table hold one reference each. After a displacement, another class has the place
+        // in the table.
+        let holders = if entries.is_listed(source) { 2 } else { 1 };
         // A source has no hold yet while beginning anew.
-        let unused = Arc::strong_count(source) <= own && !source.begins_anew();
+        let unused = Arc::strong_count(source) <= holders && !source.begins_anew();
         if unused {
             entries.remove(source);
         }

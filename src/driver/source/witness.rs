@@ -1,8 +1,8 @@
 //! Another member of a class before the server, as evidence about the class (RLY-10).
 //!
-//! Members of a class get the same answers, or the class is wrong. A server that sees one member in the place of another
-//! answers everything anew. Other content in these answers is either a push at this moment, or a difference between the two
-//! that the rules of `node_classes` do not have.
+//! Members of a class get the same answers, or the class is wrong. A server that sees one member in the place
+//! of another answers everything anew. Other content in these answers is either a push at this moment, or a
+//! difference between the two that the rules of `node_classes` do not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::engine::source::StreamIndex;
 use crate::text::shortened;
 use crate::xds::{Node, TypeUrl};
 
-/// A server answers a new stream within this time, mostly. Later answers are pushes: a server that knows the relay's versions sends nothing
-/// where nothing differs.
+/// A server answers a new stream within this time, mostly. Later answers are pushes: a server that knows the
+/// relay's versions sends nothing where nothing differs.
 const ANSWERS: Duration = Duration::from_secs(2);
 
 /// The fields in a report, and the letters of each and of an id: clients choose them.
@@ -27,7 +27,7 @@ const LETTERS_MAX: usize = 128;
 /// Two members of a class, until the server has answered the second.
 #[derive(Debug)]
 pub struct Witness {
-    former: Arc<Node>,
+    previous: Arc<Node>,
     next: Arc<Node>,
     /// The streams that began with the next member's node, and the time of the first.
     streams: BTreeSet<StreamIndex>,
@@ -42,20 +42,27 @@ pub struct Witness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testimony {
     /// The ids of the two members.
-    pub former: String,
+    pub previous: String,
     pub next: String,
     /// The fields of the node in which the two differ, by path.
     pub fields: Vec<String>,
 }
 
 impl Witness {
-    pub fn new(former: Arc<Node>, next: Arc<Node>) -> Witness {
-        Witness { former, next, streams: BTreeSet::new(), since: None, types: BTreeMap::new(), in_hand: None }
+    pub fn new(previous: Arc<Node>, next: Arc<Node>) -> Witness {
+        Witness {
+            previous,
+            next,
+            streams: BTreeSet::new(),
+            since: None,
+            types: BTreeMap::new(),
+            in_hand: None,
+        }
     }
 
     #[cfg(test)]
-    pub fn former(&self) -> &Node {
-        &self.former
+    pub fn previous(&self) -> &Node {
+        &self.previous
     }
 
     /// A stream with the next member's node has begun, and asks for these types.
@@ -91,8 +98,8 @@ impl Witness {
         self.since.is_some_and(|since| now >= since + ANSWERS)
     }
 
-    /// The evidence of a change, if the first answer of its type brought the change. Names that appear among those asked for by
-    /// name are none: somebody may have just asked.
+    /// The evidence of a change, if the first answer of its type brought the change. Names that appear among
+    /// those asked for by name are none: somebody may have just asked.
     pub fn testimony(&self, change: &Change) -> Option<Testimony> {
         if self.in_hand.as_ref() != Some(&change.type_url) {
             return None;
@@ -100,9 +107,9 @@ impl Witness {
         let altered = &change.altered;
         let added = if change.type_url.is_full_state() { altered.added.count } else { 0 };
         (altered.changed.count + altered.removed.count + added > 0).then(|| Testimony {
-            former: shortened(&self.former.id, LETTERS_MAX),
+            previous: shortened(&self.previous.id, LETTERS_MAX),
             next: shortened(&self.next.id, LETTERS_MAX),
-            fields: of_member(&self.former)
+            fields: of_member(&self.previous)
                 .differences(&of_member(&self.next), FIELDS_MAX)
                 .iter()
                 .map(|path| shortened(path, LETTERS_MAX))
@@ -141,13 +148,13 @@ mod tests {
         let mut witness = Witness::new(node("a"), node("b"));
         let says = |witness: &mut Witness, index, change: &Change, at| {
             witness.heard(index, &change.type_url, at);
-            witness.testimony(change).map(|of| (of.former, of.next, of.fields))
+            witness.testimony(change).map(|testimony| (testimony.previous, testimony.next, testimony.fields))
         };
-        let told = Some(("a".to_owned(), "b".to_owned(), vec!["id".to_owned()]));
+        let expected = Some(("a".to_owned(), "b".to_owned(), vec!["id".to_owned()]));
         assert_eq!(says(&mut witness, stream, &change(&clusters, 0, 1), start), None, "the former stream");
         witness.opened(stream, [&clusters, &endpoints].into_iter().cloned(), start);
         assert_eq!(says(&mut witness, other, &change(&clusters, 0, 1), start), None);
-        assert_eq!(says(&mut witness, stream, &change(&clusters, 1, 0), start), told);
+        assert_eq!(says(&mut witness, stream, &change(&clusters, 1, 0), start), expected);
         assert_eq!(says(&mut witness, stream, &change(&endpoints, 1, 0), start), None, "somebody asked");
         assert_eq!(says(&mut witness, stream, &change(&clusters, 0, 1), start), None, "a push");
         witness.opened(other, [&clusters].into_iter().cloned(), start);
@@ -158,7 +165,7 @@ mod tests {
         );
         let mut witness = Witness::new(node("a"), node("b"));
         witness.opened(stream, [&clusters, &endpoints].into_iter().cloned(), start);
-        assert_eq!(says(&mut witness, stream, &change(&endpoints, 0, 1), start), told);
+        assert_eq!(says(&mut witness, stream, &change(&endpoints, 0, 1), start), expected);
         assert_eq!(says(&mut witness, stream, &change(&clusters, 0, 1), start + ANSWERS), None, "late");
         let mut witness = Witness::new(node("a"), node("b"));
         witness.opened(stream, [&clusters, &endpoints].into_iter().cloned(), start);

@@ -31,7 +31,7 @@ pub(crate) fn count_verdict(
         Verdict::Ack { .. } => count(sources, judged.carried.whole(), |change| change.acked(stream, now)),
         Verdict::Nack { status, .. } => {
             count(sources, judged.carried.rejected(), |change| {
-                change.rejected(&status.message, (stream, client), now);
+                change.rejected(&status.message, stream, client, now);
             });
         }
         Verdict::Stale | Verdict::None => {}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::ground::plans::PlanHandle;
+use crate::driver::ground::plans::{PlanHandle, StreamClient};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::own_sources::{OwnSources, newest};
@@ -37,8 +37,8 @@ pub(crate) fn pass_end(
             continue;
         };
         let ids = sources.iter().map(|(id, _)| *id).collect();
-        let client = (context.id, node.cloned(), is_lost);
-        watched.note_end(client, session, ids, &newest(sources), now);
+        let client = StreamClient { stream: context.id, node: node.cloned() };
+        watched.note_end(client, is_lost, session, ids, &newest(sources), now);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn pass_rejection(
             continue;
         };
         let ids = sources.iter().map(|(id, _)| *id);
-        let client = (context.id, node.cloned());
+        let client = StreamClient { stream: context.id, node: node.cloned() };
         if watched.note_rejection(client, session, ids, &newest(sources), now) {
             plan.note_rejected();
         }

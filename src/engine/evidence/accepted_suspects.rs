@@ -14,10 +14,10 @@ const CONTENTS_MAX: usize = 16;
 
 /// The suspects of a push, by the program of the clients that rejected it.
 #[derive(Debug, Default)]
-pub(super) struct AcceptedSuspects(BTreeMap<Box<str>, Suspects>);
+pub(super) struct AcceptedSuspects(BTreeMap<Box<str>, ProgramSuspects>);
 
 #[derive(Debug, Default)]
-struct Suspects {
+struct ProgramSuspects {
     open: BTreeSet<Content>,
     accepted: BTreeSet<Content>,
 }
@@ -29,12 +29,12 @@ impl AcceptedSuspects {
         if self.0.len() >= PROGRAMS_MAX && !self.0.contains_key(&*program) {
             return;
         }
-        let of = self.0.entry(program).or_default();
+        let suspects = self.0.entry(program).or_default();
         for (name, version) in &rejection.suspects {
             let content = (rejection.type_url.clone(), name.clone(), *version);
-            let is_room = of.open.len() + of.accepted.len() < CONTENTS_MAX;
-            if is_room && !of.accepted.contains(&content) {
-                of.open.insert(content);
+            let is_room = suspects.open.len() + suspects.accepted.len() < CONTENTS_MAX;
+            if is_room && !suspects.accepted.contains(&content) {
+                suspects.open.insert(content);
             }
         }
     }
@@ -44,24 +44,26 @@ impl AcceptedSuspects {
         if self.0.is_empty() {
             return None;
         }
-        self.0.get(&program(node)).map(|of| &of.open).filter(|open| !open.is_empty())
+        self.0.get(&program(node)).map(|suspects| &suspects.open).filter(|open| !open.is_empty())
     }
 
     /// A client of the program accepted a suspect.
     pub(super) fn accept(&mut self, node: Option<&Node>, content: Content) {
-        if let Some(of) = self.0.get_mut(&program(node))
-            && of.open.remove(&content)
+        if let Some(suspects) = self.0.get_mut(&program(node))
+            && suspects.open.remove(&content)
         {
-            of.accepted.insert(content);
+            suspects.accepted.insert(content);
         }
     }
 
     /// Takes the accepted contents out of the suspects of a rejection.
     pub(super) fn clear(&self, program: &str, rejection: &mut Rejection) {
-        let Some(of) = self.0.get(program).filter(|of| !of.accepted.is_empty()) else { return };
+        let Some(suspects) = self.0.get(program).filter(|suspects| !suspects.accepted.is_empty()) else {
+            return;
+        };
         let type_url = rejection.type_url.clone();
         let is_suspect = |(name, version): &(ResourceName, Version)| {
-            !of.accepted.contains(&(type_url.clone(), name.clone(), *version))
+            !suspects.accepted.contains(&(type_url.clone(), name.clone(), *version))
         };
         rejection.suspects.retain(is_suspect);
     }

@@ -12,12 +12,14 @@ use crate::engine::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use crate::engine::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use crate::xds::{Resource, ResourceName, TypeUrl};
 
-/// One unit of a push. `before`: the content before the first change. `former`: the latest candidate of the unit.
-pub fn unit_of(
+/// One unit of a push. `before`: the content before the first change. `latest`: the latest candidate of the
+/// unit.
+pub fn sum_up(
     plan: &Plan,
     unit: UnitId,
-    (before, after): (&Snapshot, &Snapshot),
-    former: Option<&Snapshot>,
+    before: &Snapshot,
+    after: &Snapshot,
+    latest: Option<&Snapshot>,
 ) -> (PushUnit, UnitPush) {
     let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let changes = PushUnit::between(SourceId(unit.0), before, after, &is_gated);
@@ -34,7 +36,7 @@ pub fn unit_of(
         condemned: None,
         findings: Vec::new(),
         is_current: is_current(plan, after),
-        is_former: former.is_some_and(|former| !PushUnit::differs(former, after, &is_gated)),
+        is_former: latest.is_some_and(|latest| !PushUnit::differs(latest, after, &is_gated)),
         returns_to: None,
         stable,
         candidate,
@@ -42,12 +44,14 @@ pub fn unit_of(
     (changes, pushed)
 }
 
-/// The latest release, of those from the oldest to the latest, that a push returns to: its content differs from the stable content and not
-/// from the candidate, as far as both are known. Names that clients asked for since then make another digest of it.
+/// The latest release, of those from the oldest to the latest, that a push returns to: its content differs
+/// from the stable content and not from the candidate, as far as both are known. Names that clients asked for
+/// since then make another digest of it.
 pub fn returned<'a>(
     plan: &Plan,
     releases: impl DoubleEndedIterator<Item = &'a Release>,
-    (stable, candidate): (&Snapshot, &Snapshot),
+    stable: &Snapshot,
+    candidate: &Snapshot,
 ) -> Option<u64> {
     let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let is_of = |release: &&Release| {
@@ -57,8 +61,8 @@ pub fn returned<'a>(
     releases.rev().find(is_of).map(|release| release.push)
 }
 
-/// The newest content of a unit, compared with the stable content and with the latest `candidate` of the unit. `is_kept`:
-/// [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps).
+/// The newest content of a unit, compared with the stable content and with the latest `candidate` of the
+/// unit. `is_kept`: [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps).
 ///
 /// A source forgets names of which a class without clients was the last to ask. That takes nothing back.
 pub fn compare(
@@ -70,7 +74,8 @@ pub fn compare(
     let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let live = &published.live;
     let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &is_gated);
-    let Some((lanes, stable)) = published.lanes.as_ref().and_then(|of| Some((of, of.stable.as_ref()?)))
+    let Some((lanes, stable)) =
+        published.lanes.as_ref().and_then(|lanes| Some((lanes, lanes.stable.as_ref()?)))
     else {
         let from_candidate = candidate.is_some_and(differs);
         return Differs { from_stable: false, from_candidate };
@@ -89,76 +94,77 @@ pub fn compare(
     }
 }
 
-/// Brings the latest candidate of a unit up to date: names that clients asked for after the cut belong to it, too. `push`: the number
-/// of the latest push. A candidate that went back takes over what its source came to know since, as a lane would.
+/// Brings the latest candidate of a unit up to date: names that clients asked for after the cut belong to it,
+/// too. `push`: the number of the latest push. A candidate that went back takes over what its source came to
+/// know since, as a lane would.
 pub fn renew(plan: &Plan, candidate: &mut Arc<Snapshot>, published: &Published, push: u64) {
     match published.candidate_of(push) {
         Some(latest) => candidate.clone_from(latest),
         None => {
-            if let Some(known) = knowing(candidate, &published.live, &|url| plan.gated.contains(url)) {
-                *candidate = Arc::new(known);
+            if let Some(renewed) = knowing(candidate, &published.live, &|url| plan.gated.contains(url)) {
+                *candidate = Arc::new(renewed);
             }
         }
     }
 }
 
 /// A snapshot with what only `live` knows; `None` if there is nothing.
-fn knowing(own: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> Option<Snapshot> {
+fn knowing(candidate: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> Option<Snapshot> {
     let nothing = TypeSnapshot::default();
     let gated = live.types().filter(|(type_url, _)| is_gated(type_url));
     let of_type = |(type_url, live): (&TypeUrl, &TypeSnapshot)| {
-        Some((type_url.clone(), type_knowing(own.of(type_url).unwrap_or(&nothing), live)?))
+        Some((type_url.clone(), type_knowing(candidate.of(type_url).unwrap_or(&nothing), live)?))
     };
     let news: Vec<_> = gated.filter_map(of_type).collect();
     if news.is_empty() {
         return None;
     }
-    let types = own.types().map(|(type_url, of)| (type_url.clone(), of.clone()));
-    Some(own.with_types(types.chain(news).collect(), own.lane()))
+    let types = candidate.types().map(|(type_url, content)| (type_url.clone(), content.clone()));
+    Some(candidate.with_types(types.chain(news).collect(), candidate.lane()))
 }
 
-fn type_knowing(own: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot> {
+fn type_knowing(candidate: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot> {
     use imbl::ordmap::DiffItem;
-    let names = own.names.known.diff(&live.names.known).filter_map(|item| match item {
+    let names = candidate.names.known.diff(&live.names.known).filter_map(|item| match item {
         DiffItem::Add(name, new) | DiffItem::Update { old: (name, Known::Unknown), new: (_, new) } => {
             (!matches!(new, Known::Unknown)).then_some((name, new))
         }
         DiffItem::Remove(..) | DiffItem::Update { .. } => None,
     });
     let names: Vec<_> = names.collect();
-    let globs = live.globs.complete.iter().filter(|glob| !own.globs.complete.contains(*glob));
+    let globs = live.globs.complete.iter().filter(|glob| !candidate.globs.complete.contains(*glob));
     let globs: BTreeSet<_> = globs.cloned().collect();
-    let takes_wildcard = live.wildcard.is_whole() && !own.wildcard.is_whole();
+    let takes_wildcard = live.wildcard.is_whole() && !candidate.wildcard.is_whole();
     if names.is_empty() && globs.is_empty() && !takes_wildcard {
         return None;
     }
-    let mut own = own.clone();
+    let mut candidate = candidate.clone();
     // One content for all ways to ask, as in a lane.
     for (name, new) in names {
-        let known = held_name(&own, live, name, new).unwrap_or_else(|| new.clone());
-        own.names.known.insert(name.clone(), known);
+        let state = held_name(&candidate, live, name, new).unwrap_or_else(|| new.clone());
+        candidate.names.known.insert(name.clone(), state);
     }
     if takes_wildcard {
-        own.wildcard = known_wildcard(&own, &live.wildcard);
+        candidate.wildcard = known_wildcard(&candidate, &live.wildcard);
     }
     let is_new = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
     for (name, new) in live.globs.members.iter().filter(|(name, _)| !globs.is_empty() && is_new(name)) {
-        let stated = held(&own, new);
+        let stated = held(&candidate, new);
         if let Some(member) = stated.as_ref().map_or(Some(new), Known::cached) {
-            own.globs.members.insert(name.clone(), member.clone());
+            candidate.globs.members.insert(name.clone(), member.clone());
         }
     }
     let sets = live.globs.sets.iter().filter(|(_, set)| set.names.iter().any(|glob| globs.contains(glob)));
-    own.globs.sets.extend(sets.map(|(id, set)| (*id, set.clone())));
-    own.globs.complete.extend(globs);
-    Some(own)
+    candidate.globs.sets.extend(sets.map(|(id, set)| (*id, set.clone())));
+    candidate.globs.complete.extend(globs);
+    Some(candidate)
 }
 
 /// Notes the condemned contents of a push (QUA-2): at each unit one.
 pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
-    for (unit, of) in condemned {
+    for (unit, content) in condemned {
         if let Some(push) = pushed.iter_mut().find(|push| push.unit == unit) {
-            push.condemned = Some(of);
+            push.condemned = Some(content);
         }
     }
 }
@@ -168,22 +174,22 @@ pub fn is_current(plan: &Plan, snapshot: &Snapshot) -> bool {
     let standing = snapshot.standing();
     let gated = snapshot.types().filter(|(type_url, _)| plan.gated.contains(type_url));
     let mut of_types = gated.filter_map(|(type_url, _)| standing.of(type_url));
-    !standing.reach().is_lost() && of_types.all(|of| of.is_current)
+    !standing.reach().is_lost() && of_types.all(|standing| standing.is_current)
 }
 
-fn summed(of: &PushType) -> TypePush {
+fn summed(part: &PushType) -> TypePush {
     let grown = |before: usize, after: usize| Growth { before: before as u64, after: after as u64 };
     let (added, changed, removed) = Default::default();
     let mut sum = TypePush {
-        type_url: of.type_url.clone(),
+        type_url: part.type_url.clone(),
         added,
         changed,
         removed,
-        resources: grown(of.before.resources, of.after.resources),
-        bytes: grown(of.before.bytes, of.after.bytes),
+        resources: grown(part.before.resources, part.after.resources),
+        bytes: grown(part.before.bytes, part.after.bytes),
         largest: None,
     };
-    for name in of.names() {
+    for name in part.names() {
         let list: &mut NameList = match (&name.before, &name.after) {
             (None, _) => &mut sum.added,
             (_, None) => &mut sum.removed,
@@ -198,7 +204,8 @@ fn summed(of: &PushType) -> TypePush {
 }
 
 fn growth_of(name: &PushedName) -> Growth {
-    let size = |of: &Option<Arc<Resource>>| of.as_ref().map_or(0, |resource| resource.size() as u64);
+    let size =
+        |resource: &Option<Arc<Resource>>| resource.as_ref().map_or(0, |resource| resource.size() as u64);
     Growth { before: size(&name.before), after: size(&name.after) }
 }
 
@@ -230,13 +237,13 @@ mod tests {
 
     /// Resources that are known by name.
     fn snapshot(resources: impl IntoIterator<Item = Resource>) -> Snapshot {
-        let mut of = TypeSnapshot::default();
+        let mut content = TypeSnapshot::default();
         for resource in resources {
             let name = resource.name.clone();
             let (resource, received_at) = (Arc::new(resource), ReceivedAt::default());
-            of.names.known.insert(name, Known::Present(CachedResource { resource, received_at }));
+            content.names.known.insert(name, Known::Present(CachedResource { resource, received_at }));
         }
-        let types = [(TypeUrl::new(CLUSTER), of)].into();
+        let types = [(TypeUrl::new(CLUSTER), content)].into();
         Snapshot::default().with_types(types, LaneMark::default())
     }
 
@@ -246,7 +253,7 @@ mod tests {
         let largest = |sizes: &[(&str, usize, usize)]| {
             let before = snapshot(sizes.iter().map(|(name, before, _)| resource(name, 1, *before)));
             let after = snapshot(sizes.iter().map(|(name, _, after)| resource(name, 2, *after)));
-            let (_, push) = unit_of(&Plan::new("edge"), UnitId(1), (&before, &after), None);
+            let (_, push) = sum_up(&Plan::new("edge"), UnitId(1), &before, &after, None);
             push.types[0].largest.as_ref().map(|(name, _)| name.to_string())
         };
         let (large, small) = (("a", 10 << 20, 13 << 20), ("b", 512 * KIB, 2 << 20));
@@ -267,13 +274,15 @@ mod tests {
             snapshot(versions.iter().map(|(name, version)| resource(name, *version, 1)))
         };
         let release = |push, versions: &[(&str, u128)]| {
-            let types =
-                content(versions).types().map(|(type_url, of)| (type_url.clone(), of.clone())).collect();
+            let types = content(versions)
+                .types()
+                .map(|(type_url, content)| (type_url.clone(), content.clone()))
+                .collect();
             Release { push, types }
         };
         let past = [release(0, &[("a", 1)]), release(3, &[("a", 2)]), release(4, &[("a", 1), ("b", 1)])];
         let returned = |stable: &[(&str, u128)], candidate: &[(&str, u128)]| {
-            returned(&Plan::new("edge"), past.iter(), (&content(stable), &content(candidate)))
+            returned(&Plan::new("edge"), past.iter(), &content(stable), &content(candidate))
         };
         assert_eq!(returned(&[("a", 2), ("b", 1), ("c", 1)], &[("a", 1), ("b", 1), ("c", 2)]), Some(4));
         assert_eq!(returned(&[("a", 2), ("b", 2)], &[("a", 1), ("b", 2)]), Some(0), "before b was known");
@@ -290,7 +299,7 @@ mod tests {
         let unit = |number, changed: &[&str]| {
             let mut names = NameList::default();
             changed.iter().for_each(|name| names.add(&(*name).into()));
-            let of = TypePush {
+            let part = TypePush {
                 type_url: TypeUrl::new("T"),
                 added: NameList::default(),
                 changed: names,
@@ -300,7 +309,7 @@ mod tests {
                 largest: None,
             };
             let (stable, candidate) = Default::default();
-            let (unit, types) = (UnitId(number), vec![of]);
+            let (unit, types) = (UnitId(number), vec![part]);
             UnitPush {
                 unit,
                 types,

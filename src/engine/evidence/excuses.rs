@@ -53,7 +53,8 @@ struct Excuse {
 }
 
 impl Excuse {
-    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up to twice as often.
+    /// Notes a lost stream. Returns whether the node loses streams as often as it did without the push, or up
+    /// to twice as often.
     fn is_usual(&mut self, now: Time) -> bool {
         self.with = self.with.saturating_add(1);
         let windows = now.since(self.from).as_secs() / WINDOW.as_secs();

@@ -21,11 +21,11 @@ pub struct GivenContents {
 }
 
 impl GivenContents {
-    /// The plan refuses these contents from now on. `stable`: the content for the clients outside of a push. Returns whether clients are
-    /// told something else than before.
+    /// The plan refuses these contents from now on. `stable`: the content for the clients outside of a push.
+    /// Returns whether clients are told something else than before.
     pub fn refuse(&mut self, refused: &Arc<Refused>, stable: &Snapshot) -> bool {
         self.refused = refused.clone();
-        let given = Refused::of(refused.iter().filter(|of| has(stable, of)).cloned());
+        let given = Refused::of(refused.iter().filter(|content| has(stable, content)).cloned());
         let is_other = *self.given != given;
         self.given = Arc::new(given);
         is_other
@@ -42,15 +42,16 @@ impl GivenContents {
             return BTreeSet::new();
         }
         let new = refused_first_answers(before, after, &self.refused, is_gated);
-        let is_over = |of: &&Content| !has(after, of);
-        if !new.is_empty() || self.given.iter().any(|of| is_over(&of)) {
-            let given = self.given.iter().filter(|of| !is_over(of)).chain(&new);
+        let is_over = |content: &&Content| !has(after, content);
+        if !new.is_empty() || self.given.iter().any(|content| is_over(&content)) {
+            let given = self.given.iter().filter(|content| !is_over(content)).chain(&new);
             self.given = Arc::new(Refused::of(given.cloned()));
         }
         new
     }
 
-    /// Marks the contents in all that a source serves, so that clients with other content keep the other content.
+    /// Marks the contents in all that a source serves, so that clients with other content keep the other
+    /// content.
     pub fn mark(&self, published: &mut Published) {
         if self.given.is_empty() {
             return;
@@ -66,8 +67,8 @@ impl GivenContents {
     }
 }
 
-/// The refused contents that a source gives as first answers since `before`: nothing older is known of the names, so they are not
-/// withheld (WAV-7). `before`, `after`: the content for the clients outside of a push.
+/// The refused contents that a source gives as first answers since `before`: nothing older is known of the
+/// names, so they are not withheld (WAV-7). `before`, `after`: the content for the clients outside of a push.
 fn refused_first_answers(
     before: &Snapshot,
     after: &Snapshot,
@@ -155,17 +156,17 @@ mod tests {
         CachedResource { resource, received_at: ReceivedAt::default() }
     }
 
-    fn snapshot(of: TypeSnapshot) -> Snapshot {
-        Snapshot::default().with_types([(type_url(), of)].into(), LaneMark::default())
+    fn snapshot(content: TypeSnapshot) -> Snapshot {
+        Snapshot::default().with_types([(type_url(), content)].into(), LaneMark::default())
     }
 
     fn named(names: &[(&str, Option<Known>)]) -> Snapshot {
-        let mut of = TypeSnapshot::default();
-        for (name, known) in names {
-            let known = known.clone().unwrap_or(Known::Unknown);
-            of.names.known.insert((*name).into(), known);
+        let mut content = TypeSnapshot::default();
+        for (name, state) in names {
+            let state = state.clone().unwrap_or(Known::Unknown);
+            content.names.known.insert((*name).into(), state);
         }
-        snapshot(of)
+        snapshot(content)
     }
 
     /// The names in the answer, for the condemned contents `a` 2 and `b` 2.
@@ -201,20 +202,20 @@ mod tests {
         let mut types =
             named(&[("a", present("a", 2)), ("b", present("b", 1))]).of(&type_url()).unwrap().clone();
         types.wildcard.members.insert("a".into(), cached("a", 3));
-        let found = condemned_in(&snapshot(types), &condemned).into_iter();
-        let found: BTreeSet<_> = found.map(|(_, name, version)| (name, version.0)).collect();
-        assert_eq!(found, BTreeSet::from([("a".into(), 2), ("a".into(), 3)]));
+        let contents = condemned_in(&snapshot(types), &condemned).into_iter();
+        let contents: BTreeSet<_> = contents.map(|(_, name, version)| (name, version.0)).collect();
+        assert_eq!(contents, BTreeSet::from([("a".into(), 2), ("a".into(), 3)]));
     }
 
     #[test]
     fn qua_5_a_condemned_member_counts_until_all_members_are_known() {
-        let of = |members: &[(&str, u128)]| {
-            let mut of = TypeSnapshot::default();
+        let with_members = |members: &[(&str, u128)]| {
+            let mut content = TypeSnapshot::default();
             for (name, version) in members {
-                of.wildcard.members.insert((*name).into(), cached(name, *version));
+                content.wildcard.members.insert((*name).into(), cached(name, *version));
             }
-            snapshot(of)
+            snapshot(content)
         };
-        assert_eq!(found(&of(&[("a", 1)]), &of(&[("a", 2), ("b", 2)]), true), ["b"]);
+        assert_eq!(found(&with_members(&[("a", 1)]), &with_members(&[("a", 2), ("b", 2)]), true), ["b"]);
     }
 }

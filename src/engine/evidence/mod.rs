@@ -1,12 +1,12 @@
-//! The evidence for and against a push: the content of the push, what clients say about it, and what they said before
-//! (TRU, QUA).
+//! The evidence for and against a push: the content of the push, what clients say about it, and what they
+//! said before (TRU, QUA).
 //!
-//! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents; the memory of
-//! rejections; first answers with contents that the plan refuses; clients that are lost whatever they are served;
-//! suspects that others accepted; and the count of clients.
+//! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents;
+//! the memory of rejections; first answers with contents that the plan refuses; clients that are lost
+//! whatever they are served; suspects that others accepted; and the count of clients.
 
 mod content;
-mod known;
+mod known_contents;
 mod remembered;
 mod rejecters;
 mod first_answers;
@@ -15,9 +15,9 @@ mod accepted_suspects;
 mod clients;
 
 pub use clients::{Clients, Ended, LOST_WITHIN, Seen, TallyInMaking};
-pub use content::{compare, condemn, is_current, renew, returned, unit_of};
+pub use content::{compare, condemn, is_current, renew, returned, sum_up};
 pub use excuses::{Leavers, WINDOW};
 pub use first_answers::{GivenContents, condemned_in};
-pub use known::{Comparison, KnownContents};
+pub use known_contents::{Comparison, KnownContents};
 pub use rejecters::Rejecters;
 pub use remembered::{CONTENTS_MAX, CondemnedContents, Content, REMEMBERED_FOR, Remembered};

@@ -1,4 +1,5 @@
-//! The memory of rejections: nodes with rejections of push after push, and condemned contents (QUA-2, QUA-4, QUA-5).
+//! The memory of rejections: nodes with rejections of push after push, and condemned contents (QUA-2, QUA-4,
+//! QUA-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +19,8 @@ const NODES_MAX: usize = 10_000;
 /// The memory of a plan.
 #[derive(Debug, Default)]
 pub struct Rejecters {
-    /// The nodes that rejected the push before, each with its greatest number of rejecting streams. Many clients may share an
-    /// id, or have none: one of them must not speak for the others.
+    /// The nodes that rejected the push before, each with its greatest number of rejecting streams. Many
+    /// clients may share an id, or have none: one of them must not speak for the others.
     before: BTreeMap<Arc<str>, u32>,
     /// As `before`, of the push under way.
     now: BTreeMap<Arc<str>, u32>,
@@ -46,8 +47,8 @@ impl Rejecters {
         self.before.contains_key(node)
     }
 
-    /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: it rejected the push before with as
-    /// many streams as now.
+    /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: it rejected the
+    /// push before with as many streams as now.
     pub fn is_known(&mut self, node: &Arc<str>) -> bool {
         if self.live.len() >= NODES_MAX && !self.live.contains_key(node) {
             return self.before.contains_key(node);
@@ -61,8 +62,9 @@ impl Rejecters {
         self.before.get(node).is_some_and(|before| *streams <= *before)
     }
 
-    /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only change. A known rejecter
-    /// has no vote, as it blames whatever comes. Returns the contents newly condemned: `enough` different nodes blame them.
+    /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only
+    /// change. A known rejecter has no vote, as it blames whatever comes. Returns the contents newly
+    /// condemned: `enough` different nodes blame them.
     pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32, now: Time) -> Vec<Condemned> {
         self.forget(now);
         let (mut condemned, end) = (Vec::new(), now + REMEMBERED_FOR);
@@ -92,13 +94,13 @@ impl Rejecters {
         now: Time,
     ) -> bool {
         let types = set.units().iter().flat_map(|unit| &unit.types);
-        let contents = types.flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
-        let meant = contents.filter(|(type_url, of)| is_meant(type_url, &of.name));
-        let found: Vec<Content> = meant
-            .filter_map(|(type_url, of)| Some((type_url.clone(), of.name.clone(), of.version()?)))
+        let contents = types.flat_map(|part| part.names().map(move |name| (&part.type_url, name)));
+        let meant = contents.filter(|(type_url, change)| is_meant(type_url, &change.name));
+        let contents: Vec<Content> = meant
+            .filter_map(|(type_url, change)| Some((type_url.clone(), change.name.clone(), change.version()?)))
             .collect();
-        let is_found = !found.is_empty();
-        for content in found {
+        let is_found = !contents.is_empty();
+        for content in contents {
             self.votes.take(&content);
             self.condemned.put(content, now + REMEMBERED_FOR, ());
         }
@@ -133,14 +135,15 @@ impl Rejecters {
         if self.condemned.is_empty() {
             return Vec::new();
         }
-        let first = |of: &PushUnit| {
-            let contents = of.types.iter().flat_map(|of| of.names().map(move |name| (&of.type_url, name)));
+        let first = |part: &PushUnit| {
+            let contents =
+                part.types.iter().flat_map(|part| part.names().map(move |name| (&part.type_url, name)));
             let mut condemned = contents.filter_map(|(type_url, pushed)| {
                 let content = (type_url.clone(), pushed.name.clone(), pushed.version()?);
                 self.condemned.contains(&content).then_some(content)
             });
             let (type_url, name, version) = condemned.next()?;
-            Some((UnitId(of.source.0), Condemned { type_url, name, version }))
+            Some((UnitId(part.source.0), Condemned { type_url, name, version }))
         };
         set.units().iter().filter_map(first).collect()
     }
@@ -171,91 +174,99 @@ mod tests {
 
     #[test]
     fn qua_2_different_nodes_condemn_a_content_once() {
-        let mut of = Rejecters::default();
-        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
-        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty(), "the same node");
-        assert!(of.note(&rejection("b", "x"), false, 2, ZERO).is_empty(), "its words name nothing");
-        assert!(of.note(&rejection("b", "y"), true, 2, ZERO).is_empty(), "another content");
-        assert_eq!(of.note(&rejection("b", "x"), true, 2, ZERO)[0].name.as_str(), "x");
-        assert!(of.note(&rejection("c", "x"), true, 2, ZERO).is_empty(), "told once");
+        let mut rejecters = Rejecters::default();
+        assert!(rejecters.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
+        assert!(rejecters.note(&rejection("a", "x"), true, 2, ZERO).is_empty(), "the same node");
+        assert!(rejecters.note(&rejection("b", "x"), false, 2, ZERO).is_empty(), "its words name nothing");
+        assert!(rejecters.note(&rejection("b", "y"), true, 2, ZERO).is_empty(), "another content");
+        assert_eq!(rejecters.note(&rejection("b", "x"), true, 2, ZERO)[0].name.as_str(), "x");
+        assert!(rejecters.note(&rejection("c", "x"), true, 2, ZERO).is_empty(), "told once");
     }
 
     /// Votes and condemned contents do not crowd each other out: the oldest of their kind makes room.
     #[test]
     fn qua_5_a_content_is_condemned_whatever_is_remembered() {
-        let mut of = Rejecters::default();
+        let mut rejecters = Rejecters::default();
         let names: Vec<_> = (0..CONTENTS_MAX as u64).map(|number| number.to_string()).collect();
         let at = |number: usize| Time::from_micros(number as u64);
         for (number, name) in names.iter().enumerate() {
-            assert_eq!(of.note(&rejection("a", name), true, 1, at(number)).len(), 1);
-            assert!(of.note(&rejection("a", &format!("vote-{name}")), true, 2, at(number)).is_empty());
+            assert_eq!(rejecters.note(&rejection("a", name), true, 1, at(number)).len(), 1);
+            assert!(rejecters.note(&rejection("a", &format!("vote-{name}")), true, 2, at(number)).is_empty());
         }
-        assert_eq!((of.condemned.len(), of.votes.len()), (CONTENTS_MAX, CONTENTS_MAX));
+        assert_eq!((rejecters.condemned.len(), rejecters.votes.len()), (CONTENTS_MAX, CONTENTS_MAX));
         let now = at(CONTENTS_MAX);
-        assert!(of.note(&rejection("a", "new"), true, 2, now).is_empty());
-        assert_eq!(of.note(&rejection("b", "new"), true, 2, now).len(), 1);
+        assert!(rejecters.note(&rejection("a", "new"), true, 2, now).is_empty());
+        assert_eq!(rejecters.note(&rejection("b", "new"), true, 2, now).len(), 1);
         let content = |name: &str| (rejection("a", name).type_url, ResourceName::new(name), Version(7));
-        let is_condemned = ["0", "1", "new"].map(|name| of.condemned.contains(&content(name)));
+        let is_condemned = ["0", "1", "new"].map(|name| rejecters.condemned.contains(&content(name)));
         assert_eq!(is_condemned, [false, true, true], "the oldest is forgotten");
-        assert_eq!(of.note(&rejection("b", "vote-1"), true, 2, now).len(), 1, "its first vote is remembered");
+        assert_eq!(
+            rejecters.note(&rejection("b", "vote-1"), true, 2, now).len(),
+            1,
+            "its first vote is remembered"
+        );
     }
 
     #[test]
     fn qua_5_votes_and_condemned_contents_are_forgotten_after_seven_days() {
-        let (mut of, day) = (Rejecters::default(), Duration::from_secs(24 * 3_600));
+        let (mut rejecters, day) = (Rejecters::default(), Duration::from_secs(24 * 3_600));
         let (early, late) = (ZERO + 7 * day - Duration::from_secs(1), ZERO + 7 * day);
-        assert!(of.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
-        assert_eq!(of.note(&rejection("a", "y"), true, 1, ZERO).len(), 1);
-        assert!(of.note(&rejection("b", "y"), true, 1, early).is_empty(), "condemned already");
-        assert_eq!(of.next_end(), Some(late));
-        assert!(of.note(&rejection("b", "x"), true, 2, late).is_empty(), "the first vote is forgotten");
-        assert!(of.condemned.is_empty());
-        assert_eq!(of.note(&rejection("b", "y"), true, 1, late).len(), 1, "condemned anew");
+        assert!(rejecters.note(&rejection("a", "x"), true, 2, ZERO).is_empty());
+        assert_eq!(rejecters.note(&rejection("a", "y"), true, 1, ZERO).len(), 1);
+        assert!(rejecters.note(&rejection("b", "y"), true, 1, early).is_empty(), "condemned already");
+        assert_eq!(rejecters.next_end(), Some(late));
+        assert!(
+            rejecters.note(&rejection("b", "x"), true, 2, late).is_empty(),
+            "the first vote is forgotten"
+        );
+        assert!(rejecters.condemned.is_empty());
+        assert_eq!(rejecters.note(&rejection("b", "y"), true, 1, late).len(), 1, "condemned anew");
         let left = [("old", Duration::ZERO), ("young", day)];
         let again = left.map(|(name, left)| ((rejection("a", name).type_url, name.into(), Version(7)), left));
-        of.condemn_again(again.into_iter(), late);
-        let found: Vec<_> = of.condemned.latest_first().map(|(end, of)| (*end, of.1.as_str())).collect();
-        assert_eq!(found, [(late + 7 * day, "y"), (late + day, "young")]);
+        rejecters.condemn_again(again.into_iter(), late);
+        let remembered: Vec<_> =
+            rejecters.condemned.latest_first().map(|(end, content)| (*end, content.1.as_str())).collect();
+        assert_eq!(remembered, [(late + 7 * day, "y"), (late + day, "young")]);
     }
 
     #[test]
     fn qua_4_known_rejecters_condemn_nothing() {
-        let mut of = Rejecters::default();
+        let mut rejecters = Rejecters::default();
         for node in ["a", "b"] {
-            let known = Rejection { is_known_rejecter: true, ..rejection(node, "x") };
-            assert!(of.note(&known, true, 1, ZERO).is_empty());
+            let rejection = Rejection { is_known_rejecter: true, ..rejection(node, "x") };
+            assert!(rejecters.note(&rejection, true, 1, ZERO).is_empty());
         }
-        assert_eq!(of.note(&rejection("c", "x"), true, 1, ZERO).len(), 1);
+        assert_eq!(rejecters.note(&rejection("c", "x"), true, 1, ZERO).len(), 1);
     }
 
     #[test]
     fn qua_4_a_node_is_known_by_the_push_before() {
-        let (mut of, a, b) = (Rejecters::default(), Arc::from("a"), Arc::from("b"));
-        assert!(!of.is_known(&a));
-        of.next_push();
-        of.next_tally();
-        assert!(of.is_known(&a) && !of.is_known(&b));
-        of.next_push();
-        of.next_push();
-        of.next_tally();
-        assert!(!of.is_known(&a), "it accepted the last push");
+        let (mut rejecters, a, b) = (Rejecters::default(), Arc::from("a"), Arc::from("b"));
+        assert!(!rejecters.is_known(&a));
+        rejecters.next_push();
+        rejecters.next_tally();
+        assert!(rejecters.is_known(&a) && !rejecters.is_known(&b));
+        rejecters.next_push();
+        rejecters.next_push();
+        rejecters.next_tally();
+        assert!(!rejecters.is_known(&a), "it accepted the last push");
     }
 
     /// One rejecter among clients of one id, or without an id, makes the others no known rejecters.
     #[test]
     fn qua_4_as_many_streams_of_a_node_are_known_as_rejected_before() {
-        let (mut of, shared) = (Rejecters::default(), Arc::from(""));
+        let (mut rejecters, shared) = (Rejecters::default(), Arc::from(""));
         for _ in 0..3 {
-            of.next_tally();
-            assert!(!of.is_known(&shared), "one stream, in each tally");
+            rejecters.next_tally();
+            assert!(!rejecters.is_known(&shared), "one stream, in each tally");
         }
-        of.next_push();
+        rejecters.next_push();
         for _ in 0..2 {
-            of.next_tally();
-            assert_eq!([(); 3].map(|()| of.is_known(&shared)), [true, false, false]);
+            rejecters.next_tally();
+            assert_eq!([(); 3].map(|()| rejecters.is_known(&shared)), [true, false, false]);
         }
-        of.next_push();
-        of.next_tally();
-        assert_eq!([(); 4].map(|()| of.is_known(&shared)), [true, true, true, false]);
+        rejecters.next_push();
+        rejecters.next_tally();
+        assert_eq!([(); 4].map(|()| rejecters.is_known(&shared)), [true, true, true, false]);
     }
 }

@@ -7,7 +7,8 @@ use imbl::{OrdMap, OrdSet};
 use crate::engine::Time;
 use crate::xds::{ResourceName, TypeUrl, Version};
 
-/// A content is remembered for this time: longer than a control plane takes to be mended, and no archive (QUA-5).
+/// A content is remembered for this time: longer than a control plane takes to be mended, and no archive
+/// (QUA-5).
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The maximum number of contents in a memory.
@@ -19,27 +20,28 @@ pub type Content = (TypeUrl, ResourceName, Version);
 /// The condemned contents of a plan.
 pub type CondemnedContents = Remembered<()>;
 
-/// Contents, each with a value and the time at which it is forgotten. A clone shares all contents with the original.
+/// Contents, each with a value and the time at which it is forgotten. A clone shares all contents with the
+/// original.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remembered<V: Clone> {
-    known: OrdMap<Content, (Time, V)>,
+    entries: OrdMap<Content, (Time, V)>,
     /// The same contents in the order in which they are forgotten.
     ends: OrdSet<(Time, Content)>,
 }
 
 impl<V: Clone> Default for Remembered<V> {
     fn default() -> Remembered<V> {
-        Remembered { known: OrdMap::new(), ends: OrdSet::new() }
+        Remembered { entries: OrdMap::new(), ends: OrdSet::new() }
     }
 }
 
 impl<V: Clone> Remembered<V> {
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.entries.is_empty()
     }
 
     /// Whether both share all contents. False may be returned for equal memories.
@@ -48,14 +50,16 @@ impl<V: Clone> Remembered<V> {
     }
 
     pub fn contains(&self, content: &Content) -> bool {
-        self.known.contains_key(content)
+        self.entries.contains_key(content)
     }
 
     /// The remembered versions of a resource.
     pub fn versions_of(&self, type_url: &TypeUrl, name: &ResourceName) -> impl Iterator<Item = Version> {
         let from = (type_url.clone(), name.clone(), Version(0))..;
-        let of = self.known.range(from).map(|(content, _)| content);
-        of.take_while(move |of| of.0 == *type_url && of.1 == *name).map(|(_, _, version)| *version)
+        let contents = self.entries.range(from).map(|(content, _)| content);
+        contents
+            .take_while(move |content| content.0 == *type_url && content.1 == *name)
+            .map(|(_, _, version)| *version)
     }
 
     /// All contents with their ends, the one that is remembered for longest first.
@@ -68,17 +72,18 @@ impl<V: Clone> Remembered<V> {
         self.ends.get_min().map(|(end, _)| *end)
     }
 
-    /// Remembers a content until `end`, also if it is known already. A full memory forgets the content that would be forgotten next.
+    /// Remembers a content until `end`, also if it is known already. A full memory forgets the content that
+    /// would be forgotten next.
     pub fn put(&mut self, content: Content, end: Time, value: V) {
         self.take(&content);
         self.ends.insert((end, content.clone()));
-        self.known.insert(content, (end, value));
-        while self.known.len() > CONTENTS_MAX && self.forget_next() {}
+        self.entries.insert(content, (end, value));
+        while self.entries.len() > CONTENTS_MAX && self.forget_next() {}
     }
 
     /// Forgets a content. Returns its value.
     pub(super) fn take(&mut self, content: &Content) -> Option<V> {
-        let (end, value) = self.known.remove(content)?;
+        let (end, value) = self.entries.remove(content)?;
         self.ends.remove(&(end, content.clone()));
         Some(value)
     }
@@ -90,7 +95,7 @@ impl<V: Clone> Remembered<V> {
 
     fn forget_next(&mut self) -> bool {
         let Some((_, content)) = self.ends.remove_min() else { return false };
-        self.known.remove(&content);
+        self.entries.remove(&content);
         true
     }
 }
@@ -115,12 +120,12 @@ mod tests {
         (0..most)
             .chain([0])
             .zip(0..)
-            .for_each(|(of, second)| memory.put(content("a", of.into()), at(second), ()));
+            .for_each(|(version, second)| memory.put(content("a", version.into()), at(second), ()));
         assert_eq!(memory.len(), CONTENTS_MAX);
         memory.put(content("b", 7), at(most + 1), ());
         assert_eq!((memory.len(), memory.ends.len()), (CONTENTS_MAX, CONTENTS_MAX));
         let is_known = [content("a", 0), content("a", 1), content("a", 2), content("b", 7)];
-        assert_eq!(is_known.map(|of| memory.contains(&of)), [true, false, true, true]);
+        assert_eq!(is_known.map(|content| memory.contains(&content)), [true, false, true, true]);
         assert_eq!(memory.latest_first().next(), Some(&(at(most + 1), content("b", 7))));
     }
 
@@ -130,9 +135,9 @@ mod tests {
         memory.put(content("a", 1), at(5), "one");
         memory.put(content("a", 2), at(6), "two");
         memory.put(content("ab", 3), at(9), "other");
-        let versions = |of: &Remembered<_>| {
+        let versions = |memory: &Remembered<_>| {
             let (type_url, name, _) = content("a", 0);
-            of.versions_of(&type_url, &name).map(|version| version.0).collect::<Vec<_>>()
+            memory.versions_of(&type_url, &name).map(|version| version.0).collect::<Vec<_>>()
         };
         assert_eq!((versions(&memory), memory.next_end()), (vec![1, 2], Some(at(5))));
         let before = memory.clone();

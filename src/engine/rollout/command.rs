@@ -66,7 +66,8 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
-    /// A halted push begins anew with its first step. Of a push that moves, a command without a step would go on twice if it came twice.
+    /// A halted push begins anew with its first step. Of a push that moves, a command without a step would go
+    /// on twice if it came twice.
     Anew,
     /// A step by its number, from 1.
     Step(u8),
@@ -118,13 +119,15 @@ pub enum CommandError {
     },
     /// The plan does not remember the release.
     NoSuchRelease,
-    /// The release is from before a restart, or from before another set of gated types: nobody has the content.
+    /// The release is from before a restart, or from before another set of gated types: nobody has the
+    /// content.
     LostRelease,
     /// The unit has no part in the push.
     NoSuchUnit,
     /// The push changes no resource with the name that was to be condemned.
     NoSuchContent,
-    /// As above, as far as is known: a content of the push was halted before a restart, and its server has not said it again.
+    /// As above, as far as is known: a content of the push was halted before a restart, and its server has
+    /// not said it again.
     ContentNotKnown,
     /// Longer than [`FREEZE_MAX`].
     TooLong,

@@ -18,13 +18,14 @@ const END: u8 = 0;
 const UNKNOWN: u8 = 3;
 
 impl ReleaseDigest {
-    /// The digest of the known content of the gated types, but for the resources that flow. A name that is known to be absent counts: a push
-    /// that removes all resources is not the content of the time before any was known. Takes time proportional to the number of resources.
+    /// The digest of the known content of the gated types, but for the resources that flow. A name that is
+    /// known to be absent counts: a push that removes all resources is not the content of the time before any
+    /// was known. Takes time proportional to the number of resources.
     pub fn of(snapshot: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> ReleaseDigest {
         let mut hash = Hash(blake3::Hasher::new_derive_key(CONTEXT));
-        for (type_url, of) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {
+        for (type_url, content) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {
             hash.text(type_url.message());
-            hash.whole(of);
+            hash.whole(content);
         }
         let bytes = hash.0.finalize();
         let mut first = [0; 16];
@@ -41,18 +42,19 @@ impl Hash {
         self.0.update(text.as_bytes());
     }
 
-    fn whole(&mut self, of: &TypeSnapshot) {
-        let is_complete = of.wildcard.is_whole();
-        self.members(&of.wildcard.members, is_complete);
-        self.members(&of.globs.members, true);
-        for (name, known) in of.names.known.iter().filter(|(_, known)| !matches!(known, Known::Unknown)) {
-            self.name(name, known.resource());
+    fn whole(&mut self, content: &TypeSnapshot) {
+        let is_complete = content.wildcard.is_whole();
+        self.members(&content.wildcard.members, is_complete);
+        self.members(&content.globs.members, true);
+        for (name, state) in content.names.known.iter().filter(|(_, state)| !matches!(state, Known::Unknown))
+        {
+            self.name(name, state.resource());
         }
         self.0.update(&[END]);
     }
 
-    fn members(&mut self, of: &CachedBodies, is_known: bool) {
-        for (name, cached) in of.iter().filter(|_| is_known) {
+    fn members(&mut self, bodies: &CachedBodies, is_known: bool) {
+        for (name, cached) in bodies.iter().filter(|_| is_known) {
             self.name(name, Some(&cached.resource));
         }
         self.0.update(&[if is_known { END } else { UNKNOWN }]);

@@ -71,5 +71,5 @@ pub struct HookReport {
     /// The time of the latest question.
     pub asked: Time,
     /// `None`: no answer about this step yet.
-    pub said: Option<HookAnswer>,
+    pub answer: Option<HookAnswer>,
 }

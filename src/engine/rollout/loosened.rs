@@ -5,8 +5,8 @@ use super::plan::{Gated, GuardAction, Guards, HaltOn, Mode, OnHalt, Plan, Step, 
 use super::report::{RolloutReport, RolloutState};
 
 impl Plan {
-    /// The keys by which `next` may admit a client sooner, hold less, or halt later than this plan. Empty if `next` is certainly as
-    /// strict. Keys without an order, as `salt`, count if they differ.
+    /// The keys by which `next` may admit a client sooner, hold less, or halt later than this plan. Empty if
+    /// `next` is certainly as strict. Keys without an order, as `salt`, count if they differ.
     pub fn loosened_by(&self, next: &Plan) -> Vec<&'static str> {
         // A key that this function forgets does not compile.
         let Plan {
@@ -58,18 +58,19 @@ impl Gated {
     }
 }
 
-/// Whether each client waits at least as long for each step: the steps are all there, in order, and none has grown or bakes for less
-/// time. Further steps may stand between them if they choose clients by their seats alone.
+/// Whether each client waits at least as long for each step: the steps are all there, in order, and none has
+/// grown or bakes for less time. Further steps may stand between them if they choose clients by their seats
+/// alone.
 fn are_as_strict(steps: &[Step], next: &[Step]) -> bool {
     let mut left = steps.iter().peekable();
     for candidate in next {
         // Behind the last step of the plan, all clients would be admitted.
-        let Some(wanted) = left.peek() else { return true };
-        let grows = candidate.threshold > wanted.threshold || candidate.at_least > wanted.at_least;
+        let Some(step) = left.peek() else { return true };
+        let grows = candidate.threshold > step.threshold || candidate.at_least > step.at_least;
         if grows {
             return false;
         }
-        if candidate.clients == wanted.clients && candidate.bake >= wanted.bake {
+        if candidate.clients == step.clients && candidate.bake >= step.bake {
             left.next();
         } else if candidate.clients.is_some() {
             return false;
@@ -178,8 +179,8 @@ mod tests {
         assert_eq!(by(stricter), none);
         let narrow = Plan { units: UnitMatch { lists: vec!["a".into()], ..UnitMatch::default() }, ..plan() };
         assert_eq!(narrow.loosened_by(&plan()), none, "a plan for more units");
-        let own = Gated::Types(vec![TypeUrl::of_message("envoy.config.cluster.v3.Cluster")]);
-        assert_eq!(Plan { gated: own, ..plan() }.loosened_by(&plan()), none, "more types");
+        let clusters = Gated::Types(vec![TypeUrl::of_message("envoy.config.cluster.v3.Cluster")]);
+        assert_eq!(Plan { gated: clusters, ..plan() }.loosened_by(&plan()), none, "more types");
         assert_eq!(Plan { mode: Mode::Observe, ..plan() }.loosened_by(&plan()), none);
     }
 

@@ -18,8 +18,8 @@ settings! {
     /// The past of all plans.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct History {
-        /// The pushes that are over, and the releases, that a plan remembers: HIS-1. Releases share all content that is equal; a push that was
-        /// rejected has the words of its clients.
+        /// The pushes that are over, and the releases, that a plan remembers: HIS-1. Releases share all
+        /// content that is equal; a push that was rejected has the words of its clients.
         pushes: usize = 10, count(1..=100);
     }
 }
@@ -42,7 +42,8 @@ pub struct Plan {
     pub guards: Guards,
     /// `None`: the clients alone decide.
     pub hook: Option<Hook>,
-    /// The pushes that are over, and the releases, that the plan remembers. A release is a content that all clients were given.
+    /// The pushes that are over, and the releases, that the plan remembers. A release is a content that all
+    /// clients were given.
     pub releases: usize,
 }
 
@@ -86,8 +87,7 @@ pub struct UnitMatch {
 
 impl UnitMatch {
     pub fn matches(&self, list: &str, class: &Node) -> bool {
-        (self.lists.is_empty() || self.lists.iter().any(|wanted| **wanted == *list))
-            && self.nodes.matches(class)
+        (self.lists.is_empty() || self.lists.iter().any(|name| **name == *list)) && self.nodes.matches(class)
     }
 
     /// Whether certainly no unit matches both.
@@ -101,7 +101,8 @@ impl UnitMatch {
     /// Whether certainly no client of the units meets the conditions.
     pub fn has_no_client_of(&self, clients: &NodeMatch) -> bool {
         // A class without a part has an empty text, whatever its clients have.
-        let stated = |of: &Option<TextMatch>| of.clone().filter(|of| *of != TextMatch::Exact(String::new()));
+        let stated =
+            |text: &Option<TextMatch>| text.clone().filter(|text| *text != TextMatch::Exact(String::new()));
         let nodes = &self.nodes;
         let stated = NodeMatch {
             id: stated(&nodes.id),
@@ -140,8 +141,8 @@ impl Gated {
     }
 }
 
-/// Whether a change from or to a resource reaches all clients at once, also of a gated type. A TTL is the server's own word on time, and
-/// content that must not be cached has one client (WAV-3).
+/// Whether a change from or to a resource reaches all clients at once, also of a gated type. A TTL is the
+/// server's own word on time, and content that must not be cached has one client (WAV-3).
 pub fn flows(resource: &Resource) -> bool {
     resource.ttl.is_some() || resource.do_not_cache
 }
@@ -220,7 +221,8 @@ settings! {
     /// Numbers of a plan outside its sections.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Times {
-        /// How long all clients must stand with a push. Counts into the time that a busy control plane's next push waits.
+        /// How long all clients must stand with a push. Counts into the time that a busy control plane's next
+        /// push waits.
         final_bake: Duration = seconds(30), time(seconds(1)..=hours(24));
         /// A version is condemned when this many different nodes have rejected it by name.
         condemn_after: u32 = 2, count(1..=1_000);
@@ -237,7 +239,8 @@ settings! {
         rejected_percent: u32 = 1, count(0..=100);
         /// More lost streams than this halt the push: percent of the admitted and affected clients.
         lost_percent: u32 = 10, count(0..=100);
-        /// The next step begins when this percentage of the admitted and affected clients has accepted the push.
+        /// The next step begins when this percentage of the admitted and affected clients has accepted the
+        /// push.
         accepted_percent: u32 = 95, count(1..=100);
         /// A step that lacks evidence for this time after its bake pauses the push.
         patience: Duration = minutes(15), time(seconds(1)..=hours(24));
@@ -254,7 +257,8 @@ pub struct Guards {
 }
 
 impl Default for Guards {
-    /// A client of the mesh may have a cluster from elsewhere, so a missing one never stops a push by default (GRD-5).
+    /// A client of the mesh may have a cluster from elsewhere, so a missing one never stops a push by default
+    /// (GRD-5).
     fn default() -> Guards {
         let (halt, warn) = (GuardAction::Halt, GuardAction::Warn);
         Guards { growth: halt, unreadable: halt, dangling: warn, gone_while_used: warn }
@@ -300,7 +304,8 @@ impl Plan {
         }
     }
 
-    /// Whether another plan leads pushes as this one does, however many it remembers, and however long it waits for an answer of its hook.
+    /// Whether another plan leads pushes as this one does, however many it remembers, and however long it
+    /// waits for an answer of its hook.
     pub fn leads_as(&self, other: &Plan) -> bool {
         Hook::is_same(self.hook.as_ref(), other.hook.as_ref())
             && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
@@ -332,14 +337,14 @@ mod tests {
     #[test]
     fn wav_3_a_plan_gates_what_a_push_breaks() {
         let gated = |plan: &Plan| {
-            let of =
+            let messages =
                 ["envoy.config.listener.v3.Listener", "envoy.config.cluster.v3.Cluster", ENDPOINTS, "a.B"];
-            of.map(|message| plan.gated.contains(&TypeUrl::of_message(message)))
+            messages.map(|message| plan.gated.contains(&TypeUrl::of_message(message)))
         };
         const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
         assert_eq!(gated(&plan()), [true, true, false, false]);
-        let own = Gated::Types(vec![TypeUrl::of_message("a.B")]);
-        assert_eq!(gated(&Plan { gated: own, ..plan() }), [false, false, false, true]);
+        let types = Gated::Types(vec![TypeUrl::of_message("a.B")]);
+        assert_eq!(gated(&Plan { gated: types, ..plan() }), [false, false, false, true]);
     }
 
     #[test]

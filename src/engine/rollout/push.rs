@@ -1,10 +1,14 @@
-//! The content of a push, as the driver sums it up from the snapshots before and after.
+//! The content of a push, as the driver sums it up from the snapshots before and after, and the contents that a plan refuses.
+
+use imbl::OrdSet;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::change::NameList;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use crate::xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// A unit of a plan: a shared source, by the source's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct UnitId(pub u64);
 
 /// The part of one unit in a push.
@@ -29,18 +33,36 @@ pub struct UnitPush {
     pub candidate: ReleaseDigest,
 }
 
-/// The identity of the gated content of a unit: equal contents have equal digests, in each process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The identity of the gated content of a unit: equal contents have equal digests, in each process. Written
+/// as 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ReleaseDigest(pub u128);
+
+impl From<ReleaseDigest> for String {
+    fn from(digest: ReleaseDigest) -> String {
+        Version(digest.0).to_string()
+    }
+}
+
+impl TryFrom<String> for ReleaseDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ReleaseDigest, String> {
+        Version::parse(&text)
+            .map(|version| ReleaseDigest(version.0))
+            .ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))
+    }
+}
 
 /// The newest gated content of a unit, compared with the contents that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Differs {
     /// The content differs from the stable content.
     pub from_stable: bool,
-    /// The content differs from the unit's latest candidate, which the unit keeps for this question: until another one is cut, or the
-    /// stable content equals the newest. After [`Output::Serve`], the newest content at that moment takes the place of the candidate. Without
-    /// any, as `from_stable`.
+    /// The content differs from the unit's latest candidate, which the unit keeps for this question: until
+    /// another one is cut, or the stable content equals the newest. After [`Output::Serve`], the newest
+    /// content at that moment takes the place of the candidate. Without any, as `from_stable`.
     ///
     /// [`Output::Serve`]: super::Output::Serve
     pub from_candidate: bool,
@@ -48,7 +70,33 @@ pub struct Differs {
 
 impl UnitPush {
     pub fn is_empty(&self) -> bool {
-        self.types.iter().all(|of| of.added.count + of.changed.count + of.removed.count == 0)
+        self.types.iter().all(|part| part.added.count + part.changed.count + part.removed.count == 0)
+    }
+}
+
+/// The condemned contents, and the contents of a halted push. A clone shares all contents with the original.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused(OrdSet<(TypeUrl, ResourceName, Version)>);
+
+impl Refused {
+    pub fn of(contents: impl Iterator<Item = (TypeUrl, ResourceName, Version)>) -> Refused {
+        Refused(contents.collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has(&self, type_url: &TypeUrl, resource: &Resource) -> bool {
+        self.contains(&(type_url.clone(), resource.name.clone(), resource.version))
+    }
+
+    pub fn contains(&self, content: &(TypeUrl, ResourceName, Version)) -> bool {
+        self.0.contains(content)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(TypeUrl, ResourceName, Version)> {
+        self.0.iter()
     }
 }
 
@@ -63,7 +111,8 @@ pub struct TypePush {
     pub resources: Growth,
     /// The bytes of all resources.
     pub bytes: Growth,
-    /// The changed resource that grew by most bytes. A resource beyond the bounds of the guard comes before all others.
+    /// The changed resource that grew by most bytes. A resource beyond the bounds of the guard comes before
+    /// all others.
     pub largest: Option<(ResourceName, Growth)>,
 }
 
@@ -130,8 +179,8 @@ impl TypePush {
     /// Notes the growth of a changed resource.
     pub(in crate::engine) fn note_largest(&mut self, name: &ResourceName, growth: Growth) {
         // A small resource that doubled may have grown by fewer bytes than a large one that did not (GRD-4).
-        let rank = |of: Growth| (of.is_doubled(), of.by());
-        if self.largest.as_ref().is_none_or(|(_, known)| rank(growth) > rank(*known)) {
+        let rank = |growth: Growth| (growth.is_doubled(), growth.by());
+        if self.largest.as_ref().is_none_or(|(_, largest)| rank(growth) > rank(*largest)) {
             self.largest = Some((name.clone(), growth));
         }
     }

@@ -30,15 +30,18 @@ pub struct RolloutReport {
     pub barred: Vec<UnitId>,
     pub pin: Option<Pin>,
     pub frozen_until: Option<Time>,
-    /// The numbers of the releases that the plan can serve again, the latest first. 0 is the content before the first push.
+    /// The numbers of the releases that the plan can serve again, the latest first. 0 is the content before
+    /// the first push.
     pub releases: Vec<u64>,
     /// No push begins, because the contents that are held take too many bytes.
     pub is_full: bool,
     /// Units whose changes wait because their server is lost. Pushes go on without them (WAV-18).
     pub left_out: Vec<UnitId>,
-    /// No push begins: a server is lost, and no other unit has a change, or clients keep a halted push with content of the server.
+    /// No push begins: a server is lost, and no other unit has a change, or clients keep a halted push with
+    /// content of the server.
     pub waits_for_server: bool,
-    /// Under `mode: enforce`, the units whose stable content came by a push that clients accepted. All others are unproved (WAV-7).
+    /// Under `mode: enforce`, the units whose stable content came by a push that clients accepted. All others
+    /// are unproved (WAV-7).
     pub proved: BTreeSet<UnitId>,
     /// The units that serve the pinned release.
     pub pinned: BTreeSet<UnitId>,
@@ -129,7 +132,8 @@ pub struct PushReport {
     pub blamed: Vec<UnitId>,
     /// Contents that clients rejected so often that a later push with them is halted at once.
     pub condemned: Vec<Condemned>,
-    /// The changed and added resources that no admitted client was sent by the last tally, by type (WAV-14). Empty before the first.
+    /// The changed and added resources that no admitted client was sent by the last tally, by type (WAV-14).
+    /// Empty before the first.
     pub without_evidence: Vec<(TypeUrl, NameList)>,
     /// The latest question to the hook, and the answer. `None` without a hook.
     pub hook: Option<HookReport>,
@@ -145,8 +149,8 @@ pub struct End {
 pub enum Outcome {
     /// All clients stood with the push for the final bake.
     Finished,
-    /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent a later
-    /// push instead, or only known rejecters answered.
+    /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent
+    /// a later push instead, or only known rejecters answered.
     Unjudged,
     /// The evidence, or a guard, was against the push.
     Halted,
@@ -213,11 +217,11 @@ pub struct Verdict {
 pub enum Reason {
     Rejected {
         rejected: u64,
-        of: u64,
+        clients: u64,
     },
     Lost {
         lost: u64,
-        of: u64,
+        clients: u64,
         control: Control,
     },
     Grown(Grown),
@@ -227,7 +231,7 @@ pub enum Reason {
     /// The clients of a step did not accept the push in time.
     NoEvidence {
         accepted: u64,
-        of: u64,
+        clients: u64,
     },
     /// The hook halted the push, or did not let it go on in time.
     Hook(HookAnswer),
@@ -248,7 +252,8 @@ impl Reason {
         matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Succeeded)
     }
 
-    /// Whether the reason is evidence against certain units. Without it, a halted push blames all of its units.
+    /// Whether the reason is evidence against certain units. Without it, a halted push blames all of its
+    /// units.
     pub(super) fn names_units(&self) -> bool {
         !matches!(self, Reason::Operator | Reason::Hook(_))
     }
@@ -259,7 +264,7 @@ impl Reason {
 pub struct Grown {
     pub unit: UnitId,
     pub type_url: TypeUrl,
-    pub of: GrownPart,
+    pub part: GrownPart,
     pub growth: Growth,
 }
 
@@ -280,7 +285,8 @@ pub enum Note {
     Found(Finding),
     /// No connected client was affected and admitted, so the step gave no evidence.
     NobodyInStep(u8),
-    /// The admitted and affected clients judged only a later push, or are known rejecters: the step gave no evidence.
+    /// The admitted and affected clients judged only a later push, or are known rejecters: the step gave no
+    /// evidence.
     NoVoiceInStep {
         step: u8,
         overtaken: u64,
@@ -301,17 +307,17 @@ impl PushReport {
 
     /// The resources that changed, were added or removed.
     pub fn resources(&self) -> usize {
-        self.types.iter().map(|of| of.added.count + of.changed.count + of.removed.count).sum()
+        self.types.iter().map(|part| part.added.count + part.changed.count + part.removed.count).sum()
     }
 }
 
 /// The differences of all units, by type in the order of sending.
 pub(super) fn merged(units: &[UnitPush]) -> Vec<TypePush> {
     let mut types: BTreeMap<TypeUrl, TypePush> = BTreeMap::new();
-    for of in units.iter().flat_map(|unit| &unit.types) {
-        match types.get_mut(&of.type_url) {
-            None => drop(types.insert(of.type_url.clone(), of.clone())),
-            Some(all) => all.merge(of),
+    for part in units.iter().flat_map(|unit| &unit.types) {
+        match types.get_mut(&part.type_url) {
+            None => drop(types.insert(part.type_url.clone(), part.clone())),
+            Some(all) => all.merge(part),
         }
     }
     types.into_values().collect()

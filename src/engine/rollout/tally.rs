@@ -11,8 +11,8 @@ use crate::xds::{ResourceName, TypeUrl, Version};
 /// The rejections that a tally names. The counts have all of them.
 pub const REJECTIONS_MAX: usize = 100;
 
-/// The state of one stream towards a push, or towards the newest content of a type. In the order of concern: of several
-/// types or sources, the last state stands for all.
+/// The state of one stream towards a push, or towards the newest content of a type. In the order of concern:
+/// of several types or sources, the last state stands for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientState {
     /// There is nothing for the client.
@@ -63,10 +63,11 @@ pub struct Counts {
     pub rejected_again: u64,
     pub silent: u64,
     pub overtaken: u64,
-    /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten minutes. A client that
-    /// comes back and is lost again counts each time.
+    /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten
+    /// minutes. A client that comes back and is lost again counts each time.
     pub lost: u64,
-    /// Nodes that accepted the push and have no stream with it any more, and were not lost: an acceptance outlives its stream.
+    /// Nodes that accepted the push and have no stream with it any more, and were not lost: an acceptance
+    /// outlives its stream.
     pub departed: u64,
     /// Relays, whose ACK means structure (TIR-1).
     pub unjudged: u64,
@@ -116,15 +117,15 @@ impl Counts {
         self.accepted + self.rejected + self.rejected_again + self.silent
     }
 
-    /// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or accepted before. All other
-    /// counts stay: the clients have gone back since.
+    /// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or
+    /// accepted before. All other counts stay: the clients have gone back since.
     pub fn take_late_rejections(&mut self, later: &Counts) {
         let mut late = 0;
-        for (own, later) in
+        for (count, later) in
             [(&mut self.rejected, later.rejected), (&mut self.rejected_again, later.rejected_again)]
         {
-            late += later.saturating_sub(*own);
-            *own = later.max(*own);
+            late += later.saturating_sub(*count);
+            *count = later.max(*count);
         }
         for before in [&mut self.pending, &mut self.silent, &mut self.accepted] {
             let moved = late.min(*before);
@@ -175,13 +176,13 @@ impl Add for Counts {
 pub struct Tally {
     pub admitted: Counts,
     pub others: Counts,
-    /// The streams of the plan that were not sent the push, and the ends of such streams since the push began:
-    /// the control group of lost streams. In `mode: observe`, these are the unaffected.
+    /// The streams of the plan that were not sent the push, and the ends of such streams since the push
+    /// began: the control group of lost streams. In `mode: observe`, these are the unaffected.
     pub control: Control,
     /// The admitted, connected and affected streams whose nodes did not reject the push before (QUA-4).
     pub voices: u64,
-    /// The smallest buckets of such streams that are not admitted, ascending: [`Plan::at_least_max`] of them, if there are as many, and at
-    /// least one.
+    /// The smallest buckets of such streams that are not admitted, ascending: [`Plan::at_least_max`] of them,
+    /// if there are as many, and at least one.
     ///
     /// [`Plan::at_least_max`]: super::plan::Plan::at_least_max
     pub smallest: Vec<u16>,

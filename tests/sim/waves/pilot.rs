@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sluice::engine::Time;
 use sluice::engine::downstream::{Compared, PushSet, SourceId};
 use sluice::engine::evidence::{
-    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, returned, unit_of,
+    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, returned, sum_up,
 };
 use sluice::engine::rollout::report::{Outcome, Reason};
 use sluice::engine::rollout::{
@@ -413,7 +413,7 @@ impl World {
             let (id, published) = (UnitId(self.id_of(*unit)), &self.units[*unit].published);
             let stable = published.lanes.as_ref()?.stable.as_ref()?;
             let former = self.pilot.known.candidate(id);
-            Some(unit_of(&self.pilot.plan, id, (stable, &published.live), former).1)
+            Some(sum_up(&self.pilot.plan, id, stable, &published.live, former).1)
         });
         let looked = looked.collect();
         let time = self.time();
@@ -545,7 +545,7 @@ impl World {
         {
             let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, of)| of).clone();
             let released: Vec<_> = self.units[unit].lanes.released().cloned().collect();
-            let returns_to = returned(&self.pilot.plan, released.iter(), (stable, &candidate));
+            let returns_to = returned(&self.pilot.plan, released.iter(), stable, &candidate);
             let content = (UnitId(self.id_of(unit)), stable.clone(), candidate, returns_to);
             self.pilot.cut.push(content);
         }
@@ -601,7 +601,7 @@ impl World {
         let units: BTreeSet<_> = all.iter().filter_map(|(unit, ..)| self.unit_of(*unit)).collect();
         for (unit, stable, candidate, returns_to) in all {
             let latest = former.get(&unit).map(|latest| &**latest);
-            let (of_unit, mut push) = unit_of(&self.pilot.plan, unit, (&stable, &candidate), latest);
+            let (of_unit, mut push) = sum_up(&self.pilot.plan, unit, &stable, &candidate, latest);
             push.returns_to = returns_to;
             changes.push(of_unit);
             // Without a known change the unit is in no push.
@@ -691,9 +691,9 @@ impl World {
     fn compare_unit(&mut self, unit: usize) {
         self.reference_compares(unit);
         let (id, time) = (UnitId(self.id_of(unit)), self.time());
-        let around = (self.pilot.rollout.keeps(id), self.pilot.rollout.last_push());
+        let (is_kept, last) = (self.pilot.rollout.keeps(id), self.pilot.rollout.last_push());
         let published = &self.units[unit].published;
-        let compared = self.pilot.known.compare(&self.pilot.plan, id, published, around);
+        let compared = self.pilot.known.compare(&self.pilot.plan, id, published, is_kept, last);
         self.pilot.is_changed |= compared.has_forgotten;
         let differs = compared.differs;
         self.tell(|| format!("unit {unit}: {differs:?}"));
@@ -756,7 +756,7 @@ impl World {
             counted.clients.see(seen, &mut count, &mut rejecters);
         }
         let ended = std::mem::take(&mut self.pilot.ended);
-        let tally = counted.clients.finish(count, ended.into_iter(), (&mut rejecters, &self.pilot.leavers));
+        let tally = counted.clients.finish(count, ended.into_iter(), &mut rejecters, &self.pilot.leavers);
         self.pilot.rejecters = rejecters;
         self.pilot.counted = Some(counted);
         self.tell(|| format!("tally {}", told.join(" ")));

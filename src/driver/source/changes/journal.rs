@@ -33,8 +33,8 @@ impl Journal {
         if distances == 0 {
             return;
         }
-        if let Some(known) = self.skips.iter_mut().find(|(known, _)| *known == stream) {
-            known.1 |= distances;
+        if let Some((_, skipped)) = self.skips.iter_mut().find(|(skipping, _)| *skipping == stream) {
+            *skipped |= distances;
             return;
         }
         if self.skips.len() == STREAMS_MAX {
@@ -45,8 +45,8 @@ impl Journal {
 
     /// The changes that this stream was not sent, the latest first. `number`: of this change.
     pub fn skipped_by(&self, stream: u64, number: u64) -> impl Iterator<Item = u64> + use<> {
-        let found = self.skips.iter().find(|(known, _)| *known == stream);
-        numbers(found.map_or(0, |(_, distances)| *distances), number)
+        let skips = self.skips.iter().find(|(skipping, _)| *skipping == stream);
+        numbers(skips.map_or(0, |(_, distances)| *distances), number)
     }
 
     /// The changes that any stream was not sent, the latest first.

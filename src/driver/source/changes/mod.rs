@@ -20,14 +20,14 @@ use crate::engine::Time;
 use crate::engine::change::{Change, NameList};
 use crate::telemetry::traces::change::Delivery;
 use journal::Journal;
-use rejections::Rejections;
-use tally::Tally;
+use rejections::RejectionGroups;
+use tally::AnswerTally;
 
 /// The remembered changes of a source with many clients. The marks of views reach as far back.
 const CHANGES_MAX: usize = 64;
 
-/// The remembered changes of a source with few clients, of which there may be thousands. A change takes some 450
-/// bytes beside its names, and 4 for each client up to 808; its names take at most 6 KiB.
+/// The remembered changes of a source with few clients, of which there may be thousands. A change takes some
+/// 450 bytes beside its names, and 4 for each client up to 808; its names take at most 6 KiB.
 const CHANGES_MIN: usize = 4;
 
 /// The kept length of a server's version.
@@ -46,15 +46,15 @@ pub struct TrackedChange {
     pub is_traced: AtomicBool,
     /// The streams that settle the change, at most.
     sessions_max: AtomicU32,
-    tally: Tally,
-    rejections: Mutex<Rejections>,
+    tally: AnswerTally,
+    rejections: Mutex<RejectionGroups>,
     /// Kept for a trace only.
     journal: Mutex<Journal>,
     /// When streams could see the change.
     published_at: Time,
 }
 
-/// Where a change came from.
+/// The source of a change.
 #[derive(Debug)]
 pub struct Origin<'a> {
     pub server: Arc<str>,
@@ -75,7 +75,7 @@ impl TrackedChange {
             upstream_version: version
                 .map(|text| text.chars().take(VERSION_CHARS_MAX).collect::<String>().into()),
             sessions_max: AtomicU32::new(u32::try_from(change.sessions).unwrap_or(u32::MAX)),
-            tally: Tally::new(change.sessions),
+            tally: AnswerTally::new(change.sessions),
             rejections: Mutex::default(),
             published_at,
             change,
@@ -86,10 +86,10 @@ impl TrackedChange {
         self.tally.ack(stream, now.since(self.change.at));
     }
 
-    /// `client`: the number of the stream, and the node id.
-    pub fn rejected(&self, text: &str, client: (u64, &str), now: Time) {
+    /// `stream`, `node`: the client.
+    pub fn rejected(&self, text: &str, stream: u64, node: &str, now: Time) {
         self.tally.rejected.fetch_add(1, Ordering::Relaxed);
-        lock(&self.rejections).add(text, client, now.since(self.change.at));
+        lock(&self.rejections).add(text, stream, node, now.since(self.change.at));
     }
 
     pub fn superseded(&self) {
@@ -146,7 +146,7 @@ impl TrackedChange {
         ChangeCounts { wanted: acked + rejected + superseded + waiting, acked, rejected, waiting, superseded }
     }
 
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &AnswerTally {
         &self.tally
     }
 
@@ -179,7 +179,7 @@ impl ChangeRing {
     /// Adds the next change. Called by the source's task only.
     pub fn add(&self, change: Arc<TrackedChange>) {
         let all = self.0.load();
-        let most = all.iter().map(|known| known.change.sessions).max().unwrap_or_default();
+        let most = all.iter().map(|tracked| tracked.change.sessions).max().unwrap_or_default();
         let kept = most.max(change.change.sessions).clamp(CHANGES_MIN, CHANGES_MAX);
         let forgotten = (all.len() + 1).saturating_sub(kept);
         let mut next = Vec::with_capacity(all.len() + 1 - forgotten);
@@ -190,7 +190,7 @@ impl ChangeRing {
 
     /// The number of the latest change; 0 if there was none.
     pub fn latest(&self) -> u64 {
-        self.0.load().last().map_or(0, |known| known.change.number)
+        self.0.load().last().map_or(0, |tracked| tracked.change.number)
     }
 
     /// Looks at a change. Mostly, the change is the last.
@@ -200,13 +200,13 @@ impl ChangeRing {
         if last.change.number == number {
             return Some(look(last));
         }
-        let index = all.binary_search_by_key(&number, |known| known.change.number).ok()?;
-        all.get(index).map(|found| look(found))
+        let index = all.binary_search_by_key(&number, |tracked| tracked.change.number).ok()?;
+        all.get(index).map(|tracked| look(tracked))
     }
 
     pub fn find(&self, number: u64) -> Option<Arc<TrackedChange>> {
         let all = self.0.load();
-        let index = all.binary_search_by_key(&number, |known| known.change.number).ok()?;
+        let index = all.binary_search_by_key(&number, |tracked| tracked.change.number).ok()?;
         all.get(index).cloned()
     }
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn adm_10_a_source_with_few_clients_remembers_few_changes() {
         let numbers =
-            |ring: &ChangeRing| ring.all().iter().map(|known| known.change.number).collect::<Vec<_>>();
+            |ring: &ChangeRing| ring.all().iter().map(|tracked| tracked.change.number).collect::<Vec<_>>();
         assert_eq!(numbers(&filled(1)), [197, 198, 199, 200]);
         assert_eq!(numbers(&filled(10_000)), (137..=200).collect::<Vec<_>>());
         assert!(filled(1).with(196, |_| ()).is_none() && filled(1).with(197, |_| ()).is_some());
@@ -250,7 +250,7 @@ mod tests {
     fn adm_10_the_counts_add_up_and_a_rejecting_client_does_not_have_the_change() {
         let change = change(1, 10);
         (0..5).for_each(|stream| change.acked(stream, Time::from_micros(1000)));
-        change.rejected("bad", (1, "node"), Time::from_micros(1000));
+        change.rejected("bad", 1, "node", Time::from_micros(1000));
         change.superseded();
         change.unneeded();
         assert!(change.is_open());

@@ -20,21 +20,21 @@ const NODE_CHARS_MAX: usize = 128;
 const OTHERS: &str = "other texts";
 
 #[derive(Debug)]
-struct Group {
+struct RejectionGroup {
     /// The text without digits and quoted names.
     mask: Box<str>,
     rejection: ChangeRejection,
 }
 
 #[derive(Debug, Default)]
-pub struct Rejections {
-    groups: Vec<Group>,
+pub struct RejectionGroups {
+    groups: Vec<RejectionGroup>,
     first: Vec<Delivery>,
 }
 
-impl Rejections {
-    /// `client`: the number of the stream, and the node id. `after`: since the receipt of the change.
-    pub fn add(&mut self, text: &str, (stream, node): (u64, &str), after: Duration) {
+impl RejectionGroups {
+    /// `stream`, `node`: the client. `after`: since the receipt of the change.
+    pub fn add(&mut self, text: &str, stream: u64, node: &str, after: Duration) {
         let shown = first_chars(text, TEXT_CHARS_MAX);
         let mask = mask(&shown);
         let index = self.groups.iter().position(|group| *group.mask == *mask).unwrap_or_else(|| {
@@ -42,11 +42,11 @@ impl Rejections {
             let (mask, text) = if is_last { (OTHERS.to_owned(), OTHERS.into()) } else { (mask, shown) };
             if self.groups.len() < GROUPS_MAX {
                 let rejection = ChangeRejection { text: text.into(), count: 0, clients: Vec::new() };
-                self.groups.push(Group { mask: mask.into(), rejection });
+                self.groups.push(RejectionGroup { mask: mask.into(), rejection });
             }
             self.groups.len() - 1
         });
-        let Some(Group { rejection, .. }) = self.groups.get_mut(index) else { return };
+        let Some(RejectionGroup { rejection, .. }) = self.groups.get_mut(index) else { return };
         rejection.count += 1;
         if self.first.len() < REJECTED_MAX {
             let (rejection, skipped) = (Some(rejection.text.clone()), Vec::new());
@@ -107,13 +107,13 @@ mod tests {
 
     #[test]
     fn adm_10_texts_differ_by_more_than_numbers_and_quoted_names() {
-        let mut rejections = Rejections::default();
+        let mut rejections = RejectionGroups::default();
         for (stream, text) in
             ["port 80 of \"web\"", "port 8443 of \"cart\"", "port of \"web\"", "can't 1", "can't 22"]
                 .into_iter()
                 .enumerate()
         {
-            rejections.add(text, (stream as u64, "node"), Duration::ZERO);
+            rejections.add(text, stream as u64, "node", Duration::ZERO);
         }
         let all: Vec<_> = rejections.all().into_iter().map(|group| (group.text, group.count)).collect();
         assert_eq!(
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn adm_10_groups_clients_and_texts_are_bounded_and_all_are_counted() {
-        let mut rejections = Rejections::default();
+        let mut rejections = RejectionGroups::default();
         for stream in 0..1000_u64 {
             let text = "x".repeat(stream as usize % 40 + 1) + &"y".repeat(10_000);
-            rejections.add(&text, (stream, &"n".repeat(4096)), Duration::ZERO);
+            rejections.add(&text, stream, &"n".repeat(4096), Duration::ZERO);
         }
         let all = rejections.all();
         assert_eq!((all.len(), all.iter().map(|group| group.count).sum::<u32>()), (GROUPS_MAX, 1000));

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use crate::telemetry::traces::change::{Delivery, SLOWEST_MAX};
 
-/// Up to this many streams, each time is kept: percentiles are exact, and a change of few clients stays small.
+/// Up to this many streams, each time is kept: percentiles are exact, and a change of few clients stays
+/// small.
 const EACH_MAX: usize = 200;
 
-/// Tenths of octaves from 100 us on: 20 octaves reach 104 s. A percentile is at most 10 % too high, in 808 bytes.
+/// Tenths of octaves from 100 us on: 20 octaves reach 104 s. A percentile is at most 10 % too high, in 808
+/// bytes.
 const PARTS: u64 = 10;
 const OCTAVES: u32 = 20;
 const FIRST_MICROS: u64 = 100;
@@ -63,17 +65,17 @@ impl Latencies {
                 let times = times.iter().map(|time| time.load(Ordering::Relaxed));
                 let mut times: Vec<u32> = times.filter(|time| *time > 0).collect();
                 times.sort_unstable();
-                let wanted = (times.len() * percent).div_ceil(100);
-                times.get(wanted.checked_sub(1)?).map(|time| u64::from(*time) - 1)
+                let rank = (times.len() * percent).div_ceil(100);
+                times.get(rank.checked_sub(1)?).map(|time| u64::from(*time) - 1)
             }
             Latencies::Buckets(counts) => {
                 let counts: Vec<_> =
                     counts.iter().map(|count| count.load(Ordering::Relaxed) as usize).collect();
-                let wanted = (counts.iter().sum::<usize>() * percent).div_ceil(100).max(1);
+                let rank = (counts.iter().sum::<usize>() * percent).div_ceil(100).max(1);
                 let mut seen = 0;
                 let bucket = counts.iter().position(|count| {
                     seen += count;
-                    seen >= wanted
+                    seen >= rank
                 })?;
                 Some(end_of(bucket))
             }
@@ -102,7 +104,7 @@ fn end_of(bucket: usize) -> u64 {
 
 /// The answers to a change.
 #[derive(Debug)]
-pub struct Tally {
+pub struct AnswerTally {
     pub(super) acked: AtomicU32,
     pub(super) rejected: AtomicU32,
     pub(super) superseded: AtomicU32,
@@ -114,10 +116,10 @@ pub struct Tally {
     latencies: Latencies,
 }
 
-impl Tally {
+impl AnswerTally {
     /// `sessions`: the streams that settle the change, at most.
-    pub fn new(sessions: usize) -> Tally {
-        Tally {
+    pub fn new(sessions: usize) -> AnswerTally {
+        AnswerTally {
             acked: AtomicU32::new(0),
             rejected: AtomicU32::new(0),
             superseded: AtomicU32::new(0),
@@ -143,7 +145,7 @@ impl Tally {
     /// The time that this part of the ACKs took at most.
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let slowest = self.slowest()?;
-        self.latencies.percentile(percent).map(|found| Duration::from_micros(found).min(slowest))
+        self.latencies.percentile(percent).map(|micros| Duration::from_micros(micros).min(slowest))
     }
 
     pub fn slowest(&self) -> Option<Duration> {
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn adm_10_percentiles_are_exact_for_few_clients_and_near_for_many() {
-        let few = Tally::new(100);
+        let few = AnswerTally::new(100);
         assert_eq!((few.percentile(50), few.slowest()), (None, None));
         (1..=100).rev().for_each(|ms| few.ack(ms, Duration::from_millis(ms)));
         assert_eq!(few.slowest(), Some(Duration::from_millis(100)));
@@ -201,23 +203,23 @@ mod tests {
         few.ack(101, Duration::from_secs(9));
         assert_eq!(few.percentile(50), Some(Duration::from_millis(50)), "one more than expected");
 
-        let many = Tally::new(10_000);
+        let many = AnswerTally::new(10_000);
         assert_eq!(many.percentile(50), None);
         (1..=10_000).for_each(|n| many.ack(n, Duration::from_micros(n * 37)));
         for percent in [1, 10, 50, 90, 99] {
             let exact = percent as f64 * 3_700.0;
-            let told = many.percentile(percent).unwrap_or_default().as_micros() as f64;
-            assert!((exact..=exact * 1.1).contains(&told), "p{percent}: {told} for {exact}");
+            let estimate = many.percentile(percent).unwrap_or_default().as_micros() as f64;
+            assert!((exact..=exact * 1.1).contains(&estimate), "p{percent}: {estimate} for {exact}");
         }
         assert_eq!(many.percentile(100), many.slowest(), "never above the slowest client");
-        let slow = Tally::new(1_000);
+        let slow = AnswerTally::new(1_000);
         slow.ack(1, Duration::from_secs(700));
         assert_eq!(slow.percentile(50), Some(Duration::from_secs(700)), "beyond the buckets");
     }
 
     #[test]
     fn obs_2_the_latest_acks_are_those_of_the_slowest_clients() {
-        let tally = Tally::new(100);
+        let tally = AnswerTally::new(100);
         (1..=100).for_each(|ms| tally.ack(ms, Duration::from_millis(ms)));
         assert_eq!(tally.settled(), 100);
         let slowest =

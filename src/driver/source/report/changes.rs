@@ -48,20 +48,20 @@ impl Report {
 
     /// The server answered another member of the class otherwise (RLY-10).
     pub fn testified(&mut self, change: &Change, testimony: Testimony) {
-        let Testimony { former, next, fields } = testimony;
+        let Testimony { previous, next, fields } = testimony;
         let Altered { added, changed, removed, .. } = &change.altered;
         let mut all = changed.clone();
         [removed, added].into_iter().for_each(|list| all.merge(list));
         let (differ, type_url) = (fields.join(", "), &change.type_url);
         let text = "the server answers another client of a class otherwise: this is a push at the same moment, or the two need different classes";
         let detail = format_args!(
-            "{former} and {next}, which differ in {differ}: {}",
+            "{previous} and {next}, which differ in {differ}: {}",
             names(&all).unwrap_or_default()
         );
         self.tell(Occurrence::warn(Kind::Class, text).of_type(type_url).detail(detail));
         self.shared.metrics.class_evidence();
         if let Some(suppressed) = self.allow("evidence") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, former, next, differ,
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, former = previous, next, differ,
                 names = names(&all), count = all.count, suppressed, "{text}");
         }
         self.evidence = Some(Arc::new(EvidenceStatus {
@@ -69,7 +69,7 @@ impl Report {
             type_url: type_url.clone(),
             names: all.count,
             first: all.names,
-            former,
+            former: previous,
             next,
             fields,
         }));

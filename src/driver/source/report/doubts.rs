@@ -24,12 +24,12 @@ impl Report {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
         let first = &names[..names.len().min(NAMES_MAX)];
         let count = names.len();
-        let told = match is_cured {
+        let text = match is_cured {
             true => "the upstream is silent about a type while it is asked for more names",
             false => "the upstream is silent about a type, and does not answer for a part of its names",
         };
-        let told = Occurrence::warn(Kind::UpstreamLost, told).of_type(type_url).count(count as u64);
-        self.tell(told.detail(format_args!("{first:?}")));
+        let event = Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).count(count as u64);
+        self.tell(event.detail(format_args!("{first:?}")));
         let Some(suppressed) = self.allow("silent about a type") else { return };
         if is_cured {
             warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
@@ -45,8 +45,8 @@ impl Report {
     }
 
     fn silent_about(&self, type_url: &TypeUrl, name: &ResourceName) {
-        let told = "the upstream answers no request with this name";
-        self.tell(Occurrence::warn(Kind::UpstreamLost, told).of_type(type_url).detail(name));
+        let text = "the upstream answers no request with this name";
+        self.tell(Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).detail(name));
         if let Some(suppressed) = self.allow("silent about a name") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name, suppressed,
                 "the upstream answers no request with this name; the name counts as not there, and is requested alone \
@@ -58,8 +58,9 @@ impl Report {
     }
 
     fn speaks_of(&self, type_url: &TypeUrl, name: &ResourceName) {
-        let told = Occurrence::info(Kind::UpstreamBack, "the upstream answers requests with this name again");
-        self.tell(told.of_type(type_url).detail(name));
+        let event =
+            Occurrence::info(Kind::UpstreamBack, "the upstream answers requests with this name again");
+        self.tell(event.of_type(type_url).detail(name));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name,
             "the upstream answers requests with this name; requesting the name together with the others");
     }

@@ -26,9 +26,9 @@ fn may_tell(last: &mut Option<Time>, now: Time) -> bool {
 
 impl Report {
     pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
-        let told =
+        let event =
             Occurrence::warn(Kind::Nack, "the relay rejected resources of the upstream").of_type(type_url);
-        self.tell(told.detail(text));
+        self.tell(event.detail(text));
         if let Some(suppressed) = self.allow("response rejected") {
             let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
             warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
@@ -50,8 +50,8 @@ impl Report {
         if !may_tell(&mut of_type.told_repeats, now) {
             return;
         }
-        let told = Occurrence::warn(Kind::Nack, "the upstream repeats the same content without end");
-        self.tell(told.of_type(type_url).count(responses));
+        let event = Occurrence::warn(Kind::Nack, "the upstream repeats the same content without end");
+        self.tell(event.of_type(type_url).count(responses));
         if let Some(suppressed) = self.allow("repeats") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, responses, suppressed,
                 "the upstream sends the same content of a type again and again, as if each ACK asked for it; delaying the answers");
@@ -64,9 +64,9 @@ impl Report {
         if !may_tell(&mut self.of_type(type_url).told_no_room, now) {
             return;
         }
-        let told = Occurrence::warn(Kind::Limit, "resources of the upstream find no room");
-        let told = told.limit(Limit::SourceBytes.name()).of_type(type_url).count(resources as u64);
-        self.tell(told.detail(format_args!("the content would take more than {limit} bytes")));
+        let event = Occurrence::warn(Kind::Limit, "resources of the upstream find no room");
+        let event = event.limit(Limit::SourceBytes.name()).of_type(type_url).count(resources as u64);
+        self.tell(event.detail(format_args!("the content would take more than {limit} bytes")));
         if let Some(suppressed) = self.allow("no room") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, resources, limit, suppressed,
                 "the content of the upstream would take more than limits.source_bytes; rejecting the resources that find no \
@@ -74,7 +74,8 @@ impl Report {
         }
     }
 
-    /// Resources of a type whose clients take more than they asked for (FU15). `limit`: the names of a client are that many.
+    /// Resources of a type whose clients take more than they asked for (FU15). `limit`: the names of a client
+    /// are that many.
     pub(super) fn unasked(&mut self, type_url: &TypeUrl, resources: usize, limit: Option<usize>, now: Time) {
         if limit.is_some() {
             self.shared.metrics.limit_hit(Limit::NamesPerStream);
@@ -84,9 +85,9 @@ impl Report {
         }
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
         if let Some(limit) = limit {
-            let told = Occurrence::warn(Kind::Limit, "ignoring resources that the upstream sends unasked");
-            let told = told.limit(Limit::NamesPerStream.name()).of_type(type_url).count(resources as u64);
-            self.tell(told.detail(format_args!("the client has {limit} names")));
+            let event = Occurrence::warn(Kind::Limit, "ignoring resources that the upstream sends unasked");
+            let event = event.limit(Limit::NamesPerStream.name()).of_type(type_url).count(resources as u64);
+            self.tell(event.detail(format_args!("the client has {limit} names")));
         }
         let Some(suppressed) = self.allow("unasked") else { return };
         match limit {
@@ -104,9 +105,9 @@ impl Report {
     pub(super) fn ends_stream(&self, type_url: &TypeUrl, status: &Status, ends: u32) {
         let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
         if ends == 1 {
-            let told =
+            let event =
                 Occurrence::warn(Kind::UpstreamLost, "the upstream ends streams after a request for a type");
-            self.tell(told.of_type(type_url).detail(status));
+            self.tell(event.of_type(type_url).detail(status));
         }
         if ends == 1
             && let Some(suppressed) = self.allow("ends the stream")
@@ -127,8 +128,8 @@ impl Report {
     }
 
     pub(super) fn switched_to_sotw(&self, status: &Status) {
-        let told = "the upstream refuses delta; using the state of the world";
-        self.tell(Occurrence::info(Kind::Fallback, told).detail(status));
+        let text = "the upstream refuses delta; using the state of the world";
+        self.tell(Occurrence::info(Kind::Fallback, text).detail(status));
         info!(server = %self.server_uri, list = %self.list, %status,
             "the upstream refuses delta; using the state of the world for an hour");
     }
@@ -159,11 +160,11 @@ impl Report {
 
     pub(super) fn expired(&mut self, type_url: &TypeUrl, count: usize) {
         self.of_type(type_url).upstream.expired(count);
-        let told = Occurrence::warn(
+        let event = Occurrence::warn(
             Kind::Deletion,
             "resources were removed: the upstream did not refresh their TTL",
         );
-        self.tell(told.of_type(type_url).count(count as u64));
+        self.tell(event.of_type(type_url).count(count as u64));
         if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
             warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
                 "the upstream did not refresh resources within their TTL; removed the resources");
@@ -173,12 +174,12 @@ impl Report {
     /// FU18: clients keep the deleted resources.
     pub(super) fn deletion_held(&mut self, type_url: &TypeUrl, removed: usize, left: usize, hold: Hold) {
         self.of_type(type_url).upstream.mass_deletion();
-        let told = match hold {
+        let text = match hold {
             Hold::For(_) => "a mass deletion is held back for a while",
             Hold::UntilConfirmed => "a mass deletion is held back until an operator confirms it",
         };
-        let told = Occurrence::warn(Kind::Deletion, told).of_type(type_url);
-        self.tell(told.detail(format_args!("{removed} removed, {left} left")));
+        let event = Occurrence::warn(Kind::Deletion, text).of_type(type_url);
+        self.tell(event.detail(format_args!("{removed} removed, {left} left")));
         if let Some(suppressed) = self.allow("mass deletion") {
             let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
             match hold {
@@ -193,17 +194,17 @@ impl Report {
     }
 
     pub(super) fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
-        let told =
+        let event =
             Occurrence::info(Kind::Deletion, "an operator confirmed a mass deletion").of_type(type_url);
-        self.tell(told.detail(format_args!("{removed} removed")));
+        self.tell(event.detail(format_args!("{removed} removed")));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
             "the operator confirmed the deletion; passing it on to clients");
     }
 
     pub(super) fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
-        let told =
+        let event =
             Occurrence::info(Kind::Deletion, "the upstream took a mass deletion back").of_type(type_url);
-        self.tell(told.detail(format_args!("{count} restored")));
+        self.tell(event.detail(format_args!("{count} restored")));
         if let Some(suppressed) = self.allow("deletion withdrawn") {
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
                 "the upstream restored resources whose deletion was held back");
@@ -211,9 +212,9 @@ impl Report {
     }
 
     pub(super) fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
-        let told =
+        let event =
             Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
-        self.tell(told.detail(format_args!("{removed} removed")));
+        self.tell(event.detail(format_args!("{removed} removed")));
         if let Some(suppressed) = self.allow("deletion carried out") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
                 "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
@@ -240,8 +241,8 @@ impl Report {
     /// A request of the state of the world has all names of its type, and cannot be split.
     pub(super) fn request_too_long(&self, type_url: &TypeUrl, names: usize, limit: usize) {
         self.shared.metrics.limit_hit(Limit::MaxRequestBytes);
-        let told = Occurrence::warn(Kind::UpstreamLost, "the names of a type do not fit in one request");
-        self.tell(told.of_type(type_url).count(names as u64));
+        let event = Occurrence::warn(Kind::UpstreamLost, "the names of a type do not fit in one request");
+        self.tell(event.of_type(type_url).count(names as u64));
         if let Some(suppressed) = self.allow(&format!("request too long {type_url}")) {
             error!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, names, limit, suppressed,
                 "the names of a type do not fit in one request of the state of the world; `names` of them stay \

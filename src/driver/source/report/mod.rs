@@ -115,7 +115,8 @@ impl Report {
         node: &Node,
         digest: String,
         key: &SourceKey,
-        (id, listed): (SourceId, ListedServer<'_>),
+        id: SourceId,
+        listed: ListedServer<'_>,
     ) -> Report {
         let now = shared.clock.now();
         let (server, list) = (listed.server(), &listed.list.label);
@@ -172,8 +173,8 @@ impl Report {
         if *uri == self.server_uri {
             return;
         }
-        let told = Occurrence::warn(Kind::Fallback, "a source moved to another server of its list");
-        self.tell(told.detail(format_args!("to {uri}")));
+        let event = Occurrence::warn(Kind::Fallback, "a source moved to another server of its list");
+        self.tell(event.detail(format_args!("to {uri}")));
         if let Some(suppressed) = self.allow("failover") {
             warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
                 "a source moved to the other server of its list");
@@ -212,17 +213,17 @@ impl Report {
         self.of_type(response.type_url()).upstream.response();
     }
 
-    /// Compares the number of resources of a type before and after a response. The relay obeys a mass deletion,
-    /// because the server may mean it. The log line tells the operator soon (FU18).
+    /// Compares the number of resources of a type before and after a response. The relay obeys a mass
+    /// deletion, because the server may mean it. The log line tells the operator soon (FU18).
     pub fn changed(&mut self, type_url: &TypeUrl, before: usize, after: usize) {
         let removed = before.saturating_sub(after);
         if !is_mass(removed, before) && (after > 0 || removed < EMPTIED_MIN) {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
-        let told =
+        let event =
             Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
-        self.tell(told.detail(format_args!("{removed} removed, {after} left")));
+        self.tell(event.detail(format_args!("{removed} removed, {after} left")));
         if let Some(suppressed) = self.allow("mass deletion") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
                 suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
@@ -366,8 +367,8 @@ impl Report {
         self.restored = Some(since);
         self.metrics.restored(true);
         self.metrics.stale(true);
-        let told = Occurrence::info(Kind::Checkpoint, "serving resources from before the restart");
-        self.tell(told.detail(format_args!("{resources} resources")));
+        let event = Occurrence::info(Kind::Checkpoint, "serving resources from before the restart");
+        self.tell(event.detail(format_args!("{resources} resources")));
         info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
             "serving the resources from before the restart until the upstream has answered");
     }

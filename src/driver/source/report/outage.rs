@@ -15,9 +15,9 @@ use crate::xds::{Code, Status, TypeUrl};
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.
     pub(super) fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
-        let told =
+        let event =
             Occurrence::warn(Kind::UpstreamLost, "the upstream does not serve a type").of_type(type_url);
-        self.tell(told.detail(status));
+        self.tell(event.detail(status));
         if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
                 "the upstream does not serve a type that clients ask for; retrying now and then");
@@ -102,16 +102,17 @@ impl Report {
         self.back_off(stream, Duration::ZERO, now);
     }
 
-    /// Whether clients are served while the server is lost: it has answered before, or a checkpoint has its resources.
+    /// Whether clients are served while the server is lost: it has answered before, or a checkpoint has its
+    /// resources.
     fn has_content(&self) -> bool {
         self.answered || self.restored.is_some()
     }
 
     fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
-        let told = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
+        let event = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
         self.tell(match type_url {
-            Some(type_url) => told.of_type(type_url),
-            None => told,
+            Some(type_url) => event.of_type(type_url),
+            None => event,
         });
     }
 
@@ -218,10 +219,10 @@ impl Report {
             && let Some(suppressed) = self.allow("answers again")
         {
             let outage = since.map(|since| now.since(since));
-            let told = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
+            let event = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
             self.tell(match outage {
-                Some(outage) => told.detail(format_args!("after {outage:.1?}")),
-                None => told,
+                Some(outage) => event.detail(format_args!("after {outage:.1?}")),
+                None => event,
             });
             let outage = outage.map(tracing::field::debug);
             info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, outage, suppressed,

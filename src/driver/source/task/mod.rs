@@ -1,317 +1,276 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
+//!
+//! In order: the place of the source; its streams; the content that they are given; the streams to servers;
+//! the changes of the content; the state that outlives the task; rejections for the server; and the task.
 
-mod anew;
-mod attach;
+pub(super) mod surroundings;
+mod audience;
+mod serving;
+mod uplink;
 mod changes;
-mod configuration;
-mod estate;
-mod files;
-mod first;
-mod lanes;
-mod publish;
-mod rejections;
+pub(super) mod saver;
+mod telling;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::checkpoint::Identity;
-use crate::client::{Arrival, StreamEvent};
+use crate::client::{Arrival, FileEvent, StreamEvent};
+use crate::driver::api::content::UpstreamVersions;
+use crate::driver::api::estate::Estate;
 use crate::driver::api::status::names_type;
-use crate::driver::ground::checkpoint_writer::CheckpointWriter;
-use crate::driver::ground::class_identity::{class_digest, of_class};
-use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::PlanHandle;
+use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, ListedServer};
-use crate::driver::ground::source_key::SourceKey;
-use crate::driver::ground::stored_plans::StoredUnit;
-use crate::driver::source::checkpoint::CheckpointSchedule;
-use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle, Subscriber, failed};
+use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::source::handle::{Command, Queued};
+use crate::driver::source::lane_order::Ordered;
 use crate::driver::source::link::{Link, LinkEvent};
-use crate::driver::source::member::Member;
 use crate::driver::source::report::Report;
 use crate::engine::Time;
 use crate::engine::cache::SessionId;
-use crate::engine::class::UpstreamNode;
-use crate::engine::downstream::SourceId;
-use crate::engine::downstream::tells_ttl;
-use crate::engine::evidence::GivenContents;
-use crate::engine::lanes::{Lanes, Published, Wakes};
-use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Source, StreamIndex};
-use crate::engine::upstream::{self, Input};
-use crate::telemetry::wall_now;
-use crate::xds::{Response, TypeUrl};
+use crate::engine::lanes::Published;
+use crate::engine::source::{Attachment, Output, Source, SourceSettings, StreamIndex};
+use crate::engine::upstream::{self, Event, Input};
+use crate::xds::{Code, Response, Status, TypeUrl};
+use audience::Audience;
+use changes::ChangeFollower;
+use saver::Saver;
+use serving::Serving;
+use surroundings::Surroundings;
+use telling::RejectionTeller;
+use uplink::{Uplink, lost_type, serve_by};
 
 /// The maximum number of commands before a snapshot is published for all of them.
 const COMMANDS_PER_TURN: usize = 256;
 
-/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then read
-/// first, for the same time (FP6).
+/// When a timer runs this late, the process was stopped or starved. Unread messages of the server are then
+/// read first, for the same time (FP6).
 const STALL: Duration = Duration::from_secs(1);
 
-/// Starts the task of a source. `former`: the releases of the source before a failure of the task.
-pub fn start(
-    id: SourceId,
-    key: Arc<SourceKey>,
-    listed: ListedServer<'_>,
-    (shared, listing): (Arc<DriverContext>, Arc<dyn Listing>),
-    former: Option<Arc<Published>>,
-) -> Arc<SourceHandle> {
-    let (server, in_force) = (listed.server().clone(), shared.epoch());
-    let node = of_class(&in_force.node, &key.class);
-    let shows_member = key.class.upstream_node == UpstreamNode::Member;
-    let (number, tells_ttl) = (fastrand::u64(..), tells_ttl(&key.class.node.client_features));
-    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, (id, listed));
-    let identifiers =
-        listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
-    let status = report.status(None, &shared.clock);
-    let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
-    let handle = Arc::new(if former.is_some() { handle.anew() } else { handle });
-    let settings = configuration::settings(&in_force, handle.key(), listed);
-    let identity = CheckpointWriter::identity(handle.key(), listed);
-    let source = Source::new(number, settings, attach::attachment(&server.attach));
-    let (mut source, for_task) = (source.of_server(server.uri.clone(), tells_ttl), handle.clone());
-    tokio::spawn(async move {
-        if let (Some(former), Some(identity)) = (&former, &identity) {
-            anew::leave(former, identity, &shared).await;
-        }
-        // No request is possible before a node is known.
-        let first = first::first_watch(shows_member, &mut queue, &for_task, &*listing).await;
-        let Some(first) = first else { return };
-        let link = match Link::new(&server.attach, &node).await {
-            Ok(link) => link,
-            Err(error) => return first::refuse(queue, for_task, &*listing, first, error).await,
-        };
-        source.set_node_bytes(link.node_bytes());
-        let checkpoint = restore(&mut source, &mut report, identity.clone(), &shared);
-        let task = SourceTask {
-            source,
-            epoch: in_force.number(),
-            number,
-            link,
-            streams: HashMap::new(),
-            handle: for_task,
-            report,
-            checkpoint,
-            identity,
-            status_due: None,
-            response: None,
-            followed: VecDeque::new(),
-            stalled_until: None,
-            told: false,
-            plan: None,
-            lanes: None,
-            given: GivenContents::default(),
-            weighed_at: None,
-            wakes: Wakes::default(),
-            withheld: Vec::new(),
-            telling: rejections::Telling::default(),
-            live: Arc::default(),
-            member: shows_member.then(Member::default),
-            is_displaced: false,
-            shared,
-            listing,
-        };
-        anew::run(task, first, former, queue).await;
-    });
-    handle
-}
+/// The maximum age of the published status.
+const STATUS_PERIOD: Duration = Duration::from_millis(250);
 
-/// Restores the state of a predecessor, else that of the disk, and starts the schedule of writes.
-fn restore(
-    source: &mut Source,
-    report: &mut Report,
-    identity: Option<Identity>,
-    shared: &DriverContext,
-) -> Option<CheckpointSchedule> {
-    let identity = identity?;
-    let is_held = || shared.durable.plans.holds(&StoredUnit::from(&identity));
-    let inherited = shared.durable.inheritance.take(&identity, is_held);
-    let begun = shared.durable.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, identity));
-    let (mut checkpoint, on_disk) = begun.unzip();
-    let is_inherited = inherited.is_some();
-    if let Some(restored) = inherited.or(on_disk.flatten()) {
-        let age = wall_now().duration_since(restored.header.written_at).unwrap_or_default();
-        source.restore(&restored.types, age, shared.clock.now());
-        if source.is_restored() {
-            report.restored(restored.header.confirmed_at, restored.resources());
-        }
-        match &mut checkpoint {
-            // The disk may have an older state.
-            Some(checkpoint) if is_inherited => checkpoint.note(false),
-            Some(checkpoint) => checkpoint.restored(source),
-            None => {}
-        }
-    }
-    checkpoint
-}
-
-struct SourceTask {
+/// A source at work: the machine, and the parts that supply its inputs and carry out its outputs.
+pub(super) struct SourceTask {
     source: Source,
     /// The number of the configuration that the source has.
     epoch: u64,
-    /// The source's number in the ids of views.
-    number: u64,
-    link: Link,
-    streams: HashMap<SessionId, Arc<dyn Subscriber>>,
-    handle: Arc<SourceHandle>,
+    around: Surroundings,
+    audience: Audience,
+    serving: Serving,
+    uplink: Uplink,
+    changes: ChangeFollower,
+    saver: Saver,
     report: Report,
-    /// `None`: the source is not kept on disk.
-    checkpoint: Option<CheckpointSchedule>,
-    /// `None`: neither the disk nor a successor of the process has a use for the state.
-    identity: Option<Identity>,
-    status_due: Option<Instant>,
-    /// The version of the response in hand, as the server calls it, and the times of the response.
-    response: Option<(String, Arrival)>,
-    /// The changes that are not over.
-    followed: VecDeque<changes::Followed>,
-    /// Timers are delayed until this time.
-    stalled_until: Option<Instant>,
+    status: StatusTimer,
+    telling: RejectionTeller,
+    stall: Stall,
+}
+
+/// The number of a source in the ids of views, and of the configuration that the source has.
+pub(super) struct Numbers {
+    pub source: u64,
+    pub epoch: u64,
+}
+
+/// When the status is brought up to date.
+#[derive(Default)]
+struct StatusTimer {
+    due: Option<Instant>,
     /// A report that the status does not show yet.
-    told: bool,
-    /// The plan that judges the pushes of a shared source, if there is one.
-    plan: Option<Arc<PlanHandle>>,
-    /// `None`: nothing is held back from clients.
-    lanes: Option<Lanes>,
-    /// The contents that the plan refuses, and clients are given all the same.
-    given: GivenContents,
-    /// The time of the latest look at the weight of the lanes.
-    weighed_at: Option<Instant>,
-    wakes: Wakes,
-    /// The streams left to a successor of the process. At most a single stream of each index.
-    withheld: Vec<(StreamIndex, upstream::Output)>,
-    /// When the server is told of clients that reject its resources.
-    telling: rejections::Telling,
-    /// The content of the machine, as last published.
-    live: Arc<Snapshot>,
-    /// Only for a class that shows a client's node to its server.
-    member: Option<Member>,
-    /// Another class has this source's place. The source ends when its streams have left.
-    is_displaced: bool,
-    shared: Arc<DriverContext>,
-    listing: Arc<dyn Listing>,
+    is_outdated: bool,
+}
+
+/// A delay of timers after the process was stopped.
+#[derive(Default)]
+struct Stall {
+    until: Option<Instant>,
+}
+
+impl Stall {
+    fn delayed(&self, due: Instant) -> Instant {
+        self.until.map_or(due, |until| until.max(due))
+    }
+
+    /// Whether a timer of the machine may run now. `due`: when it was due.
+    fn is_over(&mut self, due: Option<Instant>) -> bool {
+        let now = Instant::now();
+        let late = due.map(|due| now.saturating_duration_since(due));
+        match self.until {
+            Some(until) if now < until => false,
+            None if late.is_some_and(|late| late > STALL) => {
+                self.until = Some(now + STALL);
+                false
+            }
+            _ => {
+                self.until = None;
+                true
+            }
+        }
+    }
 }
 
 impl SourceTask {
-    async fn run(
+    pub(super) fn new(
+        source: Source,
+        numbers: Numbers,
+        link: Link,
+        saver: Saver,
+        report: Report,
+        shows_member: bool,
+        around: Surroundings,
+    ) -> SourceTask {
+        SourceTask {
+            source,
+            epoch: numbers.epoch,
+            around,
+            audience: Audience::new(shows_member),
+            serving: Serving::new(numbers.source),
+            uplink: Uplink::new(link),
+            changes: ChangeFollower::default(),
+            saver,
+            report,
+            status: StatusTimer::default(),
+            telling: RejectionTeller::default(),
+            stall: Stall::default(),
+        }
+    }
+
+    pub(super) fn surroundings(&self) -> &Surroundings {
+        &self.around
+    }
+
+    /// Runs until nobody uses the source. Each turn tells the machine commands of streams, events of servers,
+    /// or the time, and then publishes the result: streams see all of a turn at once. `failed`: the releases
+    /// of the source before a failure of its task.
+    pub(super) async fn run(
         mut self,
         first: Vec<Queued>,
-        former: Option<Arc<Published>>,
+        failed: Option<Arc<Published>>,
         queue: &mut mpsc::UnboundedReceiver<Queued>,
     ) {
-        debug!(source = self.handle.id().0, "source started");
-        self.follow_plan();
+        debug!(source = self.around.handle.id().0, "source started");
+        self.begin(first, failed);
+        loop {
+            self.take_next(queue).await;
+            self.publish();
+            self.changes.look(&mut self.report, &self.audience, &self.around);
+            self.save();
+            if self.may_retire() {
+                return self.end();
+            }
+        }
+    }
+
+    fn begin(&mut self, first: Vec<Queued>, failed: Option<Arc<Published>>) {
+        self.serving.follow_plan(&self.around, &self.audience);
         // A command of before the first client is lost.
         self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
-        former.into_iter().for_each(|former| self.hold_anew(&former));
-        loop {
-            let due = self.source.poll_timeout().map(|time| self.shared.clock.instant(time));
-            let due = due.map(|due| self.stalled_until.map_or(due, |until| until.max(due)));
-            let save_due = self.checkpoint.as_ref().and_then(CheckpointSchedule::due);
-            let lanes_due = self.lanes.as_ref().and_then(Lanes::poll_timeout);
-            let lanes_due = lanes_due.map(|due| self.shared.clock.instant(due));
-            let member_due = self.member.as_ref().and_then(Member::due);
-            let due = [
-                due,
-                self.status_due,
-                save_due,
-                member_due,
-                lanes_due,
-                self.changes_due(),
-                self.telling.due(),
-            ];
-            let due = due.into_iter().flatten().min();
-            tokio::select! {
-                Some((command, _permit)) = queue.recv() => {
-                    self.take(command);
-                    for _ in 1..COMMANDS_PER_TURN {
-                        let Ok((command, _permit)) = queue.try_recv() else { break };
-                        self.take(command);
-                    }
-                }
-                event = self.link.next() => self.take_event(event),
-                () = wait_until(due) => self.run_timers(),
-            }
-            self.publish();
-            self.look_at_changes();
-            self.save();
-            if self.may_retire() {
-                self.close_changes();
-                // Otherwise counts since the last status would be lost.
-                self.report.status(Some(&self.source), &self.shared.clock);
-                debug!(source = self.handle.id().0, "source stopped without subscriptions");
-                return;
-            }
+        if let Some(failed) = failed {
+            self.serving.hold_anew(&failed, self.source.is_restored(), &self.around, &self.audience);
         }
     }
 
-    fn run_timers(&mut self) {
-        let now = Instant::now();
-        let lanes_due = self.lanes.as_ref().and_then(Lanes::poll_timeout);
-        if lanes_due.is_some_and(|due| due <= self.shared.clock.now()) {
-            self.publish_lanes();
-        }
-        self.follow_members();
-        self.tell_rejections();
-        let late = self
-            .source
-            .poll_timeout()
-            .map(|due| now.saturating_duration_since(self.shared.clock.instant(due)));
-        match self.stalled_until {
-            Some(until) if now < until => {}
-            None if late.is_some_and(|late| late > STALL) => self.stalled_until = Some(now + STALL),
-            _ => {
-                self.stalled_until = None;
-                self.source.handle_timeout(self.shared.clock.now());
+    fn end(mut self) {
+        self.changes.close_all(&mut self.report, &self.around);
+        // Otherwise counts since the last status would be lost.
+        self.report.status(Some(&self.source), &self.around.shared.clock);
+        debug!(source = self.around.handle.id().0, "source stopped without subscriptions");
+    }
+
+    /// Waits for commands, an event or a timer.
+    async fn take_next(&mut self, queue: &mut mpsc::UnboundedReceiver<Queued>) {
+        let due = self.due();
+        tokio::select! {
+            Some((command, _permit)) = queue.recv() => {
+                self.take(command);
+                for _ in 1..COMMANDS_PER_TURN {
+                    let Ok((command, _permit)) = queue.try_recv() else { break };
+                    self.take(command);
+                }
             }
+            event = self.uplink.next() => self.take_event(event),
+            () = wait_until(due) => self.run_timers(),
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let clock = &self.around.shared.clock;
+        let machine = self.source.poll_timeout().map(|due| self.stall.delayed(clock.instant(due)));
+        let due = [
+            machine,
+            self.status.due,
+            self.saver.due(),
+            self.audience.member_due(),
+            self.serving.poll_timeout().map(|due| clock.instant(due)),
+            self.changes.due(),
+            self.telling.due(),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    fn run_timers(&mut self) {
+        self.serving.handle_timeout(&self.around, &self.audience);
+        self.follow_members();
+        self.telling.tell(self.audience.len(), &mut self.source, &mut self.report, &self.around);
+        let due = self.source.poll_timeout().map(|due| self.around.shared.clock.instant(due));
+        if self.stall.is_over(due) {
+            self.source.handle_timeout(self.around.now());
         }
     }
 
     fn take(&mut self, command: Command) {
-        let now = self.shared.clock.now();
-        self.wakes.asked();
+        let now = self.around.now();
+        self.serving.wakes.asked();
         match command {
             Command::Watch { stream, type_url, collection, former, seen } => {
                 let session = stream.id();
-                self.count_newcomer(&type_url, seen);
-                if self.is_displaced {
-                    stream.clone().displaced(self.handle.id());
-                }
-                self.streams.insert(session, stream);
+                self.changes.count_newcomer(&type_url, seen);
+                self.audience.add(stream, self.around.handle.id());
                 self.follow_members();
                 self.source.watch_after(session, &type_url, &collection, former.as_deref(), now);
             }
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);
             }
-            Command::Forget(session) if !self.is_displaced => {
-                self.streams.remove(&session);
+            Command::Forget(session) if !self.audience.is_displaced() => {
+                self.audience.remove(session);
                 self.source.forget(session, now);
                 self.follow_members();
             }
             Command::Configure => self.follow_configuration(),
             Command::Leaving(session) => {
-                self.member.iter_mut().for_each(|member| member.note_leaving(session, Instant::now()));
+                let member = self.audience.member.iter_mut();
+                member.for_each(|member| member.note_leaving(session, Instant::now()));
             }
-            Command::Reconnect => self.open_withheld(),
+            Command::Reconnect => {
+                let (uplink, report) = (&mut self.uplink, &mut self.report);
+                uplink.open_withheld(&self.source, report, &self.audience, &self.around);
+            }
             Command::Rejected => self.telling.note(Instant::now()),
-            Command::Order(ordered) => self.take_order(ordered),
-            Command::Save(done) => self.save_last(done, now),
+            Command::Order(Ordered { order, done }) => {
+                let is_restored = self.source.is_restored();
+                let content = self.serving.obey(order, is_restored, &self.around, &self.audience);
+                // The plan may have ended meanwhile.
+                let _ = done.send(content);
+            }
+            Command::Save(done) => {
+                let stable = self.serving.stable(&self.around);
+                self.saver.run_last(&self.source, stable.as_deref(), &self.report, &self.around, done);
+            }
             Command::Dismiss(session) | Command::Forget(session) => {
-                self.streams.remove(&session);
+                self.audience.remove(session);
                 self.source.dismiss(session, now);
                 self.follow_members();
             }
             Command::Displace => {
-                self.is_displaced = true;
-                self.streams.values().for_each(|stream| stream.clone().displaced(self.handle.id()));
+                self.audience.displace(self.around.handle.id());
                 // Lingering names end at once.
                 self.source.dismiss(SessionId(u64::MAX), now);
             }
@@ -327,27 +286,41 @@ impl SourceTask {
                 }
             }
             Command::Versions(done) => {
-                let of_kinds = self.source.image(now).versions.into_iter();
-                let versions = of_kinds.flat_map(|((type_url, _), versions)| {
-                    versions.into_iter().map(move |(name, version)| ((type_url.clone(), name), version))
-                });
                 // The reader may have gone meanwhile.
-                let _ = done.send(versions.collect());
+                let _ = done.send(self.versions(now));
             }
             Command::ConfirmDeletions { type_name, done } => {
-                self.told = true;
-                let is_meant =
-                    |type_url: &TypeUrl| type_name.as_deref().is_none_or(|text| names_type(text, type_url));
-                let removed = self.source.confirm_deletions(is_meant, now);
                 // The operator may have gone meanwhile.
-                let _ = done.send(removed);
+                let _ = done.send(self.confirm_deletions(type_name.as_deref(), now));
             }
         }
     }
 
+    /// Carries out held deletions. `None`: of all types. Returns the number of removed resources.
+    fn confirm_deletions(&mut self, type_name: Option<&str>, now: Time) -> usize {
+        self.status.is_outdated = true;
+        let is_meant = |type_url: &TypeUrl| type_name.is_none_or(|text| names_type(text, type_url));
+        self.source.confirm_deletions(is_meant, now)
+    }
+
+    /// The state for a successor of the process.
+    fn estate(&self, now: Time) -> Option<Estate> {
+        let stable = self.serving.stable(&self.around);
+        self.saver.estate(&self.source, stable.as_deref(), &self.report, &self.around, now)
+    }
+
+    /// The server's versions of the cached resources.
+    fn versions(&self, now: Time) -> UpstreamVersions {
+        let of_kinds = self.source.image(now).versions.into_iter();
+        let versions = of_kinds.flat_map(|((type_url, _), versions)| {
+            versions.into_iter().map(move |(name, version)| ((type_url.clone(), name), version))
+        });
+        versions.collect()
+    }
+
     fn take_event(&mut self, event: LinkEvent) {
-        self.told = true;
-        let now = self.shared.clock.now();
+        self.status.is_outdated = true;
+        let now = self.around.now();
         match event {
             LinkEvent::Stream(index, event) => {
                 self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
@@ -372,7 +345,7 @@ impl SourceTask {
                 self.source.handle_upstream(index, input, now);
             }
             LinkEvent::Next(index, is_open) => {
-                if let Some(member) = self.member.as_mut().filter(|_| is_open) {
+                if let Some(member) = self.audience.member.as_mut().filter(|_| is_open) {
                     let types = self.source.types().map(|(type_url, ..)| type_url.clone());
                     member.opened(index, types, Instant::now());
                 }
@@ -386,12 +359,13 @@ impl SourceTask {
     fn take_response(&mut self, index: StreamIndex, response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
         let type_url = response.type_url();
-        self.member.iter_mut().for_each(|member| member.heard(index, type_url, Instant::now()));
-        self.checkpoint.iter_mut().for_each(CheckpointSchedule::heard);
+        let member = self.audience.member.iter_mut();
+        member.for_each(|member| member.heard(index, type_url, Instant::now()));
+        self.saver.note_answer();
         let type_url = response.type_url().clone();
-        self.response = Some((response.version().to_owned(), arrival));
-        self.handle.hear(response.control_plane());
-        self.handle.rejected.answered(&type_url);
+        self.changes.note_response(response.version().to_owned(), arrival);
+        self.around.handle.hear(response.control_plane());
+        self.around.handle.rejected.answered(&type_url);
         let before = self.present(&type_url);
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));
@@ -399,58 +373,187 @@ impl SourceTask {
 
     /// The number of present resources of a type.
     fn present(&self, type_url: &TypeUrl) -> usize {
-        let found = self.source.types().find(|(held, ..)| *held == type_url);
-        found.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
+        let cached = self.source.types().find(|(cached, ..)| *cached == type_url);
+        cached.map_or(0, |(_, counts, wildcard)| counts.present + wildcard.map_or(0, |view| view.len()))
+    }
+
+    fn take_files(&mut self, event: FileEvent, now: Time) {
+        let handle = &self.around.handle;
+        match event {
+            FileEvent::State(state, arrival) => {
+                self.report.files_read(now);
+                self.changes.note_response(String::new(), arrival);
+                let before = counts_of_files(&self.source);
+                self.source.handle_files(state, now);
+                let after = counts_of_files(&self.source);
+                for (type_url, before) in before {
+                    let after = after.get(&type_url).copied().unwrap_or_default();
+                    self.report.changed(&type_url, before, after);
+                }
+                handle.loaded.send_replace(Some(Ok(())));
+            }
+            FileEvent::Bad { path, reason } => {
+                self.source.handle_bad_files();
+                self.report.bad_file(&path, &reason, now);
+                let text = format!("{}: {reason}", path.display());
+                // Only the first state decides whether the relay may start. After a later failure, the last
+                // good state stays.
+                handle.loaded.send_if_modified(|loaded| {
+                    let first = loaded.is_none();
+                    loaded.get_or_insert(Err(Status::new(Code::FailedPrecondition, text)));
+                    first
+                });
+            }
+        }
+    }
+
+    /// Takes over the configuration in force, if there is a new one.
+    fn follow_configuration(&mut self) {
+        let in_force = self.around.shared.epoch();
+        if self.epoch == in_force.number() {
+            return;
+        }
+        self.epoch = in_force.number();
+        self.serving.follow_plan(&self.around, &self.audience);
+        // A place that left the configuration keeps its settings until its streams have left.
+        let handle = &self.around.handle;
+        let Some(listed) = in_force.lists.find(handle.key().place) else { return };
+        handle.servers.store(Arc::new(listed.serving().to_vec()));
+        let settings = settings_of(&in_force, handle.key(), listed);
+        self.source.configure(settings, listed.server().upstream_settings(), self.around.now());
+        if let Attach::Files { mass_deletion_hold, .. } = &listed.server().attach {
+            self.source.hold_files(*mass_deletion_hold);
+        }
     }
 
     /// Chooses another member if the shown member has left.
     fn follow_members(&mut self) {
-        let Some(member) = &mut self.member else { return };
-        let Some(node) = member.follow(&self.streams, self.handle.id(), Instant::now()) else { return };
-        let node = self.handle.key().class.told_identity(node);
-        debug!(
-            source = self.handle.id().0,
-            node = node.id,
-            "the class shows this member's node to its server"
-        );
+        let handle = &self.around.handle;
+        let Some(node) = self.audience.choose_member(handle.id()) else { return };
+        let node = handle.key().class.told_identity(node);
+        debug!(source = handle.id().0, node = node.id, "the class shows this member's node to its server");
         self.report.shows(&node);
-        self.told = true;
-        self.link.set_node(&self.handle.server(0).attach, &node);
-        self.source.set_node_bytes(self.link.node_bytes());
-        self.source.succeed(self.shared.clock.now());
+        self.status.is_outdated = true;
+        self.source.set_node_bytes(self.uplink.set_node(&node, &self.around));
+        self.source.succeed(self.around.now());
+    }
+
+    /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
+    fn publish(&mut self) {
+        let member = self.audience.member.as_ref();
+        self.changes.publish(&mut self.source, &mut self.report, member, &self.around);
+        let snapshot = self.source.take_snapshot();
+        let changed = snapshot.is_some();
+        if let Some(snapshot) = snapshot {
+            self.serving.publish(&snapshot, &self.around, &self.audience);
+        }
+        while let Some(output) = self.source.poll_output() {
+            self.carry_out(output);
+        }
+        self.serving.wakes.woke(self.source.owes_wakes());
+        let is_outdated = std::mem::take(&mut self.status.is_outdated);
+        if changed || is_outdated {
+            self.saver.note_change(is_outdated && self.source.has_leases());
+            // Making the status takes time proportional to the number of types.
+            self.status.due.get_or_insert_with(|| Instant::now() + STATUS_PERIOD);
+        }
+        if self.status.due.is_some_and(|due| due <= Instant::now()) {
+            self.show();
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Wake(sessions) => self.serving.wake(&sessions, &self.audience),
+            Output::DoNotCache { type_url, names, sessions } => {
+                let list = self.around.handle.key().place.list;
+                for name in &names {
+                    self.around.shared.content.do_not_cache.add(list, &type_url, name.as_ref());
+                }
+                self.audience.divert(&sessions, &type_url);
+            }
+            Output::Unserved(type_url) => self.report.unserved(&type_url),
+            Output::Confirmed => {
+                self.status.is_outdated = true;
+                self.saver.note_answer();
+                self.report.confirmed(self.around.now());
+                self.serving.confirm(&self.around, &self.audience);
+            }
+            Output::Upstream(index, upstream::Output::Event(event)) => {
+                self.status.is_outdated = true;
+                match &event {
+                    Event::Heard => serve_by(&mut self.source, index, &self.around),
+                    Event::Unreachable { status } => {
+                        let member = self.audience.member.iter_mut();
+                        member.for_each(|member| member.refused(status.code));
+                        self.report.note_lost_type(lost_type(&self.source, index));
+                    }
+                    _ => {}
+                }
+                self.report.event(index, &event, self.around.now());
+            }
+            Output::Upstream(index, output) => {
+                let (uplink, report) = (&mut self.uplink, &mut self.report);
+                uplink.carry_out(index, output, &self.source, report, &self.audience, &self.around);
+            }
+        }
+    }
+
+    fn show(&mut self) {
+        self.status.due = None;
+        let status = self.report.status(Some(&self.source), &self.around.shared.clock);
+        self.around.handle.status.store(Arc::new(status));
     }
 
     fn save(&mut self) {
-        let stable = self.stable();
-        if let Some(checkpoint) = &mut self.checkpoint {
-            let (clock, report) = (&self.shared.clock, &self.report);
-            checkpoint.run(&self.source, stable.as_deref(), clock.now(), || report.confirmed_at(clock));
-        }
-    }
-
-    /// The process ends.
-    fn save_last(&mut self, done: oneshot::Sender<()>, now: Time) {
-        let stable = self.stable();
-        if let Some(checkpoint) = &mut self.checkpoint {
-            let confirmed = self.report.confirmed_at(&self.shared.clock);
-            checkpoint.last(&self.source, stable.as_deref(), now, confirmed, done);
-        }
+        let stable = self.serving.stable(&self.around);
+        self.saver.run(&self.source, stable.as_deref(), &self.report, &self.around);
     }
 
     fn may_retire(&mut self) -> bool {
+        let (handle, shared) = (&self.around.handle, &self.around.shared);
         // A directory stays open for as long as it is configured.
-        let pinned = matches!(self.handle.server(0).attach, Attach::Files { .. })
-            && self.shared.settings().lists.find(self.handle.key().place).is_some();
+        let pinned = matches!(handle.server(0).attach, Attach::Files { .. })
+            && shared.settings().lists.find(handle.key().place).is_some();
         // Otherwise a class that comes back would be given the content that is held back (WAV-8).
-        if pinned || self.stable().is_some() || !self.source.is_idle() {
+        if pinned || self.serving.stable(&self.around).is_some() || !self.source.is_idle() {
             return false;
         }
-        if self.listing.retire(&self.handle) {
+        if self.around.listing.retire(handle) {
             return true;
         }
         // A stream still holds the handle, or holds it again. The task looks again later.
-        self.status_due.get_or_insert(Instant::now() + Duration::from_secs(1));
+        self.status.due.get_or_insert(Instant::now() + Duration::from_secs(1));
         false
+    }
+}
+
+/// The settings of a source, at the start and when another configuration is in force.
+pub(super) fn settings_of(
+    in_force: &DriverSettings,
+    key: &SourceKey,
+    listed: ListedServer<'_>,
+) -> SourceSettings {
+    let mut settings = in_force.source.clone();
+    settings.tells_reach |= listed.list.servers().len() > 1;
+    if key.class.is_of_one() {
+        settings.linger = settings.linger.min(settings.linger_of_one);
+        settings.unasked_names = Some(in_force.stream.names_per_stream);
+    }
+    if matches!(key.owner, Owner::Stream(_)) {
+        // A private source ends with its stream.
+        (settings.private, settings.linger) = (true, Duration::ZERO);
+        // It is for the names that may not be shared, and for no others.
+        settings.unasked_names = None;
+    }
+    settings
+}
+
+/// The number of resources in the files by type, with those whose deletion is held back.
+fn counts_of_files(source: &Source) -> BTreeMap<TypeUrl, usize> {
+    match source.attachment() {
+        Attachment::Files(files) => files.counts().collect(),
+        Attachment::Streams(_) => BTreeMap::new(),
     }
 }
 
@@ -464,11 +567,9 @@ async fn wait_until(due: Option<Instant>) {
 impl Drop for SourceTask {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The source's streams would wait for ever. Their clients reconnect after the end (FP11).
-            warn!(source = self.handle.id().0, "the task of a source panicked; ending its streams");
-            for stream in self.streams.values() {
-                stream.end(failed());
-            }
+            let source = self.around.handle.id().0;
+            warn!(source, "the task of a source panicked; ending its streams");
+            self.audience.end_all();
         }
     }
 }

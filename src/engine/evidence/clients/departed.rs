@@ -1,4 +1,5 @@
-//! Clients that are gone. An acceptance outlives its stream, and a lost stream is evidence for a while (WAV-12).
+//! Clients that are gone. An acceptance outlives its stream, and a lost stream is evidence for a while
+//! (WAV-12).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use crate::engine::Time;
 use crate::engine::evidence::excuses::WINDOW;
 use crate::engine::rollout::{Seat, UnitId};
 
-/// The time for which a lost stream is evidence. A client that dies at each start comes back within it: Kubernetes waits up to five minutes.
+/// The time for which a lost stream is evidence. A client that dies at each start comes back within it:
+/// Kubernetes waits up to five minutes.
 const LOST_FOR: Duration = WINDOW;
 
 /// The maximum number of lost streams that count. So many have halted the push long before.
@@ -23,9 +25,9 @@ const NODES_MAX: usize = 1_000;
 
 /// The clients of a push that are gone.
 #[derive(Debug, Default)]
-pub(super) struct Departed {
+pub(super) struct DepartedClients {
     /// The lost streams with the push, the latest last.
-    lost: VecDeque<Lost>,
+    lost: VecDeque<LostStream>,
     /// The ends of streams without the push: the first time of each slot, and the number.
     without: VecDeque<(Time, u64)>,
     /// The nodes that accepted the push, and have no stream with it any more. Each node counts once.
@@ -33,7 +35,7 @@ pub(super) struct Departed {
 }
 
 #[derive(Debug)]
-struct Lost {
+struct LostStream {
     at: Time,
     seat: Seat,
     /// The source of the push for the stream.
@@ -42,18 +44,19 @@ struct Lost {
 
 /// The content of a push at one stream.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
-    /// Since when the client has accepted all of the push that it asks for; `None` while some of it is outstanding.
+pub(super) struct SentPush {
+    /// Since when the client has accepted all of the push that it asks for; `None` while some of it is
+    /// outstanding.
     pub whole: Option<Time>,
     /// The client's node and seat, once it accepted the push.
     pub accepted: Option<(Arc<str>, Seat)>,
 }
 
-impl Departed {
+impl DepartedClients {
     /// A stream with the push was lost. Nothing that its client accepted before speaks for the push.
-    pub(super) fn lose(&mut self, node: &str, at: Time, (seat, unit): (Seat, Option<UnitId>)) {
+    pub(super) fn lose(&mut self, node: &str, at: Time, seat: Seat, unit: Option<UnitId>) {
         self.accepted.remove(node);
-        self.lost.push_back(Lost { at, seat, unit });
+        self.lost.push_back(LostStream { at, seat, unit });
         if self.lost.len() > LOST_MAX {
             self.lost.pop_front();
         }
@@ -68,7 +71,7 @@ impl Departed {
     }
 
     /// A client that accepted the push has no stream with it any more.
-    pub(super) fn depart(&mut self, sent: Option<Sent>, count: &TallyInMaking<'_>) {
+    pub(super) fn depart(&mut self, sent: Option<SentPush>, count: &TallyInMaking<'_>) {
         let accepted = sent.and_then(|sent| sent.accepted);
         let accepted = accepted.filter(|(_, seat)| count.admission.is_seated(*seat));
         if let Some((node, seat)) = accepted
@@ -83,7 +86,8 @@ impl Departed {
         self.accepted.contains_key(node)
     }
 
-    /// Counts those who are gone. `speaks`: whether the node counts already, by another stream or by a rejection.
+    /// Counts those who are gone. `speaks`: whether the node counts already, by another stream or by a
+    /// rejection.
     pub(super) fn count(&mut self, count: &mut TallyInMaking<'_>, speaks: impl Fn(&Arc<str>) -> bool) {
         let is_over = |at: Time| count.now.since(at) >= LOST_FOR;
         while self.lost.pop_front_if(|lost| is_over(lost.at)).is_some() {}

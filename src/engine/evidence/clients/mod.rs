@@ -1,4 +1,5 @@
-//! The count of the clients of a push (TRU-1): from the standing of each stream, and from the ends of streams.
+//! The count of the clients of a push (TRU-1): from the standing of each stream, and from the ends of
+//! streams.
 
 mod departed;
 #[cfg(test)]
@@ -8,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use departed::{Departed, Sent};
+use departed::{DepartedClients, SentPush};
 
 use super::accepted_suspects::{AcceptedSuspects, program};
 use super::excuses::{Excuses, Leavers};
@@ -36,12 +37,12 @@ const GONE_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Clients {
     /// The content of the push at each stream of the last tally.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentPush>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
-    rejected: BTreeMap<u64, Kept>,
+    rejected: BTreeMap<u64, KeptRejection>,
     /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
-    gone: BTreeMap<Arc<str>, Kept>,
-    departed: Departed,
+    gone: BTreeMap<Arc<str>, KeptRejection>,
+    departed: DepartedClients,
     /// The lost streams of nodes that lost streams before the push, too.
     excuses: Excuses,
     /// The suspects that other clients accepted.
@@ -50,7 +51,7 @@ pub struct Clients {
 
 /// The first rejection of a stream, and the units of all its rejections.
 #[derive(Debug)]
-struct Kept {
+struct KeptRejection {
     first: Rejection,
     units: BTreeSet<UnitId>,
     /// The client's program.
@@ -89,8 +90,8 @@ impl Clients {
         TallyInMaking::new(plan, admission, now)
     }
 
-    /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back by now, and have accepted
-    /// the stable content. Rejections of relays are not noted.
+    /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back
+    /// by now, and have accepted the stable content. Rejections of relays are not noted.
     pub fn hear(
         &mut self,
         noted: impl Iterator<Item = Seen>,
@@ -101,7 +102,7 @@ impl Clients {
             let node_id = node_id(seen.node.as_deref());
             let seat = count.plan.seat(seen.node.as_deref().unwrap_or(&Node::default()));
             let is_known = rejecters.rejected_before(&node_id);
-            self.note(&seen, (seat, node_id, is_known), count, rejecters);
+            self.note(&seen, seat, node_id, is_known, count, rejecters);
         }
     }
 
@@ -113,8 +114,8 @@ impl Clients {
             return count.unjudged(seat, seen.standing.state);
         }
         let node_id = node_id(node);
-        self.follow(&seen, (seat, &node_id), count);
-        self.count(seen, (seat, node_id), count, rejecters);
+        self.follow(&seen, seat, &node_id, count);
+        self.count(seen, seat, node_id, count, rejecters);
     }
 
     /// Counts the ends of streams of the plan since the last tally. All streams have been seen.
@@ -122,9 +123,10 @@ impl Clients {
         &mut self,
         mut count: TallyInMaking<'_>,
         ended: impl Iterator<Item = Ended>,
-        (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
+        rejecters: &mut Rejecters,
+        leavers: &dyn Leavers,
     ) -> Tally {
-        self.count_ended(ended, &mut count, (rejecters, leavers));
+        self.count_ended(ended, &mut count, rejecters, leavers);
         self.count_gone(&mut count, rejecters);
         let present = std::mem::take(&mut count.sent);
         for (_, sent) in std::mem::replace(&mut self.sent, present) {
@@ -137,8 +139,8 @@ impl Clients {
         tally
     }
 
-    /// The suspects of clients of the same program that rejected the push. `None` for a client that rejected the push itself: only others
-    /// speak for a content (TRU-6).
+    /// The suspects of clients of the same program that rejected the push. `None` for a client that rejected
+    /// the push itself: only others speak for a content (TRU-6).
     pub fn suspects_of(&self, stream: u64, node: Option<&Node>) -> Option<&BTreeSet<Content>> {
         self.accepted.open(node).filter(|_| {
             !self.rejected.contains_key(&stream)
@@ -160,55 +162,57 @@ impl Clients {
 
     /// The nodes with a rejection of the push.
     pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
-        self.rejected.values().map(|of| of.first.node.clone()).chain(self.gone.keys().cloned()).collect()
+        self.rejected.values().map(|kept| kept.first.node.clone()).chain(self.gone.keys().cloned()).collect()
     }
 
-    /// Follows the content of the push at a stream. A client that accepted the push and has come to another server, or has given up its
-    /// names, has departed.
-    fn follow(&mut self, seen: &Seen, (seat, node_id): (Seat, &Arc<str>), count: &mut TallyInMaking<'_>) {
-        let former = self.sent.remove(&seen.stream);
+    /// Follows the content of the push at a stream. A client that accepted the push and has come to another
+    /// server, or has given up its names, has departed.
+    fn follow(&mut self, seen: &Seen, seat: Seat, node_id: &Arc<str>, count: &mut TallyInMaking<'_>) {
+        let previous = self.sent.remove(&seen.stream);
         let PushStanding { state, sent_at, .. } = seen.standing;
         if state == ClientState::Unaffected {
-            return self.departed.depart(former, count);
+            return self.departed.depart(previous, count);
         }
         if self.departed.has_accepted(node_id) {
             count.speaking.insert(node_id.clone());
         }
-        let former = former.unwrap_or_default();
+        let previous = previous.unwrap_or_default();
         let is_accepted = state == ClientState::Accepted;
-        // The last part of the push may have come long after the first: later responses of the type are about something else.
-        let whole = former.whole.or(sent_at).filter(|_| is_accepted);
+        // The last part of the push may have come long after the first: later responses of the type are about
+        // something else.
+        let whole = previous.whole.or(sent_at).filter(|_| is_accepted);
         let accepts = is_accepted && !self.rejected.contains_key(&seen.stream);
-        let accepted = former.accepted.or_else(|| accepts.then(|| (node_id.clone(), seat)));
+        let accepted = previous.accepted.or_else(|| accepts.then(|| (node_id.clone(), seat)));
         if accepted.is_some() {
-            count.sent.insert(seen.stream, Sent { whole, accepted });
+            count.sent.insert(seen.stream, SentPush { whole, accepted });
         }
     }
 
     fn count(
         &mut self,
         seen: Seen,
-        (seat, node_id): (Seat, Arc<str>),
+        seat: Seat,
+        node_id: Arc<str>,
         count: &mut TallyInMaking<'_>,
         rejecters: &mut Rejecters,
     ) {
-        let found = seen.standing.rejections.first();
+        let rejection = seen.standing.rejections.first();
         // A rejection stands when its client comes back with another stream.
         let is_back = self.gone.contains_key(&node_id) && !count.spoken.contains(&node_id);
-        let is_rejected = found.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
+        let is_rejected = rejection.is_some() || self.rejected.contains_key(&seen.stream) || is_back;
         let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
         let is_known = is_rejected && rejecters.is_known(&node_id);
-        self.note(&seen, (seat, node_id.clone(), is_known), count, rejecters);
-        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none, and clients that gave up what
-        // they rejected are not affected any more.
+        self.note(&seen, seat, node_id.clone(), is_known, count, rejecters);
+        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none, and
+        // clients that gave up what they rejected are not affected any more.
         let is_affected = seen.standing.state != ClientState::Unaffected;
         let has_voice = is_affected && !rejecters.rejected_before(&node_id);
-        count.add(seat, state, (is_known, has_voice));
+        count.add(seat, state, is_known, has_voice);
         if state != ClientState::Unaffected && seen.standing.sent_at.is_none() {
             count.compare_with(seat);
         }
-        let own = self.rejected.get_mut(&seen.stream);
-        if let Some(kept) = own.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
+        let kept = self.rejected.get_mut(&seen.stream);
+        if let Some(kept) = kept.or_else(|| self.gone.get_mut(&node_id).filter(|_| is_back)) {
             kept.first.is_known_rejecter = is_known;
             count.reject(kept);
             count.rejecting.insert(seen.stream);
@@ -220,21 +224,23 @@ impl Clients {
     fn note(
         &mut self,
         seen: &Seen,
-        (seat, node, is_known): (Seat, Arc<str>, bool),
+        seat: Seat,
+        node: Arc<str>,
+        is_known: bool,
         count: &mut TallyInMaking<'_>,
         rejecters: &mut Rejecters,
     ) {
-        if let Some(of) = seen.standing.rejections.first()
+        if let Some(first) = seen.standing.rejections.first()
             && !self.rejected.contains_key(&seen.stream)
             && self.rejected.len() < KEPT_MAX
         {
-            let rejection = rejection(of, (seen.stream, node), seat, is_known);
-            count.vote(of, &rejection, rejecters);
+            let rejection = rejection(first, seen.stream, node, seat, is_known);
+            count.vote(first, &rejection, rejecters);
             self.accepted.suspect(seen.node.as_deref(), &rejection);
-            self.rejected.insert(seen.stream, Kept::of(rejection, seen.node.as_deref()));
+            self.rejected.insert(seen.stream, KeptRejection::of(rejection, seen.node.as_deref()));
         }
         if let Some(kept) = self.rejected.get_mut(&seen.stream) {
-            kept.units.extend(seen.standing.rejections.iter().map(|of| UnitId(of.source.0)));
+            kept.units.extend(seen.standing.rejections.iter().map(|rejection| UnitId(rejection.source.0)));
         }
     }
 
@@ -243,7 +249,8 @@ impl Clients {
         &mut self,
         all: impl Iterator<Item = Ended>,
         count: &mut TallyInMaking<'_>,
-        (rejecters, leavers): (&mut Rejecters, &dyn Leavers),
+        rejecters: &mut Rejecters,
+        leavers: &dyn Leavers,
     ) {
         for ended in all {
             if self.rejected.contains_key(&ended.stream) {
@@ -251,14 +258,14 @@ impl Clients {
             }
             let node = ended.node.as_deref();
             let seat = count.plan.seat(node.unwrap_or(&Node::default()));
-            if let Some(of) = ended.standing.rejections.first() {
+            if let Some(first) = ended.standing.rejections.first() {
                 let node_id = node_id(node);
                 if self.gone.len() < GONE_MAX && !self.gone.contains_key(&node_id) {
                     let is_known = rejecters.rejected_before(&node_id);
-                    let rejection = rejection(of, (ended.stream, node_id.clone()), seat, is_known);
-                    count.vote(of, &rejection, rejecters);
+                    let rejection = rejection(first, ended.stream, node_id.clone(), seat, is_known);
+                    count.vote(first, &rejection, rejecters);
                     self.accepted.suspect(node, &rejection);
-                    self.gone.insert(node_id, Kept::of(rejection, node));
+                    self.gone.insert(node_id, KeptRejection::of(rejection, node));
                 }
                 continue;
             }
@@ -270,7 +277,7 @@ impl Clients {
                 count.sent.remove(&ended.stream);
                 if !self.excuses.is_excused(node_id, ended.at, leavers) {
                     let unit = ended.standing.source.map(|source| UnitId(source.0));
-                    self.departed.lose(node_id, ended.at, (seat, unit));
+                    self.departed.lose(node_id, ended.at, seat, unit);
                     continue;
                 }
             } else if had.is_none() {
@@ -299,19 +306,20 @@ impl Clients {
         }
     }
 
-    /// How long a lost stream had the push, or the latest response with content of it; `None` without such content.
+    /// How long a lost stream had the push, or the latest response with content of it; `None` without such
+    /// content.
     fn had_push_for(&self, ended: &Ended, count: &TallyInMaking<'_>) -> Option<Duration> {
         let sent = ended.standing.sent_at?;
-        let known = count.sent.get(&ended.stream).or_else(|| self.sent.get(&ended.stream));
-        let whole = known.and_then(|known| known.whole);
+        let content = count.sent.get(&ended.stream).or_else(|| self.sent.get(&ended.stream));
+        let whole = content.and_then(|content| content.whole);
         let is_accepted = ended.standing.state == ClientState::Accepted;
         Some(ended.at.since(whole.filter(|_| is_accepted).unwrap_or(sent)))
     }
 }
 
-impl Kept {
-    fn of(first: Rejection, node: Option<&Node>) -> Kept {
-        Kept { units: BTreeSet::from([first.unit]), first, program: program(node) }
+impl KeptRejection {
+    fn of(first: Rejection, node: Option<&Node>) -> KeptRejection {
+        KeptRejection { units: BTreeSet::from([first.unit]), first, program: program(node) }
     }
 }
 
@@ -320,19 +328,21 @@ fn node_id(node: Option<&Node>) -> Arc<str> {
 }
 
 fn rejection(
-    of: &PushRejection,
-    (stream, node): (u64, Arc<str>),
+    nack: &PushRejection,
+    stream: u64,
+    node: Arc<str>,
     seat: Seat,
     is_known_rejecter: bool,
 ) -> Rejection {
-    let suspects = of.suspects.list.iter().filter_map(|of| Some((of.name.clone(), of.version?)));
+    let suspects =
+        nack.suspects.list.iter().filter_map(|suspect| Some((suspect.name.clone(), suspect.version?)));
     Rejection {
         stream,
         node,
-        unit: UnitId(of.source.0),
+        unit: UnitId(nack.source.0),
         seat,
-        type_url: of.type_url.clone(),
-        words: of.words.as_str().into(),
+        type_url: nack.type_url.clone(),
+        words: nack.words.as_str().into(),
         suspects: suspects.take(SUSPECTS_MAX).collect(),
         is_known_rejecter,
     }
@@ -354,7 +364,7 @@ pub struct TallyInMaking<'a> {
     /// The nodes with a counted rejection.
     spoken: BTreeSet<Arc<str>>,
     /// The content of the push at each counted stream.
-    sent: BTreeMap<u64, Sent>,
+    sent: BTreeMap<u64, SentPush>,
     /// The nodes with an earlier acceptance that are here again.
     speaking: BTreeSet<Arc<str>>,
 }
@@ -391,7 +401,7 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
-    fn add(&mut self, seat: Seat, state: ClientState, (is_known_rejecter, has_voice): (bool, bool)) {
+    fn add(&mut self, seat: Seat, state: ClientState, is_known_rejecter: bool, has_voice: bool) {
         self.group(seat).count(state, is_known_rejecter);
         if state == ClientState::Unaffected {
             self.tally.control.clients += 1;
@@ -408,8 +418,8 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
-    /// Under `mode: enforce`, an affected client that was not sent the push is part of the control group, unless it is admitted and about
-    /// to be sent the push.
+    /// Under `mode: enforce`, an affected client that was not sent the push is part of the control group,
+    /// unless it is admitted and about to be sent the push.
     fn compare_with(&mut self, seat: Seat) {
         if self.plan.enforces() && !self.admission.is_seated(seat) {
             self.tally.control.clients += 1;
@@ -417,12 +427,12 @@ impl<'a> TallyInMaking<'a> {
     }
 
     /// The client of a new rejection votes against the suspects (QUA-2).
-    fn vote(&mut self, of: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
+    fn vote(&mut self, nack: &PushRejection, rejection: &Rejection, rejecters: &mut Rejecters) {
         let enough = self.plan.times.condemn_after;
-        self.tally.condemned.extend(rejecters.note(rejection, of.suspects.are_blamed(), enough, self.now));
+        self.tally.condemned.extend(rejecters.note(rejection, nack.suspects.are_blamed(), enough, self.now));
     }
 
-    fn reject(&mut self, kept: &Kept) {
+    fn reject(&mut self, kept: &KeptRejection) {
         self.blamed.extend(&kept.units);
         let rejection = &kept.first;
         let list = match self.admission.is_seated(rejection.seat) {

@@ -87,23 +87,23 @@ fn tru_1_clients_are_sorted_by_their_seats() {
     let state = RolloutState::Waving;
     let admission = Admission { push: 1, threshold: 100, step: 1, state, ..Admission::NOBODY };
     let mut count = TallyInMaking::new(&plan, admission, Time::ZERO);
-    count.add(seat(700, None), ClientState::Accepted, (false, true));
-    count.add(seat(99, None), ClientState::Accepted, (false, true));
-    count.add(seat(100, None), ClientState::Pending, (false, true));
-    count.add(seat(9_000, Some(1)), ClientState::Rejected, (true, true));
-    count.add(seat(9_000, Some(2)), ClientState::Rejected, (false, true));
-    count.add(seat(0, None), ClientState::Unaffected, (false, true));
+    count.add(seat(700, None), ClientState::Accepted, false, true);
+    count.add(seat(99, None), ClientState::Accepted, false, true);
+    count.add(seat(100, None), ClientState::Pending, false, true);
+    count.add(seat(9_000, Some(1)), ClientState::Rejected, true, true);
+    count.add(seat(9_000, Some(2)), ClientState::Rejected, false, true);
+    count.add(seat(0, None), ClientState::Unaffected, false, true);
     count.unjudged(seat(1, None), ClientState::Rejected);
     count.unjudged(seat(1, None), ClientState::Unaffected);
-    count.reject(&Kept::of(rejection(8, seat(9_000, Some(2))), None));
-    count.reject(&Kept::of(rejection(7, seat(9_000, Some(1))), None));
+    count.reject(&KeptRejection::of(rejection(8, seat(9_000, Some(2))), None));
+    count.reject(&KeptRejection::of(rejection(7, seat(9_000, Some(1))), None));
     let tally = count.finish();
     let admitted = Counts { accepted: 1, rejected_again: 1, unaffected: 2, unjudged: 1, ..Counts::default() };
     assert_eq!(tally.admitted, admitted);
     assert_eq!(tally.others, Counts { accepted: 1, pending: 1, rejected: 1, ..Counts::default() });
     assert_eq!(tally.control, Control { clients: 1, lost: 0 });
     assert_eq!((tally.voices, tally.smallest, tally.labelled), (2, vec![100, 700], vec![1, 1]));
-    let streams: Vec<_> = tally.rejections.iter().map(|of| of.stream).collect();
+    let streams: Vec<_> = tally.rejections.iter().map(|rejection| rejection.stream).collect();
     assert_eq!((streams, tally.blamed), (vec![7, 8], vec![UnitId(7), UnitId(8)]), "the admitted first");
 }
 
@@ -141,14 +141,14 @@ fn tru_6_a_suspect_that_another_client_of_the_program_accepted_is_none() {
         let standing = if is_back { PushStanding::default() } else { rejected.clone() };
         let seen = Seen { stream: 1, node: node("one", "envoy"), standing, is_relay: false };
         clients.see(seen, &mut count, &mut rejecters);
-        let tally = clients.finish(count, std::iter::empty(), (&mut rejecters, &Stays));
+        let tally = clients.finish(count, std::iter::empty(), &mut rejecters, &Stays);
         let suspects = tally.rejections[0].suspects.iter().map(|(name, _)| name.as_str().to_owned());
         suspects.collect::<Vec<_>>()
     };
     assert_eq!(tally(&mut clients, false), ["a", "b"]);
     let content = (type_url, "a".into(), Version(2));
-    let asked = |clients: &Clients, stream, of: &Option<Arc<Node>>| {
-        clients.suspects_of(stream, of.as_deref()).is_some_and(|open| open.contains(&content))
+    let asked = |clients: &Clients, stream, node: &Option<Arc<Node>>| {
+        clients.suspects_of(stream, node.as_deref()).is_some_and(|open| open.contains(&content))
     };
     assert!(!asked(&clients, 1, &node("one", "envoy")), "the client itself");
     assert!(!asked(&clients, 2, &node("two", "grpc")), "another program");
@@ -182,7 +182,8 @@ impl Push {
         Push { clients: Clients::default(), rejecters: Rejecters::default(), plan }
     }
 
-    /// A tally at a second: streams, each with its node, its state and whether it has the push, and lost streams.
+    /// A tally at a second: streams, each with its node, its state and whether it has the push, and lost
+    /// streams.
     fn tally(
         &mut self,
         second: u64,
@@ -209,7 +210,7 @@ impl Push {
             at: now,
             standing: standing(*state),
         });
-        self.clients.finish(count, ended, (&mut self.rejecters, &Leaving("leaver")))
+        self.clients.finish(count, ended, &mut self.rejecters, &Leaving("leaver"))
     }
 
     fn counts(&mut self, second: u64, seen: &[(u64, &str, ClientState)]) -> Counts {
@@ -219,7 +220,8 @@ impl Push {
 
 use ClientState::{Accepted, Pending, Unaffected};
 
-/// WAV-12: what a client accepted stays evidence when its stream has ended, once for each node, and until the node is back.
+/// WAV-12: what a client accepted stays evidence when its stream has ended, once for each node, and until the
+/// node is back.
 #[test]
 fn wav_12_an_acceptance_outlives_its_stream() {
     let departed = |departed| Counts { departed, ..Counts::default() };
@@ -231,7 +233,8 @@ fn wav_12_an_acceptance_outlives_its_stream() {
     assert_eq!(push.counts(5, &[]), departed(2));
 }
 
-/// WAV-12: a client comes to another server of its list, or a reload moves its class: its stream goes on without the push.
+/// WAV-12: a client comes to another server of its list, or a reload moves its class: its stream goes on
+/// without the push.
 #[test]
 fn wav_12_an_acceptance_stands_when_its_client_has_come_to_another_server() {
     let mut push = Push::new();

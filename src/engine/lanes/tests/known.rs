@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::downstream::PushSet;
-use crate::engine::evidence::{KnownContents, Rejecters, condemn, unit_of};
+use crate::engine::evidence::{KnownContents, Rejecters, condemn, sum_up};
 use crate::engine::rollout::push::Differs;
 use crate::engine::rollout::report::Reason;
 use crate::engine::rollout::{Mode, Output, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush};
@@ -28,7 +28,7 @@ fn digest(bench: &Bench) -> ReleaseDigest {
 }
 
 fn from_candidate(known: &mut KnownContents, bench: &Bench, last: u64) -> bool {
-    let compared = known.compare(&plan(), UNIT, &bench.published, (true, last));
+    let compared = known.compare(&plan(), UNIT, &bench.published, true, last);
     assert!(compared.differs.from_stable && !compared.has_forgotten);
     compared.differs.from_candidate
 }
@@ -84,7 +84,7 @@ fn wav_17_a_unit_with_stable_content_has_no_candidate() {
     known.know(UNIT, bench.published.candidate_of(1).unwrap().clone());
     bench.operate(|lanes| lanes.go_back(1));
     bench.say(CollectionKind::Wildcard, &[("a", 1)], &[]);
-    let compared = known.compare(&plan(), UNIT, &bench.published, (false, 1));
+    let compared = known.compare(&plan(), UNIT, &bench.published, false, 1);
     assert_eq!(compared.differs, Differs { from_stable: false, from_candidate: true });
     assert!(compared.has_forgotten && known.candidate(UNIT).is_none());
 }
@@ -132,7 +132,7 @@ fn pushed(bench: &mut Bench, rejecters: &mut Rejecters, number: u64) -> Rollout 
     assert_eq!(rollout.poll_output(), Some(Output::Cut { push: 1, units: vec![UNIT] }));
     bench.operate(|lanes| lanes.cut(number));
     let candidate = bench.published.candidate_of(number).unwrap();
-    let (of_unit, push) = unit_of(&plan(), UNIT, (bench.published.stable(), candidate), None);
+    let (of_unit, push) = sum_up(&plan(), UNIT, bench.published.stable(), candidate, None);
     // The bench has no server that could be heard.
     let mut pushed = [UnitPush { is_current: true, ..push }];
     condemn(&mut pushed, rejecters.condemned_in(&PushSet::new(vec![of_unit]), due));

@@ -10,27 +10,29 @@ use crate::engine::rollout::seat::Seat;
 /// A request of the machine to its driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Keep the snapshots of these units before their first change and now, sum up their differences, and answer with
-    /// [`Rollout::ready`](super::Rollout::ready). A later `Cut` of the same push replaces the former.
+    /// Keep the snapshots of these units before their first change and now, sum up their differences, and
+    /// answer with [`Rollout::ready`](super::Rollout::ready). A later `Cut` of the same push replaces the
+    /// former.
     Cut {
         push: u64,
         units: Vec<UnitId>,
     },
-    /// Ask the hook of the plan whether the push may go on after the step, 0 before the first, and answer with
-    /// [`Rollout::hook_said`](super::Rollout::hook_said). A later question replaces the former.
+    /// Ask the hook of the plan whether the push may go on after the step, 0 before the first, and answer
+    /// with [`Rollout::hook_said`](super::Rollout::hook_said). A later question replaces the former.
     Ask {
         push: u64,
         step: u8,
     },
     /// The clients that the step under way admits.
     Admit(Admission),
-    /// All units of the push give the stable content to all clients: moves backwards get their marks (WAV-10). Under `mode: enforce` only,
-    /// as the outputs below. Comes before the admission that takes the push away.
+    /// All units of the push give the stable content to all clients: moves backwards get their marks
+    /// (WAV-10). Under `mode: enforce` only, as the outputs below. Comes before the admission that takes the
+    /// push away.
     Back {
         push: u64,
     },
-    /// Clients keep the halted push that they have, until they are given another content: what they have to be restated then is known from
-    /// now on (WAV-10, WAV-16). Comes before the admission of the halt.
+    /// Clients keep the halted push that they have, until they are given another content: what they have to
+    /// be restated then is known from now on (WAV-10, WAV-16). Comes before the admission of the halt.
     Stay {
         push: u64,
     },
@@ -38,7 +40,8 @@ pub enum Output {
     Settle {
         push: u64,
     },
-    /// All units of the plan: the stable content is that of a release, which is the unit's latest with this number or a smaller one.
+    /// All units of the plan: the stable content is that of a release, which is the unit's latest with this
+    /// number or a smaller one.
     Serve {
         release: u64,
     },
@@ -77,12 +80,13 @@ impl Admission {
         holders_of: None,
     };
 
-    /// Whether a client may have the candidate of the push. `served`: the latest push whose candidate the client was given.
+    /// Whether a client may have the candidate of the push. `served`: the latest push whose candidate the
+    /// client was given.
     pub fn admits(&self, seat: Seat, served: Option<u64>) -> bool {
         match self.state {
             RolloutState::Waving | RolloutState::Paused | RolloutState::Settling => {
                 // A holder of the former push is one of this push, once it was given this one.
-                let is_holder = |former| served == Some(former) || served == Some(self.push);
+                let is_holder = |push| served == Some(push) || served == Some(self.push);
                 // Nobody has a push before its first step.
                 self.step > 0 && (self.is_seated(seat) || self.holders_of.is_some_and(is_holder))
             }
@@ -134,7 +138,7 @@ pub enum What {
     /// The hook gave another answer about a step than before.
     HookSaid {
         step: u8,
-        said: HookAnswer,
+        answer: HookAnswer,
     },
     Over(Outcome),
     /// A unit waits, and the others go on.

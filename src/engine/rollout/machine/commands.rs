@@ -1,9 +1,9 @@
 //! The commands of operators (HIS-3 to HIS-5).
 
 use std::mem;
+use std::time::Duration;
 
 use super::gather::Gathering;
-use super::halts::Freeze;
 use super::push::Outputs;
 use super::{Admission, Output, Push, Rollout, What};
 use crate::engine::Time;
@@ -13,6 +13,34 @@ use crate::engine::rollout::push::UnitId;
 use crate::engine::rollout::report::{Outcome, Pin, Reason};
 
 type Done = Result<(), CommandError>;
+
+/// The time between two events about a freeze.
+const ANNOUNCED_EVERY: Duration = Duration::from_secs(3_600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Freeze {
+    pub until: Time,
+    announced: Time,
+}
+
+impl Freeze {
+    pub(super) fn new(until: Time, now: Time) -> Freeze {
+        Freeze { until, announced: now }
+    }
+
+    pub(super) fn due(&self) -> Time {
+        self.until.min(self.announced + ANNOUNCED_EVERY)
+    }
+
+    /// Whether the freeze has to be told again.
+    pub(super) fn tell(&mut self, now: Time) -> bool {
+        let is_due = now >= self.announced + ANNOUNCED_EVERY;
+        if is_due {
+            self.announced = now;
+        }
+        is_due
+    }
+}
 
 impl Rollout {
     /// Carries out a command. A command that has been carried out already has no effect.
@@ -108,7 +136,8 @@ impl Rollout {
             self.begin_again(step, now);
             return Ok(());
         }
-        // Everybody has the push already: a promotion that is repeated does not shorten the final bake of a push that moves.
+        // Everybody has the push already: a promotion that is repeated does not shorten the final bake of a
+        // push that moves.
         let is_over = push.is_settling() && step == push.number_of_step() && push.report.verdict.is_some();
         push.is_paused = false;
         self.stand_or_go(now);
@@ -123,8 +152,8 @@ impl Rollout {
         Ok(())
     }
 
-    /// A halted push begins anew as another push: with all that is newest, and whatever the guards say. Clients that rejected it are known
-    /// rejecters (QUA-4).
+    /// A halted push begins anew as another push: with all that is newest, and whatever the guards say.
+    /// Clients that rejected it are known rejecters (QUA-4).
     fn begin_again(&mut self, step: u8, now: Time) {
         self.promoted = Some(step);
         self.gather_held(now);
@@ -156,8 +185,9 @@ impl Rollout {
         // Without evidence, all units are blamed.
         let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason.names_units());
         let blamed = push.report.blamed.clone();
-        let has_changed =
-            |unit: &UnitId| self.gathering.as_ref().is_some_and(|of| of.units.contains_key(unit));
+        let has_changed = |unit: &UnitId| {
+            self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains_key(unit))
+        };
         let mut barred: Vec<_> = units.iter().copied().filter(|unit| !has_changed(unit)).collect();
         barred.retain(|unit| self.held.barred.insert(*unit));
         if barred.is_empty() {
@@ -187,8 +217,8 @@ impl Rollout {
     fn pin(&mut self, release: u64, until: PinFor, now: Time) -> Done {
         let is_pinned = self.pin.is_some_and(|pin| pin.release == release);
         // A content that no unit has cannot be served (HIS-3).
-        if !is_pinned && !self.held.servable().any(|of| of == release) {
-            let is_known = self.held.releases().any(|of| of.push == release);
+        if !is_pinned && !self.held.servable().any(|servable| servable == release) {
+            let is_known = self.held.releases().any(|known_release| known_release.push == release);
             return Err(if is_known { CommandError::LostRelease } else { CommandError::NoSuchRelease });
         }
         let until = match until {
@@ -200,7 +230,8 @@ impl Rollout {
         if is_pinned {
             return Ok(());
         }
-        // The release takes the place of a candidate. A cut before would begin a push that nobody could be given.
+        // The release takes the place of a candidate. A cut before would begin a push that nobody could be
+        // given.
         self.recall_cut();
         if let Some(push) = &mut self.push {
             push.abort(&mut self.outputs, now);

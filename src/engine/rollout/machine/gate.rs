@@ -15,7 +15,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The gate of the step under way.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct HookGate {
     /// The hook let the push go on.
     is_open: bool,
     /// The hook was asked, and has not answered.
@@ -32,7 +32,7 @@ impl Push {
         if mem::take(&mut self.gate.is_open)
             && let Some(hook) = &mut self.report.hook
         {
-            hook.said = None;
+            hook.answer = None;
         }
     }
 
@@ -42,7 +42,8 @@ impl Push {
         self.gate.is_late = self.gate.is_asked;
     }
 
-    /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after `since`.
+    /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after
+    /// `since`.
     pub(super) fn waits_for_hook(
         &mut self,
         plan: &Plan,
@@ -71,33 +72,35 @@ impl Push {
             return;
         }
         let step = self.number_of_step();
-        let former = self.report.hook.take().filter(|former| former.step == step);
-        self.report.hook = Some(HookReport { step, asked: now, said: former.and_then(|of| of.said) });
+        let previous = self.report.hook.take().filter(|previous| previous.step == step);
+        self.report.hook =
+            Some(HookReport { step, asked: now, answer: previous.and_then(|hook| hook.answer) });
         outputs.push_back(Output::Ask { push: self.report.number, step });
     }
 
     /// The latest answer about the step.
     fn hook_said(&self) -> HookAnswer {
-        let said = self.report.hook.as_ref().and_then(|hook| hook.said.clone());
-        said.unwrap_or_else(|| HookAnswer { verdict: HookVerdict::Failed, reason: "no answer yet".into() })
+        let answer = self.report.hook.as_ref().and_then(|hook| hook.answer.clone());
+        answer.unwrap_or_else(|| HookAnswer { verdict: HookVerdict::Failed, reason: "no answer yet".into() })
     }
 
     /// The hook has answered the question about a step.
     pub(super) fn hear(
         &mut self,
         plan: &Plan,
-        (step, said): (u8, HookAnswer),
+        step: u8,
+        answer: HookAnswer,
         outputs: &mut Outputs,
         now: Time,
     ) {
         let is_awaited = step == self.number_of_step() && mem::take(&mut self.gate.is_asked);
         let Some(hook) = self.report.hook.as_mut().filter(|_| is_awaited) else { return };
         self.gate.not_before = Some(now + ASK_AGAIN);
-        let verdict = said.verdict;
+        let verdict = answer.verdict;
         let is_late = mem::take(&mut self.gate.is_late) && verdict == HookVerdict::Go;
-        if hook.said.as_ref() != Some(&said) {
-            hook.said = (!is_late).then(|| said.clone());
-            self.tell(What::HookSaid { step, said: said.clone() }, outputs);
+        if hook.answer.as_ref() != Some(&answer) {
+            hook.answer = (!is_late).then(|| answer.clone());
+            self.tell(What::HookSaid { step, answer: answer.clone() }, outputs);
         }
         match verdict {
             HookVerdict::Wait | HookVerdict::Failed => {}
@@ -112,7 +115,7 @@ impl Push {
             HookVerdict::Halt => {
                 // A few rejections may have blamed some of them, and the hook knows no units.
                 self.report.blamed.clone_from(&self.report.units);
-                self.halt(Reason::Hook(said), outputs, now);
+                self.halt(Reason::Hook(answer), outputs, now);
             }
         }
     }

@@ -15,7 +15,8 @@ pub(super) struct Gathering {
     pub first: Time,
     last: Time,
     not_before: Time,
-    /// Since when a cut is allowed: changes that waited for another push may still be in the middle of something.
+    /// Since when a cut is allowed: changes that waited for another push may still be in the middle of
+    /// something.
     free_since: Option<Time>,
     /// An operator wants the push now.
     is_urgent: bool,

@@ -18,13 +18,15 @@ pub(super) struct Findings {
 pub(super) fn check(plan: &Plan, units: &[UnitPush]) -> Findings {
     // A content that clients rejected is the best reason.
     let mut findings = condemned(units);
-    let growth =
-        units.iter().filter_map(grown).map(|of| (of.unit, Reason::Grown(of.clone()), Note::Grown(of)));
+    let growth = units
+        .iter()
+        .filter_map(grown)
+        .map(|grown| (grown.unit, Reason::Grown(grown.clone()), Note::Grown(grown)));
     findings.add(plan.guards.growth, growth);
     for kind in FindingKind::ALL {
         let of_kind = |unit: &UnitPush| {
-            let found = unit.findings.iter().find(|found| found.kind == kind)?.clone();
-            Some((unit.unit, Reason::Found(found.clone()), Note::Found(found)))
+            let finding = unit.findings.iter().find(|finding| finding.kind == kind)?.clone();
+            Some((unit.unit, Reason::Found(finding.clone()), Note::Found(finding)))
         };
         findings.add(plan.guards.of(kind), units.iter().filter_map(of_kind));
     }
@@ -33,13 +35,13 @@ pub(super) fn check(plan: &Plan, units: &[UnitPush]) -> Findings {
 
 impl Findings {
     /// Adds what a guard found in each unit. The first reason against the push stays the reason.
-    fn add(&mut self, action: GuardAction, mut found: impl Iterator<Item = (UnitId, Reason, Note)>) {
+    fn add(&mut self, action: GuardAction, mut findings: impl Iterator<Item = (UnitId, Reason, Note)>) {
         match action {
             GuardAction::Off => {}
-            GuardAction::Warn => self.notes.extend(found.next().map(|(_, _, note)| note)),
+            GuardAction::Warn => self.notes.extend(findings.next().map(|(_, _, note)| note)),
             GuardAction::Halt if self.reason.is_some() => {}
             GuardAction::Halt => {
-                for (unit, reason, _) in found {
+                for (unit, reason, _) in findings {
                     self.reason.get_or_insert(reason);
                     self.blamed.push(unit);
                 }
@@ -59,15 +61,16 @@ pub(super) fn condemned(units: &[UnitPush]) -> Findings {
 }
 
 fn grown(unit: &UnitPush) -> Option<Grown> {
-    unit.types.iter().find_map(|of| grown_type(unit.unit, of))
+    unit.types.iter().find_map(|part| grown_type(unit.unit, part))
 }
 
-/// GRD-4: a resource or a type doubled by more than 1 MiB, or the number of resources tripled by more than 20.
-fn grown_type(unit: UnitId, of: &TypePush) -> Option<Grown> {
-    let resource = of.largest.clone().filter(|(_, growth)| growth.is_doubled());
+/// GRD-4: a resource or a type doubled by more than 1 MiB, or the number of resources tripled by more than
+/// 20.
+fn grown_type(unit: UnitId, pushed: &TypePush) -> Option<Grown> {
+    let resource = pushed.largest.clone().filter(|(_, growth)| growth.is_doubled());
     let (part, growth) = resource
         .map(|(name, growth)| (GrownPart::Resource(name), growth))
-        .or_else(|| of.bytes.is_doubled().then_some((GrownPart::Bytes, of.bytes)))
-        .or_else(|| of.resources.is_tripled().then_some((GrownPart::Count, of.resources)))?;
-    Some(Grown { unit, type_url: of.type_url.clone(), of: part, growth })
+        .or_else(|| pushed.bytes.is_doubled().then_some((GrownPart::Bytes, pushed.bytes)))
+        .or_else(|| pushed.resources.is_tripled().then_some((GrownPart::Count, pushed.resources)))?;
+    Some(Grown { unit, type_url: pushed.type_url.clone(), part, growth })
 }

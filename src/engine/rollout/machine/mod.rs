@@ -7,47 +7,45 @@
 //!                                          Halted ◀──────┴────────────────────────┘
 //! ```
 //!
-//! Only a tally moves a push to its next step: no timer promotes. One push is under way at a time; changes meanwhile
-//! wait and become the next push (WAV-17). An observing plan holds nobody back, so a halted or paused push ends with that verdict when
-//! the next push has been gathered: else one bad push would be the last one that the plan observed. Under `mode: enforce` a halted push
-//! stands until the content of every blamed unit has changed, and a paused push waits.
+//! Only a tally moves a push to its next step: no timer promotes. One push is under way at a time; changes
+//! meanwhile wait and become the next push (WAV-17). An observing plan holds nobody back, so a halted or
+//! paused push ends with that verdict when the next push has been gathered: else one bad push would be the
+//! last one that the plan observed. Under `mode: enforce` a halted push stands until the content of every
+//! blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates, and the clients that it asks for; the contents that are held; freezes; the
-//! commands; and the record that outlives the process.
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates,
+//! and the clients that it asks for; the contents that are held; the commands, with freezes; and the record that
+//! outlives the process.
 
 mod api;
 mod gather;
-mod cut;
 mod guards;
 mod judge;
-mod lost;
 mod push;
 mod gate;
-mod raise;
 mod held;
-mod halts;
 mod commands;
 mod record;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
 use super::command::Until;
 use super::hook::HookAnswer;
 use super::plan::Plan;
-use super::push::{Differs, UnitId};
-use super::report::{Outcome, Pin, PushReport, RolloutReport, RolloutState};
+use super::push::{Differs, UnitId, UnitPush};
+use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use crate::engine::Time;
 use crate::engine::time::ReceivedAt;
+use commands::Freeze;
 use gather::Gathering;
-use halts::Freeze;
-use held::Held;
-use push::Push;
+use held::HeldContents;
+use push::{GatheredPush, Push, PushStart};
 
 pub use api::{Admission, Output, RolloutEvent, What};
 pub use record::{PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, UnitRecord};
@@ -71,7 +69,7 @@ pub struct Rollout {
     lost: BTreeSet<UnitId>,
     /// Units of the push that belong to another plan now.
     taken: BTreeSet<UnitId>,
-    held: Held,
+    held: HeldContents,
     frozen: Option<Freeze>,
     pin: Option<Pin>,
     /// Another process decides.
@@ -93,7 +91,7 @@ impl Rollout {
             past: VecDeque::new(),
             lost: BTreeSet::new(),
             taken: BTreeSet::new(),
-            held: Held::default(),
+            held: HeldContents::default(),
             frozen: None,
             pin: None,
             is_succeeded: false,
@@ -106,22 +104,23 @@ impl Rollout {
         &self.plan
     }
 
-    /// Another configuration has this plan under the same name. The push under way and the waiting changes end. Under `mode: enforce`,
-    /// all clients have the stable content, and what differs is gathered anew; a plan that only observes from now on lets all go.
+    /// Another configuration has this plan under the same name. The push under way and the waiting changes
+    /// end. Under `mode: enforce`, all clients have the stable content, and what differs is gathered anew; a
+    /// plan that only observes from now on lets all go.
     pub fn configure(&mut self, plan: Arc<Plan>, now: Time) {
         if plan.leads_as(&self.plan) {
             self.plan = plan;
             return self.forget_the_oldest();
         }
-        let former = mem::replace(&mut self.plan, plan);
-        if former.enforces()
+        let previous = mem::replace(&mut self.plan, plan);
+        if previous.enforces()
             && self.plan.enforces()
             && let Some(push) = &mut self.push
         {
             push.withdraw(&mut self.outputs);
         }
         self.close(Outcome::Abandoned, now);
-        if former.gated != self.plan.gated {
+        if previous.gated != self.plan.gated {
             self.held.lose_the_past();
         }
         if self.cutting.take().is_some() {
@@ -129,7 +128,7 @@ impl Rollout {
         }
         self.gathering = None;
         self.promoted = None;
-        if former.enforces() && !self.plan.enforces() {
+        if previous.enforces() && !self.plan.enforces() {
             self.let_go();
         }
         self.gather_held(now);
@@ -154,7 +153,7 @@ impl Rollout {
 
     /// Nobody is held back any more.
     fn let_go(&mut self) {
-        self.held = Held::default();
+        self.held = HeldContents::default();
         (self.pin, self.frozen) = (None, None);
         self.outputs.push_back(Output::Open);
     }
@@ -171,10 +170,11 @@ impl Rollout {
         self.advance(now);
     }
 
-    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and after each output that
-    /// changed those. For `mode: enforce`.
+    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and
+    /// after each output that changed those. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
-        // Until the release of a pin is served, a unit is compared with the candidate from before the pin. That difference is no change.
+        // Until the release of a pin is served, a unit is compared with the candidate from before the pin: a
+        // difference from the candidate is no change then.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
             let is_known =
@@ -195,8 +195,8 @@ impl Rollout {
         self.outputs.iter().any(|output| matches!(output, Output::Serve { .. }))
     }
 
-    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or an operator wants it to
-    /// wait. Only another content is news then.
+    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or
+    /// an operator wants it to wait. Only another content is news then.
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
         // A unit that begins to hold after the cut waits for the next push (WAV-4).
@@ -204,19 +204,22 @@ impl Rollout {
         is_of_push || is_cut || self.pin.is_some() || self.held.barred.contains(&unit)
     }
 
-    /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable content, or the content that is held
-    /// back was halted. The first client of a class that slept must not be given it (WAV-8).
+    /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable
+    /// content, or the content that is held back was halted. The first client of a class that slept must not
+    /// be given it (WAV-8).
     pub fn keeps_hold(&self, unit: UnitId) -> bool {
         let is_halted = |push: &Push| push.is_halted() && push.report.units.contains(&unit);
         self.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
     }
 
-    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and diverge (HIS-3).
+    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and
+    /// diverge (HIS-3).
     pub fn serves(&mut self, units: impl IntoIterator<Item = UnitId>) {
         self.held.pinned = units.into_iter().collect();
     }
 
-    /// A unit gave a condemned content as a first answer. Its content is unproved until clients accept a push (QUA-5).
+    /// A unit gave a condemned content as a first answer. Its content is unproved until clients accept a push
+    /// (QUA-5).
     pub fn gave_condemned(&mut self, unit: UnitId) {
         self.held.proved.remove(&unit);
     }
@@ -228,6 +231,15 @@ impl Rollout {
         }
         self.held.is_full = is_full;
         self.advance(now);
+    }
+
+    /// Another process decides, or does not after all. Meanwhile no push begins and none goes on, and a bad
+    /// one is still taken back.
+    pub fn set_succeeded(&mut self, is_succeeded: bool, now: Time) {
+        if self.is_succeeded != is_succeeded && self.plan.enforces() {
+            self.is_succeeded = is_succeeded;
+            self.stand_or_go(now);
+        }
     }
 
     /// A unit has ended.
@@ -267,9 +279,10 @@ impl Rollout {
     }
 
     /// The answer to [`Output::Ask`]. An answer that nobody waits for has no effect.
-    pub fn hook_said(&mut self, push: u64, step: u8, said: HookAnswer, now: Time) {
-        if let Some(of) = self.push.as_mut().filter(|of| of.report.number == push && !of.is_halted()) {
-            of.hear(&self.plan, (step, said), &mut self.outputs, now);
+    pub fn hook_said(&mut self, push: u64, step: u8, answer: HookAnswer, now: Time) {
+        let is_awaiting = |under_way: &&mut Push| under_way.report.number == push && !under_way.is_halted();
+        if let Some(under_way) = self.push.as_mut().filter(is_awaiting) {
+            under_way.hear(&self.plan, step, answer, &mut self.outputs, now);
             self.advance(now);
         }
     }
@@ -365,8 +378,8 @@ impl Rollout {
         self.frozen.is_some() || self.pin.is_some() || self.held.is_full || self.is_succeeded
     }
 
-    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode: enforce`, the content of all blamed
-    /// units must have changed.
+    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode:
+    /// enforce`, the content of all blamed units must have changed.
     fn may_cut(&self) -> bool {
         if self.cutting.is_some() || self.stands_still() || self.waits_for_server() {
             return false;
@@ -391,7 +404,8 @@ impl Rollout {
         if let Some(gathering) = &mut self.gathering {
             gathering.allow(may_cut, now);
         }
-        let Some(gathering) = self.gathering.take_if(|of| may_cut && now >= of.due(&self.plan)) else {
+        let Some(gathering) = self.gathering.take_if(|gathering| may_cut && now >= gathering.due(&self.plan))
+        else {
             return;
         };
         let units = match self.plan.enforces() {
@@ -446,6 +460,188 @@ impl Rollout {
         }
         self.past.push_front(Arc::new(push.close(outcome, &mut self.outputs, now)));
         self.past.truncate(self.plan.releases);
+    }
+
+    // === The cut of the gathered changes, and the reasons to put it off ===
+
+    /// Whether clients keep a halted push. Each cut takes its place, so the driver looks at the units before
+    /// ([`Rollout::look`]).
+    pub fn has_holders(&self) -> bool {
+        self.push.as_ref().is_some_and(|push| push.holders().is_some())
+    }
+
+    /// A look at the units of [`Output::Cut`] as they are, before anything is cut. Returns whether the cut is
+    /// put off: then this was the answer, and clients keep the halted push (WAV-16).
+    pub fn look(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
+        let Some(cut) = &self.cutting else { return false };
+        let is_put_off = self.is_stale(cut, &units, now)
+            || self.stands_still()
+            || self.has_lost_one_of(&units)
+            || units.iter().all(UnitPush::is_empty)
+            || !self.returned_to_halted(&units).is_empty();
+        if is_put_off {
+            self.ready(units, now);
+        }
+        is_put_off
+    }
+
+    /// Takes back a cut that the driver has not been asked for yet: an operator's word of the same moment
+    /// comes first. The gathered changes wait for the next cut.
+    pub(super) fn recall_cut(&mut self) {
+        let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
+        if self.outputs.iter().any(is_cut) {
+            self.outputs.retain(|output| !is_cut(output));
+            if let Some(cut) = self.cutting.take() {
+                self.gathering = Some(cut.with(self.gathering.take()));
+            }
+        }
+    }
+
+    /// The answer to [`Output::Cut`].
+    pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
+        let Some(cut) = self.cutting.take() else { return };
+        let number = self.last_push + 1;
+        let returned = self.returned_to_halted(&units);
+        let may_not = self.stands_still() || self.has_lost_one_of(&units);
+        if may_not || self.is_stale(&cut, &units, now) || !returned.is_empty() {
+            let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
+            self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
+            return self.advance(now);
+        }
+        let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
+        if units.is_empty() && self.promoted.take().is_some() {
+            self.let_go_of_forgotten(now);
+        }
+        self.gather_blank(&cut, &blank, now);
+        if units.is_empty() {
+            self.outputs.push_back(Output::Release { push: number });
+            return self.advance(now);
+        }
+        let holders_of = self.push.as_ref().and_then(Push::holders);
+        let verdict = self.push.as_ref().map(|push| push.outcome());
+        self.close(verdict.unwrap_or(Outcome::Finished), now);
+        self.last_push = number;
+        let start = match self.promoted.take() {
+            Some(step) => PushStart::Promoted(step),
+            None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
+            None => PushStart::Judged,
+        };
+        self.held.begin(&units);
+        let gathered = GatheredPush { number, from: cut.first, units, holders_of, start };
+        let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
+        if start == PushStart::Restored && !push.is_halted() {
+            self.close(Outcome::Restored, now);
+        }
+        self.stand_or_go(now);
+        if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
+            // The hook is asked once the clocks run.
+            push.leave_gate(&self.plan, &mut self.outputs, now);
+        }
+    }
+
+    /// Whether a unit is not current, and may become so.
+    fn is_stale(&self, cut: &Gathering, units: &[UnitPush], now: Time) -> bool {
+        units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan)
+    }
+
+    /// The blamed units of a halted push that have its content again: they changed, and changed back before
+    /// the cut (WAV-17).
+    fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
+        let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
+        let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
+        let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
+        let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
+        let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
+        returned.map(|unit| unit.unit).collect()
+    }
+
+    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to
+    /// be given.
+    fn let_go_of_forgotten(&mut self, now: Time) {
+        if let Some(push) = &mut self.push {
+            push.withdraw(&mut self.outputs);
+            self.held.away.retain(|unit, _| !push.report.units.contains(unit));
+        }
+        self.close(Outcome::Halted, now);
+    }
+
+    /// Units that hold something back, and have no known change: a collection is not complete yet, as after a
+    /// restart. The next push looks at them again.
+    fn gather_blank(&mut self, cut: &Gathering, blank: &[UnitPush], now: Time) {
+        let since = |unit| cut.units.get(&unit).copied().unwrap_or(now);
+        let away = blank.iter().map(|part| part.unit).filter(|unit| self.held.away.contains_key(unit));
+        let units: BTreeMap<UnitId, Time> = away.map(|unit| (unit, since(unit))).collect();
+        if self.plan.enforces() && !units.is_empty() {
+            // However long the unit stays so, each look is a while after the last.
+            let mut cut = cut.clone().begin_anew(now);
+            cut.units = units;
+            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
+        }
+    }
+
+    // === Units whose server is lost: their clients stay where they are (WAV-18) ===
+
+    /// The server of a unit cannot be heard.
+    pub fn lost(&mut self, unit: UnitId, now: Time) {
+        self.lost.insert(unit);
+        self.stand_or_go(now);
+    }
+
+    /// The server of a unit can be heard again. A push that began meanwhile left the unit out.
+    pub fn heard(&mut self, unit: UnitId, now: Time) {
+        if self.lost.remove(&unit) && self.plan.enforces() && self.is_left(unit) {
+            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+        }
+        self.stand_or_go(now);
+    }
+
+    /// Whether a unit holds something back that is not of the push under way.
+    fn is_left(&self, unit: UnitId) -> bool {
+        let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
+        !is_of_push && self.pin.is_none() && self.held.units().contains(&unit)
+    }
+
+    /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost:
+    /// its first step would move clients.
+    fn heard_units(&self) -> Vec<UnitId> {
+        self.held.units().into_iter().filter(|unit| !self.lost.contains(unit)).collect()
+    }
+
+    /// The units that the next push leaves out.
+    fn left_out(&self) -> Vec<UnitId> {
+        let lost = self.lost.iter().filter(|unit| self.plan.enforces() && self.is_left(**unit));
+        lost.copied().collect()
+    }
+
+    /// Whether the next push waits for a server. Clients that keep a halted push would move if another push
+    /// took its place.
+    fn waits_for_server(&self) -> bool {
+        if !self.plan.enforces() || self.lost.is_empty() {
+            return false;
+        }
+        let kept = self.push.as_ref().filter(|push| push.has_holders);
+        kept.is_some_and(|push| push.report.units.iter().any(|unit| self.lost.contains(unit)))
+            || self.heard_units().is_empty() && !self.held.units().is_empty()
+    }
+
+    /// Whether a unit of a cut was lost since.
+    fn has_lost_one_of(&self, units: &[UnitPush]) -> bool {
+        self.plan.enforces() && units.iter().any(|unit| self.lost.contains(&unit.unit))
+    }
+
+    /// The clocks of a push stand while the server of a unit is lost, and while an operator wants it.
+    pub(super) fn stand_or_go(&mut self, now: Time) {
+        if let Some(push) = &mut self.push {
+            let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
+            let reason = match lost {
+                _ if self.frozen.is_some() => Some(Reason::Frozen),
+                _ if push.is_paused => Some(Reason::Operator),
+                _ if self.is_succeeded => Some(Reason::Succeeded),
+                lost => lost.map(Reason::ServerLost),
+            };
+            push.stand_or_go(reason, &mut self.outputs, now);
+        }
+        self.advance(now);
     }
 
     fn tell(&mut self, what: What) {

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::api::{Admission, Output, RolloutEvent, What};
-use super::gate::Gate;
+use super::gate::HookGate;
 use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use crate::engine::Time;
@@ -14,10 +14,14 @@ use crate::engine::rollout::push::{UnitId, UnitPush};
 use crate::engine::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
 };
+use crate::engine::rollout::seat::LAST_BUCKET;
 use crate::engine::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
 
 /// The clients of a halted push are counted for this time, so that the report tells how many had the push.
 const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
+
+/// A client that only reconnects is back within this time, and no other takes its place.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// The condemned contents and the notes that a report lists.
 const LISTED_MAX: usize = 100;
@@ -51,21 +55,21 @@ pub(super) struct Push {
     /// The labels of the step have named an affected client, so the step bakes.
     has_named: bool,
     /// The hook's part in the step under way.
-    pub(super) gate: Gate,
+    pub(super) gate: HookGate,
 }
 
 /// A gathered push.
-pub(super) struct Gathered {
+pub(super) struct GatheredPush {
     pub number: u64,
     pub from: Time,
     pub units: Vec<UnitPush>,
     pub holders_of: Option<u64>,
-    pub start: Start,
+    pub start: PushStart,
 }
 
 /// The begin of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum PushStart {
     /// By the guards, and with the first step.
     Judged,
     /// With this step, whatever the guards say.
@@ -75,16 +79,16 @@ pub(super) enum Start {
 }
 
 impl Push {
-    pub(super) fn begin(plan: &Plan, gathered: Gathered, outputs: &mut Outputs, now: Time) -> Push {
-        let Gathered { number, from, units, holders_of, start } = gathered;
+    pub(super) fn begin(plan: &Plan, gathered: GatheredPush, outputs: &mut Outputs, now: Time) -> Push {
+        let GatheredPush { number, from, units, holders_of, start } = gathered;
         let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
         let resources = push.report.resources();
         push.tell(What::Gathered { units: units.len(), resources }, outputs);
         let Findings { reason, blamed, notes } = match start {
-            Start::Judged => guards::check(plan, &units),
-            Start::Promoted(_) => Findings::default(),
-            Start::Restored => guards::condemned(&units),
+            PushStart::Judged => guards::check(plan, &units),
+            PushStart::Promoted(_) => Findings::default(),
+            PushStart::Restored => guards::condemned(&units),
         };
         for note in notes {
             push.note(note, outputs);
@@ -92,10 +96,10 @@ impl Push {
         push.report.blamed = blamed;
         match (reason, start) {
             (Some(reason), _) => push.halt(reason, outputs, now),
-            (None, Start::Judged) if plan.hook.is_some() => push.admit(outputs),
-            (None, Start::Judged) => push.begin_step(plan, 1, outputs, now),
-            (None, Start::Promoted(step)) => push.begin_step(plan, step, outputs, now),
-            (None, Start::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
+            (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
+            (None, PushStart::Judged) => push.begin_step(plan, 1, outputs, now),
+            (None, PushStart::Promoted(step)) => push.begin_step(plan, step, outputs, now),
+            (None, PushStart::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
         }
         push
     }
@@ -138,7 +142,7 @@ impl Push {
             has_holders: false,
             is_paused: false,
             has_named: false,
-            gate: Gate::default(),
+            gate: HookGate::default(),
         }
     }
 
@@ -199,6 +203,45 @@ impl Push {
         self.go_on(plan, &tally, outputs, now);
     }
 
+    /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
+    /// and again when clients have been gone for [`BACK_WITHIN`]. The losses are no evidence against the
+    /// push: else it is halted. Returns whether the clients of the step are others than those of the tally.
+    fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
+        let is_new = !mem::replace(&mut self.is_open, true);
+        let short_since = self.short_since.take();
+        let Some(threshold) = self.threshold_for(plan, tally) else { return is_new };
+        if !is_new {
+            if self.stands_since.is_some() {
+                return false;
+            }
+            let since = short_since.unwrap_or(now);
+            if now < since + BACK_WITHIN {
+                self.short_since = Some(since);
+                return false;
+            }
+            if tally.admitted.accepted + tally.admitted.departed == 0 {
+                // Nobody has stood with the push so far.
+                self.step_from = now;
+            }
+        }
+        if let Some(step) = self.report.steps.last_mut() {
+            step.threshold = threshold;
+        }
+        self.renew_gate();
+        self.admit(outputs);
+        true
+    }
+
+    /// The threshold that admits as many connected and affected clients as the step asks for; `None` if they
+    /// are admitted.
+    fn threshold_for(&self, plan: &Plan, tally: &Tally) -> Option<u16> {
+        let asked = clients_asked(self.step(plan)?, tally).saturating_sub(tally.voices as usize);
+        // Clients without a text for their seat all have the last bucket, and are never first.
+        let seated = tally.smallest.iter().filter(|bucket| **bucket < LAST_BUCKET);
+        let threshold = seated.take(asked).last().map_or(0, |bucket| bucket + 1);
+        self.report.steps.last().filter(|step| step.threshold < threshold).map(|_| threshold)
+    }
+
     /// Stops the clocks, or lets them go on.
     pub(super) fn stand_or_go(&mut self, reason: Option<Reason>, outputs: &mut Outputs, now: Time) {
         if self.is_halted() {
@@ -239,16 +282,17 @@ impl Push {
         }
         self.report.admitted.take_late_rejections(&tally.admitted);
         self.report.others.take_late_rejections(&tally.others);
-        let mut known = mem::take(&mut self.report.rejections);
-        for of in &mut known {
+        let mut rejections = mem::take(&mut self.report.rejections);
+        for rejection in &mut rejections {
             // Other clients may have accepted some suspects meanwhile (TRU-6).
-            if let Some(later) = tally.rejections.iter().find(|later| later.stream == of.stream) {
-                of.suspects.clone_from(&later.suspects);
+            if let Some(later) = tally.rejections.iter().find(|later| later.stream == rejection.stream) {
+                rejection.suspects.clone_from(&later.suspects);
             }
         }
-        let is_new = |of: &&Rejection| !known.iter().any(|known| known.stream == of.stream);
+        let is_new =
+            |rejection: &&Rejection| !rejections.iter().any(|present| present.stream == rejection.stream);
         let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();
-        self.report.rejections = known.into_iter().chain(more).take(REJECTIONS_MAX).collect();
+        self.report.rejections = rejections.into_iter().chain(more).take(REJECTIONS_MAX).collect();
         self.blame(&tally.blamed);
         self.note_condemned(&tally, outputs);
     }
@@ -279,8 +323,8 @@ impl Push {
         }
     }
 
-    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was there and died of the push
-    /// leaves no deserted step.
+    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was
+    /// there and died of the push leaves no deserted step.
     fn is_deserted(&self, plan: &Plan) -> bool {
         let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
         self.step(plan).is_some_and(is_only_named) && !self.has_named
@@ -298,9 +342,9 @@ impl Push {
             return;
         }
         match judge::evidence(&plan.halt_on, &tally.admitted) {
-            Evidence::Lacking { accepted, of } => {
+            Evidence::Lacking { accepted, clients } => {
                 if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
-                    self.pause(Reason::NoEvidence { accepted, of }, outputs, now);
+                    self.pause(Reason::NoEvidence { accepted, clients }, outputs, now);
                 }
                 return self.close_gate();
             }
@@ -331,7 +375,7 @@ impl Push {
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
         self.step_from = now;
-        (self.gate, self.has_named, self.short_since) = (Gate::default(), false, None);
+        (self.gate, self.has_named, self.short_since) = (HookGate::default(), false, None);
         self.is_last = step.is_none();
         self.is_open = self.is_last;
         self.report.state = self.moving_state();
@@ -461,4 +505,11 @@ fn voiceless(step: u8, admitted: &Counts) -> Note {
         0 => Note::NobodyInStep(step),
         _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
     }
+}
+
+/// The clients with a voice that a step asks for. One broken client does not stop a plan: where only known
+/// rejecters answer, the step asks for another client (QUA-4).
+fn clients_asked(step: &Step, tally: &Tally) -> usize {
+    let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
+    (step.at_least as usize).max(usize::from(is_broken))
 }

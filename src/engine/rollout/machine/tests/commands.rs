@@ -153,7 +153,7 @@ fn an_abort_sends_all_back_and_stands() {
     let mut world = World::enforced(&[1, 2]);
     world.command(2_000, Command::Abort { push: 1 }).unwrap();
     world.command(2_500, Command::Abort { push: 1 }).unwrap();
-    let back = world.moves.iter().filter(|of| **of == Output::Back { push: 1 }).count();
+    let back = world.moves.iter().filter(|output| **output == Output::Back { push: 1 }).count();
     assert_eq!((back, world.state(), world.verdict().reason), (1, RolloutState::Halted, Reason::Operator));
     assert_eq!(world.push().blamed, [unit(1), unit(2)], "nobody knows better");
     world.live(3_000, 1, true, true);
@@ -208,7 +208,8 @@ fn a_barred_unit_waits_until_it_changes_and_the_others_go_on() {
     assert_eq!(world.cuts.last().unwrap(), &(3, vec![unit(1)]));
 }
 
-/// A class has a unit for each list of servers. The halt of an operator blames none of them, so all others go on.
+/// A class has a unit for each list of servers. The halt of an operator blames none of them, so all others go
+/// on.
 #[test]
 fn all_units_of_a_class_are_barred_at_once() {
     for [first, second] in [[1, 2], [2, 1]] {

@@ -20,21 +20,22 @@ pub(super) const REJECTED: Counts = Counts {
     unjudged: 0,
 };
 
-/// The stable content of the push, and the numbers of the outputs that move clients: `1!2` admits step 2 of push 1.
+/// The stable content of the push, and the numbers of the outputs that move clients: `1!2` admits step 2 of
+/// push 1.
 fn moves(world: &mut World) -> String {
-    let of = |output: Output| match output {
+    let text = |output: Output| match output {
         Output::Back { push } => format!("back {push}"),
         Output::Stay { push } => format!("stay {push}"),
         Output::Settle { push } => format!("settle {push}"),
         Output::Serve { release } => format!("serve {release}"),
         Output::Open => "open".into(),
-        Output::Admit(of) => match of.state {
-            RolloutState::Open => format!("{} nobody", of.push),
-            _ => format!("{} {} {}", of.push, of.state.name(), of.step),
+        Output::Admit(admission) => match admission.state {
+            RolloutState::Open => format!("{} nobody", admission.push),
+            _ => format!("{} {} {}", admission.push, admission.state.name(), admission.step),
         },
         other => panic!("{other:?} moves nobody"),
     };
-    std::mem::take(&mut world.moves).into_iter().map(of).collect::<Vec<_>>().join(", ")
+    std::mem::take(&mut world.moves).into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -308,7 +309,8 @@ fn wav_16_who_has_a_halted_push_may_keep_it_and_is_first_with_the_next() {
     assert!(!next.admits(last, None));
 }
 
-/// WAV-10: rejecters of a push that stays are known from the halt on. An abort long after the last count of clients takes the push back.
+/// WAV-10: rejecters of a push that stays are known from the halt on. An abort long after the last count of
+/// clients takes the push back.
 #[test]
 fn wav_16_a_push_that_stays_goes_back_by_an_abort_however_late() {
     let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
@@ -321,14 +323,15 @@ fn wav_16_a_push_that_stays_goes_back_by_an_abort_however_late() {
     assert_eq!(moves(&mut world), "back 1, 1 halted 1");
 }
 
-/// Each cut takes the place of a halted push. The look before it finds the reasons to put it off, and the push stays with its clients.
+/// Each cut takes the place of a halted push. The look before it finds the reasons to put it off, and the
+/// push stays with its clients.
 #[test]
 fn wav_16_a_halted_push_that_clients_keep_outlasts_a_cut_that_is_put_off() {
     let stale = || UnitPush { is_current: false, ..unit_push(1) };
     let blank = || UnitPush { types: Vec::new(), ..unit_push(1) };
-    let former = || UnitPush { is_former: true, ..unit_push(1) };
+    let unchanged = || UnitPush { is_former: true, ..unit_push(1) };
     for (unit_push, again) in
-        [(stale(), Some(4_000)), (blank(), Some(4_000)), (former(), None), (unit_push(1), None)]
+        [(stale(), Some(4_000)), (blank(), Some(4_000)), (unchanged(), None), (unit_push(1), None)]
     {
         let mut world = World::of(Plan { on_halt: OnHalt::Stay, ..enforcing() });
         world.push_of(&[1]);
@@ -477,7 +480,8 @@ fn wav_4_a_unit_that_holds_after_the_cut_waits_for_the_next_push() {
     world.timer(1_000);
     assert_eq!(world.cuts, [(1, vec![unit(1)])]);
     assert!(world.rollout.keeps(unit(1)) && !world.rollout.keeps(unit(2)));
-    // The content of the second unit is that of its latest candidate, so only its difference from stable is news.
+    // The content of the second unit is that of its latest candidate, so only its difference from stable is
+    // news.
     world.live(1_000, 2, true, false);
     world.live(1_000, 1, false, false);
     world.ready(1_000, vec![UnitPush { types: vec![], ..unit_push(1) }]);

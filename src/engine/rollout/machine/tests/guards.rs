@@ -12,17 +12,17 @@ const MIB: u64 = 1 << 20;
 fn grown(resources: (u64, u64), bytes: (u64, u64), largest: (u64, u64)) -> UnitPush {
     let growth = |(before, after)| Growth { before, after };
     let mut push = unit_push(1);
-    let of = &mut push.types[0];
-    (of.resources, of.bytes) = (growth(resources), growth(bytes));
-    of.largest = Some((ResourceName::from("main"), growth(largest)));
+    let part = &mut push.types[0];
+    (part.resources, part.bytes) = (growth(resources), growth(bytes));
+    part.largest = Some((ResourceName::from("main"), growth(largest)));
     push
 }
 
 fn part(push: UnitPush) -> Option<GrownPart> {
-    let found = check(&plan(), &[unit_push(2), push]);
-    assert_eq!(found.blamed, Vec::from_iter(found.reason.is_some().then(|| unit(1))));
-    match found.reason {
-        Some(Reason::Grown(grown)) => Some(grown.of),
+    let findings = check(&plan(), &[unit_push(2), push]);
+    assert_eq!(findings.blamed, Vec::from_iter(findings.reason.is_some().then(|| unit(1))));
+    match findings.reason {
+        Some(Reason::Grown(grown)) => Some(grown.part),
         _ => None,
     }
 }
@@ -94,7 +94,7 @@ fn qua_2_a_push_with_condemned_content_halts_before_its_first_client() {
 
 #[test]
 fn grd_6_findings_in_contents_halt_or_warn_as_the_plan_says() {
-    let found = |kind, more| Finding {
+    let finding = |kind, more| Finding {
         kind,
         type_url: unit_push(1).types[0].type_url.clone(),
         name: ResourceName::from("main"),
@@ -102,19 +102,19 @@ fn grd_6_findings_in_contents_halt_or_warn_as_the_plan_says() {
         more,
     };
     let with = |number, kinds: &[FindingKind]| UnitPush {
-        findings: kinds.iter().map(|kind| found(*kind, 0)).collect(),
+        findings: kinds.iter().map(|kind| finding(*kind, 0)).collect(),
         ..unit_push(number)
     };
     let units =
         [with(1, &FindingKind::ALL), with(2, &[FindingKind::Unreadable]), with(3, &[FindingKind::Dangling])];
     let default = check(&plan(), &units);
-    assert_eq!(default.reason, Some(Reason::Found(found(FindingKind::Unreadable, 0))));
+    assert_eq!(default.reason, Some(Reason::Found(finding(FindingKind::Unreadable, 0))));
     assert_eq!(default.blamed, [unit(1), unit(2)]);
-    let notes = [FindingKind::Dangling, FindingKind::GoneWhileUsed].map(|kind| Note::Found(found(kind, 0)));
+    let notes = [FindingKind::Dangling, FindingKind::GoneWhileUsed].map(|kind| Note::Found(finding(kind, 0)));
     assert_eq!(default.notes, notes);
     let (halt, off) = (GuardAction::Halt, GuardAction::Off);
     let guards = Guards { unreadable: off, dangling: halt, gone_while_used: halt, ..Guards::default() };
     let strict = check(&Plan { guards, ..plan() }, &units);
-    assert_eq!(strict.reason, Some(Reason::Found(found(FindingKind::Dangling, 0))));
+    assert_eq!(strict.reason, Some(Reason::Found(finding(FindingKind::Dangling, 0))));
     assert_eq!((strict.blamed, strict.notes), (vec![unit(1), unit(3)], vec![]));
 }

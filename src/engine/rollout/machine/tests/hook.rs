@@ -26,7 +26,7 @@ impl World {
         world
     }
 
-    fn said(&mut self, ms: u64, (push, step): (u64, u8), verdict: HookVerdict) {
+    fn hear(&mut self, ms: u64, push: u64, step: u8, verdict: HookVerdict) {
         self.run(ms, |rollout, now| rollout.hook_said(push, step, says(verdict), now));
     }
 
@@ -48,9 +48,9 @@ fn wav_20_nobody_has_a_push_before_the_hook_lets_it_go() {
     assert!(!admission.admits(seat, None), "nobody");
     let holders = Admission { holders_of: Some(0), ..admission };
     assert!(!holders.admits(seat, Some(0)), "nor those that keep the push before");
-    world.said(200_000, (1, 0), HookVerdict::Go);
+    world.hear(200_000, 1, 0, HookVerdict::Go);
     assert_eq!(world.step(), (1, 100));
-    assert_eq!(world.push().hook.as_ref().unwrap().said, Some(says(HookVerdict::Go)));
+    assert_eq!(world.push().hook.as_ref().unwrap().answer, Some(says(HookVerdict::Go)));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn wav_20_the_hook_is_asked_at_the_end_of_each_bake() {
         world.accepted_until(until);
         assert_eq!(world.asked.pop(), Some((1, step)));
         assert_eq!(world.push().steps.len(), usize::from(step), "stays until the hook has answered");
-        world.said(world.now, (1, step), HookVerdict::Go);
+        world.hear(world.now, 1, step, HookVerdict::Go);
     }
     world.accepted_until(192);
     assert!(world.asked.is_empty(), "once for each");
@@ -70,7 +70,7 @@ fn wav_20_the_hook_is_asked_at_the_end_of_each_bake() {
 #[test]
 fn wav_20_a_hook_that_waits_is_asked_again_and_pauses_the_push_in_the_end() {
     let mut world = World::at_the_gate(enforcing());
-    world.said(1_500, (1, 0), HookVerdict::Wait);
+    world.hear(1_500, 1, 0, HookVerdict::Wait);
     world.accepted_until(11);
     assert_eq!(world.asked, [(1, 0)], "10 s after the answer at the earliest");
     world.accepted_until(12);
@@ -78,16 +78,16 @@ fn wav_20_a_hook_that_waits_is_asked_again_and_pauses_the_push_in_the_end() {
     // No answer is no reason to ask again: the driver answers each question.
     world.accepted_until(100);
     assert_eq!((world.asked.len(), world.state()), (2, RolloutState::Waving));
-    world.said(100_000, (1, 0), HookVerdict::Failed);
+    world.hear(100_000, 1, 0, HookVerdict::Failed);
     world.accepted_until(901);
     assert_eq!(world.state(), RolloutState::Paused);
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Failed)));
-    world.said(901_000, (1, 0), HookVerdict::Wait);
+    world.hear(901_000, 1, 0, HookVerdict::Wait);
     world.accepted_until(911);
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Wait)), "the newest words");
     let paused = world.events.iter().filter(|what| matches!(what, What::Paused(_))).count();
     assert_eq!(paused, 1);
-    world.said(911_000, (1, 0), HookVerdict::Go);
+    world.hear(911_000, 1, 0, HookVerdict::Go);
     assert_eq!((world.state(), world.step()), (RolloutState::Waving, (1, 100)));
 }
 
@@ -95,12 +95,12 @@ fn wav_20_a_hook_that_waits_is_asked_again_and_pauses_the_push_in_the_end() {
 fn wav_20_a_hook_halts_a_push_and_blames_all_of_its_units() {
     let mut world = World::of(hooked(enforcing()));
     world.push_of(&[1, 2]);
-    world.said(1_100, (1, 0), HookVerdict::Go);
+    world.hear(1_100, 1, 0, HookVerdict::Go);
     world.accepted_until(33);
     // A client that rejected the push before, too, is no evidence against the push, and blames its unit.
     let rejected = admitted(Counts { rejected_again: 1, ..accepted(9) });
     world.tally(33_200, Tally { blamed: vec![unit(1)], ..rejected });
-    world.said(33_500, (1, 1), HookVerdict::Halt);
+    world.hear(33_500, 1, 1, HookVerdict::Halt);
     assert_eq!((world.state(), &*world.push().blamed), (RolloutState::Halted, &[unit(1), unit(2)][..]));
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Halt)));
     assert!(world.moves.contains(&Output::Back { push: 1 }));
@@ -113,11 +113,11 @@ fn wav_20_a_hook_halts_a_push_and_blames_all_of_its_units() {
 #[test]
 fn wav_20_the_hook_is_asked_again_when_the_evidence_for_its_word_is_gone() {
     let mut world = World::at_the_gate(enforcing());
-    world.said(1_100, (1, 0), HookVerdict::Go);
+    world.hear(1_100, 1, 0, HookVerdict::Go);
     world.accepted_until(33);
-    world.said(33_100, (1, 1), HookVerdict::Go);
+    world.hear(33_100, 1, 1, HookVerdict::Go);
     world.tally(34_000, admitted(Counts { pending: 5, ..accepted(5) }));
-    assert_eq!(world.push().hook.as_ref().unwrap().said, None, "nothing tells of the former word");
+    assert_eq!(world.push().hook.as_ref().unwrap().answer, None, "nothing tells of the former word");
     world.accepted_until(60);
     assert_eq!((world.step().0, world.asked), (1, vec![(1, 0), (1, 1), (1, 1)]));
 }
@@ -127,9 +127,9 @@ fn wav_20_an_operator_goes_past_the_hook_and_its_late_answer_is_nothing() {
     let mut world = World::at_the_gate(enforcing());
     world.command(2_000, Command::Promote { push: 1, to: Promotion::Step(1) }).unwrap();
     assert_eq!(world.step(), (1, 100));
-    world.said(2_100, (1, 0), HookVerdict::Halt);
-    world.said(2_200, (7, 1), HookVerdict::Halt);
-    world.said(2_300, (1, 1), HookVerdict::Halt);
+    world.hear(2_100, 1, 0, HookVerdict::Halt);
+    world.hear(2_200, 7, 1, HookVerdict::Halt);
+    world.hear(2_300, 1, 1, HookVerdict::Halt);
     assert_eq!(world.state(), RolloutState::Waving, "nobody has asked");
     world.command(3_000, Command::Pause { push: 1 }).unwrap();
     world.accepted_until(300);
@@ -142,7 +142,7 @@ fn wav_20_an_operator_goes_past_a_hook_that_is_away_in_the_final_bake() {
     world.command(2_000, Command::Promote { push: 1, to: Promotion::All }).unwrap();
     world.accepted_until(32);
     assert_eq!(world.asked, [(1, 0), (1, 4)]);
-    world.said(32_500, (1, 4), HookVerdict::Failed);
+    world.hear(32_500, 1, 4, HookVerdict::Failed);
     world.accepted_until(1_000);
     assert_eq!((world.state(), world.step().0), (RolloutState::Paused, 4));
     world.command(1_000_500, Command::Promote { push: 1, to: Promotion::All }).unwrap();
@@ -153,7 +153,7 @@ fn wav_20_an_operator_goes_past_a_hook_that_is_away_in_the_final_bake() {
 fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back() {
     let mut world = World::at_the_gate(enforcing());
     world.run(2_000, |rollout, now| rollout.lost(unit(1), now));
-    world.said(3_000, (1, 0), HookVerdict::Go);
+    world.hear(3_000, 1, 0, HookVerdict::Go);
     assert_eq!((world.state(), world.push().steps.len()), (RolloutState::Paused, 0));
     world.run(9_000, |rollout, now| rollout.heard(unit(1), now));
     world.accepted_until(10);
@@ -163,7 +163,7 @@ fn wav_20_a_word_for_a_push_whose_server_is_lost_counts_when_the_server_is_back(
 #[test]
 fn wav_20_nobody_asks_about_a_push_while_its_server_is_lost() {
     let mut world = World::at_the_gate(enforcing());
-    world.said(2_000, (1, 0), HookVerdict::Wait);
+    world.hear(2_000, 1, 0, HookVerdict::Wait);
     world.run(3_000, |rollout, now| rollout.lost(unit(1), now));
     world.accepted_until(20);
     assert_eq!((world.state(), &*world.asked), (RolloutState::Paused, &[(1, 0)][..]));
@@ -176,11 +176,14 @@ fn wav_20_nobody_asks_about_a_push_while_its_server_is_lost() {
 fn qua_2_a_content_that_is_condemned_while_its_push_waits_for_the_hook_halts_it() {
     let mut world = World::at_the_gate(enforcing());
     let type_url = TypeUrl::of_message(LISTENER);
-    let of = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
-    let rejected = Tally { condemned: vec![of.clone()], blamed: vec![unit(1)], ..Tally::default() };
+    let condemned = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
+    let rejected = Tally { condemned: vec![condemned.clone()], blamed: vec![unit(1)], ..Tally::default() };
     world.tally(2_000, rejected);
-    assert_eq!((world.state(), &world.verdict().reason), (RolloutState::Halted, &Reason::Condemned(of)));
-    world.said(3_000, (1, 0), HookVerdict::Go);
+    assert_eq!(
+        (world.state(), &world.verdict().reason),
+        (RolloutState::Halted, &Reason::Condemned(condemned))
+    );
+    world.hear(3_000, 1, 0, HookVerdict::Go);
     assert_eq!((world.state(), world.push().steps.len()), (RolloutState::Halted, 0));
 }
 
@@ -188,7 +191,7 @@ fn qua_2_a_content_that_is_condemned_while_its_push_waits_for_the_hook_halts_it(
 fn wav_20_an_observing_plan_says_what_the_hook_would_have_stopped() {
     let mut world = World::pushed(hooked(plan()));
     assert_eq!(world.asked, [(1, 0)]);
-    world.said(1_500, (1, 0), HookVerdict::Halt);
+    world.hear(1_500, 1, 0, HookVerdict::Halt);
     assert_eq!(world.verdict().reason, Reason::Hook(says(HookVerdict::Halt)));
     // An observing plan does not stand still.
     world.changed(5_000, 1);
@@ -232,15 +235,15 @@ fn wav_20_random_schedules_never_pass_a_hook_that_has_not_said_so() {
                 if verdict == HookVerdict::Go && was_asked {
                     open.insert(asked);
                 }
-                world.said(ms, asked, verdict);
+                world.hear(ms, asked.0, asked.1, verdict);
             }
             _ => world.tally(ms, Tally { blamed: vec![unit(1)], ..dice.tally() }),
         }
         if let Some((number, units)) = world.cuts.pop() {
             // Never a content that all clients had.
             let candidate = ReleaseDigest(number.into());
-            let of = |unit: &UnitId| UnitPush { candidate, ..unit_push(unit.0) };
-            world.ready(ms, units.iter().map(of).collect());
+            let push = |unit: &UnitId| UnitPush { candidate, ..unit_push(unit.0) };
+            world.ready(ms, units.iter().map(push).collect());
         }
         let after = world.rollout.report();
         let latest = after.push.iter().chain(after.past.first()).find(|push| push.number == number);

@@ -46,7 +46,7 @@ fn unit(number: u64) -> UnitId {
 fn unit_push(number: u64) -> UnitPush {
     let mut changed = NameList::default();
     changed.add(&ResourceName::from("main"));
-    let of = TypePush {
+    let part = TypePush {
         type_url: TypeUrl::of_message(LISTENER),
         added: NameList::default(),
         changed,
@@ -57,7 +57,7 @@ fn unit_push(number: u64) -> UnitPush {
     };
     UnitPush {
         unit: unit(number),
-        types: vec![of],
+        types: vec![part],
         condemned: None,
         findings: Vec::new(),
         is_current: true,

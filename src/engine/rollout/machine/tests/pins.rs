@@ -52,7 +52,7 @@ fn his_3_a_second_rollback_returns_to_what_clients_had() {
     assert_eq!((world.state(), world.push_number()), (RolloutState::Waving, Some(3)));
     world.command(404_000, Command::Rollback { push: 3 }).unwrap();
     world.command(404_000, Command::Pin { release: 2, until: PinFor::NextPush }).unwrap();
-    let served = world.moves.iter().filter(|of| matches!(of, Output::Serve { .. }));
+    let served = world.moves.iter().filter(|output| matches!(output, Output::Serve { .. }));
     let served: Vec<_> = served.cloned().collect();
     let release = |release| Output::Serve { release };
     assert_eq!(served, [release(1), release(1), release(2)], "a pin names any release");
@@ -63,7 +63,7 @@ fn his_3_a_rollback_takes_a_push_that_is_under_way_back() {
     let mut world = World::enforced(&[1]);
     world.moves.clear();
     world.command(2_000, Command::Rollback { push: 1 }).unwrap();
-    let is_halted = |of: &Output| matches!(of, Output::Admit(of) if of.state == RolloutState::Halted);
+    let is_halted = |output: &Output| matches!(output, Output::Admit(admission) if admission.state == RolloutState::Halted);
     assert!(is_halted(&world.moves[1]));
     assert_eq!(
         (&world.moves[0], &world.moves[2]),
@@ -147,10 +147,11 @@ fn his_4_a_frozen_plan_begins_no_push_and_pauses_the_one_under_way() {
     let promote = Command::Promote { push: 1, to: Promotion::All };
     assert_eq!(world.command(3_000, promote), Err(CommandError::Frozen));
     world.timer(2_000 + HOUR);
-    let told = |world: &World| world.events.iter().filter(|what| matches!(what, What::Frozen(_))).count();
-    assert_eq!(told(&world), 2, "at the begin, and each hour");
+    let frozen_events =
+        |world: &World| world.events.iter().filter(|what| matches!(what, What::Frozen(_))).count();
+    assert_eq!(frozen_events(&world), 2, "at the begin, and each hour");
     world.timer(2_000 + 2 * HOUR);
-    assert_eq!((world.state(), told(&world)), (RolloutState::Waving, 2));
+    assert_eq!((world.state(), frozen_events(&world)), (RolloutState::Waving, 2));
     let mut world = World::of(enforcing());
     world.command(0, Command::Freeze { length: FREEZE_MAX }).unwrap();
     world.live(1_000, 1, true, true);

@@ -14,7 +14,7 @@ impl Dice {
     }
 
     fn counts(&mut self) -> Counts {
-        let mut few = |of, sides| if self.roll(of) == 0 { self.roll(sides) } else { 0 };
+        let mut few = |dice_sides, sides| if self.roll(dice_sides) == 0 { self.roll(sides) } else { 0 };
         Counts {
             rejected: few(80, 3),
             rejected_again: few(12, 5),
@@ -37,7 +37,7 @@ impl Dice {
 
 pub(super) const TALLIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 
-/// What a push may do between two tallies.
+/// The moves of a push between two tallies.
 fn check(before: &RolloutReport, world: &World, tally: Option<&Tally>) {
     let after = world.rollout.report();
     assert_eq!(after.push.is_none(), matches!(after.state, RolloutState::Open | RolloutState::Gathering));
@@ -94,8 +94,8 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan() {
         if let Some((_, units)) = world.cuts.pop() {
             check(&before, &world, tally.as_ref());
             let stale = dice.roll(4) == 0;
-            let of = |unit: &UnitId| UnitPush { is_current: !stale, ..unit_push(unit.0) };
-            world.ready(ms, units.iter().map(of).collect());
+            let push = |unit: &UnitId| UnitPush { is_current: !stale, ..unit_push(unit.0) };
+            world.ready(ms, units.iter().map(push).collect());
             continue;
         }
         check(&before, &world, tally.as_ref());
@@ -148,7 +148,11 @@ impl Lanes {
             Output::Settle { push } => {
                 let admission = self.admission.expect("nobody was admitted");
                 assert_eq!((admission.push, admission.threshold), (push, BUCKETS), "stable is what all have");
-                for lane in self.all.iter_mut().filter(|lane| lane.candidate.is_some_and(|of| of.0 == push)) {
+                for lane in self
+                    .all
+                    .iter_mut()
+                    .filter(|lane| lane.candidate.is_some_and(|candidate| candidate.0 == push))
+                {
                     lane.stable = lane.candidate.take().unwrap().1;
                 }
                 self.settled += 1;
@@ -192,7 +196,7 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
         match dice.roll(60) {
             0..=1 => lanes.all[at as usize].live = u128::from(dice.roll(5)),
             2 => world.run(ms, |rollout, now| rollout.lost(unit(at), now)),
-            3..=5 => (0..LANES).for_each(|of| world.run(ms, |rollout, now| rollout.heard(unit(of), now))),
+            3..=5 => (0..LANES).for_each(|lane| world.run(ms, |rollout, now| rollout.heard(unit(lane), now))),
             6..=12 => world.run(ms, Rollout::handle_timeout),
             13 => {
                 let command = match dice.roll(9) {
@@ -227,10 +231,10 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
             let is_open = world.rollout.report().push.is_none_or(|push| push.state == RolloutState::Halted);
             assert!(is_open, "a push that goes on is not disturbed");
             may_repeat |= world.rollout.promoted.is_some();
-            let (halted, former) = (world.rollout.report(), lanes.all.clone());
+            let (halted, before) = (world.rollout.report(), lanes.all.clone());
             let pushed = units.iter().map(|unit| cut(&mut lanes, number, *unit)).collect();
             world.ready(ms, pushed);
-            begun(&world, &former, &halted, may_repeat);
+            begun(&world, &before, &halted, may_repeat);
             settle(&mut world, &mut lanes, ms);
         }
         outcomes.extend(world.past().first().map(|(_, outcome)| outcome.name()));
@@ -260,13 +264,13 @@ fn settle(world: &mut World, lanes: &mut Lanes, ms: u64) {
     }
 }
 
-fn cut(lanes: &mut Lanes, number: u64, of: UnitId) -> UnitPush {
-    let lane = &mut lanes.all[of.0 as usize];
+fn cut(lanes: &mut Lanes, number: u64, unit: UnitId) -> UnitPush {
+    let lane = &mut lanes.all[unit.0 as usize];
     lane.candidate = Some((number, lane.live));
     let push = UnitPush {
         stable: ReleaseDigest(lane.stable),
         candidate: ReleaseDigest(lane.live),
-        ..unit_push(of.0)
+        ..unit_push(unit.0)
     };
     match lane.stable == lane.live {
         true => UnitPush { types: vec![], ..push },
@@ -275,14 +279,14 @@ fn cut(lanes: &mut Lanes, number: u64, of: UnitId) -> UnitPush {
 }
 
 /// A push has begun after `halted`: no blamed content of a halted push comes again by itself.
-fn begun(world: &World, former: &[Lane], halted: &RolloutReport, may_repeat: bool) {
+fn begun(world: &World, before: &[Lane], halted: &RolloutReport, may_repeat: bool) {
     let report = world.rollout.report();
     let (Some(was), Some(is)) = (&halted.push, &report.push) else { return };
     if was.number == is.number || may_repeat {
         return;
     }
     for unit in was.blamed.iter().filter(|unit| !halted.barred.contains(unit)) {
-        let lane = &former[unit.0 as usize];
+        let lane = &before[unit.0 as usize];
         assert!(
             lane.candidate.is_none_or(|(_, content)| content != lane.live),
             "a blamed content begins again"

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::engine::rollout::command::{Command, CommandError, PinFor};
 
-/// The plan of another process, with an unequal clock, that began so many seconds after the record was written.
+/// The plan of another process, with an unequal clock, that began so many seconds after the record was
+/// written.
 fn restored(world: &World, seconds: u64) -> World {
     let record = world.rollout.record(at(world.now));
     let mut other = World::of(enforcing());
@@ -50,7 +51,8 @@ fn tru_7_what_is_held_back_is_as_old_after_a_restart() {
     assert_eq!(age(&other), secs(160), "older than the process");
     other.run(5_000, |rollout, _| rollout.found(unit(1), unit(71)));
     assert_eq!((age(&other), age(&restored(&other, 10))), (secs(165), secs(175)));
-    // Changes without a push, of which the new process hears later: a unit is behind once it is known to differ.
+    // Changes without a push, of which the new process hears later: a unit is behind once it is known to
+    // differ.
     let mut world = World::of(enforcing());
     world.command(0, Command::Freeze { length: Duration::from_secs(7_200) }).unwrap();
     [1, 2].into_iter().for_each(|number| world.live(1_000, number, true, true));

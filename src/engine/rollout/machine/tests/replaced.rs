@@ -200,7 +200,7 @@ fn wav_14_another_client_takes_the_place_in_a_push_that_lacks_evidence() {
     let halt_on = HaltOn { patience: Duration::from_secs(1), ..HaltOn::default() };
     let mut world = canary(Plan { halt_on, ..plan() });
     each_second(&mut world, 3..=40, &there(1, &[4_000], Counts { silent: 1, ..NONE }));
-    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 0, of: 1 });
+    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 0, clients: 1 });
     each_second(&mut world, 41..=51, &there(0, &[4_000], NONE));
     assert_eq!(world.step(), (1, 4_001));
     each_second(&mut world, 52..=82, &there(1, &[], accepted(1)));
@@ -208,8 +208,8 @@ fn wav_14_another_client_takes_the_place_in_a_push_that_lacks_evidence() {
 }
 
 fn go(world: &mut World, ms: u64, step: u8) {
-    let said = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
-    world.run(ms, |rollout, now| rollout.hook_said(1, step, said, now));
+    let answer = HookAnswer { verdict: HookVerdict::Go, reason: "".into() };
+    world.run(ms, |rollout, now| rollout.hook_said(1, step, answer, now));
 }
 
 /// A plan with a hook, whose canary has accepted the push for 29 seconds.
@@ -240,7 +240,8 @@ fn wav_20_the_hook_is_asked_again_about_other_clients() {
     assert_eq!(world.step().0, 2);
 }
 
-/// An answer that was under way when others took the place is about the former clients, however late it comes.
+/// An answer that was under way when others took the place is about the former clients, however late it
+/// comes.
 #[test]
 fn wav_20_a_late_answer_about_former_clients_opens_nothing() {
     let mut world = hooked();

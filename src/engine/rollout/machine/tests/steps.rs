@@ -26,8 +26,8 @@ fn wav_12_a_push_that_all_accept_goes_through_all_steps() {
     assert!(!world.rollout.wants_tally());
     let ends: Vec<_> = world.rollout.report().past[0].steps.iter().map(|step| step.ended).collect();
     assert_eq!(ends, [31, 91, 151, 181].map(|second| Some(at(second * 1_000))));
-    let told = |what: &What| matches!(what, What::StepBegun { .. } | What::Settling);
-    assert_eq!(world.events.iter().filter(|what| told(what)).count(), 4);
+    let is_step = |what: &What| matches!(what, What::StepBegun { .. } | What::Settling);
+    assert_eq!(world.events.iter().filter(|what| is_step(what)).count(), 4);
     assert_eq!(world.events.last(), Some(&What::Over(Outcome::Finished)));
 }
 
@@ -48,7 +48,7 @@ fn wav_12_one_rejection_halts_at_once() {
     let verdict = world.verdict();
     assert_eq!((world.state(), verdict.clients, verdict.step), (RolloutState::Halted, 12, 1));
     assert_eq!(verdict.after, Duration::from_millis(400));
-    assert_eq!(verdict.reason, Reason::Rejected { rejected: 1, of: 12 });
+    assert_eq!(verdict.reason, Reason::Rejected { rejected: 1, clients: 12 });
     assert_eq!(world.push().blamed, [unit(1)]);
     accept(&mut world, 100..=101);
     assert_eq!((world.state(), world.step().0), (RolloutState::Halted, 1));
@@ -123,7 +123,7 @@ fn qua_4_a_push_that_only_known_rejecters_judge_does_not_go_on() {
     (2..=100).for_each(|second| world.tally(second * 1_000, admitted(counts)));
     assert_eq!((world.state(), world.step().0), (RolloutState::Waving, 1));
     world.tally(31_000 + 15 * 60_000, admitted(counts));
-    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 0, of: 0 });
+    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 0, clients: 0 });
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn wav_12_lacking_evidence_pauses_after_the_patience_and_resumes_with_evidence()
     assert_eq!(world.state(), RolloutState::Waving);
     world.tally(end, admitted(counts));
     assert_eq!(world.state(), RolloutState::Paused);
-    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 94, of: 100 });
+    assert_eq!(world.verdict().reason, Reason::NoEvidence { accepted: 94, clients: 100 });
     world.tally(end + 1_000, admitted(counts));
     let paused = |what: &&What| matches!(what, What::Paused(_));
     assert_eq!(world.events.iter().filter(paused).count(), 1);
@@ -164,7 +164,8 @@ fn wav_12_a_rejection_in_the_final_bake_halts() {
     assert_eq!((world.state(), world.verdict().step), (RolloutState::Halted, 4));
 }
 
-/// The next client in the order of the buckets does not take the place of clients that died before the first tally.
+/// The next client in the order of the buckets does not take the place of clients that died before the first
+/// tally.
 #[test]
 fn wav_14_a_step_whose_clients_have_died_takes_no_others() {
     let mut world = World::enforced(&[1]);

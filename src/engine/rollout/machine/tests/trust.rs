@@ -3,7 +3,8 @@
 use super::*;
 use crate::engine::rollout::command::{Command, PinFor, Promotion};
 
-/// A plan that enforces, with the contents of unit 1 as numbers; all accept each push. The content at the begin is 0.
+/// A plan that enforces, with the contents of unit 1 as numbers; all accept each push. The content at the
+/// begin is 0.
 struct Past {
     world: World,
     live: u128,
@@ -75,7 +76,8 @@ fn wav_17_a_content_that_was_taken_back_goes_by_steps() {
     assert!(!past.is_at_once(2) && !past.is_at_once(1));
 }
 
-/// The earlier content has another digest since clients asked for more names, so it goes by steps, and is a return nevertheless.
+/// The earlier content has another digest since clients asked for more names, so it goes by steps, and is a
+/// return nevertheless.
 #[test]
 fn wav_17_a_return_to_a_grown_content_takes_back_as_well() {
     let mut past = Past::new();
@@ -129,8 +131,8 @@ fn wav_17_what_an_operator_takes_back_goes_by_steps_however_old_it_is() {
     assert!(past.is_at_once(1), "which the operator gave to all");
 }
 
-/// Nobody asked for the unit for a while: it began anew with another content than its latest release has. A rollback takes that content back
-/// as well.
+/// Nobody asked for the unit for a while: it began anew with another content than its latest release has. A
+/// rollback takes that content back as well.
 #[test]
 fn wav_17_a_rollback_trusts_no_content_that_the_release_does_not_have() {
     let mut past = Past::new();
@@ -143,7 +145,8 @@ fn wav_17_a_rollback_trusts_no_content_that_the_release_does_not_have() {
     assert!(!past.is_at_once(10));
 }
 
-/// The unit had another content than that of its latest push, in a release of other units. Which one the release serves is not sure.
+/// The unit had another content than that of its latest push, in a release of other units. Which one the
+/// release serves is not sure.
 #[test]
 fn wav_17_a_rollback_to_a_release_of_other_units_trusts_no_content_since() {
     for serves in [1, 10] {

@@ -1,4 +1,5 @@
-//! The contents that a plan knows of its units, to tell news from contents that it has halted (WAV-8, WAV-17).
+//! The contents that a plan knows of its units, to tell news from contents that it has halted (WAV-8,
+//! WAV-17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,26 +74,29 @@ impl KnownContents {
         self.awaited.insert(unit, content);
     }
 
-    /// The source of a unit began anew, and has another number. The latest candidate is compared with what the server states, and not with the
-    /// content that the source began with. A digest would not do: the clients that come back may ask for other names.
-    pub fn begin_anew(&mut self, former: UnitId, unit: UnitId) {
-        self.anew.remove(&former);
-        if let Some(candidate) = self.candidates.remove(&former) {
+    /// The source of a unit began anew, and has another number. The latest candidate is compared with what
+    /// the server states, and not with the content that the source began with. A digest would not do: the
+    /// clients that come back may ask for other names.
+    pub fn begin_anew(&mut self, previous: UnitId, unit: UnitId) {
+        self.anew.remove(&previous);
+        if let Some(candidate) = self.candidates.remove(&previous) {
             self.candidates.insert(unit, candidate);
             self.anew.insert(unit);
         }
-        let awaited = self.awaited.remove(&former);
+        let awaited = self.awaited.remove(&previous);
         self.awaited.extend(awaited.map(|content| (unit, content)));
     }
 
-    /// Whether the server of the unit has not answered for all types since a restart after a halt, or since it began anew.
+    /// Whether the server of the unit has not answered for all types since a restart after a halt, or since
+    /// it began anew.
     pub fn awaits(&self, unit: UnitId) -> bool {
         self.awaited.contains_key(&unit) || self.anew.contains(&unit)
     }
 
-    /// The changes of the push under way, also after its clients are counted no longer, and after a restart (QUA-2). `units`: those of the
-    /// push; `stable`: the content of a unit that all clients may have. Also returns whether the contents of all units are known: after a
-    /// restart, a content is known when the server has said it again.
+    /// The changes of the push under way, also after its clients are counted no longer, and after a restart
+    /// (QUA-2). `units`: those of the push; `stable`: the content of a unit that all clients may have. Also
+    /// returns whether the contents of all units are known: after a restart, a content is known when the
+    /// server has said it again.
     pub fn changes(
         &self,
         plan: &Plan,
@@ -104,19 +108,20 @@ impl KnownContents {
             let (candidate, stable) = (self.candidate(*unit)?, stable(*unit)?);
             Some(PushUnit::between(SourceId(unit.0), &stable, candidate, &is_gated))
         };
-        let known: Vec<_> = units.iter().filter_map(of_unit).collect();
-        let are_all_known = known.len() == units.len();
-        (PushSet::new(known), are_all_known)
+        let parts: Vec<_> = units.iter().filter_map(of_unit).collect();
+        let are_all_known = parts.len() == units.len();
+        (PushSet::new(parts), are_all_known)
     }
 
-    /// Compares the newest content of a unit. `is_kept`: [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps); `last`: the number
-    /// of the latest push.
+    /// Compares the newest content of a unit. `is_kept`:
+    /// [`Rollout::keeps`](crate::engine::rollout::Rollout::keeps); `last`: the number of the latest push.
     pub fn compare(
         &mut self,
         plan: &Plan,
         unit: UnitId,
         published: &Published,
-        (is_kept, last): (bool, u64),
+        is_kept: bool,
+        last: u64,
     ) -> Comparison {
         if self.anew.contains(&unit) && !is_current(plan, &published.live) {
             // As below.
@@ -136,7 +141,8 @@ impl KnownContents {
             return Comparison { differs, has_forgotten: false };
         }
         if self.awaited.contains_key(&unit) && !is_current(plan, &published.live) {
-            // A part of the server's answer is no other content than the halted one, nor has the server taken anything back.
+            // A part of the server's answer is no other content than the halted one, nor has the server taken
+            // anything back.
             let differs = Differs { from_stable: true, from_candidate: false };
             return Comparison { differs, has_forgotten: false };
         }
@@ -144,7 +150,8 @@ impl KnownContents {
         Comparison { differs, has_forgotten: is_over && self.candidates.remove(&unit).is_some() }
     }
 
-    /// After a comparison: once the server has answered for all types, its content is compared like any other.
+    /// After a comparison: once the server has answered for all types, its content is compared like any
+    /// other.
     pub fn hear(&mut self, plan: &Plan, unit: UnitId, live: &Snapshot) {
         if is_current(plan, live) {
             self.awaited.remove(&unit);

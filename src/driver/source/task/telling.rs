@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::SourceTask;
+use super::surroundings::Surroundings;
+use crate::driver::source::report::Report;
+use crate::engine::source::Source;
 
-/// From the first rejection to the request. Most clients of a bad push answer within this time, and are counted together.
+/// From the first rejection to the request. Most clients of a bad push answer within this time, and are
+/// counted together.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// Between two requests. A server that pushes many bad updates hears of them six times a minute.
@@ -14,19 +17,19 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// When the server is told.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct RejectionTeller {
     due: Option<Instant>,
-    told: Option<Instant>,
+    latest: Option<Instant>,
 }
 
-impl Telling {
+impl RejectionTeller {
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Clients have rejected something.
     pub(super) fn note(&mut self, now: Instant) {
-        let earliest = self.told.map(|told| told + PAUSE);
+        let earliest = self.latest.map(|latest| latest + PAUSE);
         self.due.get_or_insert(earliest.map_or(now + GATHER, |earliest| earliest.max(now + GATHER)));
     }
 
@@ -34,23 +37,28 @@ impl Telling {
     fn take(&mut self, now: Instant) -> bool {
         let is_due = self.due.take_if(|due| *due <= now).is_some();
         if is_due {
-            self.told = Some(now);
+            self.latest = Some(now);
         }
         is_due
     }
-}
 
-impl SourceTask {
-    pub(super) fn tell_rejections(&mut self) {
-        if !self.telling.take(Instant::now()) {
+    /// Tells the server, if it is time. `clients`: the number of clients of the source.
+    pub(super) fn tell(
+        &mut self,
+        clients: usize,
+        source: &mut Source,
+        report: &mut Report,
+        around: &Surroundings,
+    ) {
+        if !self.take(Instant::now()) {
             return;
         }
-        for (type_url, rejection) in self.handle.rejected.take() {
-            let words = rejection.words(self.streams.len()).to_string();
-            if self.source.report_rejections(&type_url, &words, self.shared.clock.now()) {
-                self.report.told_rejections(&type_url, &words);
-            } else if self.handle.rejected.put_back(type_url, rejection) {
-                self.telling.note(Instant::now());
+        for (type_url, rejection) in around.handle.rejected.take() {
+            let words = rejection.words(clients).to_string();
+            if source.report_rejections(&type_url, &words, around.now()) {
+                report.told_rejections(&type_url, &words);
+            } else if around.handle.rejected.put_back(type_url, rejection) {
+                self.note(Instant::now());
             }
         }
     }
@@ -62,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_server_is_told_after_a_second_and_not_again_within_ten() {
-        let (mut telling, start) = (Telling::default(), Instant::now());
+        let (mut telling, start) = (RejectionTeller::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         assert!(!telling.take(start));
         telling.note(start);

@@ -1,0 +1,243 @@
+//! The state of a plan beyond the end of the task and of the process (WAV-8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use crate::driver::ground::stored_plans::{StoredContent, StoredPlan, StoredRejected, StoredUnit};
+use crate::driver::rollout::fleet::{Fleet, unit_of};
+use crate::driver::rollout::gatherer::{Gatherer, is_recorded, recorded_units};
+use crate::driver::rollout::restater::Restater;
+use crate::driver::rollout::state::PlanState;
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::lane_order::LaneOrder;
+use crate::engine::Time;
+use crate::engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use crate::engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
+use crate::telemetry::wall_now;
+use crate::xds::{ResourceName, TypeUrl};
+
+/// Keeps the record of a plan, and the holds of its sources.
+#[derive(Default)]
+pub(super) struct PlanKeeper {
+    /// The units of the record that are still missing.
+    missing: BTreeMap<UnitId, StoredUnit>,
+    /// The content of the halted push at missing units.
+    halted: BTreeMap<UnitId, ReleaseDigest>,
+    /// The units that know that their hold outlives their names.
+    kept: BTreeSet<UnitId>,
+}
+
+impl PlanKeeper {
+    /// Goes on from the state of another task or process, if there is one.
+    pub(super) fn restore(
+        &mut self,
+        state: &mut PlanState,
+        gatherer: &mut Gatherer,
+        restater: &mut Restater,
+        fleet: &Fleet,
+    ) {
+        let plan = state.plan().clone();
+        let Some(stored) = fleet.shared.durable.plans.of(&plan.name).filter(|_| plan.enforces()) else { return };
+        let now = fleet.now();
+        let written_at = UNIX_EPOCH + Duration::from_micros(stored.written_at);
+        let passed = wall_now().duration_since(written_at).unwrap_or_default();
+        let numbers: BTreeMap<UnitId, UnitId> = stored.units.keys().copied().zip(recorded_units()).collect();
+        let number = |unit: UnitId| numbers.get(&unit).copied();
+        restater.restore(&stored.rejected, number, fleet);
+        state.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
+        self.missing =
+            stored.units.iter().filter_map(|(unit, source)| Some((number(*unit)?, source.clone()))).collect();
+        let record = record_of(stored).renumber(number);
+        let pushed = record.push.iter().flat_map(|push| &push.units);
+        self.halted = pushed.map(|part| (part.unit, part.candidate)).collect();
+        state.rollout = Rollout::restore(plan, record, passed, now);
+        self.find(state, gatherer, restater, fleet);
+    }
+
+    /// Looks for the missing units of the record among the sources.
+    pub(super) fn find(
+        &mut self,
+        state: &mut PlanState,
+        gatherer: &mut Gatherer,
+        restater: &mut Restater,
+        fleet: &Fleet,
+    ) {
+        if self.missing.is_empty() {
+            return;
+        }
+        for (unit, stored) in stored_units(fleet) {
+            let recorded = self.missing.iter().find(|(_, recorded)| **recorded == stored);
+            let Some((recorded, _)) = recorded else { continue };
+            let recorded = *recorded;
+            self.missing.remove(&recorded);
+            if let Some(digest) = self.halted.remove(&recorded) {
+                gatherer.contents.halted_before(unit, digest);
+            }
+            restater.recover(recorded, unit);
+            state.rollout.found(recorded, unit);
+        }
+    }
+
+    /// Whether a unit that held something back before a restart has a server that has not answered since.
+    pub(super) fn awaits_servers(state: &PlanState) -> bool {
+        state.rollout.recalled().any(|unit| !is_recorded(unit))
+    }
+
+    /// Keeps the state for the next task and process. The state stays unsaved if the disk does not have it,
+    /// and there is one. Ends holds without a difference before, once no push stands.
+    pub(super) async fn save(
+        &self,
+        state: &mut PlanState,
+        gatherer: &mut Gatherer,
+        restater: &Restater,
+        fleet: &Fleet,
+    ) {
+        if state.rollout.state() == RolloutState::Open {
+            gatherer.rest(state, fleet).await;
+        }
+        state.is_unsaved = !self.write(state, restater, fleet).await;
+    }
+
+    /// Returns whether the disk has the state, if there is one.
+    async fn write(&self, state: &PlanState, restater: &Restater, fleet: &Fleet) -> bool {
+        let (plan, store) = (state.plan(), &fleet.shared.durable.plans);
+        if !plan.enforces() {
+            store.forget(&plan.name);
+            return true;
+        }
+        let now = fleet.now();
+        let mut stored = stored_of(&plan.name, state.rollout.record(now), wall_now());
+        stored.condemned = stored_contents(state.rejecters.condemned(), now);
+        let missing = self.missing.iter().map(|(unit, stored)| (*unit, stored.clone()));
+        let units = stored_units(fleet).into_iter().chain(missing);
+        stored.units = units.collect();
+        stored.rejected = restater.record(fleet);
+        store.put(stored);
+        match &fleet.shared.durable.checkpoint {
+            Some(checkpoint) => checkpoint.clone().write_plans(store.encoded()).await,
+            None => true,
+        }
+    }
+
+    /// Tells units that their hold outlives the names that they forget, once for each halt and each pin
+    /// (WAV-8). A halt of before a restart has sent nobody back, so they know nothing of it.
+    pub(super) async fn keep_holds(&mut self, rollout: &Rollout, fleet: &Fleet) {
+        let is_pinned = rollout.state() == RolloutState::Pinned;
+        if self.kept.is_empty() && !is_pinned && rollout.under_way().is_none() {
+            return;
+        }
+        let is_kept = |source: &SourceHandle| rollout.keeps_hold(unit_of(source));
+        let sources = fleet.sources();
+        sources.iter().for_each(|source| source.set_kept(is_kept(source)));
+        let kept: Vec<_> = sources.into_iter().filter(|source| is_kept(source)).collect();
+        let new = kept.iter().filter(|source| !self.kept.contains(&unit_of(source)));
+        join_all(new.map(|source| source.order(LaneOrder::Keep))).await;
+        self.kept = kept.iter().map(|source| unit_of(source)).collect();
+    }
+}
+
+/// The present units, as in records.
+fn stored_units(fleet: &Fleet) -> BTreeMap<UnitId, StoredUnit> {
+    let settings = fleet.shared.epoch();
+    let stored = |source: &Arc<SourceHandle>| {
+        let listed = settings.lists.find(source.key().place)?;
+        let identity = CheckpointWriter::identity(source.key(), listed)?;
+        Some((unit_of(source), StoredUnit::from(&identity)))
+    };
+    fleet.sources().iter().filter_map(stored).collect()
+}
+
+/// The plain record, with the numbers of units that the file has.
+fn record_of(stored: StoredPlan) -> Record {
+    let away = stored.away_ms.into_iter();
+    Record {
+        last_push: stored.last_push,
+        push: stored.push,
+        releases: stored.releases,
+        barred: stored.barred,
+        proved: stored.proved,
+        away: away.map(|(unit, age)| (unit, Duration::from_millis(age))).collect(),
+        frozen: stored.frozen_ms.map(Duration::from_millis),
+        pin: stored.pin,
+        served: stored.served,
+    }
+}
+
+/// The condemned contents, each with the time left. `passed`: the time since the file was written.
+fn condemned_of(stored: &[StoredContent], passed: Duration) -> impl Iterator<Item = (Content, Duration)> {
+    stored.iter().map(move |stored| {
+        let name = ResourceName::new(stored.name.as_str());
+        let content = (TypeUrl::new(stored.type_url.as_str()), name, stored.version);
+        // A file cannot make a content outlive its time (QUA-5).
+        let left = stored.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
+        (content, left.saturating_sub(passed))
+    })
+}
+
+fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredContent> {
+    let stored = |(end, (type_url, name, version)): &(Time, Content)| StoredContent {
+        type_url: type_url.as_str().to_owned(),
+        name: name.as_str().to_owned(),
+        version: *version,
+        left_ms: Some(millis(end.since(now))),
+    };
+    condemned.latest_first().map(stored).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
+    let since = written_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    StoredPlan {
+        name: name.to_owned(),
+        written_at: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
+        last_push: record.last_push,
+        push: record.push,
+        releases: record.releases,
+        units: BTreeMap::new(),
+        barred: record.barred,
+        proved: record.proved,
+        away_ms: record.away.into_iter().map(|(unit, age)| (unit, millis(age))).collect(),
+        frozen_ms: record.frozen.map(millis),
+        pin: record.pin,
+        served: record.served,
+        condemned: Vec::new(),
+        rejected: StoredRejected::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::evidence::Rejecters;
+    use crate::xds::Version;
+
+    #[test]
+    fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {
+        let (day, began) = (Duration::from_secs(24 * 3_600), Time::ZERO + Duration::from_secs(50));
+        let content = |name: &str| (TypeUrl::new("t"), ResourceName::new(name), Version(7));
+        let mut before = Rejecters::default();
+        before.condemn_again(
+            [("a", 5), ("b", 2)].map(|(name, days)| (content(name), days * day)).into_iter(),
+            began,
+        );
+        let mut stored = stored_contents(before.condemned(), began + day);
+        let left: Vec<_> = stored.iter().map(|stored| (stored.name.as_str(), stored.left_ms)).collect();
+        assert_eq!(left, [("a", Some(4 * 86_400_000)), ("b", Some(86_400_000))]);
+        // A file of an earlier build, and one by hand.
+        let by_hand = |name: &str, left_ms| StoredContent { name: name.into(), left_ms, ..stored[0].clone() };
+        let more = [by_hand("earlier", None), by_hand("far", Some(u64::MAX))];
+        stored.extend(more);
+        let mut after = Rejecters::default();
+        after.condemn_again(condemned_of(&stored, day), began);
+        let condemned = after.condemned().latest_first();
+        let left = condemned.map(|(end, (_, name, _))| (name.as_str(), end.since(began)));
+        assert_eq!(left.collect::<Vec<_>>(), [("far", 6 * day), ("earlier", 6 * day), ("a", 3 * day)]);
+    }
+}

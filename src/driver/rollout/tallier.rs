@@ -1,0 +1,212 @@
+//! The evidence for and against a push: the clients that are admitted, their count, and the word of the hook.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::driver::ground::plans::Watched;
+use crate::driver::rollout::clients::PushClients;
+use crate::driver::rollout::fleet::Fleet;
+use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
+use crate::driver::rollout::state::PlanState;
+use crate::driver::source::handle::{SourceHandle, Subscriber as _};
+use crate::driver::stream::state::StreamState;
+use crate::engine::downstream::SourceId;
+use crate::engine::rollout::{Admission, Plan, RolloutState, UnitId};
+use crate::telemetry::metrics::PlanMetrics;
+
+/// The time between two tallies.
+const TALLY_EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two tallies after a rejection of the push. A tally looks at all streams, and clients that
+/// reject all the time must not keep the task busy.
+const TALLY_AFTER_REJECTION: Duration = Duration::from_millis(100);
+
+/// Counts the clients of a push, and asks the hook.
+pub(super) struct Tallier {
+    /// The clients of the push under way, while they are counted.
+    clients: Option<PushClients>,
+    admission: Admission,
+    due: Instant,
+    latest: Instant,
+    /// `None`: the plan has no hook.
+    hook: Option<HookClient>,
+    /// The lanes weigh too much for another push.
+    is_full: bool,
+}
+
+impl Tallier {
+    pub(super) fn new() -> Tallier {
+        let now = Instant::now();
+        Tallier {
+            clients: None,
+            admission: Admission::NOBODY,
+            due: now,
+            latest: now,
+            hook: None,
+            is_full: false,
+        }
+    }
+
+    /// When the next tally is due.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Begins a tally if one is due. Returns false if not.
+    pub(super) fn begin_tally(&mut self, fleet: &Fleet) -> bool {
+        if fleet.handle.is_rejected() {
+            self.due = self.due.min(self.latest + TALLY_AFTER_REJECTION);
+        }
+        let is_due = Instant::now() >= self.due;
+        if is_due {
+            fleet.handle.begin_tally();
+            self.latest = Instant::now();
+            self.due = self.latest + TALLY_EVERY;
+        }
+        is_due
+    }
+
+    /// A push begins: its clients are counted from now on.
+    pub(super) fn begin(&mut self, number: u64, watched: Arc<Watched>, fleet: &Fleet) {
+        fleet.handle.watch(Some(watched.clone()));
+        self.clients = Some(PushClients::new(number, watched));
+        // The first tally tells the step its affected clients.
+        self.due = Instant::now();
+    }
+
+    /// The clients of a push are counted no longer. Returns false if they were not.
+    pub(super) fn release(&mut self, number: u64, fleet: &Fleet) -> bool {
+        let is_counted = self.clients_of(number).is_some();
+        if is_counted {
+            self.clients = None;
+            fleet.handle.watch(None);
+        }
+        is_counted
+    }
+
+    fn clients_of(&self, number: u64) -> Option<&PushClients> {
+        self.clients.as_ref().filter(|clients| clients.number == number)
+    }
+
+    /// Counts the clients of the push under way. Returns false if there are none to count.
+    pub(super) async fn tally(&mut self, state: &mut PlanState, fleet: &Fleet) -> bool {
+        let Some(clients) = &mut self.clients else { return false };
+        let tally = clients.tally(self.admission, state, fleet).await;
+        state.rollout.tally(tally, fleet.now());
+        true
+    }
+
+    /// The nodes with a rejection of a push; `None` if its clients are not counted.
+    pub(super) fn rejecting_nodes(&self, push: u64) -> Option<BTreeSet<Arc<str>>> {
+        self.clients_of(push).map(PushClients::rejecting_nodes)
+    }
+
+    /// Tells the machine whether the lanes of all plans weigh too much for another push (WAV-11).
+    pub(super) fn weigh(&mut self, state: &mut PlanState, fleet: &Fleet, metrics: &PlanMetrics) {
+        if state.enforces() {
+            let weight = |sources: &[Arc<SourceHandle>]| {
+                sources.iter().map(|source| source.held_bytes() as u64).sum::<u64>()
+            };
+            metrics.weigh(weight(&fleet.sources()));
+            let most = fleet.shared.settings().limits.held_bytes;
+            self.is_full = weight(&fleet.tables.sources.all()) > most;
+            state.rollout.set_full(self.is_full, fleet.now());
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether clients keep a halted push.
+    pub(super) fn has_holders(&self) -> bool {
+        self.admission.has_holders()
+    }
+
+    /// Whether this is the first admission of clients to the push.
+    pub(super) fn is_first_step(&self, admission: &Admission) -> bool {
+        let is_begun = admission.push == self.admission.push && self.admission.step > 0;
+        admission.state != RolloutState::Halted && admission.step > 0 && !is_begun
+    }
+
+    /// Admits clients. The releases are published already.
+    pub(super) async fn admit(&mut self, admission: Admission, plan: &Arc<Plan>, fleet: &Fleet) {
+        self.admission = admission;
+        if plan.enforces() {
+            let before = fleet.handle.admit(admission);
+            wake_moved(&before, &admission, plan, fleet).await;
+        }
+    }
+
+    /// The configuration may have another hook, or none.
+    pub(super) fn follow_hook(&mut self, plan: &Plan, metrics: &PlanMetrics) {
+        let hook = plan.hook.as_ref();
+        let is_same = |client: &HookClient| hook.is_some_and(|hook| client.asks(hook));
+        if !self.hook.as_ref().is_some_and(is_same) {
+            let previous = self.hook.take();
+            self.hook = hook.map(|hook| HookClient::new(hook, previous));
+        }
+        if self.hook.is_some() {
+            metrics.expect_hook();
+        }
+    }
+
+    /// Asks the hook about a step of the push under way.
+    pub(super) fn ask(&mut self, push: u64, step: u8, state: &PlanState, fleet: &Fleet) {
+        let report = state.rollout.under_way().filter(|report| report.number == push);
+        let clients = self.clients.as_ref().filter(|clients| clients.number == push);
+        if let (Some(hook), Some(report), Some(clients)) = (&mut self.hook, report, clients) {
+            let set = &clients.watched.set;
+            hook.ask(push, step, question(state.plan(), step, report, set, &fleet.shared));
+        }
+    }
+
+    /// Resolves with the answer to the question under way; never without one.
+    pub(super) async fn hook_answer(&mut self) -> StepAnswer {
+        match &mut self.hook {
+            Some(hook) => hook.answer().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Tells the machine an answer of the hook.
+    pub(super) fn hear(
+        &mut self,
+        step_answer: StepAnswer,
+        state: &mut PlanState,
+        fleet: &Fleet,
+        metrics: &PlanMetrics,
+    ) {
+        let StepAnswer { push, step, answer } = step_answer;
+        metrics.hook_answers(answer.verdict).inc();
+        state.rollout.hook_said(push, step, answer, fleet.now());
+        // A push that may go on does so by the next tally.
+        self.due = Instant::now();
+    }
+}
+
+/// Wakes the streams with another release by the new admission.
+async fn wake_moved(before: &Admission, after: &Admission, plan: &Arc<Plan>, fleet: &Fleet) {
+    let units = fleet.units();
+    let is_of_plan = |(id, _): &(SourceId, Arc<SourceHandle>)| units.contains(&UnitId(id.0));
+    let is_moved = |stream: &StreamState| {
+        stream.look(|_, _, sources| {
+            let seat = sources.seat_in(plan).filter(|_| sources.iter().any(is_of_plan));
+            seat.is_some_and(|seat| {
+                let served = sources.served_push();
+                let (had, has) = (before.admits(seat, served), after.admits(seat, served));
+                had != has || before.push != after.push && has
+            })
+        })
+    };
+    fleet
+        .each_stream(|stream| {
+            if is_moved(stream) {
+                stream.wake();
+            }
+        })
+        .await;
+}
