@@ -145,7 +145,8 @@ impl Census {
         }
     }
 
-    pub fn of(&self, why: Why) -> usize {
+    /// The streams with this reason.
+    pub fn count(&self, why: Why) -> usize {
         self.by_why.get(&why).copied().unwrap_or_default()
     }
 

@@ -4,25 +4,11 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::{ConfirmedDeletions, ConfirmedSource};
 
 use super::params::bad_request;
 use super::query::deletions;
 use super::state::Admin;
-
-#[derive(Serialize)]
-struct Answer {
-    confirmed: Vec<Confirmed>,
-}
-
-#[derive(Serialize)]
-struct Confirmed {
-    server: String,
-    list: String,
-    class: String,
-    /// The number of resources that clients lose.
-    removed: usize,
-}
 
 /// Confirms mass deletions that are held back (FU18).
 pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
@@ -32,11 +18,11 @@ pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> R
         let text = "no matching deletion is held back; GET /sources lists the held deletions\n";
         return Err((StatusCode::NOT_FOUND, text).into_response());
     }
-    let confirmed = confirmed.into_iter().map(|of| Confirmed {
-        server: of.source.server.to_string(),
-        list: of.source.list.to_string(),
-        class: of.source.class.digest.to_string(),
-        removed: of.removed,
+    let confirmed = confirmed.into_iter().map(|deletion| ConfirmedSource {
+        server: deletion.source.server.to_string(),
+        list: deletion.source.list.to_string(),
+        class: deletion.source.class.digest.to_string(),
+        removed: deletion.removed,
     });
-    Ok(Json(Answer { confirmed: confirmed.collect() }).into_response())
+    Ok(Json(ConfirmedDeletions { confirmed: confirmed.collect() }).into_response())
 }

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::DrainStatus;
 use tokio::time::interval;
 use tracing::warn;
 
@@ -25,31 +25,10 @@ const TIMES: Range = crate::setting::time(ms(0)..=hours(1));
 /// The time between two looks at a drain that is traced.
 const LOOKS: Duration = Duration::from_millis(100);
 
-#[derive(Serialize)]
-struct Answer {
-    draining: bool,
-    /// `serving`, `announced`, `leaving` or `empty`.
-    state: &'static str,
-    connections: u64,
-    streams: u64,
-    /// Streams that have ended since the begin of the drain.
-    left: u64,
-    /// Connections that were cut at the end of the drain.
-    cut: u64,
-    /// The time until the last stream has ended.
-    seconds_left: f64,
-    /// The drain was only asked about.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
-    /// The window is shorter than other relays need for the first answers of these clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
-}
-
-fn answer(status: EmptyingStatus) -> Answer {
-    Answer {
+fn answer(status: EmptyingStatus) -> DrainStatus {
+    DrainStatus {
         draining: status.phase != Phase::Serving,
-        state: status.phase.name(),
+        state: status.phase.name().to_owned(),
         connections: status.connections,
         streams: status.streams,
         left: status.streams_before.saturating_sub(status.streams),
@@ -122,7 +101,7 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     if dry_run && is_serving {
         let ((over, warning), status) = (window(&admin, over), admin.emptying.status());
         let status = EmptyingStatus { left: after + over, ..status };
-        return Ok(Json(Answer { dry_run, warning, ..answer(status) }).into_response());
+        return Ok(Json(DrainStatus { dry_run, warning, ..answer(status) }).into_response());
     }
     let (over, warning) = window(&admin, over);
     if !is_serving || admin.emptying.empty(after, Some(over)).is_err() {
@@ -141,7 +120,7 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     }
     act.note("sluice.trigger", "request");
     tokio::spawn(follow(admin.emptying.clone(), act));
-    Ok(Json(Answer { warning, ..answer(admin.emptying.status()) }).into_response())
+    Ok(Json(DrainStatus { warning, ..answer(admin.emptying.status()) }).into_response())
 }
 
 pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use sluice_admin_api::acts::EndedStream;
 
 use super::params::{Params, bad_request, not_found};
 use super::state::Admin;
@@ -20,5 +20,5 @@ pub(super) async fn stream(
     if !admin.relay.end_stream(number) {
         return Err(not_found(format!("no stream has the number {number}; GET /clients lists them")));
     }
-    Ok(Json(json!({ "ended": number })).into_response())
+    Ok(Json(EndedStream { ended: number }).into_response())
 }

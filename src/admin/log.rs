@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::LogDirectives;
 
 use super::params::{Params, bad_request};
 use super::state::Admin;
@@ -13,16 +13,6 @@ use crate::telemetry::logging::LogStatus;
 
 /// A log at `debug` or `trace` grows by gigabytes a day. So its time always ends.
 const TIMES: Range = crate::setting::time(seconds(1)..=hours(24));
-
-#[derive(Serialize)]
-struct Answer {
-    /// In force.
-    level: String,
-    /// In the configuration.
-    configured: String,
-    /// The time until `configured` is in force again.
-    seconds_left: Option<f64>,
-}
 
 pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
     let mut params = Params::parse(&uri, &["level", "for"]).map_err(bad_request)?;
@@ -34,5 +24,6 @@ pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respon
     };
     set.map_err(|error| (StatusCode::BAD_REQUEST, format!("level: {error}\n")).into_response())?;
     let LogStatus { directives: level, configured, left } = admin.log.status();
-    Ok(Json(Answer { level, configured, seconds_left: left.map(|left| left.as_secs_f64()) }).into_response())
+    Ok(Json(LogDirectives { level, configured, seconds_left: left.map(|left| left.as_secs_f64()) })
+        .into_response())
 }

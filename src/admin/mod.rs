@@ -114,6 +114,9 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::resources::Resource;
+use sluice_admin_api::sources::{RefusedClient, Source};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
@@ -235,7 +238,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     let census = admin.census.census(&*admin.relay).await;
     admin.metrics.downstream.clients(ConfigStatus::Synced.name(), "none", census.synced);
     for why in Why::ALL {
-        admin.metrics.downstream.clients(why.state().name(), why.name(), census.of(why));
+        admin.metrics.downstream.clients(why.state().name(), why.name(), census.count(why));
     }
     // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
     let metrics = admin.metrics.clone();
@@ -250,7 +253,7 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let now = admin.relay.now();
-    Ok(list::respond("sources", &page, move |writer| async move {
+    Ok(list::respond(Source::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let mut sources = admin.relay.sources();
         sources.sort_by_key(|source| source.id);
@@ -264,11 +267,12 @@ async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -
     let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let after = places::read(&page).map_err(bad_request)?;
-    Ok(list::respond("resources", &page, move |writer| async move {
+    Ok(list::respond(Resource::KEY, &page, move |writer| async move {
         let rejections = Rejections::gather(&*admin.relay, &filter).await;
-        let found = admin.relay.resources_after(&filter, after);
-        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &filter, &rejections));
-        writer.write_all(found, places::write, render).await
+        let resources = admin.relay.resources_after(&filter, after);
+        let render =
+            |status: &_, out: &mut _| list::append(out, item::resource(status, &filter, &rejections));
+        writer.write_all(resources, places::write, render).await
     }))
 }
 
@@ -276,12 +280,12 @@ async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
     let page = query::refused(&uri, &headers).map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let now = admin.relay.now();
-    Ok(list::respond("refused", &page, move |writer| async move {
+    Ok(list::respond(RefusedClient::KEY, &page, move |writer| async move {
         // The latest first, so behind means before.
         let refusals = admin.relay.refusals().into_iter();
-        let refusals = refusals.filter(|of| after.is_none_or(|after| of.number < after));
-        let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
-        writer.write_all(refusals, |of| cursor(&of.number), render).await
+        let refusals = refusals.filter(|refusal| after.is_none_or(|after| refusal.number < after));
+        let render = |refusal: &_, out: &mut _| list::append(out, Some(item::refused_client(refusal, now)));
+        writer.write_all(refusals, |refusal| cursor(&refusal.number), render).await
     }))
 }
 

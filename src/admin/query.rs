@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, Uri};
 
-use super::events::Wanted;
+use super::events::EventFilter;
 use super::page::Page;
 use super::params::Params;
 use crate::driver::api::change_name::ChangeName;
@@ -188,7 +188,7 @@ pub(super) fn refused(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
 /// `/events`.
 #[derive(Debug, PartialEq)]
 pub(super) struct EventsQuery {
-    pub wanted: Wanted,
+    pub filter: EventFilter,
     pub after: Option<u64>,
     pub limit: Option<usize>,
 }
@@ -211,7 +211,7 @@ impl EventsQuery {
             text.parse().map_err(|_| format!("after is {text:?}; allowed: a number of an event"))
         };
         Ok(EventsQuery {
-            wanted: Wanted { kind, severity },
+            filter: EventFilter { kind, severity },
             after: after.map(number).transpose()?,
             limit: limit.transpose()?,
         })

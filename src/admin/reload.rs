@@ -8,7 +8,7 @@ use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
-use serde::Serialize;
+use sluice_admin_api::config as api;
 
 use super::params::{Params, bad_request};
 use super::reloading::{KeyChange, ListenerChanges, Moves, ReloadResult, Report, Wanted};
@@ -23,60 +23,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The changed keys in an answer.
 const CHANGES_MAX: usize = 500;
 
-#[derive(Serialize)]
-struct Answer {
-    /// `changed`, `unchanged`, `invalid`, `needs_process`, `held`, `failed` or `ending`.
-    result: &'static str,
-    dry_run: bool,
-    generation: u64,
-    changes: Vec<Change>,
-    #[serde(skip_serializing_if = "is_zero")]
-    changes_left_out: usize,
-    listeners: Listeners,
-    moves: Option<Moved>,
-    warnings: Vec<String>,
-    faults: Vec<String>,
-    /// The command that helps.
-    say: Option<String>,
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-#[derive(Serialize)]
-pub(super) struct Change {
-    key: String,
-    from: Option<String>,
-    to: Option<String>,
-    effect: &'static str,
-}
-
-impl From<KeyChange> for Change {
-    fn from(of: KeyChange) -> Change {
-        Change { key: of.key, from: of.from, to: of.to, effect: of.effect }
+impl From<KeyChange> for api::KeyChange {
+    fn from(change: KeyChange) -> api::KeyChange {
+        let KeyChange { key, from, to, effect } = change;
+        api::KeyChange { key, from, to, effect: effect.to_owned() }
     }
-}
-
-#[derive(Serialize)]
-struct Listeners {
-    added: Vec<String>,
-    removed: Vec<String>,
-    moved: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Moved {
-    streams: usize,
-    streams_moved: usize,
-    streams_undecided: usize,
-    sources: usize,
-    sources_opened: usize,
-    sources_closed: usize,
-    upstream_streams_opened: usize,
-    upstream_streams_closed: usize,
-    names_gone: usize,
-    names: Vec<String>,
 }
 
 pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
@@ -127,26 +78,26 @@ fn respond(report: Report) -> Response {
     (status, Json(answer(report))).into_response()
 }
 
-fn answer(report: Report) -> Answer {
+fn answer(report: Report) -> api::ReloadReport {
     let Report { result, is_plan, generation, changes, listeners, moves, warnings, faults, say } = report;
     let changes_left_out = changes.len().saturating_sub(CHANGES_MAX);
     let ListenerChanges { added, removed, moved } = listeners;
-    Answer {
-        result: result.name(),
+    api::ReloadReport {
+        result: result.name().to_owned(),
         dry_run: is_plan,
         generation,
-        changes: changes.into_iter().take(CHANGES_MAX).map(Change::from).collect(),
+        changes: changes.into_iter().take(CHANGES_MAX).map(api::KeyChange::from).collect(),
         changes_left_out,
-        listeners: Listeners { added, removed, moved },
-        moves: moves.map(moved_of),
+        listeners: api::ListenerChanges { added, removed, moved },
+        moves: moves.map(effects),
         warnings,
         faults,
         say,
     }
 }
 
-fn moved_of(moves: Moves) -> Moved {
-    Moved {
+fn effects(moves: Moves) -> api::Moves {
+    api::Moves {
         streams: moves.sessions,
         streams_moved: moves.sessions_moved,
         streams_undecided: moves.sessions_undecided,

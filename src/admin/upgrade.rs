@@ -9,7 +9,7 @@ use axum::extract::{Extension, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
-use serde::Serialize;
+pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
 
 use super::access::Reach;
 use super::entrance::Peer;
@@ -33,31 +33,6 @@ pub struct UpgradeWish {
     pub dry_run: bool,
     /// Another executable than that of the configuration.
     pub binary: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Upgraded {
-    pub pid: u32,
-    pub version: String,
-    pub binary: String,
-    /// The time from the start of the new process until it could serve.
-    pub seconds: f64,
-    /// Sources whose state was passed on.
-    pub sources: u64,
-    pub predecessor: PredecessorStatus,
-    /// The upgrade was only tried.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub dry_run: bool,
-}
-
-/// A process whose clients go over to its successor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredecessorStatus {
-    pub pid: u32,
-    pub version: String,
-    pub streams: u64,
-    pub connections: u64,
-    pub seconds_left: f64,
 }
 
 /// The reason why this process serves on.

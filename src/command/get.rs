@@ -1,10 +1,11 @@
 //! `sluice get`: its arguments.
 
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
 
 use super::change::{self, Change};
 use super::console::Console;
-use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES};
+use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES, View};
 use super::list::{self, List};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
@@ -235,19 +236,31 @@ impl ClientFilter {
 }
 
 pub(super) async fn run(get: Get, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let (view, query, common) = match get {
-        Get::Clients { filter, common } => (&CLIENTS, filter.query(), common),
-        Get::Changes { type_name, common } => (&CHANGES, vec![("type", type_name)], common),
-        Get::Change(change) => return change::run(change, console).await,
-        Get::Classes { part, common } => (&CLASSES, vec![("q", part)], common),
+    match get {
+        Get::Clients { filter, common } => show(&CLIENTS, filter.query(), common, console).await,
+        Get::Changes { type_name, common } => {
+            show(&CHANGES, vec![("type", type_name)], common, console).await
+        }
+        Get::Change(change) => change::run(change, console).await,
+        Get::Classes { part, common } => show(&CLASSES, vec![("q", part)], common, console).await,
         Get::Sources { server, type_name, state, common } => {
-            (&SOURCES, vec![("server", server), ("type", type_name), ("state", state)], common)
+            let query = vec![("server", server), ("type", type_name), ("state", state)];
+            show(&SOURCES, query, common, console).await
         }
         Get::Resources { type_name, name, state, common } => {
-            (&RESOURCES, vec![("type", type_name), ("name", name), ("state", state)], common)
+            let query = vec![("type", type_name), ("name", name), ("state", state)];
+            show(&RESOURCES, query, common, console).await
         }
-        Get::Refused { common } => (&REFUSED, Vec::new(), common),
-    };
+        Get::Refused { common } => show(&REFUSED, Vec::new(), common, console).await,
+    }
+}
+
+async fn show<T: DeserializeOwned>(
+    view: &'static View<T>,
+    query: Vec<(&'static str, Option<String>)>,
+    common: Common,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
     let Common { limit, show, reach } = common;
     let query = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     let list = List { view, query, limit: limit.map(|limit| limit as usize) };

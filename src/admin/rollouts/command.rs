@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Extension, Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use sluice_admin_api::rollouts::FrozenPlans;
 use tracing::{info, warn};
 
 use super::super::entrance::Peer;
@@ -130,7 +130,7 @@ pub(in crate::admin) async fn command(
     match admin.relay.command_plan(order).await {
         Ok(after) => {
             audit.tell(events, &wanted, Ok(after.report.state));
-            Ok(Json(item::Rollout::of(&after)).into_response())
+            Ok(Json(item::plan_state_of(&after)).into_response())
         }
         Err(refusal) => {
             let (text, answer) = refused(&plan, refusal);
@@ -307,8 +307,7 @@ async fn of_all(
                 "nothing is frozen, and pushes go on: no plan has `mode: enforce`; {plans} only observe"
             )))
         }
-        (false, true) => Ok(Json(json!({ "plans": done })).into_response()),
-        (false, false) => Ok(Json(json!({ "plans": done, "observing": observing })).into_response()),
+        (false, _) => Ok(Json(FrozenPlans { plans: done, observing }).into_response()),
     }
 }
 

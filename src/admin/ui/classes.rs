@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
+use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
@@ -52,7 +53,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let mut params = Params::parse(&filter.uri(), &["q", "limit"])?;
     let part = params.take("q").map(|part| part.to_lowercase());
     let found = classes::gather(ask.admin).await.into_iter();
-    let found = found.filter(|(_, of)| part.as_deref().is_none_or(|part| of.matches(part)));
+    let found = found.filter(|(_, of)| part.as_deref().is_none_or(|part| classes::matches(of, part)));
     let mut classes: BTreeMap<String, Class> =
         found.map(|(digest, of)| (digest.clone(), class(digest, of))).collect();
     for source in ask.admin.relay.sources() {
@@ -77,7 +78,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     Ok(page.render()?)
 }
 
-fn class(digest: String, of: classes::Class) -> Class {
+fn class(digest: String, of: NodeClass) -> Class {
     let clients = count(of.clients);
     Class { digest, rules: of.rules.into_iter().collect(), fields: of.fields, clients, ..Class::default() }
 }

@@ -39,7 +39,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let before = before.transpose().map_err(|_| "before is not a number of an event".to_owned())?;
     let query = EventsQuery::parse(&filter.uri())?;
     let mut rows =
-        latest(ask, |event| query.wanted.has(event) && before.is_none_or(|before| event.number < before));
+        latest(ask, |event| query.filter.has(event) && before.is_none_or(|before| event.number < before));
     let limit = query.limit.unwrap_or(ROWS_MAX);
     let has_more = rows.len() > limit;
     rows.truncate(limit);

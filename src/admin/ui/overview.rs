@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use askama::Template;
+use sluice_admin_api::acts::PredecessorStatus;
+use sluice_admin_api::overview::{ClientCensus, Overview, TypeOverview, UpstreamOverview};
 
 use super::changes;
 use super::events;
@@ -10,8 +12,6 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, Look, Mark};
 use super::plot::{Bar, Delivery};
 use super::text::{count, counted};
-use crate::admin::PredecessorStatus;
-use crate::admin::overview::{Clients, Overview, Type, Upstream};
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
 use crate::text::span;
@@ -125,7 +125,7 @@ fn predecessor(of: &PredecessorStatus) -> String {
     )
 }
 
-fn calm(clients: &Clients) -> String {
+fn calm(clients: &ClientCensus) -> String {
     match clients.streams {
         0 => "No client is connected.".to_owned(),
         streams if clients.synced == streams => format!("All {} are in sync.", counted(streams, "client")),
@@ -137,7 +137,7 @@ fn calm(clients: &Clients) -> String {
     }
 }
 
-fn numbers(clients: &Clients) -> [Number; 4] {
+fn numbers(clients: &ClientCensus) -> [Number; 4] {
     let of = |look: Look, number: usize, label, about: String, link| {
         let look = if number == 0 { Look::None } else { look };
         Number { look, value: count(number), label, about, link }
@@ -159,19 +159,19 @@ fn numbers(clients: &Clients) -> [Number; 4] {
     ]
 }
 
-fn upstream(of: &Upstream) -> UpstreamRow {
+fn upstream(of: &UpstreamOverview) -> UpstreamRow {
     UpstreamRow {
         server: of.server.clone(),
         link: format!("/ui/sources?server={}", crate::text::encoded(&of.server)),
         list: of.list.clone(),
-        state: Mark::of_source_name(of.state),
+        state: Mark::of_source_name(&of.state),
         sources: of.sources,
         stale: of.stale_seconds.map(|seconds| span(Duration::from_secs_f64(seconds))).unwrap_or_default(),
         error: of.last_error.clone().unwrap_or_default(),
     }
 }
 
-fn type_row(of: &Type) -> TypeRow {
+fn type_row(of: &TypeOverview) -> TypeRow {
     let name = crate::text::encoded(&of.r#type);
     TypeRow {
         name: of.r#type.clone(),

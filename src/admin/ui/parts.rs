@@ -65,7 +65,8 @@ impl Mark {
     }
 
     /// `name` is one of [`SourceState::NAMES`].
-    pub fn of_source_name(name: &'static str) -> Mark {
+    pub fn of_source_name(name: &str) -> Mark {
+        let name = SourceState::NAMES.into_iter().find(|state| *state == name).unwrap_or_default();
         let look = match name {
             "connected" => Look::Good,
             "connecting" => Look::None,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
+use sluice_admin_api::rollouts::Pinned;
 
 use super::events::{Row, latest};
 use super::frame::{Ask, Fault, Frame};
@@ -12,7 +13,7 @@ use super::plot::Bar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
 use crate::admin::rollouts::{
-    Pinned, find, find_push, frozen_until, is_order, of_plan, plan_state, step_percent,
+    find, find_push, frozen_until, is_order, of_plan, pinned, plan_state, step_percent,
 };
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
@@ -260,7 +261,7 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
         let text = "Other plans are frozen. This plan observes: its pushes go on to all clients.";
         return is_frozen.then(|| text.to_owned()).into_iter().collect();
     }
-    let pinned = Pinned::of(status).map(|pin| pin.says());
+    let pinned = pinned(status).map(|pin| pin_text(&pin));
     let frozen =
         frozen_until(status).map(|until| format!("Frozen until {until}: no push begins, and none goes on."));
     let full = status.report.is_full.then(|| {
@@ -283,6 +284,16 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
     });
     let orders = [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten();
     orders.chain(all_condemned(status)).collect()
+}
+
+/// The pin in a sentence.
+fn pin_text(pin: &Pinned) -> String {
+    let until = match pin.until.as_str() {
+        "next_push" => "until the control plane changes something",
+        "unpin" => "until `unpin`",
+        time => return format!("Pinned: all clients are served release {} until {time}.", pin.release),
+    };
+    format!("Pinned: all clients are served release {} {until}.", pin.release)
 }
 
 /// The contents that no push may bring, the latest first, bounded.
