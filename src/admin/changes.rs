@@ -14,7 +14,7 @@ use sluice_admin_api::clients::ClientRef;
 
 use super::item::{names, rfc_3339};
 use super::page::cursor;
-use super::params::{bad_request, not_found};
+use super::params::{Declined, bad_request, not_found};
 use super::query::changes;
 use super::state::Admin;
 use super::types;
@@ -96,7 +96,7 @@ pub(super) fn cursor_behind(last: &ChangeStatus) -> String {
     cursor(&(last.place.at, last.place.name.source, last.place.name.number))
 }
 
-pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let mut filter = changes(&uri).map_err(bad_request)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let limit = filter.limit;
@@ -127,5 +127,5 @@ pub(super) async fn one(Shared(admin): Shared<Admin>, Path(id): Path<String>) ->
     };
     let latest = admin.relay.latest_change();
     let latest = latest.map(|latest| format!("; the latest change is {}", latest.place.name));
-    not_found(format!("{id:?}: {fault}{}", latest.unwrap_or_default()))
+    not_found(format!("{id:?}: {fault}{}", latest.unwrap_or_default())).into_response()
 }

@@ -1,12 +1,11 @@
 //! The node classes in use, and the class of a node without a client (ADM-9).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::names::{ExplainedNode, ExplainedNodeType};
 use sluice_admin_api::sources::{ClassEvidence, NodeClass};
@@ -15,7 +14,7 @@ use super::client::class_text;
 use super::item::rfc_3339;
 use super::list::{self, ITEMS_PER_TURN, in_alphabetical_order};
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request, read_body};
 use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
@@ -25,9 +24,6 @@ use crate::xds::Node;
 
 /// The most bytes of a node. Envoy's nodes have a few KiB.
 const NODE_BYTES_MAX: usize = 64 << 10;
-
-/// A tool on the same host or network sends 64 KiB at once.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a text of the class has the part, which is in lower case.
 pub(super) fn matches(class: &NodeClass, part: &str) -> bool {
@@ -41,7 +37,7 @@ pub(super) async fn classes(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let read = || {
         let mut params = Params::parse(&uri, &["q", "after", "limit"])?;
         let part = params.take("q").map(|part| part.to_lowercase());
@@ -103,7 +99,7 @@ fn evidence(status: &EvidenceStatus) -> ClassEvidence {
 }
 
 /// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a query.
-pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
+pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
     Params::parse(request.uri(), &[]).map_err(bad_request)?;
     let node = read_node(request.into_body()).await?;
     admin.relay.refresh().await;
@@ -114,12 +110,8 @@ pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> R
     Ok(in_alphabetical_order(&ExplainedNode { node: node.id, types }))
 }
 
-async fn read_node(body: Body) -> Result<Node, Response> {
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, NODE_BYTES_MAX)).await;
-    let bytes =
-        bytes.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long\n").into_response())?;
-    let text = format!("the body is longer than {NODE_BYTES_MAX} bytes\n");
-    let bytes = bytes.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, text).into_response())?;
+async fn read_node(body: Body) -> Result<Node, Declined> {
+    let bytes = read_body(body, NODE_BYTES_MAX).await?;
     parse_node(&bytes).map_err(|error| bad_request(format!("the body is not an xDS node in JSON: {error}")))
 }
 

@@ -2,13 +2,13 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use sluice_admin_api::config::{self as api, ConfigStatus, Generation};
 
 use super::item::rfc_3339;
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::reloading::{ConfigHistory, GenerationStatus, LastReload};
 use super::state::Admin;
 
@@ -26,8 +26,13 @@ fn generation(status: &GenerationStatus) -> Generation {
     Generation { generation: status.number, hash: status.hash.clone(), since: rfc_3339(status.since) }
 }
 
-pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["generation", "against"]).map_err(bad_request)?;
+pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    Ok(Json(status(&admin, &uri)?).into_response())
+}
+
+/// The answer of `/config`.
+pub(super) fn status(admin: &Admin, uri: &Uri) -> Result<ConfigStatus, Declined> {
+    let mut params = Params::parse(uri, &["generation", "against"]).map_err(bad_request)?;
     let status = admin.reloading.status();
     let mut number = |key: &str| {
         let text = params.take(key);
@@ -45,7 +50,7 @@ pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
             Some(changes.into_iter().map(api::KeyChange::from).collect())
         }
     };
-    let answer = ConfigStatus {
+    Ok(ConfigStatus {
         generation: shown.number,
         in_force: shown.number == current,
         hash: shown.hash.clone(),
@@ -57,16 +62,15 @@ pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
         against,
         changes,
         config: Value::clone(&shown.document),
-    };
-    Ok(Json(answer).into_response())
+    })
 }
 
-fn not_kept(status: &ConfigHistory, number: u64) -> Response {
+fn not_kept(status: &ConfigHistory, number: u64) -> Declined {
     let kept = status
         .generations
         .iter()
         .map(|generation| generation.number.to_string())
         .collect::<Vec<_>>()
         .join(", ");
-    (StatusCode::NOT_FOUND, format!("generation {number} is not kept; kept: {kept}\n")).into_response()
+    not_found(format!("generation {number} is not kept; kept: {kept}"))
 }

@@ -2,21 +2,21 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::{ConfirmedDeletions, ConfirmedSource};
 
-use super::params::bad_request;
+use super::params::{Declined, bad_request, not_found};
 use super::query::deletions;
 use super::state::Admin;
 
 /// Confirms mass deletions that are held back (FU18).
-pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let filter = deletions(&uri).map_err(bad_request)?;
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {
-        let text = "no matching deletion is held back; GET /sources lists the held deletions\n";
-        return Err((StatusCode::NOT_FOUND, text).into_response());
+        let text = "no matching deletion is held back; GET /sources lists the held deletions";
+        return Err(not_found(text.to_owned()));
     }
     let confirmed = confirmed.into_iter().map(|deletion| ConfirmedSource {
         server: deletion.source.server.to_string(),

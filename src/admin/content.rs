@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
 use super::page::Page;
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
@@ -55,14 +55,14 @@ enum Format {
 const FORMATS: [(&str, Format); 3] =
     [("json", Format::Json), ("yaml", Format::Yaml), ("sizes", Format::Sizes)];
 
-struct ContentQuery {
+pub(super) struct ContentQuery {
     /// The number of a source, the URI of its server, or its class.
     source: Option<String>,
     format: Format,
 }
 
 impl ContentQuery {
-    fn parse(uri: &Uri) -> Result<ContentQuery, String> {
+    pub fn parse(uri: &Uri) -> Result<ContentQuery, String> {
         let mut params = Params::parse(uri, &["source", "format"])?;
         let format = params.word("format", &FORMATS)?.unwrap_or(Format::Json);
         let source = params.take("source");
@@ -81,12 +81,30 @@ pub(super) async fn resource(
     Shared(admin): Shared<Admin>,
     Path((type_name, name)): Path<(String, String)>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let query = ContentQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, Some(&type_name)).await.map_err(not_found)?;
-    let all = admin.relay.copies(&type_name, &name);
+    let answer = copies(&admin, &type_name, name, &query).await?;
+    Ok(match query.format {
+        Format::Json | Format::Sizes => list::in_alphabetical_order(&answer),
+        Format::Yaml => {
+            let answer = serde_json::to_value(&answer).map_err(|error| bad_request(error.to_string()))?;
+            let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
+            ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
+        }
+    })
+}
+
+/// The copies of a resource.
+pub(super) async fn copies(
+    admin: &Admin,
+    type_name: &str,
+    name: String,
+    query: &ContentQuery,
+) -> Result<ResourceCopies, Declined> {
+    types::check(admin, Some(type_name)).await.map_err(not_found)?;
+    let all = admin.relay.copies(type_name, &name);
     if all.is_empty() {
-        return Err(not_found(unknown_name(&admin, &type_name, &name).await));
+        return Err(not_found(unknown_name(admin, type_name, &name).await));
     }
     let copies: Vec<_> = all.iter().filter(|copy| query.has_source(copy)).collect();
     if let ([], Some(text)) = (copies.as_slice(), &query.source) {
@@ -114,15 +132,7 @@ pub(super) async fn resource(
         shown.push(item);
     }
     let r#type = all.first().map_or("", |copy| copy.status.type_url.message()).to_owned();
-    let answer = ResourceCopies { r#type, name, content: mode.name().to_owned(), copies: shown };
-    Ok(match query.format {
-        Format::Json | Format::Sizes => list::in_alphabetical_order(&answer),
-        Format::Yaml => {
-            let answer = serde_json::to_value(&answer).map_err(|error| bad_request(error.to_string()))?;
-            let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
-            ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
-        }
-    })
+    Ok(ResourceCopies { r#type, name, content: mode.name().to_owned(), copies: shown })
 }
 
 /// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content` before.
@@ -145,7 +155,7 @@ pub(super) async fn candidate(
     Path((plan, number)): Path<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let page = Page::read(&mut Params::parse(&uri, &["after", "limit"]).map_err(bad_request)?, &headers);
     let page = page.map_err(bad_request)?;
     let after = places::read(&page).map_err(bad_request)?;

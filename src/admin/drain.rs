@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::DrainStatus;
 use tokio::time::interval;
 use tracing::warn;
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request, conflict};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
@@ -87,12 +87,12 @@ async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
     }
 }
 
-pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     Params::parse(&uri, &[]).map_err(bad_request)?;
     Ok(Json(answer(admin.emptying.status())).into_response())
 }
 
-pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["over", "after", "dry_run"]).map_err(bad_request)?;
     let over = params.time("over", TIMES).map_err(bad_request)?;
     let after = params.time("after", TIMES).map_err(bad_request)?.unwrap_or(Duration::ZERO);
@@ -107,11 +107,11 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     if !is_serving || admin.emptying.empty(after, Some(over)).is_err() {
         let left = admin.emptying.status().left;
         let text = format!(
-            "the relay is not in service: {}; {:.1} s left of a drain\n",
+            "the relay is not in service: {}; {:.1} s left of a drain",
             admin.readiness.state().name(),
             left.as_secs_f64()
         );
-        return Err((StatusCode::CONFLICT, text).into_response());
+        return Err(conflict(text));
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "an operator drains the relay"));
     let mut act = admin.metrics.traces.begin(Act::Drain);
@@ -123,11 +123,10 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     Ok(Json(DrainStatus { warning, ..answer(admin.emptying.status()) }).into_response())
 }
 
-pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     Params::parse(&uri, &[]).map_err(bad_request)?;
     if !admin.emptying.admit() {
-        let text = "there is no drain; POST /drain begins one\n";
-        return Err((StatusCode::CONFLICT, text).into_response());
+        return Err(conflict("there is no drain; POST /drain begins one".to_owned()));
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "the relay is in service again"));
     Ok(Json(answer(admin.emptying.status())).into_response())

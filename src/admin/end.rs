@@ -6,14 +6,14 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::EndedStream;
 
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::state::Admin;
 
 pub(super) async fn stream(
     Shared(admin): Shared<Admin>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     Params::parse(&uri, &[]).map_err(bad_request)?;
     let number: u64 =
         id.parse().map_err(|_| bad_request(format!("id is {id:?}; allowed: the number of a stream")))?;

@@ -40,11 +40,11 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
     let events = admin.metrics.events.clone();
     if live::is_wanted(request.headers()) {
         if query.limit.is_some() {
-            return Err(bad_request("limit is for the list, and this is a live answer".to_owned()));
+            return Err(bad_request("limit is for the list, and this is a live answer".to_owned()).into());
         }
         let last = request.headers().get(LAST_EVENT_ID).map(|value| value.to_str().ok()?.parse().ok());
         let Ok(last) = last.map_or(Ok(None), |last| last.ok_or(()).map(Some)) else {
-            return Err(bad_request("the header Last-Event-ID has no number of an event".to_owned()));
+            return Err(bad_request("the header Last-Event-ID has no number of an event".to_owned()).into());
         };
         let feed = LiveEvents::new(events, query.filter, last.or(query.after));
         return Ok(live::respond(&admin, request.extensions(), feed));

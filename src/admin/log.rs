@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::LogDirectives;
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request};
 use super::state::Admin;
 use crate::setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
@@ -14,7 +14,7 @@ use crate::telemetry::logging::LogStatus;
 /// A log at `debug` or `trace` grows by gigabytes a day. So its time always ends.
 const TIMES: Range = crate::setting::time(seconds(1)..=hours(24));
 
-pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["level", "for"]).map_err(bad_request)?;
     let duration = params.time("for", TIMES).map_err(bad_request)?;
     let set = match (params.take("level"), duration) {
@@ -22,7 +22,7 @@ pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respon
         (None, None) => admin.log.reset(),
         (None, Some(_)) => return Err(bad_request("for: needs level, too".to_owned())),
     };
-    set.map_err(|error| (StatusCode::BAD_REQUEST, format!("level: {error}\n")).into_response())?;
+    set.map_err(|error| bad_request(format!("level: {error}")))?;
     let LogStatus { directives: level, configured, left } = admin.log.status();
     Ok(Json(LogDirectives { level, configured, seconds_left: left.map(|left| left.as_secs_f64()) })
         .into_response())

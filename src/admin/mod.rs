@@ -129,7 +129,7 @@ use crate::telemetry::{Limit, Metrics, Throttle};
 use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
 use entrance::Entrance;
 use page::cursor;
-use params::bad_request;
+use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
 pub use state::{About, Admin, AdminSettings};
@@ -248,7 +248,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     }
 }
 
-async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
     let (query, page) = SourcesQuery::parse(&uri, &headers).map_err(bad_request)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
@@ -263,7 +263,7 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
     }))
 }
 
-async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
     let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let after = places::read(&page).map_err(bad_request)?;
@@ -276,7 +276,7 @@ async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -
     }))
 }
 
-async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
+async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
     let page = query::refused(&uri, &headers).map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let now = admin.relay.now();

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 
 use crate::setting::{Range, parse_duration};
 use crate::text::nearest::nearest;
@@ -74,17 +76,49 @@ pub(super) fn unknown<'a>(kind: &str, text: &str, allowed: impl Iterator<Item = 
     format!("unknown {kind} {text:?}{near}; allowed: {}", all.join(", "))
 }
 
-/// The answer to an invalid query.
-pub(super) fn bad_request(reason: String) -> Response {
-    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+/// The time for the body of a request. A tool on the same host or network sends it at once.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The body of a request, up to a number of bytes.
+pub(super) async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Declined> {
+    let declined = |status, reason: String| Declined { status, reason };
+    let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, bytes_max)).await;
+    let bytes =
+        bytes.map_err(|_| declined(StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))?;
+    let text = format!("the body is longer than {bytes_max} bytes");
+    bytes.map_err(|_| declined(StatusCode::PAYLOAD_TOO_LARGE, text))
 }
 
-/// The answer to a question without a sense in the present state.
-pub(super) fn conflict(reason: String) -> Response {
-    (StatusCode::CONFLICT, format!("{reason}\n")).into_response()
+/// A request without an answer: the reason, as a line for the caller.
+#[derive(Debug)]
+pub(super) struct Declined {
+    pub status: StatusCode,
+    pub reason: String,
 }
 
-/// The answer for an unknown id or name.
-pub(super) fn not_found(reason: String) -> Response {
-    (StatusCode::NOT_FOUND, format!("{reason}\n")).into_response()
+impl IntoResponse for Declined {
+    fn into_response(self) -> Response {
+        (self.status, self.reason + "\n").into_response()
+    }
+}
+
+impl From<Declined> for Response {
+    fn from(declined: Declined) -> Response {
+        declined.into_response()
+    }
+}
+
+/// An invalid query.
+pub(super) fn bad_request(reason: String) -> Declined {
+    Declined { status: StatusCode::BAD_REQUEST, reason }
+}
+
+/// A question without a sense in the present state.
+pub(super) fn conflict(reason: String) -> Declined {
+    Declined { status: StatusCode::CONFLICT, reason }
+}
+
+/// An unknown id or name.
+pub(super) fn not_found(reason: String) -> Declined {
+    Declined { status: StatusCode::NOT_FOUND, reason }
 }

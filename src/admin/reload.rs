@@ -1,24 +1,18 @@
 //! `POST /reload`, `POST /rollback`: another configuration for the running process (REL-1, REL-9).
 
-use std::time::Duration;
-
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use sluice_admin_api::config as api;
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request, read_body};
 use super::reloading::{KeyChange, ListenerChanges, Moves, ReloadResult, Report, Wanted};
 use super::state::Admin;
 
 /// The longest text of a configuration. The largest ones have some thousand node classes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-
-/// The time for the whole text.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The changed keys in an answer.
 const CHANGES_MAX: usize = 500;
@@ -30,7 +24,7 @@ impl From<KeyChange> for api::KeyChange {
     }
 }
 
-pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
+pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
     let mut params = Params::parse(request.uri(), &["dry_run", "yes"]).map_err(bad_request)?;
     let is_plan = params.flag("dry_run").map_err(bad_request)?;
     let yes = params.flag("yes").map_err(bad_request)?;
@@ -47,7 +41,7 @@ pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Re
     Ok(respond(admin.reloading.reload(wanted).await))
 }
 
-pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["to", "dry_run", "yes"]).map_err(bad_request)?;
     let is_plan = params.flag("dry_run").map_err(bad_request)?;
     let yes = params.flag("yes").map_err(bad_request)?;
@@ -59,12 +53,8 @@ pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     Ok(respond(admin.reloading.reload(wanted).await))
 }
 
-async fn read_text(request: Request) -> Result<String, Response> {
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), TEXT_BYTES_MAX)).await;
-    let bytes =
-        bytes.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long\n").into_response())?;
-    let text = format!("the body is longer than {TEXT_BYTES_MAX} bytes\n");
-    let bytes = bytes.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, text).into_response())?;
+async fn read_text(request: Request) -> Result<String, Declined> {
+    let bytes = read_body(request.into_body(), TEXT_BYTES_MAX).await?;
     String::from_utf8(bytes.into()).map_err(|_| bad_request("the body is no UTF-8".to_owned()))
 }
 

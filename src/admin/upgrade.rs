@@ -13,7 +13,7 @@ pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
 
 use super::access::Reach;
 use super::entrance::Peer;
-use super::params::{Params, bad_request};
+use super::params::{Declined, Params, bad_request};
 use super::state::Admin;
 
 /// The process, as it takes over from another and is taken over.
@@ -62,7 +62,7 @@ pub(super) async fn begin(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["now", "dry_run", "binary"]).map_err(bad_request)?;
     let now = params.flag("now").map_err(bad_request)?;
     let dry_run = params.flag("dry_run").map_err(bad_request)?;
@@ -76,20 +76,22 @@ pub(super) async fn begin(
             NotUpgraded::Conflict { .. } => StatusCode::CONFLICT,
             NotUpgraded::Failed(_) => StatusCode::BAD_GATEWAY,
         };
-        (status, refusal.text() + "\n").into_response()
+        Declined { status, reason: refusal.text() }
     })
 }
 
 /// An executable of the caller's choice runs as the user of the relay, so the caller must be that user already, or root.
 /// Only a unix socket proves this.
-#[expect(clippy::result_large_err, reason = "the error is the answer")]
-fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Response> {
+fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Declined> {
     let uid = peer.and_then(|peer| peer.uid);
-    let is_own = match admin.settings.get().access.reach {
+    let is_owner = match admin.settings.get().access.reach {
         Reach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
         Reach::Loopback | Reach::Network { .. } => false,
     };
     let text = "binary: only root and the user of the relay may choose it, over a unix socket; the key handover.binary \
-                sets it for all\n";
-    if is_own { Ok(()) } else { Err((StatusCode::FORBIDDEN, text).into_response()) }
+                sets it for all";
+    match is_owner {
+        true => Ok(()),
+        false => Err(Declined { status: StatusCode::FORBIDDEN, reason: text.to_owned() }),
+    }
 }

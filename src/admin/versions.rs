@@ -15,7 +15,7 @@ use sluice_admin_api::names::{HeldVersions, VersionRejection, VersionTally};
 use super::client::canonical;
 use super::item::rfc_3339;
 use super::list::{ITEMS_PER_TURN, WALKS};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::standings;
 use super::state::Admin;
 use super::types;
@@ -85,7 +85,7 @@ struct Live {
 }
 
 /// `GET /versions?type=&name=`; without a name, the clients of the type.
-pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
+pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let read = || {
         let mut params = Params::parse(&uri, &["type", "name"])?;
         let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;

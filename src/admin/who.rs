@@ -11,7 +11,7 @@ use sluice_admin_api::names::{ClientGroup, Who};
 use super::client::canonical;
 use super::list::{ITEMS_PER_TURN, WALKS};
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::state::Admin;
 use super::types;
 use super::unknown::nearest_name;
@@ -51,9 +51,14 @@ pub(super) async fn who(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
+    Ok(Json(clients(&admin, &uri, &headers).await?).into_response())
+}
+
+/// The answer of `/who`.
+pub(super) async fn clients(admin: &Admin, uri: &Uri, headers: &HeaderMap) -> Result<Who, Declined> {
     let read = || {
-        let mut params = Params::parse(&uri, &["type", "name", "version", "after", "limit"])?;
+        let mut params = Params::parse(uri, &["type", "name", "version", "after", "limit"])?;
         let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
         let name = params.take("name").ok_or("name is missing: the name of the resource")?;
         let version = params.take("version");
@@ -64,7 +69,7 @@ pub(super) async fn who(
         if let Some(text) = version.as_ref().filter(|text| !is_version(text)) {
             return Err(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits"));
         }
-        let page = Page::read(&mut params, &headers)?;
+        let page = Page::read(&mut params, headers)?;
         let after: Option<(usize, u64)> = page.after()?;
         if page.is_unlimited() {
             return Err("limit is \"all\"; allowed: a whole number, for each group of clients".to_owned());
@@ -72,21 +77,21 @@ pub(super) async fn who(
         Ok((type_name, name, version.map(|text| text.to_lowercase()), page, after))
     };
     let (type_name, name, version, page, after) = read().map_err(bad_request)?;
-    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+    let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     if type_url.is_secret() && version.is_some() {
         let text = "version does not go with Secrets, whose versions are not shown";
         return Err(bad_request(text.to_owned()));
     }
     let name = canonical(&type_url, &name);
     if !admin.relay.knows(&type_url, &name) {
-        return Err(not_found(unknown_name(&admin, &type_url, &name).await));
+        return Err(not_found(unknown_name(admin, &type_url, &name).await));
     }
     let _turn = WALKS.acquire().await;
-    let (groups, should) = sort(&admin, &type_url, &name, version.as_deref(), &page, after).await;
+    let (groups, should) = sort(admin, &type_url, &name, version.as_deref(), &page, after).await;
     let [has, lacks, rejected, not_subscribed] = groups;
     let version = version.or(should).filter(|_| !type_url.is_secret());
     let (r#type, name) = (type_url.message().to_owned(), name.as_str().to_owned());
-    Ok(Json(Who { r#type, name, version, has, lacks, rejected, not_subscribed }).into_response())
+    Ok(Who { r#type, name, version, has, lacks, rejected, not_subscribed })
 }
 
 /// All clients in groups, and the due version, if there is a single one.

@@ -13,7 +13,7 @@ use super::compare::{Contents, FORMATS, Format};
 use super::one::{find, held_text};
 use crate::admin::item::seconds_since;
 use crate::admin::list::ITEMS_PER_TURN;
-use crate::admin::params::{Params, bad_request, conflict, not_found};
+use crate::admin::params::{Declined, Params, bad_request, conflict, not_found};
 use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{HeldVersion, NameStatus, NameStatuses};
@@ -59,14 +59,23 @@ pub(in crate::admin) async fn diff(
     Shared(admin): Shared<Admin>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let query = DiffQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    Ok(Json(difference(&admin, &id, &uri).await?).into_response())
+}
+
+/// The answer of `/clients/{id}/diff`.
+pub(in crate::admin) async fn difference(
+    admin: &Admin,
+    id: &str,
+    uri: &Uri,
+) -> Result<ClientDifference, Declined> {
+    let query = DiffQuery::parse(uri).map_err(bad_request)?;
+    types::check(admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
-    let session = find(&admin, &id).map_err(not_found)?;
+    let session = find(admin, id).map_err(not_found)?;
     let other = match query.to {
         To::Desired => None,
-        To::Client(other) => Some(find(&admin, &other.to_string()).map_err(not_found)?),
+        To::Client(other) => Some(find(admin, &other.to_string()).map_err(not_found)?),
     };
     if let Some(other) = &other
         && let Some((ours, theirs)) = other_class(&session, other, &query)
@@ -87,16 +96,15 @@ pub(in crate::admin) async fn diff(
             format!("apply to what client {} has; gives what client {other} has", session.id)
         }
     };
-    let (mut types, mut contents) = (Vec::new(), Contents::new(&admin, query.format));
+    let (mut types, mut contents) = (Vec::new(), Contents::new(admin, query.format));
     for type_url in types_of(&session, other.as_ref(), &query) {
-        let lists = compare_type(&admin, &session, other.as_ref(), &type_url, &query).await;
+        let lists = compare_type(admin, &session, other.as_ref(), &type_url, &query).await;
         types.push(lists.into_difference(&session, &type_url, admin.relay.now(), &mut contents).await);
     }
     let differs = types.iter().any(|of_type: &TypeDifference| {
         of_type.added_count + of_type.changed_count + of_type.removed_count > 0
     });
-    Ok(Json(ClientDifference { client: session.id, to: query.to_text, reads, differs, types })
-        .into_response())
+    Ok(ClientDifference { client: session.id, to: query.to_text, reads, differs, types })
 }
 
 /// The first type with different classes at two clients, as at each client.

@@ -14,7 +14,7 @@ use sluice_admin_api::names::{
 use super::one::{find, held_text};
 use crate::admin::item::{rfc_3339, seconds_since, variant_name};
 use crate::admin::list::in_alphabetical_order;
-use crate::admin::params::{Params, bad_request, not_found};
+use crate::admin::params::{Declined, Params, bad_request, not_found};
 use crate::admin::reloading::ConfigHistory;
 use crate::admin::state::Admin;
 use crate::admin::types;
@@ -28,20 +28,29 @@ pub(in crate::admin) async fn explain(
     Shared(admin): Shared<Admin>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
+    Ok(in_alphabetical_order(&explanation(&admin, &id, &uri).await?))
+}
+
+/// The answer of `/clients/{id}/explain`.
+pub(in crate::admin) async fn explanation(
+    admin: &Admin,
+    id: &str,
+    uri: &Uri,
+) -> Result<Explanation, Declined> {
     let read = || {
-        let mut params = Params::parse(&uri, &["type", "name"])?;
+        let mut params = Params::parse(uri, &["type", "name"])?;
         let type_name = params.take("type").ok_or("type is missing: the type to explain")?;
         Ok::<_, String>((type_name, params.take("name")))
     };
     let (type_name, name) = read().map_err(bad_request)?;
-    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+    let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     admin.relay.refresh().await;
-    let session = find(&admin, &id).map_err(not_found)?;
+    let session = find(admin, id).map_err(not_found)?;
     let name = name.map(|name| canonical(&type_url, &name));
     let status = admin.relay.explain(session.id, &type_url, name.as_ref());
     let status = status.ok_or_else(|| not_found(format!("client {id:?} has gone")))?;
-    Ok(in_alphabetical_order(&answer(&admin, &status, &type_url)))
+    Ok(answer(admin, &status, &type_url))
 }
 
 /// The name in the spelling of the cache.

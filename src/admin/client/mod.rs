@@ -16,14 +16,14 @@ use sluice_admin_api::lists::Listed;
 
 use super::list;
 use super::page::cursor;
-use super::params::bad_request;
+use super::params::{Declined, bad_request};
 use super::query::{ClientsQuery, Sort};
 use super::state::Admin;
 use super::types;
 use crate::driver::api::status::SessionStatus;
 
-pub(super) use diff::diff;
-pub(super) use explain::{canonical, class as class_text, explain};
+pub(super) use diff::{diff, difference};
+pub(super) use explain::{canonical, class as class_text, explain, explanation};
 pub(super) use gather::gather;
 pub(super) use one::one;
 
@@ -32,7 +32,7 @@ pub(super) async fn clients(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let (query, page) = ClientsQuery::parse(&uri, &headers).map_err(bad_request)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let now = admin.relay.now();

@@ -11,7 +11,7 @@ use sluice_admin_api::clients::{ClientName, ClientType, ClientWithNames, NameCon
 use super::item;
 use crate::admin::list::in_alphabetical_order;
 use crate::admin::page::{Page, cursor};
-use crate::admin::params::{Params, bad_request, not_found};
+use crate::admin::params::{Declined, Params, bad_request, not_found};
 use crate::admin::query::ClientsQuery;
 use crate::admin::state::Admin;
 use crate::admin::types;
@@ -55,7 +55,7 @@ pub(in crate::admin) async fn one(
     Path(id): Path<String>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let read = || {
         let mut params = Params::parse(&uri, &["type", "names", "after", "limit"])?;
         let (type_name, has_names) = (params.take("type"), params.flag("names")?);

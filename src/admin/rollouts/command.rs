@@ -13,7 +13,7 @@ use sluice_admin_api::rollouts::FrozenPlans;
 use tracing::{info, warn};
 
 use super::super::entrance::Peer;
-use super::super::params::{Params, bad_request, conflict, not_found};
+use super::super::params::{Declined, Params, bad_request, conflict, not_found};
 use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
@@ -120,7 +120,7 @@ pub(in crate::admin) async fn command(
     Path((plan, word)): Path<(String, String)>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let plans = admin.relay.rollouts();
     let status = find(&plans, &plan).map_err(not_found)?;
     let (order, audit) = read(&status, &word, &uri, peer).map_err(bad_request)?;
@@ -242,7 +242,7 @@ pub(in crate::admin) async fn freeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["for", "as", "reason"]).map_err(bad_request)?;
     let length = params.time("for", FREEZE_TIMES).map_err(bad_request)?.unwrap_or(FREEZE);
     of_all(&admin, ("freeze", &uri), Command::Freeze { length }, Audit::take(&mut params, peer)).await
@@ -253,7 +253,7 @@ pub(in crate::admin) async fn unfreeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let mut params = Params::parse(&uri, &["as", "reason"]).map_err(bad_request)?;
     of_all(&admin, ("unfreeze", &uri), Command::Unfreeze, Audit::take(&mut params, peer)).await
 }
@@ -263,7 +263,7 @@ async fn of_all(
     (word, uri): (&str, &Uri),
     command: Command,
     audit: Audit,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let (mut done, mut observing, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for status in admin.relay.rollouts() {
         let plan = status.plan.name.to_string();
@@ -314,7 +314,7 @@ async fn of_all(
 /// The result of a freeze for a plan that observes.
 const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
-fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response) {
+fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Declined) {
     let of = match refusal {
         PlanRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
         PlanRefusal::Refused(of) => of,
@@ -347,7 +347,7 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response)
         }
         CommandError::TooLong => "for: at most 7d".to_owned(),
     };
-    let answer: fn(String) -> Response = match of {
+    let answer: fn(String) -> Declined = match of {
         CommandError::NoSuchRelease
         | CommandError::LostRelease
         | CommandError::NoSuchUnit

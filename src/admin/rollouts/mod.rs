@@ -17,7 +17,7 @@ use sluice_admin_api::rollouts::{PlanState, Push};
 
 use super::list;
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, Params, bad_request, not_found};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
@@ -35,7 +35,7 @@ pub(super) async fn plans(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let page = read_page(&uri, &headers).map_err(bad_request)?;
     let after: Option<String> = page.after().map_err(bad_request)?;
     let plans = admin.relay.rollouts();
@@ -57,7 +57,7 @@ pub(super) async fn plan(
     Shared(admin): Shared<Admin>,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     Params::parse(&uri, &[]).map_err(bad_request)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     Ok(Json(item::whole_plan(&status)).into_response())
@@ -69,7 +69,7 @@ pub(super) async fn pushes(
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let page = read_page(&uri, &headers).map_err(bad_request)?;
     let after: Option<u64> = page.after().map_err(bad_request)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
@@ -86,7 +86,7 @@ pub(super) async fn push(
     Shared(admin): Shared<Admin>,
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     Params::parse(&uri, &[]).map_err(bad_request)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;

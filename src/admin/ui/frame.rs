@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 
 use super::assets;
 use crate::admin::item::rfc_3339;
+use crate::admin::params::Declined;
 use crate::admin::state::Admin;
 use crate::driver::api::status::SessionStatus;
 
@@ -117,14 +118,6 @@ impl Fault {
         Fault { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 
-    pub fn of(status: StatusCode, text: impl Into<String>) -> Fault {
-        Fault { status, text: text.into() }
-    }
-
-    pub fn failed(text: impl Into<String>) -> Fault {
-        Fault::of(StatusCode::INTERNAL_SERVER_ERROR, text)
-    }
-
     pub fn html(&self, ask: &Ask<'_>) -> String {
         let title = match self.status {
             StatusCode::NOT_FOUND => "Not found",
@@ -151,6 +144,12 @@ fn back(ask: &Ask<'_>) -> Vec<(String, &'static str)> {
 impl From<String> for Fault {
     fn from(text: String) -> Fault {
         Fault { status: StatusCode::BAD_REQUEST, text }
+    }
+}
+
+impl From<Declined> for Fault {
+    fn from(declined: Declined) -> Fault {
+        Fault { status: declined.status, text: declined.reason }
     }
 }
 
