@@ -11,7 +11,7 @@ use super::query::deletions;
 use super::state::Admin;
 
 /// Confirms mass deletions that are held back (FU18).
-pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+pub(super) async fn confirm_deletions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let filter = deletions(&uri).map_err(bad_request)?;
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {

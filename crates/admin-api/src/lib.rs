@@ -3,6 +3,7 @@
 //! 1. A file for each subject, with the answers of its endpoints: [`clients`], [`names`] (one client or one resource, name by name),
 //!    [`sources`], [`resources`], [`changes`], [`rollouts`], [`events`], [`tail`], [`overview`], [`config`], [`acts`].
 //! 2. [`lists`]: the frame of all lists.
+//! 3. [`endpoints`]: the table of endpoints. [`parameters`]: a set for each.
 //!
 //! The order of fields is the order of keys in an answer. A key is added, never renamed or removed, within a major version.
 //!
@@ -22,6 +23,8 @@ pub mod tail;
 pub mod overview;
 pub mod config;
 pub mod acts;
+pub mod parameters;
+pub mod endpoints;
 
 use std::borrow::Cow;
 
