@@ -97,7 +97,7 @@ pub(super) fn cursor_behind(last: &ChangeStatus) -> String {
 }
 
 pub(super) async fn list(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let mut filter = changes(&uri).map_err(bad_request)?;
+    let mut filter = changes(&uri)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
     let limit = filter.limit;
     // One more, to know whether another page follows.

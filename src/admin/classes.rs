@@ -8,13 +8,14 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::names::{ExplainedNode, ExplainedNodeType};
+use sluice_admin_api::parameters::{ClassesParameters, NoParameters};
 use sluice_admin_api::sources::{ClassEvidence, NodeClass};
 
 use super::client::class_text;
 use super::item::rfc_3339;
 use super::list::{self, ITEMS_PER_TURN, in_alphabetical_order};
 use super::page::{Page, cursor};
-use super::params::{Declined, Params, bad_request, read_body};
+use super::params::{Declined, bad_request, read, read_body};
 use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
@@ -38,14 +39,10 @@ pub(super) async fn classes(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["q", "after", "limit"])?;
-        let part = params.take("q").map(|part| part.to_lowercase());
-        let page = Page::read(&mut params, &headers)?;
-        let after: Option<String> = page.after()?;
-        Ok((part, page, after))
-    };
-    let (part, page, after) = read().map_err(bad_request)?;
+    let params: ClassesParameters = read(&uri)?;
+    let part = params.q.map(|part| part.to_lowercase());
+    let page = Page::read(params.after, params.limit, &headers)?;
+    let after: Option<String> = page.after()?;
     Ok(list::respond(NodeClass::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let classes = gather(&admin).await.into_values();
@@ -100,7 +97,7 @@ fn evidence(status: &EvidenceStatus) -> ClassEvidence {
 
 /// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a query.
 pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
-    Params::parse(request.uri(), &[]).map_err(bad_request)?;
+    read::<NoParameters>(request.uri())?;
     let node = read_node(request.into_body()).await?;
     admin.relay.refresh().await;
     let classes = gather(&admin).await;

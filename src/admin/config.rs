@@ -6,9 +6,10 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use sluice_admin_api::config::{self as api, ConfigStatus, Generation};
+use sluice_admin_api::parameters::ConfigParameters;
 
 use super::item::rfc_3339;
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, not_found, number, read};
 use super::reloading::{ConfigHistory, GenerationStatus, LastReload};
 use super::state::Admin;
 
@@ -32,14 +33,10 @@ pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
 
 /// The answer of `/config`.
 pub(super) fn status(admin: &Admin, uri: &Uri) -> Result<ConfigStatus, Declined> {
-    let mut params = Params::parse(uri, &["generation", "against"]).map_err(bad_request)?;
+    let params: ConfigParameters = read(uri)?;
     let status = admin.reloading.status();
-    let mut number = |key: &str| {
-        let text = params.take(key);
-        text.map(|text| text.parse().map_err(|_| format!("{key} is {text:?}; allowed: a number"))).transpose()
-    };
-    let chosen: Option<u64> = number("generation").map_err(bad_request)?;
-    let against: Option<u64> = number("against").map_err(bad_request)?;
+    let chosen: Option<u64> = number("generation", params.generation, "a number")?;
+    let against: Option<u64> = number("against", params.against, "a number")?;
     let current = status.current().map_or(0, |current| current.number);
     let number = chosen.unwrap_or(current);
     let shown = status.find(number).ok_or_else(|| not_kept(&status, number))?;

@@ -5,14 +5,16 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::{ConfirmedDeletions, ConfirmedSource};
+use sluice_admin_api::parameters::DeletionsParameters;
 
-use super::params::{Declined, bad_request, not_found};
-use super::query::deletions;
+use super::params::{Declined, not_found, read};
 use super::state::Admin;
+use crate::driver::api::control::DeletionFilter;
 
 /// Confirms mass deletions that are held back (FU18).
 pub(super) async fn confirm_deletions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let filter = deletions(&uri).map_err(bad_request)?;
+    let DeletionsParameters { server, r#type } = read(&uri)?;
+    let filter = DeletionFilter { server, type_name: r#type };
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {
         let text = "no matching deletion is held back; GET /sources lists the held deletions";

@@ -9,12 +9,13 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use sluice_admin_api::Text;
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::ContentParameters;
 use sluice_admin_api::resources::{CandidateResource, CopyFacts, ResourceCopies, ResourceCopy};
 use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
 use super::page::Page;
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read, word};
 use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
@@ -62,10 +63,9 @@ pub(super) struct ContentQuery {
 }
 
 impl ContentQuery {
-    pub fn parse(uri: &Uri) -> Result<ContentQuery, String> {
-        let mut params = Params::parse(uri, &["source", "format"])?;
-        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Json);
-        let source = params.take("source");
+    pub fn parse(uri: &Uri) -> Result<ContentQuery, Declined> {
+        let ContentParameters { source, format } = read(uri)?;
+        let format = word("format", format, &FORMATS)?.unwrap_or(Format::Json);
         Ok(ContentQuery { source, format })
     }
 
@@ -82,7 +82,7 @@ pub(super) async fn resource(
     Path((type_name, name)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    let query = ContentQuery::parse(&uri).map_err(bad_request)?;
+    let query = ContentQuery::parse(&uri)?;
     let answer = copies(&admin, &type_name, name, &query).await?;
     Ok(match query.format {
         Format::Json | Format::Sizes => list::in_alphabetical_order(&answer),
@@ -156,9 +156,8 @@ pub(super) async fn candidate(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let page = Page::read(&mut Params::parse(&uri, &["after", "limit"]).map_err(bad_request)?, &headers);
-    let page = page.map_err(bad_request)?;
-    let after = places::read(&page).map_err(bad_request)?;
+    let page = Page::parse(&uri, &headers)?;
+    let after = places::read(&page)?;
     let status = find(&admin.relay.rollouts(), &plan).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;
     if push.end.is_some() {

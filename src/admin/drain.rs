@@ -8,10 +8,11 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::DrainStatus;
+use sluice_admin_api::parameters::{DrainParameters, NoParameters};
 use tokio::time::interval;
 use tracing::warn;
 
-use super::params::{Declined, Params, bad_request, conflict};
+use super::params::{Declined, conflict, flag, read, time};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
@@ -88,15 +89,15 @@ async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
 }
 
 pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+    read::<NoParameters>(&uri)?;
     Ok(Json(answer(admin.emptying.status())).into_response())
 }
 
 pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let mut params = Params::parse(&uri, &["over", "after", "dry_run"]).map_err(bad_request)?;
-    let over = params.time("over", TIMES).map_err(bad_request)?;
-    let after = params.time("after", TIMES).map_err(bad_request)?.unwrap_or(Duration::ZERO);
-    let dry_run = params.flag("dry_run").map_err(bad_request)?;
+    let params: DrainParameters = read(&uri)?;
+    let over = time("over", params.over, TIMES)?;
+    let after = time("after", params.after, TIMES)?.unwrap_or(Duration::ZERO);
+    let dry_run = flag("dry_run", params.dry_run)?;
     let is_serving = admin.readiness.state() == State::Ready;
     if dry_run && is_serving {
         let ((over, warning), status) = (window(&admin, over), admin.emptying.status());
@@ -124,7 +125,7 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
 }
 
 pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+    read::<NoParameters>(&uri)?;
     if !admin.emptying.admit() {
         return Err(conflict("there is no drain; POST /drain begins one".to_owned()));
     }

@@ -5,8 +5,9 @@ use axum::extract::{Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::EndedStream;
+use sluice_admin_api::parameters::NoParameters;
 
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 
 pub(super) async fn stream(
@@ -14,7 +15,7 @@ pub(super) async fn stream(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+    read::<NoParameters>(&uri)?;
     let number: u64 =
         id.parse().map_err(|_| bad_request(format!("id is {id:?}; allowed: the number of a stream")))?;
     if !admin.relay.end_stream(number) {

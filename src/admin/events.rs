@@ -36,7 +36,7 @@ impl EventFilter {
 }
 
 pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let query = EventsQuery::parse(request.uri()).map_err(bad_request)?;
+    let query = EventsQuery::parse(request.uri())?;
     let events = admin.metrics.events.clone();
     if live::is_wanted(request.headers()) {
         if query.limit.is_some() {

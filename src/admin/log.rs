@@ -5,8 +5,9 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::acts::LogDirectives;
+use sluice_admin_api::parameters::LogParameters;
 
-use super::params::{Declined, Params, bad_request};
+use super::params::{Declined, bad_request, read, time};
 use super::state::Admin;
 use crate::setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
@@ -15,9 +16,9 @@ use crate::telemetry::logging::LogStatus;
 const TIMES: Range = crate::setting::time(seconds(1)..=hours(24));
 
 pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let mut params = Params::parse(&uri, &["level", "for"]).map_err(bad_request)?;
-    let duration = params.time("for", TIMES).map_err(bad_request)?;
-    let set = match (params.take("level"), duration) {
+    let LogParameters { level, r#for } = read(&uri)?;
+    let duration = time("for", r#for, TIMES)?;
+    let set = match (level, duration) {
         (Some(level), duration) => admin.log.set(&level, duration.unwrap_or(minutes(10))),
         (None, None) => admin.log.reset(),
         (None, Some(_)) => return Err(bad_request("for: needs level, too".to_owned())),

@@ -94,7 +94,7 @@ use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
 use entrance::Entrance;
-use page::cursor;
+use page::{Page, cursor};
 use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
@@ -215,9 +215,9 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
 }
 
 async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
-    let (query, page) = SourcesQuery::parse(&uri, &headers).map_err(bad_request)?;
+    let (query, page) = SourcesQuery::parse(&uri, &headers)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let after: Option<u64> = page.after()?;
     let now = admin.relay.now();
     Ok(list::respond(Source::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
@@ -230,9 +230,9 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
 }
 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
-    let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
+    let (filter, page) = query::resources(&uri, &headers)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
-    let after = places::read(&page).map_err(bad_request)?;
+    let after = places::read(&page)?;
     Ok(list::respond(Resource::KEY, &page, move |writer| async move {
         let rejections = Rejections::gather(&*admin.relay, &filter).await;
         let resources = admin.relay.resources_after(&filter, after);
@@ -243,8 +243,8 @@ async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -
 }
 
 async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
-    let page = query::refused(&uri, &headers).map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<u64> = page.after()?;
     let now = admin.relay.now();
     Ok(list::respond(RefusedClient::KEY, &page, move |writer| async move {
         // The latest first, so behind means before.

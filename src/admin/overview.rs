@@ -11,12 +11,13 @@ use sluice_admin_api::overview::{
     Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, ReloadOutcome, TypeOverview,
     UpstreamOverview,
 };
+use sluice_admin_api::parameters::OverviewParameters;
 
 use super::access::Area;
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
 use super::live::{self, Feed, Next};
-use super::params::{Params, bad_request};
+use super::params::{read, word};
 use super::readiness::State;
 use super::reloading::{ConfigHistory, LastReload};
 use super::state::Admin;
@@ -35,8 +36,8 @@ pub(super) const BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 160;
 
 pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let mut params = Params::parse(request.uri(), &["counted"]).map_err(bad_request)?;
-    let is_from_now = params.word("counted", &[("now", true)]).map_err(bad_request)?.unwrap_or(false);
+    let OverviewParameters { counted } = read(request.uri())?;
+    let is_from_now = word("counted", counted, &[("now", true)])?.unwrap_or(false);
     if live::is_wanted(request.headers()) {
         return Ok(live::respond(&admin, request.extensions(), LiveOverview(admin.clone())));
     }

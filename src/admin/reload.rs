@@ -6,8 +6,9 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use sluice_admin_api::config as api;
+use sluice_admin_api::parameters::{ReloadParameters, RollbackParameters};
 
-use super::params::{Declined, Params, bad_request, read_body};
+use super::params::{Declined, bad_request, flag, number, read, read_body};
 use super::reloading::{KeyChange, ListenerChanges, Moves, ReloadResult, Report, Wanted};
 use super::state::Admin;
 
@@ -25,11 +26,11 @@ impl From<KeyChange> for api::KeyChange {
 }
 
 pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
-    let mut params = Params::parse(request.uri(), &["dry_run", "yes"]).map_err(bad_request)?;
-    let is_plan = params.flag("dry_run").map_err(bad_request)?;
-    let yes = params.flag("yes").map_err(bad_request)?;
+    let params: ReloadParameters = read(request.uri())?;
+    let is_plan = flag("dry_run", params.dry_run)?;
+    let yes = flag("yes", params.yes)?;
     let has_body = !request.body().is_end_stream();
-    let wanted = match (is_plan, has_body) {
+    let desired = match (is_plan, has_body) {
         (true, true) => Wanted::PlanText(read_text(request).await?),
         (true, false) => Wanted::PlanFile,
         (false, false) => Wanted::File { yes },
@@ -38,19 +39,16 @@ pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Re
             return Err(bad_request(text));
         }
     };
-    Ok(respond(admin.reloading.reload(wanted).await))
+    Ok(respond(admin.reloading.reload(desired).await))
 }
 
 pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let mut params = Params::parse(&uri, &["to", "dry_run", "yes"]).map_err(bad_request)?;
-    let is_plan = params.flag("dry_run").map_err(bad_request)?;
-    let yes = params.flag("yes").map_err(bad_request)?;
-    let number = |text: String| {
-        text.parse::<u64>().map_err(|_| format!("to is {text:?}; allowed: the number of a generation"))
-    };
-    let to = params.take("to").map(number).transpose().map_err(bad_request)?;
-    let wanted = if is_plan { Wanted::PlanGeneration { to } } else { Wanted::Generation { to, yes } };
-    Ok(respond(admin.reloading.reload(wanted).await))
+    let params: RollbackParameters = read(&uri)?;
+    let is_plan = flag("dry_run", params.dry_run)?;
+    let yes = flag("yes", params.yes)?;
+    let to = number("to", params.to, "the number of a generation")?;
+    let desired = if is_plan { Wanted::PlanGeneration { to } } else { Wanted::Generation { to, yes } };
+    Ok(respond(admin.reloading.reload(desired).await))
 }
 
 async fn read_text(request: Request) -> Result<String, Declined> {

@@ -10,10 +10,11 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
 pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
+use sluice_admin_api::parameters::UpgradeParameters;
 
 use super::access::Reach;
 use super::entrance::Peer;
-use super::params::{Declined, Params, bad_request};
+use super::params::{Declined, flag, read};
 use super::state::Admin;
 
 /// The process, as it takes over from another and is taken over.
@@ -63,10 +64,10 @@ pub(super) async fn begin(
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    let mut params = Params::parse(&uri, &["now", "dry_run", "binary"]).map_err(bad_request)?;
-    let now = params.flag("now").map_err(bad_request)?;
-    let dry_run = params.flag("dry_run").map_err(bad_request)?;
-    let binary = params.take("binary").map(PathBuf::from);
+    let params: UpgradeParameters = read(&uri)?;
+    let now = flag("now", params.now)?;
+    let dry_run = flag("dry_run", params.dry_run)?;
+    let binary = params.binary.map(PathBuf::from);
     if binary.is_some() {
         may_choose(&admin, peer.as_ref().map(|Extension(peer)| &**peer))?;
     }

@@ -11,11 +11,12 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::names::{HeldVersions, VersionRejection, VersionTally};
+use sluice_admin_api::parameters::NameParameters;
 
 use super::client::canonical;
 use super::item::rfc_3339;
 use super::list::{ITEMS_PER_TURN, WALKS};
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::standings;
 use super::state::Admin;
 use super::types;
@@ -86,13 +87,9 @@ struct Live {
 
 /// `GET /versions?type=&name=`; without a name, the clients of the type.
 pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "name"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
-        let name = params.take("name");
-        Ok((type_name, name))
-    };
-    let (type_name, name) = read().map_err(bad_request)?;
+    let NameParameters { r#type, name } = read(&uri)?;
+    let type_name =
+        r#type.ok_or_else(|| bad_request("type is missing: the type of the resource".to_owned()))?;
     let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
     if name.is_some() && type_url.is_secret() {
         let text = "type is Secret, whose versions are not shown; /who counts the clients";

@@ -7,11 +7,12 @@ use axum::response::{IntoResponse, Response};
 use sluice_admin_api::Text;
 use sluice_admin_api::clients::ClientRef;
 use sluice_admin_api::names::{ClientGroup, Who};
+use sluice_admin_api::parameters::WhoParameters;
 
 use super::client::canonical;
 use super::list::{ITEMS_PER_TURN, WALKS};
 use super::page::{Page, cursor};
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 use super::types;
 use super::unknown::nearest_name;
@@ -57,26 +58,23 @@ pub(super) async fn who(
 
 /// The answer of `/who`.
 pub(super) async fn clients(admin: &Admin, uri: &Uri, headers: &HeaderMap) -> Result<Who, Declined> {
-    let read = || {
-        let mut params = Params::parse(uri, &["type", "name", "version", "after", "limit"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
-        let name = params.take("name").ok_or("name is missing: the name of the resource")?;
-        let version = params.take("version");
-        let is_version = |text: &String| {
-            (VERSION_DIGITS_MIN..=32).contains(&text.len())
-                && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        if let Some(text) = version.as_ref().filter(|text| !is_version(text)) {
-            return Err(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits"));
-        }
-        let page = Page::read(&mut params, headers)?;
-        let after: Option<(usize, u64)> = page.after()?;
-        if page.is_unlimited() {
-            return Err("limit is \"all\"; allowed: a whole number, for each group of clients".to_owned());
-        }
-        Ok((type_name, name, version.map(|text| text.to_lowercase()), page, after))
+    let params: WhoParameters = read(uri)?;
+    let missing = |text: &str| bad_request(text.to_owned());
+    let type_name = params.r#type.ok_or_else(|| missing("type is missing: the type of the resource"))?;
+    let name = params.name.ok_or_else(|| missing("name is missing: the name of the resource"))?;
+    let is_version = |text: &String| {
+        (VERSION_DIGITS_MIN..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let (type_name, name, version, page, after) = read().map_err(bad_request)?;
+    if let Some(text) = params.version.as_ref().filter(|text| !is_version(text)) {
+        return Err(bad_request(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits")));
+    }
+    let version = params.version.map(|text| text.to_lowercase());
+    let page = Page::read(params.after, params.limit, headers)?;
+    let after: Option<(usize, u64)> = page.after()?;
+    if page.is_unlimited() {
+        let text = "limit is \"all\"; allowed: a whole number, for each group of clients";
+        return Err(bad_request(text.to_owned()));
+    }
     let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     if type_url.is_secret() && version.is_some() {
         let text = "version does not go with Secrets, whose versions are not shown";

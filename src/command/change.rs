@@ -4,6 +4,7 @@ use clap::Args;
 use http::Method;
 use serde_json::json;
 use sluice_admin_api::changes as api;
+use sluice_admin_api::endpoints::Endpoint;
 
 use super::address::Relay;
 use super::arguments::{Format, Reach, Show};
@@ -52,7 +53,7 @@ pub(super) async fn find(
     id: &str,
 ) -> Result<Option<Typed<api::Change<'static>>>, Missing> {
     if id != LATEST {
-        return caller.typed(relay, &Method::GET, &format!("/changes/{}", encoded(id))).await.map(Some);
+        return caller.typed(relay, &Method::GET, &Endpoint::Change.path_of(&[&encoded(id)])).await.map(Some);
     }
     let list = List { view: &CHANGES, query: Vec::new(), limit: Some(1) };
     Ok(fetch(caller, relay, &list, None).await?.items.into_iter().next())

@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use http::Method;
 use sluice_admin_api::acts::DrainStatus;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{DrainParameters, Parameters};
 use tokio::time::{Instant, sleep};
 
 use super::arguments::Reach;
@@ -66,17 +68,17 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
         return Err(Failure::Usage(text.to_owned()));
     }
     if drain.cancel {
-        let status = ask(&relays, &Method::DELETE, "/drain", console).await?;
+        let status = ask(&relays, &Method::DELETE, Endpoint::EndDrain.path(), console).await?;
         let streams = count(status.streams, "stream");
         writeln!(console.out, "serving: ready, {streams}")?;
         console.out.flush()?;
         return Ok(Outcome::Good);
     }
     let time = |time: Option<Duration>| time.map(|time| format!("{}ms", time.as_millis()));
-    let flag = drain.dry_run.then(|| "1".to_owned());
-    let query = [("over", time(drain.over)), ("after", time(drain.after)), ("dry_run", flag)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let status = ask(&relays, &Method::POST, &path("/drain", query), console).await?;
+    let dry_run = drain.dry_run.then(|| "1".to_owned());
+    let parameters = DrainParameters { over: time(drain.over), after: time(drain.after), dry_run };
+    let path = path(Endpoint::BeginDrain.path(), parameters.into_pairs());
+    let status = ask(&relays, &Method::POST, &path, console).await?;
     let streams = count(status.streams, "stream");
     let within = span(status.seconds_left).unwrap_or_default();
     if let Some(warning) = &status.warning {
@@ -99,7 +101,7 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
 async fn wait(relays: &Relays, at_most: Duration, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let begin = Instant::now();
     loop {
-        let status = ask(relays, &Method::GET, "/drain", console).await?;
+        let status = ask(relays, &Method::GET, Endpoint::Drain.path(), console).await?;
         let DrainStatus { streams, left, cut, .. } = status;
         let is_over = matches!(status.state.as_str(), "empty" | "serving" | "");
         if is_over || begin.elapsed() >= at_most {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_admin_api::events::Event;
+use sluice_admin_api::parameters::{EventsParameters, Parameters};
 use tokio::time::sleep;
 
 use super::arguments::{Format, Reach, Show};
@@ -57,9 +58,8 @@ Examples:
 pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Events { since, severity, kind, show, reach } = events;
     let relays = Relays::new(&reach).await?;
-    let query = [("severity", severity), ("kind", kind)];
-    let query: Vec<_> = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let list = List { view: &EVENTS, query, limit: None };
+    let parameters = EventsParameters { kind, severity, ..EventsParameters::default() };
+    let list = List { view: &EVENTS, query: parameters.into_pairs(), limit: None };
     let mut numbers = BTreeMap::new();
     let (mut items, outcome) = gather(&relays, &list, &mut numbers, console).await?;
     if let Some(since) = since {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use http::Method;
 use sluice_admin_api::acts::LogDirectives;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{LogParameters, Parameters};
 
 use super::arguments::Reach;
 use super::console::Console;
@@ -44,11 +46,10 @@ Examples:
 
 pub(super) async fn run(log: Log, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&log.reach).await?;
-    let query = match log.level {
-        Some(level) => vec![("level", level), ("for", format!("{}ms", log.duration.as_millis()))],
-        None => Vec::new(),
-    };
-    let answers = relays.typed::<LogDirectives>(&Method::POST, &path("/log", query)).await;
+    let duration = log.level.is_some().then(|| format!("{}ms", log.duration.as_millis()));
+    let parameters = LogParameters { level: log.level, r#for: duration };
+    let path = path(Endpoint::Log.path(), parameters.into_pairs());
+    let answers = relays.typed::<LogDirectives>(&Method::POST, &path).await;
     let outcome = answers.report(console.err)?;
     for Typed { relay, value: LogDirectives { level, configured, seconds_left }, .. } in answers.values() {
         let line = match seconds_left.and_then(span) {

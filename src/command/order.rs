@@ -6,6 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, PlanParameters};
 use sluice_admin_api::rollouts::{FrozenPlans, PlanState};
 
 use super::arguments::{Form, Reach};
@@ -246,7 +248,7 @@ const UNFREEZE_HELP: &str = help!(
 /// An order as its request.
 struct Wish {
     path: String,
-    query: Vec<(&'static str, String)>,
+    parameters: PlanParameters,
     /// The argument with a number that each relay counts for itself.
     numbered: Option<&'static str>,
     /// The order is to all plans.
@@ -256,22 +258,23 @@ struct Wish {
 
 impl Wish {
     fn to_plan(word: &str, plan: &str, common: Common) -> Wish {
-        let path = format!("/rollouts/{}/{word}", encoded(plan));
-        Wish { path, query: Vec::new(), numbered: None, is_for_all: false, common }
+        let path = Endpoint::CommandPlan.path_of(&[&encoded(plan), word]);
+        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: false, common }
     }
 
     fn to_push(word: &str, order: OfPush) -> Wish {
         let OfPush { plan, push, common } = order;
         let wish = Wish { numbered: Some("--push"), ..Wish::to_plan(word, &plan, common) };
-        wish.and("push", Some(push.to_string()))
+        wish.with(|parameters| parameters.push = Some(push.to_string()))
     }
 
-    fn to_all(path: &str, common: Common) -> Wish {
-        Wish { path: path.to_owned(), query: Vec::new(), numbered: None, is_for_all: true, common }
+    fn to_all(endpoint: Endpoint, common: Common) -> Wish {
+        let path = endpoint.path().to_owned();
+        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: true, common }
     }
 
-    fn and(mut self, key: &'static str, value: Option<String>) -> Wish {
-        self.query.extend(value.map(|value| (key, value)));
+    fn with(mut self, set: impl FnOnce(&mut PlanParameters)) -> Wish {
+        set(&mut self.parameters);
         self
     }
 }
@@ -282,26 +285,31 @@ impl From<Order> for Wish {
             Order::Pause(order) => Wish::to_push("pause", order),
             Order::Resume(order) => Wish::to_push("resume", order),
             Order::Rollback(order) => Wish::to_push("rollback", order),
-            Order::Promote(Promote { order, step, all }) => Wish::to_push("promote", order)
-                .and("step", step.map(|step| step.to_string()))
-                .and("all", all.then(|| "1".to_owned())),
-            Order::Abort(Abort { order, condemn }) => {
-                let contents = (!condemn.is_empty()).then(|| condemn.join(","));
-                Wish::to_push("abort", order).and("condemn", contents)
+            Order::Promote(Promote { order, step, all }) => {
+                Wish::to_push("promote", order).with(|parameters| {
+                    parameters.step = step.map(|step| step.to_string());
+                    parameters.all = all.then(|| "1".to_owned());
+                })
             }
-            Order::Bar(Bar { order, class }) => Wish::to_push("bar", order).and("class", Some(class)),
+            Order::Abort(Abort { order, condemn }) => Wish::to_push("abort", order).with(|parameters| {
+                parameters.condemn = (!condemn.is_empty()).then(|| condemn.join(","));
+            }),
+            Order::Bar(Bar { order, class }) => {
+                Wish::to_push("bar", order).with(|parameters| parameters.class = Some(class))
+            }
             Order::Pin(Pin { plan, to, until, length, common }) => {
-                let until = until.and_then(|until| Some(until.to_possible_value()?.get_name().to_owned()));
-                Wish { numbered: Some("--to"), ..Wish::to_plan("pin", &plan, common) }
-                    .and("to", Some(to.to_string()))
-                    .and("until", until)
-                    .and("for", length.map(milliseconds))
+                let wish = Wish { numbered: Some("--to"), ..Wish::to_plan("pin", &plan, common) };
+                wish.with(|parameters| {
+                    parameters.to = Some(to.to_string());
+                    parameters.until =
+                        until.and_then(|until| Some(until.to_possible_value()?.get_name().to_owned()));
+                    parameters.r#for = length.map(milliseconds);
+                })
             }
             Order::Unpin(Unpin { plan, common }) => Wish::to_plan("unpin", &plan, common),
-            Order::Freeze(Freeze { length, common }) => {
-                Wish::to_all("/freeze", common).and("for", Some(milliseconds(length)))
-            }
-            Order::Unfreeze(Unfreeze { common }) => Wish::to_all("/unfreeze", common),
+            Order::Freeze(Freeze { length, common }) => Wish::to_all(Endpoint::Freeze, common)
+                .with(|parameters| parameters.r#for = Some(milliseconds(length))),
+            Order::Unfreeze(Unfreeze { common }) => Wish::to_all(Endpoint::Unfreeze, common),
         }
     }
 }
@@ -330,13 +338,14 @@ fn content(text: &str) -> Result<String, String> {
 pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let wish = Wish::from(order);
     let (by, reason) = (wish.common.by.clone(), wish.common.reason.clone());
-    let Wish { path: target, query, numbered, is_for_all, common } = wish.and("as", by).and("reason", reason);
+    let wish = wish.with(|parameters| (parameters.r#as, parameters.reason) = (by, reason));
+    let Wish { path: target, parameters, numbered, is_for_all, common } = wish;
     let relays = Relays::new(&common.reach).await?;
     if let Some(argument) = numbered.filter(|_| relays.are_several()) {
         let text = format!("{argument}: each relay counts pushes for itself; name one relay by --relay");
         return Err(Failure::Usage(text));
     }
-    let path = path(&target, query);
+    let path = path(&target, parameters.into_pairs());
     match is_for_all {
         true => give(&relays, &path, common.form, obeyed, console).await,
         false => give(&relays, &path, common.form, after, console).await,
@@ -420,7 +429,7 @@ mod tests {
         let words = std::iter::once("rollout").chain(line.split(' '));
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         let wish = Wish::from(line.order);
-        Ok(path(&wish.path, wish.query))
+        Ok(path(&wish.path, wish.parameters.into_pairs()))
     }
 
     #[test]

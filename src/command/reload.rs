@@ -8,6 +8,8 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::json;
 use sluice_admin_api::config::{KeyChange, Moves, ReloadReport};
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, ReloadParameters, RollbackParameters};
 
 use super::address::Relay;
 use super::arguments::{Form, Reach};
@@ -92,22 +94,21 @@ pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<
         text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
     };
     let body = file.map(read).transpose()?.map(Bytes::from);
-    let query = path("/reload", wish.flags());
-    act(&wish, &query, body, console).await
+    let parameters = ReloadParameters { dry_run: flag(wish.dry_run), yes: flag(wish.yes) };
+    let path = path(Endpoint::Reload.path(), parameters.into_pairs());
+    act(&wish, &path, body, console).await
 }
 
 pub(super) async fn rollback(rollback: Rollback, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Rollback { to, wish } = rollback;
-    let to = to.map(|to| ("to", to.to_string()));
-    let query = path("/rollback", to.into_iter().chain(wish.flags()));
-    act(&wish, &query, None, console).await
+    let to = to.map(|to| to.to_string());
+    let parameters = RollbackParameters { to, dry_run: flag(wish.dry_run), yes: flag(wish.yes) };
+    let path = path(Endpoint::Rollback.path(), parameters.into_pairs());
+    act(&wish, &path, None, console).await
 }
 
-impl Wish {
-    fn flags(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let set = [("dry_run", self.dry_run), ("yes", self.yes)].into_iter().filter(|(_, is_set)| *is_set);
-        set.map(|(key, _)| (key, "1".to_owned()))
-    }
+fn flag(is_set: bool) -> Option<String> {
+    is_set.then(|| "1".to_owned())
 }
 
 async fn act(

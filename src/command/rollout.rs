@@ -5,7 +5,9 @@ use std::io;
 use clap::Subcommand;
 use http::Method;
 use serde::de::DeserializeOwned;
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::{PageParameters, Parameters};
 use sluice_admin_api::rollouts::{
     BeforeAfter, ClientVerdicts, CondemnedList, PlanState, Push, PushRejection, WholePlan, WholePush,
 };
@@ -108,11 +110,11 @@ pub(super) async fn run(rollout: Rollout, console: &mut Console<'_>) -> Result<O
             list::show(&relays, &list, show, console).await
         }
         Rollout::Status { plan: Some(plan), show, reach } => {
-            let target = format!("/rollouts/{}", encoded(&plan));
+            let target = Endpoint::Rollout.path_of(&[&encoded(&plan)]);
             whole(&target, plan_names, describe_plan, show, &reach, console).await
         }
         Rollout::History { plan: Some(plan), push: Some(push), show, reach } => {
-            let target = format!("/rollouts/{}/pushes/{push}", encoded(&plan));
+            let target = Endpoint::Push.path_of(&[&encoded(&plan), &push.to_string()]);
             whole(&target, push_names, describe_push, show, &reach, console).await
         }
         Rollout::Order(order) => order::run(order, console).await,
@@ -209,18 +211,18 @@ async fn pushes(
     relay: &Relay,
     plan: Option<&str>,
 ) -> Result<Vec<Typed<Push<'static>>>, Missing> {
-    let all = || [("limit", "all".to_owned())];
+    let all = || PageParameters { limit: Some("all".to_owned()), after: None }.into_pairs();
     let plans = match plan {
         Some(plan) => vec![plan.to_owned()],
         None => {
-            let mut answer = caller.json(relay, &Method::GET, &path(ROLLOUTS.path, all())).await?;
+            let mut answer = caller.json(relay, &Method::GET, &path(ROLLOUTS.endpoint.path(), all())).await?;
             let plans: Vec<Typed<PlanState<'_>>> = take_items(&mut answer, ROLLOUTS.key, relay)?;
             plans.into_iter().map(|plan| plan.value.name.into_owned()).collect()
         }
     };
     let mut pushes = Vec::new();
     for plan in plans {
-        let target = path(&format!("/rollouts/{}/pushes", encoded(&plan)), all());
+        let target = path(&Endpoint::Pushes.path_of(&[&encoded(&plan)]), all());
         let mut answer = caller.json(relay, &Method::GET, &target).await?;
         pushes.extend(take_items(&mut answer, Push::<'_>::KEY, relay)?);
     }

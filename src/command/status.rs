@@ -2,13 +2,16 @@
 
 use clap::Args;
 use http::Method;
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::overview::{
     Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, UpstreamOverview,
 };
+use sluice_admin_api::parameters::{OverviewParameters, Parameters};
 
 use super::answer::{self, Answered, Forms};
 use super::arguments::{Reach, Show};
 use super::console::Console;
+use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
@@ -52,8 +55,9 @@ pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Out
     }
     let ask = async |console: &mut Console<'_>| {
         // The verdict must not come from counts of before the question.
-        let path = if check { "/overview?counted=now" } else { "/overview" };
-        let answers = relays.typed(&Method::GET, path).await;
+        let parameters = OverviewParameters { counted: check.then(|| "now".to_owned()) };
+        let path = path(Endpoint::Overview.path(), parameters.into_pairs());
+        let answers = relays.typed(&Method::GET, &path).await;
         let outcome = answers.report(console.err)?;
         let items: Vec<Typed<Overview>> = answers.values().collect();
         let is_differing = check && !items.iter().all(|item| is_in_sync(&item.value));
@@ -71,7 +75,10 @@ pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Out
 }
 
 async fn is_ready(relays: &Relays, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let ask = async |caller: &Caller, relay: &_| match caller.whole(relay, &Method::GET, "/ready").await? {
+    let ask = async |caller: &Caller, relay: &_| match caller
+        .whole(relay, &Method::GET, Endpoint::Ready.path())
+        .await?
+    {
         (status, _) if status.is_success() => Ok(()),
         (status, _) => Err(Missing::Silent(format!("not ready: {status}"))),
     };

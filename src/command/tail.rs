@@ -5,6 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, TailParameters};
 use sluice_admin_api::tail::{TailBegin, TailGap, TailLine};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -76,15 +78,18 @@ pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome
     let streams = find(&relays, &tail.client, console).await?;
     let is_node =
         streams.iter().any(|(_, client)| client.node == tail.client) || tail.client.parse::<u64>().is_err();
-    let (relays, followed) = match (is_node, streams.as_slice()) {
-        (true, _) => (relays.relays.clone(), ("node", tail.client.clone())),
-        (false, [(relay, client)]) => (vec![Relay::clone(relay)], ("client", client.id.to_string())),
+    let of_type = TailParameters { r#type: tail.type_name.clone(), ..TailParameters::default() };
+    let (relays, parameters) = match (is_node, streams.as_slice()) {
+        (true, _) => (relays.relays.clone(), TailParameters { node: Some(tail.client.clone()), ..of_type }),
+        (false, [(relay, client)]) => {
+            let client = Some(client.id.to_string());
+            (vec![Relay::clone(relay)], TailParameters { client, ..of_type })
+        }
         (false, []) => return Err(Failure::Usage(format!("no client is {:?}", tail.client))),
         (false, several) => return Err(Failure::Usage(candidates(&tail.client, several))),
     };
     let caller = Relays::new(&tail.reach).await?.caller;
-    let query = [Some(followed), tail.type_name.clone().map(|name| ("type", name))];
-    let path = path("/tail", query.into_iter().flatten());
+    let path = path(Endpoint::Tail.path(), parameters.into_pairs());
     let (news, mut all) = mpsc::channel(QUEUE);
     let mut readers = JoinSet::new();
     let are_several = relays.len() > 1;

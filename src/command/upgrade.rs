@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use http::Method;
 use sluice_admin_api::acts::Upgraded;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, UpgradeParameters};
 
 use super::arguments::Reach;
 use super::console::Console;
@@ -66,9 +68,9 @@ pub(super) async fn run(upgrade: Upgrade, console: &mut Console<'_>) -> Result<O
     let binary =
         upgrade.binary.as_deref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     let binary = binary.map(|path| path.display().to_string());
-    let query = [("now", flag(upgrade.now)), ("dry_run", flag(upgrade.dry_run)), ("binary", binary)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let answers = relays.typed::<Upgraded>(&Method::POST, &path("/upgrade", query)).await;
+    let parameters = UpgradeParameters { now: flag(upgrade.now), dry_run: flag(upgrade.dry_run), binary };
+    let path = path(Endpoint::Upgrade.path(), parameters.into_pairs());
+    let answers = relays.typed::<Upgraded>(&Method::POST, &path).await;
     if let Some((relay, Missing::Refused { status: FAILED, reason })) = answers.missing.first() {
         writeln!(console.err, "sluice: {relay}: {reason}")?;
         return Ok(Outcome::Differs);

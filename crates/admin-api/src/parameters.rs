@@ -98,7 +98,7 @@ parameters! {
     LogParameters { level, r#for }
     DeletionsParameters { server, r#type }
     /// All commands to a plan. Each takes some of them.
-    PlanParameters { push, step, all, class, condemn, to, until, r#for, reason, r#as }
+    PlanParameters { push, step, all, class, condemn, to, until, r#for, r#as, reason }
     /// `pause`, `resume` and `rollback`.
     PushParameters { push, r#as, reason }
     PromoteParameters { push, step, all, r#as, reason }

@@ -8,12 +8,13 @@ use axum::extract::{Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::names::{ChangedName, ClientDifference, TypeDifference};
+use sluice_admin_api::parameters::DiffParameters;
 
 use super::compare::{Contents, FORMATS, Format};
 use super::one::{find, held_text};
 use crate::admin::item::seconds_since;
 use crate::admin::list::ITEMS_PER_TURN;
-use crate::admin::params::{Declined, Params, bad_request, conflict, not_found};
+use crate::admin::params::{Declined, bad_request, conflict, flag, not_found, read, word};
 use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{HeldVersion, NameStatus, NameStatuses};
@@ -39,18 +40,18 @@ struct DiffQuery {
 }
 
 impl DiffQuery {
-    fn parse(uri: &Uri) -> Result<DiffQuery, String> {
-        let mut params = Params::parse(uri, &["to", "type", "name", "format", "any_class"])?;
-        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Names);
-        let to_text = params.take("to").unwrap_or_else(|| "desired".to_owned());
+    fn parse(uri: &Uri) -> Result<DiffQuery, Declined> {
+        let params: DiffParameters = read(uri)?;
+        let format = word("format", params.format, &FORMATS)?.unwrap_or(Format::Names);
+        let to_text = params.to.unwrap_or_else(|| "desired".to_owned());
         let client = to_text.strip_prefix("client:").and_then(|id| id.parse().ok());
         let to = match (to_text.as_str(), client) {
             ("desired", _) => To::Desired,
             (_, Some(id)) => To::Client(id),
-            _ => return Err(format!("to is {to_text:?}; allowed: desired, or client:ID")),
+            _ => return Err(bad_request(format!("to is {to_text:?}; allowed: desired, or client:ID"))),
         };
-        let (type_name, name) = (params.take("type"), params.take("name"));
-        Ok(DiffQuery { to, to_text, type_name, name, format, any_class: params.flag("any_class")? })
+        let any_class = flag("any_class", params.any_class)?;
+        Ok(DiffQuery { to, to_text, type_name: params.r#type, name: params.name, format, any_class })
     }
 }
 
@@ -69,7 +70,7 @@ pub(in crate::admin) async fn difference(
     id: &str,
     uri: &Uri,
 ) -> Result<ClientDifference, Declined> {
-    let query = DiffQuery::parse(uri).map_err(bad_request)?;
+    let query = DiffQuery::parse(uri)?;
     types::check(admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(admin, id).map_err(not_found)?;

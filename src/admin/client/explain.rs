@@ -10,11 +10,12 @@ use sluice_admin_api::names::{
     ClassDecision, ExplainedClass, ExplainedClient, ExplainedList, ExplainedName, ExplainedSource,
     ExplainedState, Explanation, NameFacts, NearestRule, StateFacts,
 };
+use sluice_admin_api::parameters::NameParameters;
 
 use super::one::{find, held_text};
 use crate::admin::item::{rfc_3339, seconds_since, variant_name};
 use crate::admin::list::in_alphabetical_order;
-use crate::admin::params::{Declined, Params, bad_request, not_found};
+use crate::admin::params::{Declined, bad_request, not_found, read};
 use crate::admin::reloading::ConfigHistory;
 use crate::admin::state::Admin;
 use crate::admin::types;
@@ -38,12 +39,8 @@ pub(in crate::admin) async fn explanation(
     id: &str,
     uri: &Uri,
 ) -> Result<Explanation, Declined> {
-    let read = || {
-        let mut params = Params::parse(uri, &["type", "name"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type to explain")?;
-        Ok::<_, String>((type_name, params.take("name")))
-    };
-    let (type_name, name) = read().map_err(bad_request)?;
+    let NameParameters { r#type, name } = read(uri)?;
+    let type_name = r#type.ok_or_else(|| bad_request("type is missing: the type to explain".to_owned()))?;
     let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(admin, id).map_err(not_found)?;

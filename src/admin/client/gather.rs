@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::sorted;
 use crate::admin::list::ITEMS_PER_TURN;
 use crate::admin::page::{Page, cursor};
+use crate::admin::params::Declined;
 use crate::admin::query::{ClientsQuery, Sort};
 use crate::admin::state::Admin;
 use crate::driver::api::status::SessionStatus;
@@ -21,7 +22,7 @@ pub(in crate::admin) async fn gather(
     query: &ClientsQuery,
     page: &Page,
     now: SystemTime,
-) -> Result<ClientPage, String> {
+) -> Result<ClientPage, Declined> {
     if query.sort != Sort::Id {
         let after: Option<sorted::SortKey> = page.after()?;
         let mut keys = sorted::first(&*admin.relay, query, after, page.limit.saturating_add(1), now).await;

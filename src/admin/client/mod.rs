@@ -33,11 +33,11 @@ pub(super) async fn clients(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let (query, page) = ClientsQuery::parse(&uri, &headers).map_err(bad_request)?;
+    let (query, page) = ClientsQuery::parse(&uri, &headers)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let now = admin.relay.now();
     if query.sort == Sort::Id {
-        let after: Option<u64> = page.after().map_err(bad_request)?;
+        let after: Option<u64> = page.after()?;
         return Ok(list::respond(Client::KEY, &page, move |writer| async move {
             admin.relay.refresh().await;
             let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
@@ -45,7 +45,7 @@ pub(super) async fn clients(
             writer.write_all(admin.relay.sessions_after(after), cursor, render).await
         }));
     }
-    let after: Option<sorted::SortKey> = page.after().map_err(bad_request)?;
+    let after: Option<sorted::SortKey> = page.after()?;
     Ok(list::respond(Client::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let first = sorted::first(&*admin.relay, &query, after, page.limit + 1, now).await;

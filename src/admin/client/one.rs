@@ -7,11 +7,12 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use sluice_admin_api::Text;
 use sluice_admin_api::clients::{ClientName, ClientType, ClientWithNames, NameContent, NamePage};
+use sluice_admin_api::parameters::ClientParameters;
 
 use super::item;
 use crate::admin::list::in_alphabetical_order;
 use crate::admin::page::{Page, cursor};
-use crate::admin::params::{Declined, Params, bad_request, not_found};
+use crate::admin::params::{Declined, bad_request, flag, not_found, read};
 use crate::admin::query::ClientsQuery;
 use crate::admin::state::Admin;
 use crate::admin::types;
@@ -56,20 +57,18 @@ pub(in crate::admin) async fn one(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "names", "after", "limit"])?;
-        let (type_name, has_names) = (params.take("type"), params.flag("names")?);
-        if let Some(key) = ["after", "limit"].into_iter().find(|key| !has_names && params.has(key)) {
-            return Err(format!("{key} goes with names=1"));
-        }
-        let page = Page::read(&mut params, &headers)?;
-        let after: Option<NamesStart> = page.after()?;
-        if page.is_unlimited() {
-            return Err("limit is \"all\"; allowed: a whole number, for the names of one client".to_owned());
-        }
-        Ok((type_name, has_names, page, after))
-    };
-    let (type_name, has_names, page, after) = read().map_err(bad_request)?;
+    let params: ClientParameters = read(&uri)?;
+    let (type_name, has_names) = (params.r#type, flag("names", params.names)?);
+    let of_page = [("after", &params.after), ("limit", &params.limit)];
+    if let Some((key, _)) = of_page.into_iter().find(|(_, value)| !has_names && value.is_some()) {
+        return Err(bad_request(format!("{key} goes with names=1")));
+    }
+    let page = Page::read(params.after, params.limit, &headers)?;
+    let after: Option<NamesStart> = page.after()?;
+    if page.is_unlimited() {
+        let text = "limit is \"all\"; allowed: a whole number, for the names of one client";
+        return Err(bad_request(text.to_owned()));
+    }
     types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(&admin, &id).map_err(not_found)?;

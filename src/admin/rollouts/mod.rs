@@ -13,11 +13,12 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::NoParameters;
 use sluice_admin_api::rollouts::{PlanState, Push};
 
 use super::list;
 use super::page::{Page, cursor};
-use super::params::{Declined, Params, bad_request, not_found};
+use super::params::{Declined, not_found, read};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
@@ -26,18 +27,14 @@ pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{plan_state, step_percent};
 pub(super) use standing::{behind_seconds, frozen_until, pinned};
 
-fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
-    Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)
-}
-
 /// `GET /rollouts`.
 pub(super) async fn plans(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let page = read_page(&uri, &headers).map_err(bad_request)?;
-    let after: Option<String> = page.after().map_err(bad_request)?;
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<String> = page.after()?;
     let plans = admin.relay.rollouts();
     let from = after.map_or(0, |after| position(&plans, &after).map_or(plans.len(), |at| at + 1));
     Ok(list::respond(PlanState::KEY, &page, move |writer| async move {
@@ -58,7 +55,7 @@ pub(super) async fn plan(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+    read::<NoParameters>(&uri)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     Ok(Json(item::whole_plan(&status)).into_response())
 }
@@ -70,8 +67,8 @@ pub(super) async fn pushes(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
-    let page = read_page(&uri, &headers).map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<u64> = page.after()?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     Ok(list::respond(Push::KEY, &page, move |writer| async move {
         let pushes: Vec<_> = of_plan(&status).cloned().collect();
@@ -87,7 +84,7 @@ pub(super) async fn push(
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+    read::<NoParameters>(&uri)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;
     Ok(Json(item::whole_push(&status, &push)).into_response())

@@ -8,12 +8,13 @@ use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use sluice_admin_api::parameters::TailParameters;
 use sluice_admin_api::tail::{TailBegin, TailGap};
 
 use super::item::seconds_since;
 use super::list::ITEMS_PER_TURN;
 use super::live::{self, Feed, Next};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 use super::types;
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, Why, names_type};
@@ -30,30 +31,29 @@ const NODE_BYTES_MAX: usize = 4096;
 /// A state that lasts for less than this is part of an exchange that the lines show.
 const STATE_SECONDS_MIN: f64 = 1.0;
 
-fn parse(uri: &Uri) -> Result<(Followed, Option<String>), String> {
-    let mut params = Params::parse(uri, &["client", "node", "type"])?;
-    let (client, node) = (params.take("client"), params.take("node"));
+fn parse(uri: &Uri) -> Result<(Followed, Option<String>), Declined> {
+    let TailParameters { client, node, r#type } = read(uri)?;
     let followed = match (client, node) {
         (Some(id), None) => {
-            let id = id.parse().map_err(|_| format!("client is {id:?}; allowed: the number of a stream"))?;
-            Followed::Stream(id)
+            let number = id.parse();
+            let text = || format!("client is {id:?}; allowed: the number of a stream");
+            Followed::Stream(number.map_err(|_| bad_request(text()))?)
         }
         (None, Some(node)) if !node.is_empty() && node.len() <= NODE_BYTES_MAX => Followed::Node(node.into()),
         (None, Some(_)) => {
-            return Err(format!("node is empty, or longer than {NODE_BYTES_MAX} bytes"));
+            return Err(bad_request(format!("node is empty, or longer than {NODE_BYTES_MAX} bytes")));
         }
         (None, None) | (Some(_), Some(_)) => {
-            return Err(
-                "say either client=NUMBER for one stream, or node=ID for all streams of a node".into()
-            );
+            let text = "say either client=NUMBER for one stream, or node=ID for all streams of a node";
+            return Err(bad_request(text.to_owned()));
         }
     };
-    Ok((followed, params.take("type")))
+    Ok((followed, r#type))
 }
 
 /// `GET /tail?client=|node=&type=`.
 pub(super) async fn tail(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let (followed, type_name) = parse(request.uri()).map_err(bad_request)?;
+    let (followed, type_name) = parse(request.uri())?;
     types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     let Some(tail) = admin.relay.tail(followed, type_name.clone()) else {
         admin.metrics.limit_hit(Limit::AdminStreams);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
+use sluice_admin_api::parameters::ClassesPageParameters;
 use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
@@ -10,7 +11,7 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::Mark;
 use super::text::{age, count};
 use crate::admin::classes;
-use crate::admin::params::Params;
+use crate::admin::params::read;
 use crate::driver::api::status::RefusalStatus;
 use crate::text::encoded;
 
@@ -50,8 +51,8 @@ struct Refused {
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/classes")?;
-    let mut params = Params::parse(&filter.uri(), &["q", "limit"])?;
-    let part = params.take("q").map(|part| part.to_lowercase());
+    let ClassesPageParameters { q, limit: _ } = read(&filter.uri())?;
+    let part = q.map(|part| part.to_lowercase());
     let found = classes::gather(ask.admin).await.into_iter();
     let found = found.filter(|(_, of)| part.as_deref().is_none_or(|part| classes::matches(of, part)));
     let mut classes: BTreeMap<String, Class> =

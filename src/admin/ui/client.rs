@@ -1,6 +1,7 @@
 //! The page of one client: per type the version that the client has and should have, and why; name by name for one type.
 
 use askama::Template;
+use sluice_admin_api::parameters::ClientPageParameters;
 
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
@@ -8,7 +9,7 @@ use super::parts::{Classes, Command, Mark, client_argument, worst};
 use super::text::{age, counted, version};
 use crate::admin::item::variant_name;
 use crate::admin::page::{Page as Part, cursor};
-use crate::admin::params::Params;
+use crate::admin::params::read;
 use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
 use crate::text::{encoded, span};
@@ -65,9 +66,8 @@ struct Name {
 
 pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let filter = Filter::new(ask, "")?;
-    let mut params = Params::parse(&filter.uri(), &["type", "after", "limit"])?;
-    let type_name = params.take("type");
-    let part = Part::read(&mut params, ask.headers)?;
+    let ClientPageParameters { r#type: type_name, after, limit } = read(&filter.uri())?;
+    let part = Part::read(after, limit, ask.headers)?;
     let session = ask.session(id)?;
     let chosen = match &type_name {
         Some(text) => Some(chosen(ask, &session, text, &part)?),

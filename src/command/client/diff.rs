@@ -1,7 +1,9 @@
 //! `sluice diff client`: the way from the content of a client to the desired content, or to another client's.
 
 use clap::{Args, Subcommand};
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};
+use sluice_admin_api::parameters::{DiffParameters, Parameters};
 
 use super::{ask, resolve};
 use crate::command::answer::{self, Answered, Forms};
@@ -71,10 +73,10 @@ pub(in crate::command) async fn run(diff: Diff, console: &mut Console<'_>) -> Re
         let any_class = any_class.then(|| "1".to_owned());
         // Names need no content, which the relay would have to decode.
         let format = (show.format != Format::Name).then(|| "text".to_owned());
-        let query = [("to", to), ("type", type_name.clone()), ("any_class", any_class), ("format", format)];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answer =
-            ask::<ClientDifference>(&relays, relay, &path(&format!("/clients/{id}/diff"), query)).await?;
+        let parameters =
+            DiffParameters { to, r#type: type_name.clone(), any_class, format, ..DiffParameters::default() };
+        let path = path(&Endpoint::ClientDiff.path_of(&[&id.to_string()]), parameters.into_pairs());
+        let answer = ask::<ClientDifference>(&relays, relay, &path).await?;
         let outcome = if answer.value.differs { Outcome::Differs } else { Outcome::Good };
         Ok(Answered { items: vec![answer], outcome })
     };

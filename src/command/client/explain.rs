@@ -2,7 +2,9 @@
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::Explanation;
+use sluice_admin_api::parameters::{NameParameters, Parameters};
 
 use super::{ask, resolve};
 use crate::command::answer::{self, Answered, Forms};
@@ -57,9 +59,9 @@ pub(in crate::command) async fn run(explain: Explain, console: &mut Console<'_>)
     };
     let ask = async |console: &mut Console<'_>| {
         let (relay, id) = resolve(&relays, &client, console).await?;
-        let query = [("type", Some(type_name.to_owned())), ("name", name.clone())];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answer = ask(&relays, relay, &path(&format!("/clients/{id}/explain"), query)).await?;
+        let parameters = NameParameters { r#type: Some(type_name.to_owned()), name: name.clone() };
+        let path = path(&Endpoint::ClientExplain.path_of(&[&id.to_string()]), parameters.into_pairs());
+        let answer = ask(&relays, relay, &path).await?;
         Ok(Answered { items: vec![answer], outcome: Outcome::Good })
     };
     let table = |items: &[Typed<Explanation>], is_wide: bool, console: &mut Console<'_>| {

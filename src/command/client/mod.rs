@@ -10,6 +10,8 @@ pub(super) mod who;
 use http::Method;
 use serde::de::DeserializeOwned;
 use sluice_admin_api::clients::Client;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{ClientsParameters, Parameters};
 
 use super::address::Relay;
 use super::console::Console;
@@ -34,13 +36,18 @@ pub(super) async fn find<'a>(
     console: &mut Console<'_>,
 ) -> Result<Vec<At<'a>>, Failure> {
     let ask = async |caller: &Caller, relay: &Relay| {
-        let query = [("node", name.to_owned()), ("limit", CANDIDATES_MAX.to_string())];
-        let mut answer = caller.json(relay, &Method::GET, &path("/clients", query)).await?;
+        let parameters = ClientsParameters {
+            node: Some(name.to_owned()),
+            limit: Some(CANDIDATES_MAX.to_string()),
+            ..ClientsParameters::default()
+        };
+        let path = path(Endpoint::Clients.path(), parameters.into_pairs());
+        let mut answer = caller.json(relay, &Method::GET, &path).await?;
         let streams: Vec<Typed<Client<'_>>> = take_items(&mut answer, CLIENTS.key, relay)?;
         if !streams.is_empty() || name.parse::<u64>().is_err() {
             return Ok(streams);
         }
-        match caller.typed(relay, &Method::GET, &format!("/clients/{name}")).await {
+        match caller.typed(relay, &Method::GET, &Endpoint::Client.path_of(&[name])).await {
             Ok(client) => Ok(vec![client]),
             Err(Missing::Refused { status: 404, .. }) => Ok(Vec::new()),
             Err(missing) => Err(missing),

@@ -3,7 +3,9 @@
 use clap::Args;
 use http::Method;
 use serde::de::DeserializeOwned;
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::{HeldVersions, TypeVerdicts, VersionTally};
+use sluice_admin_api::parameters::{NameParameters, Parameters};
 
 use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Reach, Show};
@@ -66,9 +68,8 @@ pub(in crate::command) async fn run(
         }
     };
     let relays = Relays::new(&versions.reach).await?;
-    let query = [("type", Some(type_name)), ("name", name)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?.to_owned())));
-    let path = path("/versions", query);
+    let parameters = NameParameters { r#type: Some(type_name.to_owned()), name: name.map(str::to_owned) };
+    let path = path(Endpoint::Versions.path(), parameters.into_pairs());
     let no_headers = versions.show.no_headers;
     if name.is_none() {
         let table = |items: &[Typed<TypeVerdicts>], _: bool, console: &mut Console<'_>| {

@@ -2,7 +2,9 @@
 
 use clap::Args;
 use http::Method;
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::{self as api, ClientGroup};
+use sluice_admin_api::parameters::{Parameters, WhoParameters};
 
 use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Format, Reach, Show};
@@ -61,14 +63,15 @@ pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Resu
     let is_counted =
         !who.list && who.show.format == Format::Table && (!who.show.watch || console.is_terminal);
     let ask = async |console: &mut Console<'_>| {
-        let query = [
-            ("type", Some(type_name.to_owned())),
-            ("name", Some(name.to_owned())),
-            ("version", who.version.clone()),
-            ("limit", Some(if is_counted { "1" } else { "1000" }.to_owned())),
-        ];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answers = relays.typed(&Method::GET, &path("/who", query)).await;
+        let parameters = WhoParameters {
+            r#type: Some(type_name.to_owned()),
+            name: Some(name.to_owned()),
+            version: who.version.clone(),
+            limit: Some(if is_counted { "1" } else { "1000" }.to_owned()),
+            ..WhoParameters::default()
+        };
+        let path = path(Endpoint::Who.path(), parameters.into_pairs());
+        let answers = relays.typed(&Method::GET, &path).await;
         let outcome = answers.report(console.err)?;
         Ok(Answered { items: answers.values().collect(), outcome })
     };

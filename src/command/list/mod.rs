@@ -96,7 +96,7 @@ pub(super) async fn fetch<T: DeserializeOwned>(
         let limit = list.limit.map(|limit| (limit - all.items.len()).min(PAGE_MAX).to_string());
         let page = [("after", after.take()), ("limit", limit)];
         let page = page.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let path = path(list.view.path, list.query.iter().cloned().chain(page));
+        let path = path(list.view.endpoint.path(), list.query.iter().cloned().chain(page));
         let mut answer = caller.json(relay, &Method::GET, &path).await?;
         all.items.extend(take_items(&mut answer, list.view.key, relay)?);
         let end = PageEnd::deserialize(&answer).unwrap_or_default();

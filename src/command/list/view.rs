@@ -2,6 +2,7 @@
 
 use sluice_admin_api::changes::Change;
 use sluice_admin_api::clients::{Client, ClientContent, ClientType};
+use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::events::Event;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::resources::{Resource, ResourceContent};
@@ -14,7 +15,7 @@ use crate::text::size;
 
 /// A list of the API as tables.
 pub(in crate::command) struct View<T: 'static> {
-    pub path: &'static str,
+    pub endpoint: Endpoint,
     /// The key of the list in the answer.
     pub key: &'static str,
     /// The lines of an item; an item without any has a line all the same.
@@ -40,7 +41,7 @@ fn content_of<'a>(client: &'a Client<'static>, line: usize) -> Option<&'a Client
 
 /// A line for each type.
 pub(in crate::command) const CLIENTS: View<Client<'static>> = View {
-    path: "/clients",
+    endpoint: Endpoint::Clients,
     key: Client::<'static>::KEY,
     lines: |client| client.types.len(),
     columns: &[
@@ -63,7 +64,7 @@ pub(in crate::command) const CLIENTS: View<Client<'static>> = View {
 };
 
 pub(in crate::command) const CHANGES: View<Change<'static>> = View {
-    path: "/changes",
+    endpoint: Endpoint::Changes,
     key: Change::<'static>::KEY,
     lines: one_line,
     columns: &[
@@ -88,7 +89,7 @@ pub(in crate::command) const CHANGES: View<Change<'static>> = View {
 };
 
 pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
-    path: "/rollouts",
+    endpoint: Endpoint::Rollouts,
     key: PlanState::<'static>::KEY,
     lines: one_line,
     columns: &[
@@ -113,7 +114,7 @@ pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
 };
 
 pub(in crate::command) const CLASSES: View<NodeClass> = View {
-    path: "/classes",
+    endpoint: Endpoint::Classes,
     key: NodeClass::KEY,
     lines: one_line,
     columns: &[
@@ -128,7 +129,7 @@ pub(in crate::command) const CLASSES: View<NodeClass> = View {
 };
 
 pub(in crate::command) const EVENTS: View<Event<'static>> = View {
-    path: "/events",
+    endpoint: Endpoint::Events,
     key: Event::<'static>::KEY,
     lines: one_line,
     columns: &[
@@ -150,7 +151,7 @@ pub(in crate::command) const EVENTS: View<Event<'static>> = View {
 };
 
 pub(in crate::command) const SOURCES: View<Source<'static>> = View {
-    path: "/sources",
+    endpoint: Endpoint::Sources,
     key: Source::<'static>::KEY,
     lines: one_line,
     columns: &[
@@ -179,7 +180,7 @@ fn content<'a>(resource: &'a Resource<'static>) -> Option<&'a ResourceContent<'s
 }
 
 pub(in crate::command) const RESOURCES: View<Resource<'static>> = View {
-    path: "/resources",
+    endpoint: Endpoint::Resources,
     key: Resource::<'static>::KEY,
     lines: one_line,
     columns: &[
@@ -213,7 +214,7 @@ fn rejecting(content: &ResourceContent<'_>) -> Option<String> {
 }
 
 pub(in crate::command) const REFUSED: View<RefusedClient<'static>> = View {
-    path: "/refused",
+    endpoint: Endpoint::Refused,
     key: RefusedClient::<'static>::KEY,
     lines: one_line,
     columns: &[
