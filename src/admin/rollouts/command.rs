@@ -43,7 +43,7 @@ struct Audit {
 }
 
 /// A command, for the log: its plan, its push and its word.
-struct Wanted<'a> {
+struct CommandLine<'a> {
     plan: &'a str,
     push: Option<u64>,
     word: &'a str,
@@ -57,8 +57,8 @@ impl Audit {
     }
 
     /// `result`: the state of the plan after the command, or the reason why nothing was done.
-    fn tell(&self, events: &Events, wanted: &Wanted<'_>, result: Result<RolloutState, &str>) {
-        let Wanted { plan, push, word, query } = wanted;
+    fn note(&self, events: &Events, line: &CommandLine<'_>, result: Result<RolloutState, &str>) {
+        let CommandLine { plan, push, word, query } = line;
         let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
         let (address, identity) = (self.peer.address.map(tracing::field::display), &self.peer.identity);
         match result {
@@ -109,7 +109,7 @@ const DONE: [(&str, &str); 10] = [
 ];
 
 fn done_text(word: &str) -> &'static str {
-    DONE.iter().find(|(known, _)| *known == word).map_or("an operator commanded a plan", |(_, text)| text)
+    DONE.iter().find(|(done, _)| *done == word).map_or("an operator commanded a plan", |(_, text)| text)
 }
 
 /// Whether an event is an order, carried out or not.
@@ -130,16 +130,16 @@ pub(in crate::admin) async fn command(
     let audit = Audit::new(params.r#as.clone(), params.reason.clone(), peer);
     let order = order(&status, &word, params)?;
     let push = order.command.push().or_else(|| latest(&status));
-    let wanted = Wanted { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
+    let line = CommandLine { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
     let events = &admin.metrics.events;
     match admin.relay.command_plan(order).await {
         Ok(after) => {
-            audit.tell(events, &wanted, Ok(after.report.state));
+            audit.note(events, &line, Ok(after.report.state));
             Ok(Json(item::plan_state_of(&after)).into_response())
         }
         Err(refusal) => {
             let (text, answer) = refused(&plan, refusal);
-            audit.tell(events, &wanted, Err(&text));
+            audit.note(events, &line, Err(&text));
             Err(answer(text))
         }
     }
@@ -242,15 +242,16 @@ fn pin_end(until: Option<String>, length: Option<String>) -> Result<PinFor, Decl
 fn units_of(status: &RolloutStatus, class: &str) -> Result<Vec<UnitId>, String> {
     let push = status.report.push.as_ref();
     let is_of_push = |unit: &UnitId| push.is_none_or(|push| push.units.contains(unit));
-    let is_meant = |(unit, of): &(&UnitId, &crate::driver::api::rollouts::UnitStatus)| {
-        !class.is_empty() && of.class.digest.starts_with(class) && is_of_push(unit)
+    let has_class = |unit: &&UnitId| {
+        let digest = status.units.get(unit).map(|status| &*status.class.digest);
+        !class.is_empty() && digest.is_some_and(|digest| digest.starts_with(class)) && is_of_push(unit)
     };
-    let found: Vec<UnitId> = status.units.iter().filter(is_meant).map(|(unit, _)| *unit).collect();
-    match found.is_empty() {
+    let units: Vec<UnitId> = status.units.keys().filter(has_class).copied().collect();
+    match units.is_empty() {
         true => {
             Err(format!("class is {class:?}; allowed: the digest of a class of the push, or its beginning"))
         }
-        false => Ok(found),
+        false => Ok(units),
     }
 }
 
@@ -299,7 +300,7 @@ async fn command_all(
         let plan = status.plan.name.to_string();
         let (push, query) = (latest(&status), uri.query().unwrap_or_default());
         let tell = |result: Result<RolloutState, &str>| {
-            audit.tell(&admin.metrics.events, &Wanted { plan: &plan, push, word, query }, result);
+            audit.note(&admin.metrics.events, &CommandLine { plan: &plan, push, word, query }, result);
         };
         if status.plan.mode == Mode::Observe {
             if let Command::Freeze { .. } = command {
@@ -345,11 +346,11 @@ async fn command_all(
 const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
 fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Declined) {
-    let of = match refusal {
+    let error = match refusal {
         PlanRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
-        PlanRefusal::Refused(of) => of,
+        PlanRefusal::Refused(error) => error,
     };
-    let text = match of {
+    let text = match error {
         CommandError::Observes => "the plan observes, and holds nothing".to_owned(),
         CommandError::AnotherPush(Some(number)) => format!("push {number} is under way; nothing was done"),
         CommandError::AnotherPush(None) => "no push is under way; nothing was done".to_owned(),
@@ -377,7 +378,7 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Declined)
         }
         CommandError::TooLong => "for: at most 7d".to_owned(),
     };
-    let answer: fn(String) -> Declined = match of {
+    let answer: fn(String) -> Declined = match error {
         CommandError::NoSuchRelease
         | CommandError::LostRelease
         | CommandError::NoSuchUnit

@@ -47,7 +47,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = filter.field("kind", "Kind", Kind::ALL.map(|kind| kind.name().to_owned()).to_vec()).field(
         "severity",
         "Severity, and above",
-        Severity::ALL.map(|of| of.name().to_owned()).to_vec(),
+        Severity::ALL.map(|severity| severity.name().to_owned()).to_vec(),
     );
     Ok(Page { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
 }
@@ -79,7 +79,7 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
         format!("/ui/sources?server={}", encoded(text))
     });
     link("class", first.class.as_deref().map(str::to_owned), &clients("class"));
-    link("type", first.type_url.as_ref().map(|of| of.short().to_owned()), &clients("type"));
+    link("type", first.type_url.as_ref().map(|type_url| type_url.short().to_owned()), &clients("type"));
     link("listener", first.listener.as_deref().map(str::to_owned), &clients("listener"));
     let mut text = match &first.detail {
         Some(detail) => format!("{}: {detail}", first.text),

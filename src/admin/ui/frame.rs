@@ -25,15 +25,16 @@ impl Ask<'_> {
     /// The types of all sources, for a choice.
     pub fn type_names(&self) -> Vec<String> {
         let sources = self.admin.relay.sources();
-        let names = sources.iter().flat_map(|source| &source.types).map(|of| of.type_url.short().to_owned());
+        let names =
+            sources.iter().flat_map(|source| &source.types).map(|status| status.type_url.short().to_owned());
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// # Errors
     /// A page for a client that is not, or no longer, connected.
     pub fn session(&self, id: &str) -> Result<SessionStatus, Fault> {
-        let found = id.parse().ok().and_then(|id| self.admin.relay.session(id));
-        found.ok_or_else(|| {
+        let session = id.parse().ok().and_then(|id| self.admin.relay.session(id));
+        session.ok_or_else(|| {
             Fault::not_found(format!(
                 "There is no client {id:?}, or no longer: the number of a stream ends with the stream."
             ))

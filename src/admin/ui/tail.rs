@@ -37,7 +37,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         frame,
         id: session.id,
         node: session.node_id.to_string(),
-        types: session.types.iter().map(|of| of.type_url.short().to_owned()).collect(),
+        types: session.types.iter().map(|status| status.type_url.short().to_owned()).collect(),
         chosen,
         commands: vec![Command(command)],
     };

@@ -66,7 +66,7 @@ fn is_of_page(path: &str) -> bool {
 
 /// A person follows a link to the page. The other site cannot read the answer.
 fn is_visit(path: &str, headers: &HeaderMap) -> bool {
-    let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|said| said == value);
+    let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|header| header == value);
     path.starts_with("/ui") && says(FETCH_MODE, "navigate") && says(FETCH_DEST, "document")
 }
 
