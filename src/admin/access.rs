@@ -2,38 +2,13 @@
 
 use std::fmt;
 
+pub use sluice_admin_api::endpoints::Area;
+use sluice_admin_api::endpoints::{Endpoint, Line};
+
 use super::entrance::Peer;
 use crate::engine::authorization::IdentityPattern;
 use crate::identity::Identity;
 use crate::trust::tokens::{TokenFile, Tokens};
-
-/// Endpoints that one role opens. Every endpoint is in one area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Area {
-    /// Whether the process lives. Every role opens it.
-    Health,
-    /// Whether the relay may get traffic. Every role opens it.
-    Ready,
-    Metrics,
-    /// Lists of clients, sources and resources.
-    View,
-    /// Requests with an effect.
-    Act,
-}
-
-impl Area {
-    pub const ALL: [Area; 5] = [Area::Health, Area::Ready, Area::Metrics, Area::View, Area::Act];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Area::Health => "health",
-            Area::Ready => "ready",
-            Area::Metrics => "metrics",
-            Area::View => "view",
-            Area::Act => "act",
-        }
-    }
-}
 
 /// The aim of a request, as the checks see it.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +16,13 @@ pub(super) struct Target {
     pub method: &'static str,
     pub path: &'static str,
     pub area: Area,
+}
+
+impl From<Endpoint> for Target {
+    fn from(endpoint: Endpoint) -> Target {
+        let Line { method, path, area, .. } = endpoint.line();
+        Target { method, path, area }
+    }
 }
 
 impl fmt::Display for Target {

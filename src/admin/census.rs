@@ -125,27 +125,28 @@ impl Census {
         self.streams += 1;
         // Nothing is known of a stream without a request.
         let first = session.types.is_empty().then_some(Why::Unknown);
-        match session.types.iter().filter_map(|of| of.why).min().or(first) {
+        match session.types.iter().filter_map(|status| status.why).min().or(first) {
             Some(why) => *self.by_why.entry(why).or_default() += 1,
             None => self.synced += 1,
         }
-        self.silent += has(|of| of.unacked.is_some_and(|unacked| unacked >= SILENT_AFTER));
-        self.on_fallback += has(|of| of.fallback);
-        self.stale += has(|of| of.stale_since.is_some());
-        self.refused += has(|of| of.refused);
-        for of in &session.types {
-            let counted = self.types.entry(of.type_url.clone()).or_default();
+        self.silent += has(|status| status.unacked.is_some_and(|unacked| unacked >= SILENT_AFTER));
+        self.on_fallback += has(|status| status.fallback);
+        self.stale += has(|status| status.stale_since.is_some());
+        self.refused += has(|status| status.refused);
+        for status in &session.types {
+            let counted = self.types.entry(status.type_url.clone()).or_default();
             let is_first = counted.streams == 0;
             counted.streams += 1;
-            counted.synced += usize::from(of.why.is_none());
+            counted.synced += usize::from(status.why.is_none());
             // The version of a Secret is a hash of the content (ADM-12).
-            let version = of.should.filter(|_| !of.type_url.is_secret());
+            let version = status.should.filter(|_| !status.type_url.is_secret());
             counted.differs |= !is_first && version != counted.version;
             counted.version = version.filter(|_| !counted.differs);
         }
     }
 
-    pub fn of(&self, why: Why) -> usize {
+    /// The streams with this reason.
+    pub fn count(&self, why: Why) -> usize {
         self.by_why.get(&why).copied().unwrap_or_default()
     }
 

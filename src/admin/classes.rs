@@ -1,60 +1,36 @@
 //! The node classes in use, and the class of a node without a client (ADM-9).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use axum::Json;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State as Shared};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde_json::{Value, json};
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::names::{ExplainedNode, ExplainedNodeType};
+use sluice_admin_api::parameters::{ClassesParameters, NoParameters};
+use sluice_admin_api::sources::{ClassEvidence, NodeClass};
 
 use super::client::class_text;
 use super::item::rfc_3339;
-use super::list::{self, ITEMS_PER_TURN};
+use super::list::{self, ITEMS_PER_TURN, in_alphabetical_order};
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request};
+use super::params::{Declined, bad_request, read, read_body};
 use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
 use crate::driver::api::evidence::EvidenceStatus;
-use crate::driver::api::status::SourceStatus;
 use crate::wire::json::parse_node;
-use crate::xds::{Node, ResourceName};
+use crate::xds::Node;
 
 /// The most bytes of a node. Envoy's nodes have a few KiB.
 const NODE_BYTES_MAX: usize = 64 << 10;
 
-/// A tool on the same host or network sends 64 KiB at once.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A class in use.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Class {
-    pub class: String,
-    /// The deciding rules of `node_classes`.
-    pub rules: BTreeSet<String>,
-    /// The splitting parts of the node, without secrets.
-    pub fields: Vec<(String, String)>,
-    upstream_id: String,
-    /// The number of streams with a type of the class.
-    pub clients: usize,
-    types: BTreeSet<String>,
-    sources: Vec<u64>,
-    servers: BTreeSet<String>,
-    /// Other answers for other members, the latest of each source.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub evidence: Vec<Value>,
-}
-
-impl Class {
-    pub fn matches(&self, part: &str) -> bool {
-        let texts = [&self.class, &self.upstream_id].into_iter().chain(&self.rules).chain(&self.servers);
-        let fields = self.fields.iter().flat_map(|(field, value)| [field, value]);
-        texts.chain(fields).any(|text| text.to_lowercase().contains(part))
-    }
+/// Whether a text of the class has the part, which is in lower case.
+pub(super) fn matches(class: &NodeClass, part: &str) -> bool {
+    let texts = [&class.class, &class.upstream_id].into_iter().chain(&class.rules).chain(&class.servers);
+    let fields = class.fields.iter().flat_map(|(field, value)| [field, value]);
+    texts.chain(fields).any(|text| text.to_lowercase().contains(part))
 }
 
 /// `GET /classes?q=&after=&limit=`.
@@ -62,49 +38,44 @@ pub(super) async fn classes(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["q", "after", "limit"])?;
-        let part = params.take("q").map(|part| part.to_lowercase());
-        let page = Page::read(&mut params, &headers)?;
-        let after: Option<String> = page.after()?;
-        Ok((part, page, after))
-    };
-    let (part, page, after) = read().map_err(bad_request)?;
-    Ok(list::respond("classes", &page, move |writer| async move {
+) -> Result<Response, Declined> {
+    let params: ClassesParameters = read(&uri)?;
+    let part = params.q.map(|part| part.to_lowercase());
+    let page = Page::read(params.after, params.limit, &headers)?;
+    let after: Option<String> = page.after()?;
+    Ok(list::respond(NodeClass::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
-        let found = gather(&admin).await.into_values();
-        let found = found.filter(|of| after.as_ref().is_none_or(|after| of.class > *after));
-        let render = |of: &Class, out: &mut _| {
-            list::append(out, part.as_deref().is_none_or(|part| of.matches(part)).then_some(of))
+        let classes = gather(&admin).await.into_values();
+        let classes = classes.filter(|class| after.as_ref().is_none_or(|after| class.class > *after));
+        let render = |class: &NodeClass, out: &mut _| {
+            list::append(out, part.as_deref().is_none_or(|part| matches(class, part)).then_some(class))
         };
-        writer.write_all(found, |of| cursor(&of.class), render).await
+        writer.write_all(classes, |class| cursor(&class.class), render).await
     }))
 }
 
 /// All classes by digest. There are at most as many as sources.
-pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
-    let mut classes: BTreeMap<String, Class> = BTreeMap::new();
+pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, NodeClass> {
+    let mut classes: BTreeMap<String, NodeClass> = BTreeMap::new();
     for source in admin.relay.sources() {
-        let SourceStatus { id, ref class, ref server, ref shown, ref evidence, .. } = *source;
-        let of = classes.entry(class.digest.to_string()).or_default();
-        of.class = class.digest.to_string();
-        of.fields = class.fields.to_vec();
-        of.upstream_id = shown.to_string();
-        of.sources.push(id);
-        of.evidence.extend(evidence.as_deref().map(evidence_item));
-        of.servers.insert(server.to_string());
-        of.types.extend(source.types.iter().map(|of| of.type_url.message().to_owned()));
+        let digest = source.class.digest.to_string();
+        let class = classes.entry(digest.clone()).or_default();
+        class.class = digest;
+        class.fields = source.class.fields.to_vec();
+        class.upstream_id = source.shown.to_string();
+        class.sources.push(source.id);
+        class.evidence.extend(source.evidence.as_deref().map(evidence));
+        class.servers.insert(source.server.to_string());
+        class.types.extend(source.types.iter().map(|status| status.type_url.message().to_owned()));
     }
     for (number, session) in admin.relay.sessions().enumerate() {
         let mut seen = BTreeSet::new();
-        for (of, digest) in session.types.iter().flat_map(|of| {
-            let digests = of.class.as_deref().unwrap_or_default().split(", ");
-            digests.map(move |digest| (of, digest))
-        }) {
-            let Some(class) = classes.get_mut(digest) else { continue };
-            class.clients += usize::from(seen.insert(digest));
-            class.rules.extend(of.rules.iter().map(ToString::to_string));
+        for status in &session.types {
+            for digest in status.class.as_deref().unwrap_or_default().split(", ") {
+                let Some(class) = classes.get_mut(digest) else { continue };
+                class.clients += usize::from(seen.insert(digest));
+                class.rules.extend(status.rules.iter().map(ToString::to_string));
+            }
         }
         if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
             tokio::task::yield_now().await;
@@ -113,50 +84,46 @@ pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, Class> {
     classes
 }
 
-fn evidence_item(of: &EvidenceStatus) -> Value {
-    let first: Vec<&str> = of.first.iter().map(ResourceName::as_str).collect();
-    json!({
-        "at": rfc_3339(of.at),
-        "type": of.type_url.message(),
-        "count": of.names,
-        "names": first,
-        "members": [of.former, of.next],
-        "differ": of.fields,
-    })
+fn evidence(status: &EvidenceStatus) -> ClassEvidence {
+    ClassEvidence {
+        at: rfc_3339(status.at),
+        count: status.names,
+        differ: status.fields.clone(),
+        members: vec![status.former.clone(), status.next.clone()],
+        names: status.first.iter().map(|name| name.as_str().to_owned()).collect(),
+        r#type: status.type_url.message().to_owned(),
+    }
 }
 
 /// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a query.
-pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    Params::parse(request.uri(), &[]).map_err(bad_request)?;
+pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
+    read::<NoParameters>(request.uri())?;
     let node = read_node(request.into_body()).await?;
     admin.relay.refresh().await;
     let classes = gather(&admin).await;
-    let found: Vec<_> = admin.relay.classify_node(&node);
     let rules = admin.reloading.status();
-    let types: Vec<_> = found.iter().map(|of| item(of, &classes, &rules)).collect();
-    Ok(Json(json!({ "node": node.id, "types": types })).into_response())
+    let types = admin.relay.classify_node(&node);
+    let types = types.iter().map(|status| node_type(status, &classes, &rules)).collect();
+    Ok(in_alphabetical_order(&ExplainedNode { node: node.id, types }))
 }
 
-async fn read_node(body: Body) -> Result<Node, Response> {
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, NODE_BYTES_MAX)).await;
-    let bytes =
-        bytes.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long\n").into_response())?;
-    let text = format!("the body is longer than {NODE_BYTES_MAX} bytes\n");
-    let bytes = bytes.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, text).into_response())?;
+async fn read_node(body: Body) -> Result<Node, Declined> {
+    let bytes = read_body(body, NODE_BYTES_MAX).await?;
     parse_node(&bytes).map_err(|error| bad_request(format!("the body is not an xDS node in JSON: {error}")))
 }
 
-fn item(of: &NodeExplanation, classes: &BTreeMap<String, Class>, rules: &ConfigHistory) -> Value {
-    let known = of.class.digest.as_deref().and_then(|digest| classes.get(digest));
-    let mut item = class_text(&of.class, known.map(|known| known.fields.as_slice()), rules);
-    if let Value::Object(item) = &mut item {
-        item.insert("type".to_owned(), of.type_url.message().into());
-        item.insert("names".to_owned(), of.names.into());
-        item.insert("clients".to_owned(), known.map_or(0, |known| known.clients).into());
-        item.insert("sources".to_owned(), json!(known.map_or(&[][..], |known| &known.sources)));
-        if let Some(refused) = &of.refused {
-            item.insert("refused".to_owned(), refused.to_string().into());
-        }
+fn node_type(
+    status: &NodeExplanation,
+    classes: &BTreeMap<String, NodeClass>,
+    rules: &ConfigHistory,
+) -> ExplainedNodeType {
+    let class = status.class.digest.as_deref().and_then(|digest| classes.get(digest));
+    ExplainedNodeType {
+        class: class_text(&status.class, class.map(|class| class.fields.as_slice()), rules),
+        r#type: status.type_url.message().to_owned(),
+        names: status.names.to_owned(),
+        clients: class.map_or(0, |class| class.clients),
+        sources: class.map(|class| class.sources.clone()).unwrap_or_default(),
+        refused: status.refused.as_ref().map(ToString::to_string),
     }
-    item
 }

@@ -2,41 +2,29 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::{ConfirmedDeletions, ConfirmedSource};
+use sluice_admin_api::parameters::DeletionsParameters;
 
-use super::params::bad_request;
-use super::query::deletions;
+use super::params::{Declined, not_found, read};
 use super::state::Admin;
-
-#[derive(Serialize)]
-struct Answer {
-    confirmed: Vec<Confirmed>,
-}
-
-#[derive(Serialize)]
-struct Confirmed {
-    server: String,
-    list: String,
-    class: String,
-    /// The number of resources that clients lose.
-    removed: usize,
-}
+use crate::driver::api::control::DeletionFilter;
 
 /// Confirms mass deletions that are held back (FU18).
-pub(super) async fn deletions_meant(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let filter = deletions(&uri).map_err(bad_request)?;
+pub(super) async fn confirm_deletions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    let DeletionsParameters { server, r#type } = read(&uri)?;
+    let filter = DeletionFilter { server, type_name: r#type };
     let confirmed = admin.relay.confirm_deletions(filter).await;
     if confirmed.is_empty() {
-        let text = "no matching deletion is held back; GET /sources lists the held deletions\n";
-        return Err((StatusCode::NOT_FOUND, text).into_response());
+        let text = "no matching deletion is held back; GET /sources lists the held deletions";
+        return Err(not_found(text.to_owned()));
     }
-    let confirmed = confirmed.into_iter().map(|of| Confirmed {
-        server: of.source.server.to_string(),
-        list: of.source.list.to_string(),
-        class: of.source.class.digest.to_string(),
-        removed: of.removed,
+    let confirmed = confirmed.into_iter().map(|deletion| ConfirmedSource {
+        server: deletion.source.server.to_string(),
+        list: deletion.source.list.to_string(),
+        class: deletion.source.class.digest.to_string(),
+        removed: deletion.removed,
     });
-    Ok(Json(Answer { confirmed: confirmed.collect() }).into_response())
+    Ok(Json(ConfirmedDeletions { confirmed: confirmed.collect() }).into_response())
 }

@@ -6,12 +6,16 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use sluice_admin_api::Text;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::ContentParameters;
+use sluice_admin_api::resources::{CandidateResource, CopyFacts, ResourceCopies, ResourceCopy};
 use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
 use super::page::Page;
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read, word};
 use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
@@ -52,17 +56,16 @@ enum Format {
 const FORMATS: [(&str, Format); 3] =
     [("json", Format::Json), ("yaml", Format::Yaml), ("sizes", Format::Sizes)];
 
-struct ContentQuery {
+pub(super) struct ContentQuery {
     /// The number of a source, the URI of its server, or its class.
     source: Option<String>,
     format: Format,
 }
 
 impl ContentQuery {
-    fn parse(uri: &Uri) -> Result<ContentQuery, String> {
-        let mut params = Params::parse(uri, &["source", "format"])?;
-        let format = params.word("format", &FORMATS)?.unwrap_or(Format::Json);
-        let source = params.take("source");
+    pub fn parse(uri: &Uri) -> Result<ContentQuery, Declined> {
+        let ContentParameters { source, format } = read(uri)?;
+        let format = word("format", format, &FORMATS)?.unwrap_or(Format::Json);
         Ok(ContentQuery { source, format })
     }
 
@@ -78,12 +81,30 @@ pub(super) async fn resource(
     Shared(admin): Shared<Admin>,
     Path((type_name, name)): Path<(String, String)>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let query = ContentQuery::parse(&uri).map_err(bad_request)?;
-    types::check(&admin, Some(&type_name)).await.map_err(not_found)?;
-    let all = admin.relay.copies(&type_name, &name);
+) -> Result<Response, Declined> {
+    let query = ContentQuery::parse(&uri)?;
+    let answer = copies(&admin, &type_name, name, &query).await?;
+    Ok(match query.format {
+        Format::Json | Format::Sizes => list::in_alphabetical_order(&answer),
+        Format::Yaml => {
+            let answer = serde_json::to_value(&answer).map_err(|error| bad_request(error.to_string()))?;
+            let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
+            ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
+        }
+    })
+}
+
+/// The copies of a resource.
+pub(super) async fn copies(
+    admin: &Admin,
+    type_name: &str,
+    name: String,
+    query: &ContentQuery,
+) -> Result<ResourceCopies, Declined> {
+    types::check(admin, Some(type_name)).await.map_err(not_found)?;
+    let all = admin.relay.copies(type_name, &name);
     if all.is_empty() {
-        return Err(not_found(unknown_name(&admin, &type_name, &name).await));
+        return Err(not_found(unknown_name(admin, type_name, &name).await));
     }
     let copies: Vec<_> = all.iter().filter(|copy| query.has_source(copy)).collect();
     if let ([], Some(text)) = (copies.as_slice(), &query.source) {
@@ -103,22 +124,15 @@ pub(super) async fn resource(
         let mut item = item(copy, now);
         if let Some(resource) = copy.resource.as_ref().filter(|_| !copy.status.type_url.is_secret()) {
             match query.format {
-                Format::Sizes => item.insert("sizes".to_owned(), field_sizes(resource)),
-                Format::Json | Format::Yaml if mode == ContentMode::Off => None,
-                Format::Json | Format::Yaml => item.insert("resource".to_owned(), show(resource).await),
-            };
+                Format::Sizes => item.sizes = Some(field_sizes(resource)),
+                Format::Json | Format::Yaml if mode == ContentMode::Off => {}
+                Format::Json | Format::Yaml => item.resource = Some(show(resource).await),
+            }
         }
-        shown.push(Value::Object(item));
+        shown.push(item);
     }
-    let type_url = all.first().map_or("", |copy| copy.status.type_url.message());
-    let answer = json!({ "type": type_url, "name": name, "content": mode.name(), "copies": shown });
-    Ok(match query.format {
-        Format::Json | Format::Sizes => axum::Json(answer).into_response(),
-        Format::Yaml => {
-            let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
-            ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
-        }
-    })
+    let r#type = all.first().map_or("", |copy| copy.status.type_url.message()).to_owned();
+    Ok(ResourceCopies { r#type, name, content: mode.name().to_owned(), copies: shown })
 }
 
 /// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content` before.
@@ -141,17 +155,16 @@ pub(super) async fn candidate(
     Path((plan, number)): Path<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let page = Page::read(&mut Params::parse(&uri, &["after", "limit"]).map_err(bad_request)?, &headers);
-    let page = page.map_err(bad_request)?;
-    let after = places::read(&page).map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    let page = Page::parse(&uri, &headers)?;
+    let after = places::read(&page)?;
     let status = find(&admin.relay.rollouts(), &plan).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;
     if push.end.is_some() {
         return Err(not_found(format!("push {number} of the plan {plan} is over")));
     }
     let is_shown = admin.settings.get().content != ContentMode::Off;
-    Ok(list::respond("candidate", &page, move |writer| async move {
+    Ok(list::respond(CandidateResource::KEY, &page, move |writer| async move {
         let units: Vec<u64> = push.units.iter().map(|unit| unit.0).collect();
         let copies = stream::iter(admin.relay.candidate(push.number, &units, after));
         let shown = copies.then(|copy| async move {
@@ -159,22 +172,10 @@ pub(super) async fn candidate(
                 Some(resource) if is_shown => Some(show(resource).await),
                 _ => None,
             };
-            (copy, resource)
+            ShownCopy { copy, resource }
         });
-        let render = |(copy, resource): &(CachedCopy, Option<Value>), out: &mut _| {
-            let status = &copy.status;
-            let item = json!({
-                "source": copy.source,
-                "server": *status.server,
-                "class": *status.class,
-                "type": status.type_url.message(),
-                "name": status.name.as_str(),
-                "version": status.version.map(|version| version.to_string()),
-                "resource": resource,
-            });
-            list::append(out, Some(item))
-        };
-        writer.write_stream(shown, |(copy, _)| places::write(&copy.status), render).await
+        let render = |shown: &ShownCopy, out: &mut _| list::append(out, Some(shown.item()));
+        writer.write_stream(shown, |shown| places::write(&shown.copy.status), render).await
     }))
 }
 
@@ -182,30 +183,52 @@ fn field_sizes(resource: &Resource) -> Value {
     sizes(&TypeUrl::new(&resource.body.type_url), &resource.body.value).unwrap_or(Value::Null)
 }
 
-/// A copy without its content. A Secret shows only where it is.
-fn item(copy: &CachedCopy, now: SystemTime) -> Map<String, Value> {
-    let status = &copy.status;
-    let mut item = Map::new();
-    let mut put = |key: &str, value: Value| item.insert(key.to_owned(), value);
-    put("source", copy.source.into());
-    put("list", (*copy.list).into());
-    put("server", (*status.server).into());
-    put("class", (*status.class).into());
-    put("collection", status.collection.into());
-    if status.type_url.is_secret() {
-        return item;
+/// A copy with its content, if contents are shown.
+struct ShownCopy {
+    copy: CachedCopy,
+    resource: Option<Value>,
+}
+
+impl ShownCopy {
+    fn item(&self) -> CandidateResource<'_> {
+        let status = &self.copy.status;
+        CandidateResource {
+            class: Text::Borrowed(&status.class),
+            name: Text::Borrowed(status.name.as_str()),
+            resource: self.resource.clone(),
+            server: Text::Borrowed(&status.server),
+            source: self.copy.source,
+            r#type: Text::Borrowed(status.type_url.message()),
+            version: status.version.map(|version| version.to_string()),
+        }
     }
-    put("state", status.state.name().into());
-    put("version", status.version.map(|version| version.to_string()).into());
-    put("bytes", status.bytes.into());
-    put("received_at", status.received_at.map(rfc_3339).into());
-    put("received_seconds", status.received_at.map(|at| seconds_since(at, now)).into());
-    put("error", status.error.as_ref().map(ToString::to_string).into());
-    item
+}
+
+/// A copy without its content. A Secret shows only where it is.
+fn item(copy: &CachedCopy, now: SystemTime) -> ResourceCopy {
+    let status = &copy.status;
+    let facts = || CopyFacts {
+        state: status.state.name().to_owned(),
+        version: status.version.map(|version| version.to_string()),
+        bytes: status.bytes,
+        received_at: status.received_at.map(rfc_3339),
+        received_seconds: status.received_at.map(|at| seconds_since(at, now)),
+        error: status.error.as_ref().map(ToString::to_string),
+    };
+    ResourceCopy {
+        source: copy.source,
+        list: copy.list.to_string(),
+        server: status.server.to_string(),
+        class: status.class.to_string(),
+        collection: status.collection.to_owned(),
+        facts: (!status.type_url.is_secret()).then(facts),
+        resource: None,
+        sizes: None,
+    }
 }
 
 async fn unknown_name(admin: &Admin, type_name: &str, name: &str) -> String {
-    match nearest_name(admin, type_name, name, |found| found.version.is_some()).await {
+    match nearest_name(admin, type_name, name, |status| status.version.is_some()).await {
         (Some(near), count) => format!("no {type_name} {name:?}; the nearest of {count} names: {near:?}"),
         (None, count) => format!("no {type_name} {name:?}; names of this type: {count}"),
     }

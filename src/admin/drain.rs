@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::DrainStatus;
+use sluice_admin_api::parameters::{DrainParameters, NoParameters};
 use tokio::time::interval;
 use tracing::warn;
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, conflict, flag, read, time};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
@@ -25,31 +26,10 @@ const TIMES: Range = crate::setting::time(ms(0)..=hours(1));
 /// The time between two looks at a drain that is traced.
 const LOOKS: Duration = Duration::from_millis(100);
 
-#[derive(Serialize)]
-struct Answer {
-    draining: bool,
-    /// `serving`, `announced`, `leaving` or `empty`.
-    state: &'static str,
-    connections: u64,
-    streams: u64,
-    /// Streams that have ended since the begin of the drain.
-    left: u64,
-    /// Connections that were cut at the end of the drain.
-    cut: u64,
-    /// The time until the last stream has ended.
-    seconds_left: f64,
-    /// The drain was only asked about.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    dry_run: bool,
-    /// The window is shorter than other relays need for the first answers of these clients.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warning: Option<String>,
-}
-
-fn answer(status: EmptyingStatus) -> Answer {
-    Answer {
+fn answer(status: EmptyingStatus) -> DrainStatus {
+    DrainStatus {
         draining: status.phase != Phase::Serving,
-        state: status.phase.name(),
+        state: status.phase.name().to_owned(),
         connections: status.connections,
         streams: status.streams,
         left: status.streams_before.saturating_sub(status.streams),
@@ -108,31 +88,31 @@ async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
     }
 }
 
-pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
     Ok(Json(answer(admin.emptying.status())).into_response())
 }
 
-pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["over", "after", "dry_run"]).map_err(bad_request)?;
-    let over = params.time("over", TIMES).map_err(bad_request)?;
-    let after = params.time("after", TIMES).map_err(bad_request)?.unwrap_or(Duration::ZERO);
-    let dry_run = params.flag("dry_run").map_err(bad_request)?;
+pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    let params: DrainParameters = read(&uri)?;
+    let over = time("over", params.over, TIMES)?;
+    let after = time("after", params.after, TIMES)?.unwrap_or(Duration::ZERO);
+    let dry_run = flag("dry_run", params.dry_run)?;
     let is_serving = admin.readiness.state() == State::Ready;
     if dry_run && is_serving {
         let ((over, warning), status) = (window(&admin, over), admin.emptying.status());
         let status = EmptyingStatus { left: after + over, ..status };
-        return Ok(Json(Answer { dry_run, warning, ..answer(status) }).into_response());
+        return Ok(Json(DrainStatus { dry_run, warning, ..answer(status) }).into_response());
     }
     let (over, warning) = window(&admin, over);
     if !is_serving || admin.emptying.empty(after, Some(over)).is_err() {
         let left = admin.emptying.status().left;
         let text = format!(
-            "the relay is not in service: {}; {:.1} s left of a drain\n",
+            "the relay is not in service: {}; {:.1} s left of a drain",
             admin.readiness.state().name(),
             left.as_secs_f64()
         );
-        return Err((StatusCode::CONFLICT, text).into_response());
+        return Err(conflict(text));
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "an operator drains the relay"));
     let mut act = admin.metrics.traces.begin(Act::Drain);
@@ -141,14 +121,13 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     }
     act.note("sluice.trigger", "request");
     tokio::spawn(follow(admin.emptying.clone(), act));
-    Ok(Json(Answer { warning, ..answer(admin.emptying.status()) }).into_response())
+    Ok(Json(DrainStatus { warning, ..answer(admin.emptying.status()) }).into_response())
 }
 
-pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
     if !admin.emptying.admit() {
-        let text = "there is no drain; POST /drain begins one\n";
-        return Err((StatusCode::CONFLICT, text).into_response());
+        return Err(conflict("there is no drain; POST /drain begins one".to_owned()));
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "the relay is in service again"));
     Ok(Json(answer(admin.emptying.status())).into_response())

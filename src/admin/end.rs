@@ -4,21 +4,22 @@ use axum::Json;
 use axum::extract::{Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use sluice_admin_api::acts::EndedStream;
+use sluice_admin_api::parameters::NoParameters;
 
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 
 pub(super) async fn stream(
     Shared(admin): Shared<Admin>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
     let number: u64 =
         id.parse().map_err(|_| bad_request(format!("id is {id:?}; allowed: the number of a stream")))?;
     if !admin.relay.end_stream(number) {
         return Err(not_found(format!("no stream has the number {number}; GET /clients lists them")));
     }
-    Ok(Json(json!({ "ended": number })).into_response())
+    Ok(Json(EndedStream { ended: number }).into_response())
 }

@@ -83,7 +83,7 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 /// A person follows a link to the page, from a chat or a dashboard. The other site cannot read the answer.
 fn is_visit(endpoint: Target, headers: &HeaderMap) -> bool {
     let says =
-        |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|said| said.as_bytes() == value);
+        |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|header| header.as_bytes() == value);
     endpoint.path.starts_with("/ui") && says(FETCH_MODE, b"navigate") && says(FETCH_DEST, b"document")
 }
 

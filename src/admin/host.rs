@@ -11,12 +11,12 @@ use super::state::Admin;
 /// Refuses a request to a name that public DNS might resolve.
 pub(super) async fn check(Shared(admin): Shared<Admin>, request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(header::HOST).iter();
-    let said = match (hosts.next(), hosts.next()) {
+    let header = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().ok(),
         _ => None,
     };
     // With both an authority and a header, the authority counts.
-    let host = request.uri().authority().map(|authority| authority.as_str()).or(said);
+    let host = request.uri().authority().map(|authority| authority.as_str()).or(header);
     if host.is_some_and(|host| is_ours(host, &admin.settings.get().hosts)) {
         return next.run(request).await;
     }

@@ -1,9 +1,13 @@
-//! The items of the lists. They never contain a payload, and of a Secret only the name.
+//! The items of the lists about sources and resources. They never contain a payload, and of a Secret only the name.
 
-use std::net::SocketAddr;
+use std::borrow::Cow;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use sluice_admin_api::Text;
+use sluice_admin_api::resources::{Resource, ResourceContent};
+use sluice_admin_api::sources::{
+    LostType, RefusedClient, RefusedType, SomeNames, Source, SourceContent, SourceType,
+};
 
 use super::query::SourcesQuery;
 use super::rejections::Rejections;
@@ -42,100 +46,22 @@ pub(super) fn variant_name(variant: Variant) -> &'static str {
     }
 }
 
-/// An upstream attachment.
-#[derive(Debug, Serialize)]
-pub(super) struct Source<'a> {
-    id: u64,
-    server: &'a str,
-    list: &'a str,
-    stream: Option<u64>,
-    class: &'a str,
-    class_fields: &'a [(String, String)],
-    upstream_id: &'a str,
-    state: &'static str,
-    state_seconds: f64,
-    failures: u32,
-    backoff_seconds: Option<f64>,
-    last_error: Option<String>,
-    answered: bool,
-    stale_seconds: Option<f64>,
-    restored: bool,
-    variant: Option<&'static str>,
-    /// The server is another sluice, which marks what is whole.
-    marks: bool,
-    types: Vec<SourceType<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct SourceType<'a> {
-    r#type: &'a str,
-    names: usize,
-    wildcard: bool,
-    present: usize,
-    absent: usize,
-    unknown: usize,
-    /// The part of `present` that the server has deleted (FU18).
-    #[serde(skip_serializing_if = "is_zero")]
-    held_back: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<RefusedType>,
-    /// Names that the server answers no request with (ADR 54).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    silent_names: Option<SomeNames<'a>>,
-    /// Resources that `limits.source_bytes` keeps out (ADR 68).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_room: Option<SomeNames<'a>>,
-    /// Where each type has a stream or a poll of its own, and that of this one is lost (ADR 18).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<LostType>,
-    /// Absent for Secrets.
-    #[serde(flatten)]
-    content: Option<SourceContent>,
-}
-
-/// A type that the server does not serve (RLY-25), or ends streams for (ADR 15).
-#[derive(Debug, Serialize)]
-pub(super) struct RefusedType {
-    how: &'static str,
-    seconds: f64,
-    /// The time until the next request; null while a request is under way.
-    next_try_seconds: Option<f64>,
-    error: String,
-}
-
-#[derive(Debug, Serialize)]
-struct SomeNames<'a> {
-    seconds: f64,
-    count: usize,
-    first: Vec<&'a str>,
-}
-
-impl<'a> SomeNames<'a> {
-    fn of((since, now): (SystemTime, SystemTime), count: usize, first: &'a [ResourceName]) -> SomeNames<'a> {
-        let first = first.iter().map(|name| name.as_str()).collect();
-        SomeNames { seconds: seconds_since(since, now), count, first }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct LostType {
-    seconds: f64,
-    error: String,
-}
-
 pub(super) fn refused_type(refused: &RefusedStatus, now: SystemTime) -> RefusedType {
     RefusedType {
-        how: refused.how.name(),
+        how: refused.how.name().to_owned(),
         seconds: seconds_since(refused.since, now),
         next_try_seconds: refused.next_try.map(|next| seconds_since(now, next)),
         error: refused.error.to_string(),
     }
 }
 
-#[derive(Debug, Serialize)]
-struct SourceContent {
-    bytes: usize,
-    version: Option<String>,
+fn some_names(seconds: f64, count: usize, first: &[ResourceName]) -> SomeNames<'_> {
+    SomeNames { seconds, count, first: names(first) }
+}
+
+/// The names of resources, as texts.
+pub(super) fn names(names: &[ResourceName]) -> Vec<Text<'_>> {
+    names.iter().map(|name| Text::Borrowed(name.as_str())).collect()
 }
 
 /// The source with its matching types; `None` if the source does not match.
@@ -146,9 +72,11 @@ pub(super) fn source<'a>(
 ) -> Option<Source<'a>> {
     let server_passes = query.server.as_deref().is_none_or(|server| server == &*source.server);
     let state_passes = query.state.is_none_or(|state| state == source.state.name());
-    let type_passes =
-        |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
-    let types: Vec<_> = source.types.iter().filter(type_passes).map(|of| source_type(of, now)).collect();
+    let type_passes = |status: &&SourceTypeStatus| {
+        query.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
+    };
+    let types: Vec<_> =
+        source.types.iter().filter(type_passes).map(|status| source_type(status, now)).collect();
     let types_pass = query.type_name.is_none() || !types.is_empty();
     if !(server_passes && state_passes && types_pass) {
         return None;
@@ -161,13 +89,13 @@ pub(super) fn source<'a>(
     };
     Some(Source {
         id: source.id,
-        server: &source.server,
-        list: &source.list,
+        server: Text::Borrowed(&source.server),
+        list: Text::Borrowed(&source.list),
         stream: source.stream,
-        class: &source.class.digest,
-        class_fields: &source.class.fields,
-        upstream_id: &source.shown,
-        state: source.state.name(),
+        class: Text::Borrowed(&source.class.digest),
+        class_fields: Cow::Borrowed(&source.class.fields),
+        upstream_id: Text::Borrowed(&source.shown),
+        state: Text::Borrowed(source.state.name()),
         state_seconds: seconds_since(source.since, now),
         failures,
         backoff_seconds: delay,
@@ -175,126 +103,77 @@ pub(super) fn source<'a>(
         answered: source.answered,
         stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
         restored: source.restored,
-        variant: source.variant.map(variant_name),
+        variant: source.variant.map(|variant| Text::Borrowed(variant_name(variant))),
         marks: source.has_marks,
         types,
     })
 }
 
-pub(super) fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-/// A client for whose node class there was no room.
-#[derive(Debug, Serialize)]
-pub(super) struct Refusal<'a> {
-    limit: &'a str,
-    node: &'a str,
-    cluster: &'a str,
-    r#type: &'a str,
-    stream: u64,
-    peer: Option<SocketAddr>,
-    count: u64,
-    seconds: f64,
-}
-
-pub(super) fn refusal(of: &RefusalStatus, now: SystemTime) -> Refusal<'_> {
-    Refusal {
-        limit: of.limit,
-        node: &of.node_id,
-        cluster: &of.node_cluster,
-        r#type: of.type_url.message(),
-        stream: of.stream,
-        peer: of.peer,
-        count: of.count,
-        seconds: seconds_since(of.last, now),
-    }
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-fn source_type(of: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
+fn source_type(status: &SourceTypeStatus, now: SystemTime) -> SourceType<'_> {
+    let silent = status.silent.as_ref();
+    let no_room = status.no_room.as_ref();
     SourceType {
-        r#type: of.type_url.message(),
-        names: of.names,
-        wildcard: of.wildcard,
-        present: of.present,
-        absent: of.absent,
-        unknown: of.unknown,
-        held_back: of.held_back,
-        refused: of.refused.as_ref().map(|refused| refused_type(refused, now)),
-        silent_names: of.silent.as_ref().map(|it| SomeNames::of((it.since, now), it.names, &it.first)),
-        no_room: of.no_room.as_ref().map(|it| SomeNames::of((it.since, now), it.names, &it.first)),
-        lost: of
+        r#type: Text::Borrowed(status.type_url.message()),
+        names: status.names,
+        wildcard: status.wildcard,
+        present: status.present,
+        absent: status.absent,
+        unknown: status.unknown,
+        held_back: status.held_back,
+        refused: status.refused.as_ref().map(|refused| refused_type(refused, now)),
+        silent_names: silent.map(|it| some_names(seconds_since(it.since, now), it.names, &it.first)),
+        no_room: no_room.map(|it| some_names(seconds_since(it.since, now), it.names, &it.first)),
+        lost: status
             .lost
             .as_ref()
             .map(|lost| LostType { seconds: seconds_since(lost.since, now), error: lost.error.to_string() }),
-        content: (!of.type_url.is_secret()).then(|| SourceContent {
-            bytes: of.bytes,
-            version: of.version.map(|version| version.to_string()),
+        content: (!status.type_url.is_secret()).then(|| SourceContent {
+            bytes: status.bytes,
+            version: status.version.map(|version| version.to_string()),
         }),
     }
 }
 
-/// A resource, or a name without a resource, of a source.
-#[derive(Debug, Serialize)]
-pub(super) struct Resource<'a> {
-    r#type: &'a str,
-    name: &'a str,
-    /// Absent for Secrets.
-    #[serde(flatten)]
-    content: Option<ResourceContent<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ResourceContent<'a> {
-    collection: &'static str,
-    state: &'static str,
-    version: Option<String>,
-    bytes: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    received_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires_seconds: Option<f64>,
-    server: &'a str,
-    class: &'a str,
-    /// Clients that rejected their last response of the type. The resource itself may be correct.
-    #[serde(skip_serializing_if = "is_zero")]
-    rejecting_clients: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rejected: Option<&'a str>,
+pub(super) fn refused_client(refusal: &RefusalStatus, now: SystemTime) -> RefusedClient<'_> {
+    RefusedClient {
+        limit: Text::Borrowed(refusal.limit),
+        node: Text::Borrowed(&refusal.node_id),
+        cluster: Text::Borrowed(&refusal.node_cluster),
+        r#type: Text::Borrowed(refusal.type_url.message()),
+        stream: refusal.stream,
+        peer: refusal.peer,
+        count: refusal.count,
+        seconds: seconds_since(refusal.last, now),
+    }
 }
 
 /// `None` if the resource does not match. A filter by state leaves out Secrets, because the result would tell
 /// their state.
 pub(super) fn resource<'a>(
-    found: &'a ResourceStatus,
+    status: &'a ResourceStatus,
     filter: &ResourceFilter,
     rejections: &'a Rejections,
 ) -> Option<Resource<'a>> {
-    let secret = found.type_url.is_secret();
-    if !filter.matches(found) || (secret && filter.state.is_some()) {
+    let is_secret = status.type_url.is_secret();
+    if !filter.matches(status) || (is_secret && filter.state.is_some()) {
         return None;
     }
-    let rejection = rejections.of(found);
-    let content = (!secret).then(|| ResourceContent {
-        collection: found.collection,
-        state: found.state.name(),
-        version: found.version.map(|version| version.to_string()),
-        bytes: found.bytes,
-        received_at: found.received_at.map(rfc_3339),
-        error: found.error.as_ref().map(ToString::to_string),
-        expires_seconds: found.expires_in.map(|left| left.as_secs_f64()),
-        server: &found.server,
-        class: &found.class,
+    let rejection = rejections.find(status);
+    let content = (!is_secret).then(|| ResourceContent {
+        collection: Text::Borrowed(status.collection),
+        state: Text::Borrowed(status.state.name()),
+        version: status.version.map(|version| version.to_string()),
+        bytes: status.bytes,
+        received_at: status.received_at.map(rfc_3339),
+        error: status.error.as_ref().map(ToString::to_string),
+        expires_seconds: status.expires_in.map(|left| left.as_secs_f64()),
+        server: Text::Borrowed(&status.server),
+        class: Text::Borrowed(&status.class),
         rejecting_clients: rejection.map_or(0, |rejection| rejection.clients),
-        rejected: rejection.map(|rejection| rejection.text.as_str()),
+        rejected: rejection.map(|rejection| Text::Borrowed(&rejection.text)),
     });
-    Some(Resource { r#type: found.type_url.message(), name: found.name.as_str(), content })
+    let r#type = Text::Borrowed(status.type_url.message());
+    Some(Resource { r#type, name: Text::Borrowed(status.name.as_str()), content })
 }
 
 #[cfg(test)]

@@ -137,6 +137,14 @@ impl ListWriter {
     }
 }
 
+/// An answer whose keys stand in alphabetical order, at every level.
+pub(super) fn in_alphabetical_order(answer: &impl Serialize) -> Response {
+    match serde_json::to_value(answer) {
+        Ok(value) => axum::Json(value).into_response(),
+        Err(error) => (axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
 /// Appends an item; returns false for `None`.
 pub(super) fn append(buffer: &mut Vec<u8>, item: Option<impl Serialize>) -> bool {
     item.is_some_and(|item| serde_json::to_writer(buffer, &item).is_ok())

@@ -84,7 +84,7 @@ pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> R
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let counted = admin.metrics.admin_stream();
     let stream =
-        Stream { feed, looks, said: Instant::now(), is_behind: false, closing, _held: (place, counted) };
+        Stream { feed, looks, last_part: Instant::now(), is_behind: false, closing, _held: (place, counted) };
     let parts = stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         let (part, is_last) = stream.next().await;
@@ -99,7 +99,7 @@ struct Stream<F> {
     feed: F,
     looks: Interval,
     /// The time of the last part.
-    said: Instant,
+    last_part: Instant,
     /// The feed has more messages.
     is_behind: bool,
     closing: Closing,
@@ -124,11 +124,11 @@ impl<F: Feed> Stream<F> {
                 return (part.into(), true);
             }
             self.is_behind = next == Next::More;
-            if part.is_empty() && self.said.elapsed() >= SILENCE_MAX {
+            if part.is_empty() && self.last_part.elapsed() >= SILENCE_MAX {
                 part.push_str(":\n\n");
             }
             if !part.is_empty() {
-                self.said = Instant::now();
+                self.last_part = Instant::now();
                 return (part.into(), false);
             }
         }

@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::State as Shared;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::acts::LogDirectives;
+use sluice_admin_api::parameters::LogParameters;
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, bad_request, read, time};
 use super::state::Admin;
 use crate::setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
@@ -14,25 +15,16 @@ use crate::telemetry::logging::LogStatus;
 /// A log at `debug` or `trace` grows by gigabytes a day. So its time always ends.
 const TIMES: Range = crate::setting::time(seconds(1)..=hours(24));
 
-#[derive(Serialize)]
-struct Answer {
-    /// In force.
-    level: String,
-    /// In the configuration.
-    configured: String,
-    /// The time until `configured` is in force again.
-    seconds_left: Option<f64>,
-}
-
-pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["level", "for"]).map_err(bad_request)?;
-    let duration = params.time("for", TIMES).map_err(bad_request)?;
-    let set = match (params.take("level"), duration) {
+pub(super) async fn set(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    let LogParameters { level, r#for } = read(&uri)?;
+    let duration = time("for", r#for, TIMES)?;
+    let set = match (level, duration) {
         (Some(level), duration) => admin.log.set(&level, duration.unwrap_or(minutes(10))),
         (None, None) => admin.log.reset(),
         (None, Some(_)) => return Err(bad_request("for: needs level, too".to_owned())),
     };
-    set.map_err(|error| (StatusCode::BAD_REQUEST, format!("level: {error}\n")).into_response())?;
+    set.map_err(|error| bad_request(format!("level: {error}")))?;
     let LogStatus { directives: level, configured, left } = admin.log.status();
-    Ok(Json(Answer { level, configured, seconds_left: left.map(|left| left.as_secs_f64()) }).into_response())
+    Ok(Json(LogDirectives { level, configured, seconds_left: left.map(|left| left.as_secs_f64()) })
+        .into_response())
 }

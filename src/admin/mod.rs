@@ -1,41 +1,7 @@
 //! The admin room: an operator's queries and commands to a running relay, over HTTP on a separate listener.
 //!
-//! | endpoint | answer |
-//! |---|---|
-//! | `GET /` | the list of endpoints |
-//! | `GET /healthz` | 200 while the process lives |
-//! | `GET /ready` | 200 once listeners are bound and files are loaded, 503 before that and while draining; JSON with the state of every upstream |
-//! | `GET /metrics` | OpenMetrics text |
-//! | `GET /overview` | the whole relay on 4 KiB; live with `Accept: text/event-stream` |
-//! | `GET /clients?node=&q=&type=&state=&why=&server=&class=&listener=&behind_for=&sort=&after=&limit=` | the downstream streams: by type: state, reason, held and due version |
-//! | `GET /clients/{id}?type=&names=&after=&limit=` | a single stream, name by name |
-//! | `GET /clients/{id}/diff?to=&type=&name=&format=&any_class=` | the way to the due content, or to the content of another client |
-//! | `GET /clients/{id}/explain?type=&name=` | class with rule, server, state of a name |
-//! | `GET /versions?type=&name=` | the versions of a resource that clients hold, and their rejections |
-//! | `GET /versions?type=` | the clients of a type that accepted, wait, rejected, are silent or were lost, by source |
-//! | `GET /who?type=&name=&version=&after=&limit=` | the clients with a resource, without it, and those with a NACK |
-//! | `GET /classes?q=&after=&limit=`, `POST /classes/explain` | the node classes; the class of the node in the body |
-//! | `GET /sources?server=&type=&state=&after=&limit=` | the upstream attachments: state, staleness, last error, contents |
-//! | `GET /resources?type=&name=&state=&after=&limit=` | the cached resources: names, versions, sizes, states |
-//! | `GET /resources/{type}/{name}?source=&format=` | a resource of all sources side by side, with its content but for secrets |
-//! | `GET /events?kind=&severity=&after=&limit=` | the ring of events; live with `Accept: text/event-stream` |
-//! | `GET /tail?client=\|node=&type=` | the requests, responses and states of one client, live |
-//! | `GET /changes?type=&source=&after=&limit=`, `GET /changes/{id}` | the published changes, and the clients' answers to them |
-//! | `GET /rollouts?after=&limit=`, `GET /rollouts/{plan}` | the plans of `rollouts`, each with its latest push |
-//! | `GET /rollouts/{plan}/pushes?after=&limit=`, `GET /rollouts/{plan}/pushes/{push}` | the pushes that a plan remembers |
-//! | `GET /rollouts/{plan}/pushes/{push}/candidate?after=&limit=` | the resources of the push under way |
-//! | `GET /refused?after=&limit=` | the clients for whose node class there was no room, the latest first |
-//! | `GET /drain` | an operator's drain, or none: streams that are here, and that have left |
-//! | `POST /drain?over=&after=&dry_run=` | not ready; streams end over a time, and nobody is admitted, until `DELETE /drain` |
-//! | `POST /upgrade?now=&dry_run=&binary=` | a new process takes over sockets and state; this one drains |
-//! | `GET /config?generation=&against=` | the configuration in force without credentials, and those before; the difference of two |
-//! | `POST /reload?dry_run=&yes=` | takes the file of the process again; the difference, or all faults |
-//! | `POST /rollback?to=&dry_run=&yes=` | takes an earlier configuration again |
-//! | `POST /clients/{id}/end` | ends one stream with UNAVAILABLE |
-//! | `POST /log?level=&for=` | other log directives for a time; without parameters, those of the configuration |
-//! | `POST /v3/discovery:client_status`, and gRPC's CSDS | the relay as a client of its servers, and as the server of its clients (ADR 31) |
-//! | `POST /confirm_deletions?server=&type=` | confirms mass deletions that are held back; JSON with the removed resources |
-//! | `GET /ui/` and below | the operator's page, as HTML |
+//! The endpoints are a table in the crate `sluice-admin-api`, with the types of all answers (ADR 87); `docs/admin-api.md` has a section
+//! for each.
 //!
 //! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
 //! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
@@ -43,7 +9,7 @@
 //!
 //! 1. [`entrance`]: connections and their peers. `turn`, `bound`: the peers that keep the relay waiting, and the places that they lose.
 //!    [`access`]: who may ask for what. `guard`, `host`: the checks of each request.
-//! 2. `endpoints`: the table of endpoints, each with its role. `params`, `page`, `places`, `query`, `types`: parameters. `unknown`: the nearest name.
+//! 2. `endpoints`: the routes of the endpoints. `params`, `page`, `places`, `query`, `types`: parameters. `unknown`: the nearest name.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
@@ -114,6 +80,9 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::resources::Resource;
+use sluice_admin_api::sources::{RefusedClient, Source};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
@@ -125,8 +94,8 @@ use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
 use entrance::Entrance;
-use page::cursor;
-use params::bad_request;
+use page::{Page, cursor};
+use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
 pub use state::{About, Admin, AdminSettings};
@@ -235,7 +204,7 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     let census = admin.census.census(&*admin.relay).await;
     admin.metrics.downstream.clients(ConfigStatus::Synced.name(), "none", census.synced);
     for why in Why::ALL {
-        admin.metrics.downstream.clients(why.state().name(), why.name(), census.of(why));
+        admin.metrics.downstream.clients(why.state().name(), why.name(), census.count(why));
     }
     // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
     let metrics = admin.metrics.clone();
@@ -245,12 +214,12 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     }
 }
 
-async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
-    let (query, page) = SourcesQuery::parse(&uri, &headers).map_err(bad_request)?;
+async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
+    let (query, page) = SourcesQuery::parse(&uri, &headers)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+    let after: Option<u64> = page.after()?;
     let now = admin.relay.now();
-    Ok(list::respond("sources", &page, move |writer| async move {
+    Ok(list::respond(Source::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let mut sources = admin.relay.sources();
         sources.sort_by_key(|source| source.id);
@@ -260,28 +229,29 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
     }))
 }
 
-async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
-    let (filter, page) = query::resources(&uri, &headers).map_err(bad_request)?;
+async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
+    let (filter, page) = query::resources(&uri, &headers)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
-    let after = places::read(&page).map_err(bad_request)?;
-    Ok(list::respond("resources", &page, move |writer| async move {
+    let after = places::read(&page)?;
+    Ok(list::respond(Resource::KEY, &page, move |writer| async move {
         let rejections = Rejections::gather(&*admin.relay, &filter).await;
-        let found = admin.relay.resources_after(&filter, after);
-        let render = |found: &_, out: &mut _| list::append(out, item::resource(found, &filter, &rejections));
-        writer.write_all(found, places::write, render).await
+        let resources = admin.relay.resources_after(&filter, after);
+        let render =
+            |status: &_, out: &mut _| list::append(out, item::resource(status, &filter, &rejections));
+        writer.write_all(resources, places::write, render).await
     }))
 }
 
-async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Response> {
-    let page = query::refused(&uri, &headers).map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+async fn refused(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<u64> = page.after()?;
     let now = admin.relay.now();
-    Ok(list::respond("refused", &page, move |writer| async move {
+    Ok(list::respond(RefusedClient::KEY, &page, move |writer| async move {
         // The latest first, so behind means before.
         let refusals = admin.relay.refusals().into_iter();
-        let refusals = refusals.filter(|of| after.is_none_or(|after| of.number < after));
-        let render = |found: &_, out: &mut _| list::append(out, Some(item::refusal(found, now)));
-        writer.write_all(refusals, |of| cursor(&of.number), render).await
+        let refusals = refusals.filter(|refusal| after.is_none_or(|after| refusal.number < after));
+        let render = |refusal: &_, out: &mut _| list::append(out, Some(item::refused_client(refusal, now)));
+        writer.write_all(refusals, |refusal| cursor(&refusal.number), render).await
     }))
 }
 

@@ -7,22 +7,24 @@ use std::time::{Duration, SystemTime};
 use axum::extract::{Request, State as Shared};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::overview::{
+    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, ReloadOutcome, TypeOverview,
+    UpstreamOverview,
+};
+use sluice_admin_api::parameters::OverviewParameters;
 
 use super::access::Area;
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
 use super::live::{self, Feed, Next};
-use super::params::{Params, bad_request};
+use super::params::{read, word};
 use super::readiness::State;
 use super::reloading::{ConfigHistory, LastReload};
 use super::state::Admin;
-use super::upgrade::PredecessorStatus;
 use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
 use crate::telemetry::rollouts;
-use crate::xds::TypeUrl;
 
 /// The version of the shape.
 const API: u32 = 1;
@@ -34,8 +36,8 @@ pub(super) const BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 160;
 
 pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let mut params = Params::parse(request.uri(), &["counted"]).map_err(bad_request)?;
-    let is_from_now = params.word("counted", &[("now", true)]).map_err(bad_request)?.unwrap_or(false);
+    let OverviewParameters { counted } = read(request.uri())?;
+    let is_from_now = word("counted", counted, &[("now", true)])?.unwrap_or(false);
     if live::is_wanted(request.headers()) {
         return Ok(live::respond(&admin, request.extensions(), LiveOverview(admin.clone())));
     }
@@ -56,110 +58,17 @@ impl Feed for LiveOverview {
     }
 }
 
-#[derive(Serialize)]
-pub(super) struct Overview {
-    pub api: u32,
-    pub version: &'static str,
-    pub node: String,
-    pub started: String,
-    pub uptime_seconds: f64,
-    pub ready: bool,
-    pub draining: bool,
-    pub config: ConfigInForce,
-    pub clients: Clients,
-    pub types: Vec<Type>,
-    pub upstreams: Vec<Upstream>,
-    delivery: Option<Delivery>,
-    pub attention: Vec<Attention>,
-    /// Types, upstreams and entries of `attention` without room.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub left_out: usize,
-    /// The process before an upgrade.
-    pub predecessor: Option<PredecessorStatus>,
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-#[derive(Serialize)]
-pub(super) struct ConfigInForce {
-    pub generation: u64,
-    pub hash: String,
-    pub loaded: String,
-    pub last_reload: Option<LastResult>,
-}
-
-/// The result of the last reload; `/config` has its faults.
-#[derive(Serialize)]
-pub(super) struct LastResult {
-    at: String,
-    trigger: &'static str,
-    result: &'static str,
-}
-
-/// Streams; each counts for exactly a single state of the first five.
-#[derive(Serialize)]
-pub(super) struct Clients {
-    pub streams: usize,
-    pub synced: usize,
-    pub unacked: usize,
-    pub held: usize,
-    pub rejected: usize,
-    pub unknown: usize,
-    pub silent: usize,
-    pub on_fallback: usize,
-    pub stale: usize,
-    pub refused: usize,
-}
-
-#[derive(Serialize)]
-pub(super) struct Type {
-    pub r#type: String,
-    pub streams: usize,
-    pub synced: usize,
-    pub version: Option<String>,
-}
-
-/// All sources of a server in a list.
-#[derive(Default, Serialize)]
-pub(super) struct Upstream {
-    pub server: String,
-    pub list: String,
-    pub state: &'static str,
-    pub sources: usize,
-    pub stale_seconds: Option<f64>,
-    pub last_error: Option<String>,
-}
-
-/// The latest change on its way to the clients. Durations are in seconds, from the receipt to the ACK.
-#[derive(Serialize)]
-struct Delivery {
-    last_change: String,
-    r#type: String,
-    age_seconds: f64,
-    /// The time from the receipt in which the counted answers came: until the slowest one, or until now while clients owe
-    /// theirs.
-    window_seconds: f64,
-    acked: u32,
-    rejected: u32,
-    p50: Option<f64>,
-    p99: Option<f64>,
-}
-
-impl Delivery {
-    fn of(change: &ChangeStatus) -> Delivery {
-        let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
-        Delivery {
-            last_change: change.place.name.to_string(),
-            r#type: cut(change.type_url.short()),
-            age_seconds: change.age.as_secs_f64(),
-            window_seconds: window(change).as_secs_f64(),
-            acked: change.counts.acked,
-            rejected: change.counts.rejected,
-            p50: seconds(change.p50),
-            p99: seconds(change.p99),
-        }
+fn delivery(change: &ChangeStatus) -> LatestDelivery {
+    let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+    LatestDelivery {
+        last_change: change.place.name.to_string(),
+        r#type: cut(change.type_url.short()),
+        age_seconds: change.age.as_secs_f64(),
+        window_seconds: window(change).as_secs_f64(),
+        acked: change.counts.acked,
+        rejected: change.counts.rejected,
+        p50: seconds(change.p50),
+        p99: seconds(change.p99),
     }
 }
 
@@ -169,20 +78,8 @@ pub(super) fn window(change: &ChangeStatus) -> Duration {
     change.last.filter(|_| is_over).unwrap_or(change.age)
 }
 
-/// A reason for somebody's attention.
-#[derive(Serialize)]
-pub(super) struct Attention {
-    pub what: String,
-    /// The path with more.
-    pub see: String,
-    /// The command with more.
-    pub say: String,
-}
-
-impl Attention {
-    fn new(what: String, see: &str, say: &str) -> Attention {
-        Attention { what, see: see.to_owned(), say: say.to_owned() }
-    }
+fn look_at(what: String, see: &str, say: &str) -> Attention {
+    Attention { what, see: see.to_owned(), say: say.to_owned() }
 }
 
 impl Admin {
@@ -195,7 +92,7 @@ impl Admin {
         };
         loop {
             let text = serde_json::to_string(&overview).unwrap_or_default();
-            if text.len() <= BYTES_MAX || !overview.leave_out() {
+            if text.len() <= BYTES_MAX || !leave_out(&mut overview) {
                 return text;
             }
         }
@@ -214,7 +111,7 @@ impl Admin {
         let upstreams = upstreams(&sources, now);
         Overview {
             api: API,
-            version: env!("CARGO_PKG_VERSION"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             node: cut(&settings.about.node),
             started: rfc_3339(self.started),
             uptime_seconds: seconds_since(self.started, now),
@@ -225,7 +122,7 @@ impl Admin {
             types: types(census),
             attention: self.attention(census, &upstreams, &sources, &config),
             upstreams,
-            delivery: self.relay.latest_change().map(|change| Delivery::of(&change)),
+            delivery: self.relay.latest_change().map(|change| delivery(&change)),
             left_out: 0,
             predecessor: self.upgrading.predecessor(),
         }
@@ -234,72 +131,71 @@ impl Admin {
     fn attention(
         &self,
         census: &Census,
-        upstreams: &[Upstream],
+        upstreams: &[UpstreamOverview],
         sources: &[Arc<SourceStatus>],
         config: &ConfigHistory,
     ) -> Vec<Attention> {
         let mut attention = Vec::new();
         attention.extend(config.last_reload.as_ref().and_then(failed_reload));
-        let (rejected, silent) = (census.of(Why::Rejected), census.silent);
+        let (rejected, silent) = (census.count(Why::Rejected), census.silent);
         if rejected > 0 {
             let what = format!("{rejected} {} the last update", clients_do(rejected, "rejects", "reject"));
-            attention.push(Attention::new(what, "/clients?state=ERROR", "sluice get clients --state ERROR"));
+            attention.push(look_at(what, "/clients?state=ERROR", "sluice get clients --state ERROR"));
         }
         for upstream in upstreams.iter().filter(|upstream| upstream.stale_seconds.is_some()) {
             let seconds = upstream.stale_seconds.unwrap_or_default();
             let what = format!("{} has been unreachable for {seconds:.0} s", upstream.server);
-            attention.push(Attention::new(what, "/sources", "sluice get sources"));
+            attention.push(look_at(what, "/sources", "sluice get sources"));
         }
         if silent > 0 {
             let what = format!("{silent} {} for a minute", clients_do(silent, "is silent", "are silent"));
             let say = "sluice get clients --why unacked --behind-for 60s";
-            attention.push(Attention::new(what, "/clients?why=unacked&behind_for=60s", say));
+            attention.push(look_at(what, "/clients?why=unacked&behind_for=60s", say));
         }
-        let held_back: usize = sources.iter().flat_map(|source| &source.types).map(|of| of.held_back).sum();
+        let held_back: usize =
+            sources.iter().flat_map(|source| &source.types).map(|status| status.held_back).sum();
         if held_back > 0 {
             let what = format!("a deletion of {held_back} resources is held back");
-            attention.push(Attention::new(what, "/sources", "sluice get sources"));
+            attention.push(look_at(what, "/sources", "sluice get sources"));
         }
         if census.refused > 0 {
             let refused = clients_do(census.refused, "has", "have");
             let what = format!("{} {refused} no place for the node class", census.refused);
-            attention.push(Attention::new(what, "/refused", "sluice events --kind class"));
+            attention.push(look_at(what, "/refused", "sluice events --kind class"));
         }
         attention.extend(self.relay.rollouts().iter().flat_map(|plan| stopped_pushes(plan)));
         if self.readiness.has_expired_certificate() {
             let what = "a certificate of the relay has expired".to_owned();
-            attention.push(Attention::new(what, "/events?kind=tls", "sluice events --kind tls"));
+            attention.push(look_at(what, "/events?kind=tls", "sluice events --kind tls"));
         }
         attention
     }
 }
 
-impl Overview {
-    /// Leaves the last entry of the longest list out. Returns whether there was one.
-    fn leave_out(&mut self) -> bool {
-        self.left_out += 1;
-        let (types, upstreams, attention) =
-            (self.types.len(), self.upstreams.len() * 2, self.attention.len() * 2);
-        if types >= upstreams && types >= attention {
-            self.types.pop().is_some()
-        } else if upstreams >= attention {
-            self.upstreams.pop().is_some()
-        } else {
-            self.attention.pop().is_some()
-        }
+/// Leaves the last entry of the longest list out. Returns whether there was one.
+fn leave_out(overview: &mut Overview) -> bool {
+    overview.left_out += 1;
+    let types = overview.types.len();
+    let (upstreams, attention) = (overview.upstreams.len() * 2, overview.attention.len() * 2);
+    if types >= upstreams && types >= attention {
+        overview.types.pop().is_some()
+    } else if upstreams >= attention {
+        overview.upstreams.pop().is_some()
+    } else {
+        overview.attention.pop().is_some()
     }
 }
 
 fn in_force(config: &ConfigHistory) -> ConfigInForce {
     let current = config.current();
     ConfigInForce {
-        generation: current.map_or(0, |of| of.number),
-        hash: current.map(|of| of.hash.clone()).unwrap_or_default(),
-        loaded: current.map(|of| rfc_3339(of.since)).unwrap_or_default(),
-        last_reload: config.last_reload.as_ref().map(|last| LastResult {
+        generation: current.map_or(0, |current| current.number),
+        hash: current.map(|current| current.hash.clone()).unwrap_or_default(),
+        loaded: current.map(|current| rfc_3339(current.since)).unwrap_or_default(),
+        last_reload: config.last_reload.as_ref().map(|last| ReloadOutcome {
             at: rfc_3339(last.at),
-            trigger: last.trigger,
-            result: last.result.name(),
+            trigger: last.trigger.to_owned(),
+            result: last.result.name().to_owned(),
         }),
     }
 }
@@ -316,33 +212,33 @@ fn failed_reload(last: &LastReload) -> Option<Attention> {
     };
     let what = cut(&format!("the last reload failed ({}): {first}{more}", last.result.name()));
     let say = last.say.clone().unwrap_or_else(|| "sluice reload --dry-run".to_owned());
-    Some(Attention::new(what, "/config", &say))
+    Some(look_at(what, "/config", &say))
 }
 
 /// A plan has stopped its latest push, or would have, or an order keeps pushes from going on.
 fn stopped_pushes(plan: &RolloutStatus) -> Vec<Attention> {
     let name = &plan.plan.name;
     let of_push = plan.report.push.as_deref().and_then(rollouts::why);
-    let told = of_push.into_iter().chain(rollouts::stands(&plan.report));
+    let texts = of_push.into_iter().chain(rollouts::stands(&plan.report));
     let attention = |text: String| {
         let what = cut(&format!("plan {name} {text}"));
-        Attention::new(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}"))
+        look_at(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}"))
     };
-    told.map(attention).collect()
+    texts.map(attention).collect()
 }
 
 fn clients_do(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("client {one}") } else { format!("clients {many}") }
 }
 
-fn clients(census: &Census) -> Clients {
-    Clients {
+fn clients(census: &Census) -> ClientCensus {
+    ClientCensus {
         streams: census.streams,
         synced: census.synced,
-        unacked: census.of(Why::Unacked),
+        unacked: census.count(Why::Unacked),
         held: census.held(),
-        rejected: census.of(Why::Rejected),
-        unknown: census.of(Why::Unknown),
+        rejected: census.count(Why::Rejected),
+        unknown: census.count(Why::Unknown),
         silent: census.silent,
         on_fallback: census.on_fallback,
         stale: census.stale,
@@ -351,41 +247,43 @@ fn clients(census: &Census) -> Clients {
 }
 
 /// The types with the most streams behind come first.
-fn types(census: &Census) -> Vec<Type> {
+fn types(census: &Census) -> Vec<TypeOverview> {
     let mut types: Vec<_> = census.types.iter().collect();
-    types.sort_by_key(|(_, of)| std::cmp::Reverse((of.streams - of.synced, of.streams)));
-    let shown = |(type_url, of): (&TypeUrl, &super::census::TypeCensus)| Type {
+    types.sort_by_key(|(_, census)| std::cmp::Reverse((census.streams - census.synced, census.streams)));
+    let shown = types.into_iter().map(|(type_url, census)| TypeOverview {
         r#type: cut(type_url.short()),
-        streams: of.streams,
-        synced: of.synced,
-        version: of.version.map(|version| version.to_string()),
-    };
-    types.into_iter().map(shown).collect()
+        streams: census.streams,
+        synced: census.synced,
+        version: census.version.map(|version| version.to_string()),
+    });
+    shown.collect()
 }
 
 /// The servers with the longest outage come first.
-fn upstreams(sources: &[Arc<SourceStatus>], now: SystemTime) -> Vec<Upstream> {
-    let mut found: BTreeMap<(&str, &str), Upstream> = BTreeMap::new();
+fn upstreams(sources: &[Arc<SourceStatus>], now: SystemTime) -> Vec<UpstreamOverview> {
+    let mut by_server: BTreeMap<(&str, &str), UpstreamOverview> = BTreeMap::new();
     for source in sources {
-        let upstream = found.entry((&source.list, &source.server)).or_default();
+        let upstream = by_server.entry((&source.list, &source.server)).or_default();
         upstream.sources += 1;
         let stale = source.stale_since.map(|since| seconds_since(since, now));
         // The worst state of a source counts.
         if upstream.sources == 1 || stale > upstream.stale_seconds {
-            upstream.state = source.state.name();
+            upstream.state = source.state.name().to_owned();
             upstream.stale_seconds = stale;
             upstream.last_error = source.error_text().map(|text| cut(&text));
         } else if upstream.stale_seconds.is_none() && source.state != SourceState::Connected {
-            upstream.state = source.state.name();
+            upstream.state = source.state.name().to_owned();
         }
     }
-    let mut found: Vec<_> = found
-        .into_iter()
-        .map(|((list, server), of)| Upstream { server: cut(server), list: cut(list), ..of })
-        .collect();
-    let stale = |of: &Upstream| of.stale_seconds.unwrap_or(-1.0);
-    found.sort_by(|a, b| stale(b).total_cmp(&stale(a)));
-    found
+    let named = by_server.into_iter().map(|((list, server), upstream)| UpstreamOverview {
+        server: cut(server),
+        list: cut(list),
+        ..upstream
+    });
+    let mut upstreams: Vec<_> = named.collect();
+    let stale = |upstream: &UpstreamOverview| upstream.stale_seconds.unwrap_or(-1.0);
+    upstreams.sort_by(|a, b| stale(b).total_cmp(&stale(a)));
+    upstreams
 }
 
 fn cut(text: &str) -> String {

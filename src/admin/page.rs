@@ -3,13 +3,14 @@
 //! A cursor names the last item of the page before, so items that come or go meanwhile neither repeat nor hide
 //! others. The form is no part of the API.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sluice_admin_api::parameters::PageParameters;
 
-use super::params::Params;
+use super::params::{Declined, bad_request, read};
 
 /// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at once.
 pub(super) const LIMIT_MAX: usize = 1_000;
@@ -25,7 +26,7 @@ pub(super) enum Form {
 
 impl Form {
     /// The form by the header `Accept`.
-    pub fn of(headers: &HeaderMap) -> Form {
+    pub fn accepted(headers: &HeaderMap) -> Form {
         let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let kinds = accepts.flat_map(|value| value.split(','));
         let is_lines = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim() == LINES);
@@ -53,17 +54,23 @@ pub(super) struct Page {
 
 impl Page {
     /// Without `limit`, lines have all items.
-    pub fn read(params: &mut Params, headers: &HeaderMap) -> Result<Page, String> {
-        let form = Form::of(headers);
-        let limit = match params.take("limit").as_deref() {
+    pub fn read(after: Option<String>, limit: Option<String>, headers: &HeaderMap) -> Result<Page, Declined> {
+        let form = Form::accepted(headers);
+        let limit = match limit.as_deref() {
             None if form == Form::Lines => usize::MAX,
             None => LIMIT_MAX,
             Some("all") => usize::MAX,
             Some(text) => text.parse().ok().filter(|limit| *limit <= LIMIT_MAX).ok_or_else(|| {
-                format!("limit is {text:?}; allowed: a whole number up to {LIMIT_MAX}, or all")
+                bad_request(format!("limit is {text:?}; allowed: a whole number up to {LIMIT_MAX}, or all"))
             })?,
         };
-        Ok(Page { form, limit, after: params.take("after") })
+        Ok(Page { form, limit, after })
+    }
+
+    /// The page of a list without filters.
+    pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Page, Declined> {
+        let PageParameters { after, limit } = read(uri)?;
+        Page::read(after, limit, headers)
     }
 
     pub fn is_unlimited(&self) -> bool {
@@ -71,12 +78,11 @@ impl Page {
     }
 
     /// The place before the page.
-    pub fn after<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
+    pub fn after<T: DeserializeOwned>(&self) -> Result<Option<T>, Declined> {
         let Some(text) = &self.after else { return Ok(None) };
         let place = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        place
-            .map(Some)
-            .ok_or_else(|| format!("after is {text:?}; allowed: `next` of a page of the same list"))
+        let text = || format!("after is {text:?}; allowed: `next` of a page of the same list");
+        place.map(Some).ok_or_else(|| bad_request(text()))
     }
 }
 

@@ -3,13 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, Uri};
+use sluice_admin_api::parameters::{
+    ChangesParameters, ClientsParameters, EventsParameters, ResourcesParameters, SourcesParameters,
+};
 
-use super::events::Wanted;
+use super::events::EventFilter;
 use super::page::Page;
-use super::params::Params;
+use super::params::{Declined, bad_request, number, read, word};
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::{ChangeFilter, ChangePlace};
-use crate::driver::api::control::DeletionFilter;
 use crate::driver::api::status::{
     ClientStatus, ConfigStatus, ResourceFilter, SessionStatus, SessionTypeStatus, SourceState, Why,
     names_type,
@@ -46,39 +48,24 @@ pub(super) enum Sort {
 }
 
 impl ClientsQuery {
-    pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<(ClientsQuery, Page), String> {
-        const KEYS: [&str; 12] = [
-            "node",
-            "q",
-            "type",
-            "state",
-            "why",
-            "server",
-            "class",
-            "listener",
-            "behind_for",
-            "sort",
-            "after",
-            "limit",
-        ];
-        let mut params = Params::parse(uri, &KEYS)?;
+    pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<(ClientsQuery, Page), Declined> {
+        let params: ClientsParameters = read(uri)?;
+        let sorts = [("id", Sort::Id), ("behind", Sort::Behind), ("opened", Sort::Opened)];
         let query = ClientsQuery {
-            node: params.take("node"),
-            part: params.take("q").map(|part| part.to_lowercase()),
-            listener: params.take("listener"),
-            type_name: params.take("type"),
-            state: params.word("state", &ConfigStatus::ALL.map(|state| (state.name(), state)))?,
-            why: params.word("why", &Why::ALL.map(|why| (why.name(), why)))?,
-            server: params.take("server"),
-            class: params.take("class"),
-            behind_for: params.take("behind_for").map(|text| duration("behind_for", &text)).transpose()?,
-            sort: params
-                .word("sort", &[("id", Sort::Id), ("behind", Sort::Behind), ("opened", Sort::Opened)])?
-                .unwrap_or_default(),
+            node: params.node,
+            part: params.q.map(|part| part.to_lowercase()),
+            listener: params.listener,
+            type_name: params.r#type,
+            state: word("state", params.state, &ConfigStatus::ALL.map(|state| (state.name(), state)))?,
+            why: word("why", params.why, &Why::ALL.map(|why| (why.name(), why)))?,
+            server: params.server,
+            class: params.class,
+            behind_for: params.behind_for.map(|text| duration("behind_for", &text)).transpose()?,
+            sort: word("sort", params.sort, &sorts)?.unwrap_or_default(),
         };
-        let page = Page::read(&mut params, headers)?;
+        let page = Page::read(params.after, params.limit, headers)?;
         if page.is_unlimited() && query.sort != Sort::Id {
-            return Err("limit=all goes by id: leave `sort` out, or read pages".to_owned());
+            return Err(bad_request("limit=all goes by id: leave `sort` out, or read pages".to_owned()));
         }
         Ok((query, page))
     }
@@ -89,7 +76,7 @@ impl ClientsQuery {
         session: &'a SessionStatus,
         now: SystemTime,
     ) -> Option<Vec<&'a SessionTypeStatus>> {
-        let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
+        let is = |asked: &Option<String>, text: &str| asked.as_deref().is_none_or(|asked| asked == text);
         let has_part = |part: &str| {
             let peer = session.peer.map(|peer| peer.to_string()).unwrap_or_default();
             [&*session.node_id, &*session.node_cluster, &peer].iter().any(|text| contains(text, part))
@@ -100,7 +87,7 @@ impl ClientsQuery {
         {
             return None;
         }
-        let types: Vec<_> = session.types.iter().filter(|of| self.takes(of, now)).collect();
+        let types: Vec<_> = session.types.iter().filter(|status| self.takes(status, now)).collect();
         (!types.is_empty() || self.takes_any_type()).then_some(types)
     }
 
@@ -113,20 +100,20 @@ impl ClientsQuery {
             && self.behind_for.is_none()
     }
 
-    fn takes(&self, of: &SessionTypeStatus, now: SystemTime) -> bool {
+    fn takes(&self, status: &SessionTypeStatus, now: SystemTime) -> bool {
         // A type may come from several servers or classes, separated by commas.
-        let lists = |wanted: &Option<String>, listed: Option<&str>| {
-            let is_listed = |wanted: &str| listed.is_some_and(|all| all.split(", ").any(|one| one == wanted));
-            wanted.as_deref().is_none_or(is_listed)
+        let lists = |asked: &Option<String>, listed: Option<&str>| {
+            let is_listed = |asked: &str| listed.is_some_and(|all| all.split(", ").any(|one| one == asked));
+            asked.as_deref().is_none_or(is_listed)
         };
         let is_behind = |least: Duration| {
-            of.why.is_some() && now.duration_since(of.since).is_ok_and(|behind| behind >= least)
+            status.why.is_some() && now.duration_since(status.since).is_ok_and(|behind| behind >= least)
         };
-        self.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))
-            && self.state.is_none_or(|state| state == of.state)
-            && self.why.is_none_or(|why| Some(why) == of.why)
-            && lists(&self.server, of.server.as_deref())
-            && lists(&self.class, of.class.as_deref())
+        self.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
+            && self.state.is_none_or(|state| state == status.state)
+            && self.why.is_none_or(|why| Some(why) == status.why)
+            && lists(&self.server, status.server.as_deref())
+            && lists(&self.class, status.class.as_deref())
             && self.behind_for.is_none_or(is_behind)
     }
 }
@@ -137,14 +124,15 @@ fn contains(text: &str, part: &str) -> bool {
 }
 
 /// A number of seconds, or a number with a unit.
-pub(super) fn duration(key: &str, text: &str) -> Result<Duration, String> {
+fn duration(key: &str, text: &str) -> Result<Duration, Declined> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
     let with_unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
     let (number, unit) = with_unit.unwrap_or((text, 1.0));
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let seconds = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("{key} is {text:?}; allowed: seconds, or a number with ms, s, m, h or d"))
+    let allowed = "seconds, or a number with ms, s, m, h or d";
+    duration.ok_or_else(|| bad_request(format!("{key} is {text:?}; allowed: {allowed}")))
 }
 
 /// `/sources`.
@@ -157,38 +145,33 @@ pub(super) struct SourcesQuery {
 }
 
 impl SourcesQuery {
-    pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<(SourcesQuery, Page), String> {
-        let mut params = Params::parse(uri, &["server", "type", "state", "after", "limit"])?;
+    pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<(SourcesQuery, Page), Declined> {
+        let params: SourcesParameters = read(uri)?;
         let query = SourcesQuery {
-            server: params.take("server"),
-            type_name: params.take("type"),
-            state: params.word("state", &SourceState::NAMES.map(|name| (name, name)))?,
+            server: params.server,
+            type_name: params.r#type,
+            state: word("state", params.state, &SourceState::NAMES.map(|name| (name, name)))?,
         };
-        Ok((query, Page::read(&mut params, headers)?))
+        Ok((query, Page::read(params.after, params.limit, headers)?))
     }
 }
 
 /// `/resources`.
-pub(super) fn resources(uri: &Uri, headers: &HeaderMap) -> Result<(ResourceFilter, Page), String> {
-    let mut params = Params::parse(uri, &["type", "name", "state", "after", "limit"])?;
+pub(super) fn resources(uri: &Uri, headers: &HeaderMap) -> Result<(ResourceFilter, Page), Declined> {
+    let params: ResourcesParameters = read(uri)?;
     let states = ClientStatus::ALL.map(|state| (state.name(), state));
     let filter = ResourceFilter {
-        type_name: params.take("type"),
-        name: params.take("name"),
-        state: params.word("state", &states)?,
+        type_name: params.r#type,
+        name: params.name,
+        state: word("state", params.state, &states)?,
     };
-    Ok((filter, Page::read(&mut params, headers)?))
-}
-
-/// `/refused`.
-pub(super) fn refused(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
-    Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)
+    Ok((filter, Page::read(params.after, params.limit, headers)?))
 }
 
 /// `/events`.
 #[derive(Debug, PartialEq)]
 pub(super) struct EventsQuery {
-    pub wanted: Wanted,
+    pub filter: EventFilter,
     pub after: Option<u64>,
     pub limit: Option<usize>,
 }
@@ -197,42 +180,32 @@ pub(super) struct EventsQuery {
 pub(super) const EVENTS_LIMIT: usize = 1000;
 
 impl EventsQuery {
-    pub fn parse(uri: &Uri) -> Result<EventsQuery, String> {
-        let mut params = Params::parse(uri, &["kind", "severity", "after", "limit"])?;
-        let kind = params.word("kind", &Kind::ALL.map(|kind| (kind.name(), kind)))?;
+    pub fn parse(uri: &Uri) -> Result<EventsQuery, Declined> {
+        let params: EventsParameters = read(uri)?;
+        let kind = word("kind", params.kind, &Kind::ALL.map(|kind| (kind.name(), kind)))?;
         let severities = Severity::ALL.map(|severity| (severity.name(), severity));
-        let severity = params.word("severity", &severities)?.unwrap_or(Severity::Info);
-        let (after, limit) = (params.take("after"), params.take("limit"));
-        let limit = limit.map(|text| match text.parse() {
+        let severity = word("severity", params.severity, &severities)?.unwrap_or(Severity::Info);
+        let limit = params.limit.map(|text| match text.parse() {
             Ok(limit) if limit <= EVENTS_LIMIT => Ok(limit),
-            _ => Err(format!("limit is {text:?}; allowed: a whole number up to {EVENTS_LIMIT}")),
+            _ => {
+                let allowed = format!("a whole number up to {EVENTS_LIMIT}");
+                Err(bad_request(format!("limit is {text:?}; allowed: {allowed}")))
+            }
         });
-        let number = |text: String| {
-            text.parse().map_err(|_| format!("after is {text:?}; allowed: a number of an event"))
-        };
         Ok(EventsQuery {
-            wanted: Wanted { kind, severity },
-            after: after.map(number).transpose()?,
+            filter: EventFilter { kind, severity },
+            after: number("after", params.after, "a number of an event")?,
             limit: limit.transpose()?,
         })
     }
 }
 
 /// `/changes`.
-pub(super) fn changes(uri: &Uri) -> Result<ChangeFilter, String> {
-    let mut params = Params::parse(uri, &["type", "source", "after", "limit"])?;
-    let number = |text: String| {
-        text.parse()
-            .map_err(|_| format!("source is {text:?}; allowed: the number of a source, as in c-NUMBER-118"))
-    };
-    let (type_name, source) = (params.take("type"), params.take("source").map(number).transpose()?);
-    let page = Page::read(&mut params, &HeaderMap::new())?;
-    let place = |(at, source, number)| ChangePlace { at, name: ChangeName { source, number } };
-    Ok(ChangeFilter { type_name, source, after: page.after()?.map(place), limit: page.limit })
-}
-
-/// `/confirm_deletions`.
-pub(super) fn deletions(uri: &Uri) -> Result<DeletionFilter, String> {
-    let mut params = Params::parse(uri, &["server", "type"])?;
-    Ok(DeletionFilter { server: params.take("server"), type_name: params.take("type") })
+pub(super) fn changes(uri: &Uri) -> Result<ChangeFilter, Declined> {
+    let params: ChangesParameters = read(uri)?;
+    let source = number("source", params.source, "the number of a source, as in c-NUMBER-118")?;
+    let page = Page::read(params.after, params.limit, &HeaderMap::new())?;
+    let after = page.after::<(_, u64, u64)>()?;
+    let after = after.map(|(at, source, number)| ChangePlace { at, name: ChangeName { source, number } });
+    Ok(ChangeFilter { type_name: params.r#type, source, after, limit: page.limit })
 }

@@ -1,14 +1,14 @@
 //! Whether the relay may get traffic, and the age of its configuration (I14).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use serde::Serialize;
+use sluice_admin_api::overview::{PlanStanding, ReadyReport, UpstreamSummary};
 
 use super::item::seconds_since;
-use super::rollouts::{Pinned, behind_seconds, frozen_until};
+use super::rollouts::{behind_seconds, frozen_until, pinned};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
 use crate::telemetry::rollouts::why;
@@ -92,128 +92,67 @@ impl Readiness {
         sources: &[Arc<SourceStatus>],
         plans: &[Arc<RolloutStatus>],
         now: SystemTime,
-    ) -> (bool, Report) {
-        let mut upstreams: BTreeMap<&str, Upstream> = BTreeMap::new();
+    ) -> (bool, ReadyReport) {
+        let mut upstreams: BTreeMap<String, UpstreamSummary> = BTreeMap::new();
         for source in sources {
-            upstreams.entry(&source.server).or_default().add(source, now);
+            add(upstreams.entry(source.server.to_string()).or_default(), source, now);
         }
         let any_connected = sources.iter().any(|source| source.state.is_attached());
         let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
         let state = self.state();
-        let upstreams =
-            upstreams.into_iter().map(|(server, upstream)| (server.to_owned(), upstream)).collect();
         let certificate_expired = (self.certificate_expired)();
         let ready = state == State::Ready && upstream_suffices && !certificate_expired;
         // A plan that holds something back serves its clients.
         let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
-        let rollouts = plans.iter().filter_map(|plan| Standing::of(plan, is_frozen)).collect();
-        (ready, Report { ready, state: state.name(), certificate_expired, upstreams, rollouts })
+        let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
+        let state = state.name().to_owned();
+        (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts })
     }
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
-    ready: bool,
-    state: &'static str,
-    /// A certificate of the relay has expired.
-    certificate_expired: bool,
-    upstreams: BTreeMap<String, Upstream>,
-    /// Plans that hold something back, or let something pass without a judgement.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    rollouts: Vec<Standing>,
+/// A plan for the attention of an operator; `None` if there is nothing to say. `is_frozen`: some plan is frozen.
+fn standing(status: &RolloutStatus, is_frozen: bool) -> Option<PlanStanding> {
+    let (plan, report) = (&status.plan, &status.report);
+    let is_at_rest =
+        report.is_at_rest() && !report.is_full && status.unproved == 0 && status.condemned_served.is_empty();
+    let push = report.push.as_deref();
+    let is_notable = if plan.enforces() { !is_at_rest } else { is_frozen };
+    let is_free = || "observes: the freeze of other plans holds none of its pushes back".to_owned();
+    is_notable.then(|| PlanStanding {
+        plan: plan.name.to_string(),
+        state: report.state.name().to_owned(),
+        push: push.map(|push| push.number),
+        behind_seconds: behind_seconds(status),
+        why: if plan.enforces() { push.and_then(why) } else { Some(is_free()) },
+        pinned: pinned(status),
+        frozen_until: frozen_until(status),
+        barred: report.barred.len(),
+        full: report.is_full,
+        unproved: status.unproved,
+        condemned_served: status.condemned_served.len(),
+        diverged: status.diverged.len(),
+    })
 }
 
-/// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2, WAV-19).
-#[derive(Debug, Serialize)]
-struct Standing {
-    plan: String,
-    state: &'static str,
-    push: Option<u64>,
-    behind_seconds: f64,
-    why: Option<String>,
-    pinned: Option<Pinned>,
-    frozen_until: Option<String>,
-    barred: usize,
-    full: bool,
-    unproved: usize,
-    /// Condemned contents that all clients of a unit are served.
-    condemned_served: usize,
-    /// Units without the content of the pinned release.
-    diverged: usize,
-}
-
-impl Standing {
-    /// `None` if there is nothing to say. `is_frozen`: some plan is frozen.
-    fn of(status: &RolloutStatus, is_frozen: bool) -> Option<Standing> {
-        let (plan, report) = (&status.plan, &status.report);
-        let is_at_rest = report.is_at_rest()
-            && !report.is_full
-            && status.unproved == 0
-            && status.condemned_served.is_empty();
-        let push = report.push.as_deref();
-        let is_told = if plan.enforces() { !is_at_rest } else { is_frozen };
-        let is_free = || "observes: the freeze of other plans holds none of its pushes back".to_owned();
-        is_told.then(|| Standing {
-            plan: plan.name.to_string(),
-            state: report.state.name(),
-            push: push.map(|push| push.number),
-            behind_seconds: behind_seconds(status),
-            why: if plan.enforces() { push.and_then(why) } else { Some(is_free()) },
-            pinned: Pinned::of(status),
-            frozen_until: frozen_until(status),
-            barred: report.barred.len(),
-            full: report.is_full,
-            unproved: status.unproved,
-            condemned_served: status.condemned_served.len(),
-            diverged: status.diverged.len(),
-        })
+/// Adds a source to the summary of its server.
+fn add(summary: &mut UpstreamSummary, source: &SourceStatus, now: SystemTime) {
+    summary.lists.insert(source.list.to_string());
+    match source.state {
+        SourceState::Connecting => summary.connecting += 1,
+        SourceState::Connected => summary.connected += 1,
+        SourceState::Backoff { .. } => summary.backoff += 1,
+        SourceState::Unanswered => summary.unanswered += 1,
+        SourceState::EndsStreams { .. } => summary.ends_streams += 1,
     }
-}
-
-/// A summary of all sources of one server: the counts of their states, the longest staleness with its reason,
-/// and the number of served resources.
-#[derive(Debug, Default, Serialize)]
-struct Upstream {
-    /// The keys of the server lists that contain the server.
-    lists: BTreeSet<String>,
-    connecting: usize,
-    connected: usize,
-    backoff: usize,
-    /// Sources with an open stream whose server has never answered.
-    unanswered: usize,
-    /// Sources whose server ends each stream.
-    ends_streams: usize,
-    stale: usize,
-    /// The stale sources that serve resources from before a restart.
-    restored: usize,
-    stale_seconds: Option<f64>,
-    last_error: Option<String>,
-    /// Resources in the caches of all sources.
-    present: usize,
-    /// The present resources that the server has deleted and that are served on for a while.
-    held_back: usize,
-}
-
-impl Upstream {
-    fn add(&mut self, source: &SourceStatus, now: SystemTime) {
-        self.lists.insert(source.list.to_string());
-        match source.state {
-            SourceState::Connecting => self.connecting += 1,
-            SourceState::Connected => self.connected += 1,
-            SourceState::Backoff { .. } => self.backoff += 1,
-            SourceState::Unanswered => self.unanswered += 1,
-            SourceState::EndsStreams { .. } => self.ends_streams += 1,
-        }
-        self.restored += usize::from(source.restored);
-        self.present += source.types.iter().map(|types| types.present).sum::<usize>();
-        self.held_back += source.types.iter().map(|types| types.held_back).sum::<usize>();
-        if let Some(since) = source.stale_since {
-            self.stale += 1;
-            let seconds = seconds_since(since, now);
-            if self.stale_seconds.is_none_or(|worst| worst < seconds) {
-                self.stale_seconds = Some(seconds);
-                self.last_error = source.error_text();
-            }
+    summary.restored += usize::from(source.restored);
+    summary.present += source.types.iter().map(|types| types.present).sum::<usize>();
+    summary.held_back += source.types.iter().map(|types| types.held_back).sum::<usize>();
+    if let Some(since) = source.stale_since {
+        summary.stale += 1;
+        let seconds = seconds_since(since, now);
+        if summary.stale_seconds.is_none_or(|worst| worst < seconds) {
+            summary.stale_seconds = Some(seconds);
+            summary.last_error = source.error_text();
         }
     }
 }

@@ -32,29 +32,29 @@ pub(super) struct Rejections(BTreeMap<Key, (Rejection, std::time::SystemTime)>);
 impl Rejections {
     /// Iterates over all streams, one at a time.
     pub(super) async fn gather(relay: &(impl StatusView + ?Sized), filter: &ResourceFilter) -> Rejections {
-        let mut found = Rejections::default();
+        let mut rejections = Rejections::default();
         for (number, session) in relay.sessions().enumerate() {
-            for of in session.types.iter().filter(|of| filter.wants_type(&of.type_url)) {
-                if let (ConfigStatus::Error, Some(nack)) = (of.state, &of.nack) {
-                    found.add(of, nack);
+            for status in session.types.iter().filter(|status| filter.wants_type(&status.type_url)) {
+                if let (ConfigStatus::Error, Some(nack)) = (status.state, &status.nack) {
+                    rejections.add(status, nack);
                 }
             }
             if number % SESSIONS_PER_TURN == SESSIONS_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
         }
-        found
+        rejections
     }
 
-    fn add(&mut self, of: &SessionTypeStatus, nack: &NackStatus) {
+    fn add(&mut self, status: &SessionTypeStatus, nack: &NackStatus) {
         // A type may come from several servers or classes, separated by commas.
         let listed = |texts: &Option<std::sync::Arc<str>>| {
             let texts = texts.as_deref().unwrap_or_default();
             texts.split(", ").map(str::to_owned).collect::<Vec<_>>()
         };
-        for server in listed(&of.server) {
-            for class in listed(&of.class) {
-                let key = (of.type_url.as_str().to_owned(), server.clone(), class);
+        for server in listed(&status.server) {
+            for class in listed(&status.class) {
+                let key = (status.type_url.as_str().to_owned(), server.clone(), class);
                 let new = || (Rejection { clients: 0, text: String::new() }, nack.at);
                 let (rejection, at) = self.0.entry(key).or_insert_with(new);
                 rejection.clients += 1;
@@ -66,11 +66,13 @@ impl Rejections {
         }
     }
 
-    pub(super) fn of(&self, found: &ResourceStatus) -> Option<&Rejection> {
+    /// The rejections of the type, server and class of a resource.
+    pub(super) fn find(&self, resource: &ResourceStatus) -> Option<&Rejection> {
         if self.0.is_empty() {
             return None;
         }
-        let key = (found.type_url.as_str().to_owned(), found.server.to_string(), found.class.to_string());
+        let key =
+            (resource.type_url.as_str().to_owned(), resource.server.to_string(), resource.class.to_string());
         self.0.get(&key).map(|(rejection, _)| rejection)
     }
 }

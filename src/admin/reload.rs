@@ -1,90 +1,36 @@
 //! `POST /reload`, `POST /rollback`: another configuration for the running process (REL-1, REL-9).
 
-use std::time::Duration;
-
 use axum::Json;
-use axum::body::to_bytes;
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
-use serde::Serialize;
+use sluice_admin_api::config as api;
+use sluice_admin_api::parameters::{ReloadParameters, RollbackParameters};
 
-use super::params::{Params, bad_request};
+use super::params::{Declined, bad_request, flag, number, read, read_body};
 use super::reloading::{KeyChange, ListenerChanges, Moves, ReloadResult, Report, Wanted};
 use super::state::Admin;
 
 /// The longest text of a configuration. The largest ones have some thousand node classes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The time for the whole text.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The changed keys in an answer.
 const CHANGES_MAX: usize = 500;
 
-#[derive(Serialize)]
-struct Answer {
-    /// `changed`, `unchanged`, `invalid`, `needs_process`, `held`, `failed` or `ending`.
-    result: &'static str,
-    dry_run: bool,
-    generation: u64,
-    changes: Vec<Change>,
-    #[serde(skip_serializing_if = "is_zero")]
-    changes_left_out: usize,
-    listeners: Listeners,
-    moves: Option<Moved>,
-    warnings: Vec<String>,
-    faults: Vec<String>,
-    /// The command that helps.
-    say: Option<String>,
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-#[derive(Serialize)]
-pub(super) struct Change {
-    key: String,
-    from: Option<String>,
-    to: Option<String>,
-    effect: &'static str,
-}
-
-impl From<KeyChange> for Change {
-    fn from(of: KeyChange) -> Change {
-        Change { key: of.key, from: of.from, to: of.to, effect: of.effect }
+impl From<KeyChange> for api::KeyChange {
+    fn from(change: KeyChange) -> api::KeyChange {
+        let KeyChange { key, from, to, effect } = change;
+        api::KeyChange { key, from, to, effect: effect.to_owned() }
     }
 }
 
-#[derive(Serialize)]
-struct Listeners {
-    added: Vec<String>,
-    removed: Vec<String>,
-    moved: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Moved {
-    streams: usize,
-    streams_moved: usize,
-    streams_undecided: usize,
-    sources: usize,
-    sources_opened: usize,
-    sources_closed: usize,
-    upstream_streams_opened: usize,
-    upstream_streams_closed: usize,
-    names_gone: usize,
-    names: Vec<String>,
-}
-
-pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let mut params = Params::parse(request.uri(), &["dry_run", "yes"]).map_err(bad_request)?;
-    let is_plan = params.flag("dry_run").map_err(bad_request)?;
-    let yes = params.flag("yes").map_err(bad_request)?;
+pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
+    let params: ReloadParameters = read(request.uri())?;
+    let is_plan = flag("dry_run", params.dry_run)?;
+    let yes = flag("yes", params.yes)?;
     let has_body = !request.body().is_end_stream();
-    let wanted = match (is_plan, has_body) {
+    let desired = match (is_plan, has_body) {
         (true, true) => Wanted::PlanText(read_text(request).await?),
         (true, false) => Wanted::PlanFile,
         (false, false) => Wanted::File { yes },
@@ -93,27 +39,20 @@ pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Re
             return Err(bad_request(text));
         }
     };
-    Ok(respond(admin.reloading.reload(wanted).await))
+    Ok(respond(admin.reloading.reload(desired).await))
 }
 
-pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["to", "dry_run", "yes"]).map_err(bad_request)?;
-    let is_plan = params.flag("dry_run").map_err(bad_request)?;
-    let yes = params.flag("yes").map_err(bad_request)?;
-    let number = |text: String| {
-        text.parse::<u64>().map_err(|_| format!("to is {text:?}; allowed: the number of a generation"))
-    };
-    let to = params.take("to").map(number).transpose().map_err(bad_request)?;
-    let wanted = if is_plan { Wanted::PlanGeneration { to } } else { Wanted::Generation { to, yes } };
-    Ok(respond(admin.reloading.reload(wanted).await))
+pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    let params: RollbackParameters = read(&uri)?;
+    let is_plan = flag("dry_run", params.dry_run)?;
+    let yes = flag("yes", params.yes)?;
+    let to = number("to", params.to, "the number of a generation")?;
+    let desired = if is_plan { Wanted::PlanGeneration { to } } else { Wanted::Generation { to, yes } };
+    Ok(respond(admin.reloading.reload(desired).await))
 }
 
-async fn read_text(request: Request) -> Result<String, Response> {
-    let bytes = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), TEXT_BYTES_MAX)).await;
-    let bytes =
-        bytes.map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long\n").into_response())?;
-    let text = format!("the body is longer than {TEXT_BYTES_MAX} bytes\n");
-    let bytes = bytes.map_err(|_| (StatusCode::PAYLOAD_TOO_LARGE, text).into_response())?;
+async fn read_text(request: Request) -> Result<String, Declined> {
+    let bytes = read_body(request.into_body(), TEXT_BYTES_MAX).await?;
     String::from_utf8(bytes.into()).map_err(|_| bad_request("the body is no UTF-8".to_owned()))
 }
 
@@ -127,26 +66,26 @@ fn respond(report: Report) -> Response {
     (status, Json(answer(report))).into_response()
 }
 
-fn answer(report: Report) -> Answer {
+fn answer(report: Report) -> api::ReloadReport {
     let Report { result, is_plan, generation, changes, listeners, moves, warnings, faults, say } = report;
     let changes_left_out = changes.len().saturating_sub(CHANGES_MAX);
     let ListenerChanges { added, removed, moved } = listeners;
-    Answer {
-        result: result.name(),
+    api::ReloadReport {
+        result: result.name().to_owned(),
         dry_run: is_plan,
         generation,
-        changes: changes.into_iter().take(CHANGES_MAX).map(Change::from).collect(),
+        changes: changes.into_iter().take(CHANGES_MAX).map(api::KeyChange::from).collect(),
         changes_left_out,
-        listeners: Listeners { added, removed, moved },
-        moves: moves.map(moved_of),
+        listeners: api::ListenerChanges { added, removed, moved },
+        moves: moves.map(effects),
         warnings,
         faults,
         say,
     }
 }
 
-fn moved_of(moves: Moves) -> Moved {
-    Moved {
+fn effects(moves: Moves) -> api::Moves {
+    api::Moves {
         streams: moves.sessions,
         streams_moved: moves.sessions_moved,
         streams_undecided: moves.sessions_undecided,

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The reloads of the process. `app` implements this trait.
 pub trait Reloading: Send + Sync + 'static {
     /// Resolves when the reload is over. A reload goes on if nobody waits for its end.
-    fn reload(&self, wanted: Wanted) -> BoxFuture<'static, Report>;
+    fn reload(&self, desired: Wanted) -> BoxFuture<'static, Report>;
 
     fn status(&self) -> Arc<ConfigHistory>;
 
@@ -177,6 +177,6 @@ impl ConfigHistory {
     }
 
     pub fn find(&self, number: u64) -> Option<&GenerationStatus> {
-        self.generations.iter().find(|of| of.number == number)
+        self.generations.iter().find(|generation| generation.number == number)
     }
 }

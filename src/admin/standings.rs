@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use sluice_admin_api::names::{TypeVerdicts, UnitVerdicts};
 
 use super::list::ITEMS_PER_TURN;
 use super::state::Admin;
@@ -17,73 +17,36 @@ use crate::xds::TypeUrl;
 /// Units in an answer. Classes with many clients are few; classes by node id are as many as the clients.
 const UNITS_MAX: usize = 1_000;
 
-#[derive(Debug, Serialize)]
-pub(super) struct Answer {
-    r#type: String,
-    /// The sources that several clients share: those with most rejections first.
-    units: Vec<Unit>,
-    /// Units without room.
-    more: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Unit {
-    source: u64,
-    server: String,
-    list: String,
-    class: String,
-    /// The streams that ask for the type: the sum of the next five.
-    clients: u64,
-    accepted: u64,
-    /// Not sent yet, or sent less than 60 s ago.
-    pending: u64,
-    rejected: u64,
-    /// Sent, and unanswered for 60 s.
-    silent: u64,
-    /// There is nothing for the client.
-    unaffected: u64,
-    /// Streams that ended within 60 s of a response of the type, in the last ten minutes, without a word.
-    lost: u64,
-}
-
-impl Unit {
-    fn new(status: &SourceStatus) -> Unit {
-        Unit {
-            source: status.id,
-            server: status.server.to_string(),
-            list: status.list.to_string(),
-            class: status.class.digest.to_string(),
-            clients: 0,
-            accepted: 0,
-            pending: 0,
-            rejected: 0,
-            silent: 0,
-            unaffected: 0,
-            lost: 0,
-        }
-    }
-
-    fn add(&mut self, state: ClientState) {
-        self.clients += 1;
-        *match state {
-            // The newest content is never that of an earlier push.
-            ClientState::Accepted | ClientState::Overtaken => &mut self.accepted,
-            ClientState::Pending => &mut self.pending,
-            ClientState::Rejected => &mut self.rejected,
-            ClientState::Silent => &mut self.silent,
-            ClientState::Unaffected => &mut self.unaffected,
-        } += 1;
+fn unit(source: &SourceStatus) -> UnitVerdicts {
+    UnitVerdicts {
+        source: source.id,
+        server: source.server.to_string(),
+        list: source.list.to_string(),
+        class: source.class.digest.to_string(),
+        ..UnitVerdicts::default()
     }
 }
 
-pub(super) async fn answer(admin: &Admin, type_url: &TypeUrl) -> Answer {
+fn count(unit: &mut UnitVerdicts, state: ClientState) {
+    unit.clients += 1;
+    *match state {
+        // The newest content is never that of an earlier push.
+        ClientState::Accepted | ClientState::Overtaken => &mut unit.accepted,
+        ClientState::Pending => &mut unit.pending,
+        ClientState::Rejected => &mut unit.rejected,
+        ClientState::Silent => &mut unit.silent,
+        ClientState::Unaffected => &mut unit.unaffected,
+    } += 1;
+}
+
+pub(super) async fn answer(admin: &Admin, type_url: &TypeUrl) -> TypeVerdicts {
     // A private source has one client, whose state `/clients` has.
     let shared = admin.relay.sources().into_iter().filter(|source| source.stream.is_none());
-    let mut units: BTreeMap<u64, Unit> = shared.map(|source| (source.id, Unit::new(&source))).collect();
+    let mut units: BTreeMap<u64, UnitVerdicts> = shared.map(|source| (source.id, unit(&source))).collect();
     for (number, client) in admin.relay.type_states().enumerate() {
-        for of in client.types.iter().filter(|of| of.type_url == *type_url) {
-            if let Some(unit) = units.get_mut(&of.source) {
-                unit.add(of.state);
+        for status in client.types.iter().filter(|status| status.type_url == *type_url) {
+            if let Some(unit) = units.get_mut(&status.source) {
+                count(unit, status.state);
             }
         }
         if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
@@ -99,5 +62,5 @@ pub(super) async fn answer(admin: &Admin, type_url: &TypeUrl) -> Answer {
     units.sort_by_key(|unit| (Reverse((unit.rejected, unit.lost, unit.silent, unit.clients)), unit.source));
     let more = units.len().saturating_sub(UNITS_MAX);
     units.truncate(UNITS_MAX);
-    Answer { r#type: type_url.message().to_owned(), units, more }
+    TypeVerdicts { r#type: type_url.message().to_owned(), units, more }
 }

@@ -21,24 +21,27 @@ pub(super) async fn check(admin: &Admin, text: Option<&str>) -> Result<(), Strin
 
 /// The type with a name.
 pub(super) async fn resolve(admin: &Admin, text: &str) -> Result<TypeUrl, String> {
-    if let Some(found) = TypeUrl::known().find(|of| names_type(text, of)) {
-        return Ok(found);
+    if let Some(type_url) = TypeUrl::known().find(|type_url| names_type(text, type_url)) {
+        return Ok(type_url);
     }
-    let (relay, wanted) = (admin.relay.clone(), text.to_owned());
+    let (relay, name) = (admin.relay.clone(), text.to_owned());
     // A walk over all clients, for a type that has neither a rule nor a source.
-    let found = search(move || {
-        let is_meant = |of: &TypeUrl| names_type(&wanted, of).then(|| of.clone());
+    let search = search(move || {
+        let is_meant = |type_url: &TypeUrl| names_type(&name, type_url).then(|| type_url.clone());
         let sources = relay.sources();
-        let held = sources.iter().flat_map(|source| &source.types).map(|of| of.type_url.clone());
+        let held = sources.iter().flat_map(|source| &source.types).map(|status| status.type_url.clone());
         // Many sources have the same few types.
         let held: BTreeSet<TypeUrl> = held.collect();
-        let asked_for =
-            || relay.sessions().find_map(|of| of.types.iter().find_map(|of| is_meant(&of.type_url)));
-        let similar = || similar(&wanted, TypeUrl::known().chain(held.iter().cloned()));
+        let asked_for = || {
+            relay
+                .sessions()
+                .find_map(|session| session.types.iter().find_map(|status| is_meant(&status.type_url)))
+        };
+        let similar = || similar(&name, TypeUrl::known().chain(held.iter().cloned()));
         held.iter().find_map(is_meant).or_else(asked_for).ok_or_else(similar)
     });
-    let near = match found.await {
-        Some(Ok(found)) => return Ok(found),
+    let near = match search.await {
+        Some(Ok(type_url)) => return Ok(type_url),
         Some(Err(near)) => near,
         None => Vec::new(),
     };
@@ -49,13 +52,14 @@ pub(super) async fn resolve(admin: &Admin, text: &str) -> Result<TypeUrl, String
 }
 
 /// The types whose names are near.
-fn similar(text: &str, known: impl Iterator<Item = TypeUrl>) -> Vec<String> {
+fn similar(text: &str, types: impl Iterator<Item = TypeUrl>) -> Vec<String> {
     let mut search = Near::new(text);
     let mut likeness = |type_url: &TypeUrl| {
         let names = [type_url.short(), type_url.message(), type_url.as_str()];
         names.into_iter().filter_map(|name| search.likeness(name)).max_by(f64::total_cmp)
     };
-    let mut near: Vec<_> = known.filter_map(|of| Some((likeness(&of)?, of.short().to_owned()))).collect();
+    let mut near: Vec<_> =
+        types.filter_map(|type_url| Some((likeness(&type_url)?, type_url.short().to_owned()))).collect();
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     near.dedup_by(|(_, a), (_, b)| a == b);
     near.into_iter().take(NEAR_MAX).map(|(_, name)| name).collect()

@@ -33,20 +33,20 @@ pub(super) async fn nearest_name(
 ) -> (Option<String>, usize) {
     let filter = ResourceFilter { type_name: Some(type_name.to_owned()), ..ResourceFilter::default() };
     let (relay, mut near) = (admin.relay.clone(), Near::new(name));
-    let found = search(move || {
+    let search = search(move || {
         let (mut best, mut count) = (None::<(f64, String)>, 0);
-        for found in relay.resources(&filter).take(NAMES_MAX).filter(passes) {
+        for resource in relay.resources(&filter).take(NAMES_MAX).filter(passes) {
             count += 1;
-            let found = found.name.as_str();
-            if let Some(likeness) = near.likeness(found)
+            let candidate = resource.name.as_str();
+            if let Some(likeness) = near.likeness(candidate)
                 && best.as_ref().is_none_or(|(of_best, _)| likeness > *of_best)
             {
-                best = Some((likeness, found.to_owned()));
+                best = Some((likeness, candidate.to_owned()));
             }
         }
         (best.map(|(_, name)| name), count)
     });
-    found.await.unwrap_or_default()
+    search.await.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -77,8 +77,8 @@ mod tests {
             let left = tokio::time::timeout(Duration::from_millis(5), search(work())).await;
             assert!(left.is_err());
         }
-        let found = futures_util::future::join_all((0..4).map(|_| search(work()))).await;
-        assert!(found.iter().all(|of| of.is_some_and(|of| of != thread::current().id())), "{found:?}");
+        let threads = futures_util::future::join_all((0..4).map(|_| search(work()))).await;
+        assert!(threads.iter().all(|id| id.is_some_and(|id| id != thread::current().id())), "{threads:?}");
         assert_eq!(most.load(SeqCst), 1);
     }
 }

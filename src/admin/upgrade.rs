@@ -9,11 +9,12 @@ use axum::extract::{Extension, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
-use serde::Serialize;
+pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
+use sluice_admin_api::parameters::UpgradeParameters;
 
 use super::access::Reach;
 use super::entrance::Peer;
-use super::params::{Params, bad_request};
+use super::params::{Declined, flag, read};
 use super::state::Admin;
 
 /// The process, as it takes over from another and is taken over.
@@ -33,31 +34,6 @@ pub struct UpgradeWish {
     pub dry_run: bool,
     /// Another executable than that of the configuration.
     pub binary: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Upgraded {
-    pub pid: u32,
-    pub version: String,
-    pub binary: String,
-    /// The time from the start of the new process until it could serve.
-    pub seconds: f64,
-    /// Sources whose state was passed on.
-    pub sources: u64,
-    pub predecessor: PredecessorStatus,
-    /// The upgrade was only tried.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub dry_run: bool,
-}
-
-/// A process whose clients go over to its successor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredecessorStatus {
-    pub pid: u32,
-    pub version: String,
-    pub streams: u64,
-    pub connections: u64,
-    pub seconds_left: f64,
 }
 
 /// The reason why this process serves on.
@@ -87,11 +63,11 @@ pub(super) async fn begin(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["now", "dry_run", "binary"]).map_err(bad_request)?;
-    let now = params.flag("now").map_err(bad_request)?;
-    let dry_run = params.flag("dry_run").map_err(bad_request)?;
-    let binary = params.take("binary").map(PathBuf::from);
+) -> Result<Response, Declined> {
+    let params: UpgradeParameters = read(&uri)?;
+    let now = flag("now", params.now)?;
+    let dry_run = flag("dry_run", params.dry_run)?;
+    let binary = params.binary.map(PathBuf::from);
     if binary.is_some() {
         may_choose(&admin, peer.as_ref().map(|Extension(peer)| &**peer))?;
     }
@@ -101,20 +77,22 @@ pub(super) async fn begin(
             NotUpgraded::Conflict { .. } => StatusCode::CONFLICT,
             NotUpgraded::Failed(_) => StatusCode::BAD_GATEWAY,
         };
-        (status, refusal.text() + "\n").into_response()
+        Declined { status, reason: refusal.text() }
     })
 }
 
 /// An executable of the caller's choice runs as the user of the relay, so the caller must be that user already, or root.
 /// Only a unix socket proves this.
-#[expect(clippy::result_large_err, reason = "the error is the answer")]
-fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Response> {
+fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Declined> {
     let uid = peer.and_then(|peer| peer.uid);
-    let is_own = match admin.settings.get().access.reach {
+    let is_owner = match admin.settings.get().access.reach {
         Reach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
         Reach::Loopback | Reach::Network { .. } => false,
     };
     let text = "binary: only root and the user of the relay may choose it, over a unix socket; the key handover.binary \
-                sets it for all\n";
-    if is_own { Ok(()) } else { Err((StatusCode::FORBIDDEN, text).into_response()) }
+                sets it for all";
+    match is_owner {
+        true => Ok(()),
+        false => Err(Declined { status: StatusCode::FORBIDDEN, reason: text.to_owned() }),
+    }
 }

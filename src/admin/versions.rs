@@ -10,12 +10,13 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::names::{HeldVersions, VersionRejection, VersionTally};
+use sluice_admin_api::parameters::NameParameters;
 
 use super::client::canonical;
 use super::item::rfc_3339;
 use super::list::{ITEMS_PER_TURN, WALKS};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::standings;
 use super::state::Admin;
 use super::types;
@@ -40,55 +41,11 @@ const REJECTIONS_MAX: usize = 100;
 /// The name for user agents without room.
 const OTHERS: &str = "others";
 
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
-    r#type: &'a str,
-    name: &'a str,
-    /// Clients that ask for the name.
-    asked_by: usize,
-    /// Clients that ask for the name and hold no resource.
-    without: usize,
-    /// Clients that hold a resource whose version the relay does not know: they had it from another server.
-    unknown: usize,
-    versions: Vec<Item>,
-    /// Versions without room.
-    more: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Item {
-    version: String,
-    /// `live`: a source has this version now. `candidate`: a push under way brings it. `stable`: clients outside of the
-    /// push's steps have it. `condemned`: no push of a plan may bring it.
-    is: Vec<&'static str>,
-    /// The servers that have this version now.
-    servers: Vec<String>,
-    /// The time at which the relay got the version; null for a version that is neither the newest nor in a release of a plan.
-    since: Option<String>,
-    /// Clients that accepted the version and no later one.
-    held_by: usize,
-    /// Clients that were sent the version and have not answered.
-    pending: usize,
-    /// Clients that should have the version, and have not been sent it.
-    unsent: usize,
-    /// Clients that rejected a response with the version.
-    rejected: usize,
-    /// Whether the version may be the reason for a rejection (TRU-6).
-    suspect: bool,
-    user_agents: BTreeMap<String, usize>,
-    rejected_by: Vec<Rejection>,
-}
-
-#[derive(Debug, Serialize)]
-struct Rejection {
-    id: u64,
-    node: String,
-    user_agent: String,
-    at: Option<String>,
-    message: String,
-    /// Whether the message names the resource.
-    names_it: bool,
-    #[serde(skip)]
+/// A rejection during a walk.
+#[derive(Debug)]
+struct Blame {
+    rejection: VersionRejection,
+    /// The message names other resources only.
     is_about_others: bool,
 }
 
@@ -100,7 +57,7 @@ struct Tally {
     unsent: usize,
     rejected: usize,
     user_agents: BTreeMap<String, usize>,
-    rejected_by: Vec<Rejection>,
+    rejected_by: Vec<Blame>,
 }
 
 #[derive(Debug, Default)]
@@ -129,14 +86,10 @@ struct Live {
 }
 
 /// `GET /versions?type=&name=`; without a name, the clients of the type.
-pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Response> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "name"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
-        let name = params.take("name");
-        Ok((type_name, name))
-    };
-    let (type_name, name) = read().map_err(bad_request)?;
+pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    let NameParameters { r#type, name } = read(&uri)?;
+    let type_name =
+        r#type.ok_or_else(|| bad_request("type is missing: the type of the resource".to_owned()))?;
     let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
     if name.is_some() && type_url.is_secret() {
         let text = "type is Secret, whose versions are not shown; /who counts the clients";
@@ -159,15 +112,15 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     more += versions.len().saturating_sub(VERSIONS_MAX);
     let versions = versions.into_iter().take(VERSIONS_MAX);
     let versions =
-        versions.map(|(version, tally)| item((version, tally), live.get(&version), &released)).collect();
-    let (r#type, name) = (type_url.message(), name.as_str());
-    Ok(Json(Answer { r#type, name, asked_by, without, unknown, versions, more }).into_response())
+        versions.map(|(version, tally)| item(version, tally, live.get(&version), &released)).collect();
+    let (r#type, name) = (type_url.message().to_owned(), name.as_str().to_owned());
+    Ok(Json(HeldVersions { r#type, name, asked_by, without, unknown, versions, more }).into_response())
 }
 
 /// The versions of sources first, then those of most clients.
 fn in_order(versions: BTreeMap<Version, Tally>, live: &BTreeMap<Version, Live>) -> Vec<(Version, Tally)> {
     let mut versions: Vec<_> = versions.into_iter().collect();
-    versions.sort_by_key(|(version, of)| (!live.contains_key(version), usize::MAX - of.held_by));
+    versions.sort_by_key(|(version, tally)| (!live.contains_key(version), usize::MAX - tally.held_by));
     versions
 }
 
@@ -175,12 +128,12 @@ fn in_order(versions: BTreeMap<Version, Tally>, live: &BTreeMap<Version, Live>) 
 fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, Live> {
     let mut live: BTreeMap<Version, Live> = BTreeMap::new();
     for copy in admin.relay.copies(type_url.as_str(), name.as_str()) {
-        let found = copy.status;
-        let Some(version) = found.version else { continue };
-        let of = live.entry(version).or_default();
-        of.since = [of.since, found.received_at].into_iter().flatten().min();
-        if !of.servers.iter().any(|server| **server == *found.server) {
-            of.servers.push(found.server.to_string());
+        let status = copy.status;
+        let Some(version) = status.version else { continue };
+        let holders = live.entry(version).or_default();
+        holders.since = [holders.since, status.received_at].into_iter().flatten().min();
+        if !holders.servers.iter().any(|server| **server == *status.server) {
+            holders.servers.push(status.server.to_string());
         }
     }
     live
@@ -188,21 +141,21 @@ fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Vers
 
 /// The versions in the plans' releases, and the condemned versions.
 fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Released {
-    let mut found = Released::default();
-    for of in admin.relay.released(type_url, name) {
-        let is = match of.release {
+    let mut released = Released::default();
+    for content in admin.relay.released(type_url, name) {
+        let is = match content.release {
             Release::Candidate => "candidate",
             Release::Stable => "stable",
         };
-        found.is.insert((of.version, is));
-        let since = found.since.entry(of.version).or_insert(of.received_at);
-        *since = of.received_at.min(*since);
+        released.is.insert((content.version, is));
+        let since = released.since.entry(content.version).or_insert(content.received_at);
+        *since = content.received_at.min(*since);
     }
     // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a push of long ago.
     let rollouts = admin.relay.rollouts();
-    let condemned = rollouts.iter().flat_map(|of| of.condemned.versions_of(type_url, name));
-    found.is.extend(condemned.map(|version| (version, "condemned")));
-    found
+    let condemned = rollouts.iter().flat_map(|plan| plan.condemned.versions_of(type_url, name));
+    released.is.extend(condemned.map(|version| (version, "condemned")));
+    released
 }
 
 async fn walk(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Walk {
@@ -262,35 +215,38 @@ impl Tally {
         }
         let nack = holding.nack;
         let names_it = nack.as_ref().is_some_and(|nack| nack.names.contains(resource));
-        self.rejected_by.push(Rejection {
+        let is_about_others = nack.as_ref().is_some_and(|nack| !nack.names.is_empty()) && !names_it;
+        let rejection = VersionRejection {
             id: holding.id,
             node: holding.node_id.to_string(),
             user_agent: holding.user_agent,
             at: nack.as_ref().map(|nack| rfc_3339(nack.at)),
-            is_about_others: nack.as_ref().is_some_and(|nack| !nack.names.is_empty()) && !names_it,
             message: nack.map(|nack| nack.detail.to_string()).unwrap_or_default(),
             names_it,
-        });
+        };
+        self.rejected_by.push(Blame { rejection, is_about_others });
     }
 
     /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like accepted the
     /// version.
     fn is_suspect(&self) -> bool {
-        let blames = |of: &Rejection| !of.is_about_others && !self.user_agents.contains_key(&of.user_agent);
-        self.rejected_by.iter().any(blames)
+        let counts = |blame: &Blame| {
+            !blame.is_about_others && !self.user_agents.contains_key(&blame.rejection.user_agent)
+        };
+        self.rejected_by.iter().any(counts)
     }
 }
 
-fn item((version, tally): (Version, Tally), live: Option<&Live>, released: &Released) -> Item {
+fn item(version: Version, tally: Tally, live: Option<&Live>, released: &Released) -> VersionTally {
     let suspect = tally.is_suspect();
-    let of_releases =
-        released.is.range((version, "")..).take_while(|(of, _)| *of == version).map(|(_, is)| *is);
+    let words = released.is.range((version, "")..).take_while(|(first, _)| *first == version);
+    let of_releases = words.map(|(_, is)| *is);
     let of_release = released.since.get(&version).copied();
     let since = live.and_then(|live| live.since).into_iter().chain(of_release).min();
     let Tally { held_by, pending, unsent, rejected, user_agents, rejected_by } = tally;
-    Item {
+    VersionTally {
         version: version.to_string(),
-        is: live.map(|_| "live").into_iter().chain(of_releases).collect(),
+        is: live.map(|_| "live").into_iter().chain(of_releases).map(str::to_owned).collect(),
         servers: live.map(|live| live.servers.clone()).unwrap_or_default(),
         since: since.map(rfc_3339),
         held_by,
@@ -299,7 +255,7 @@ fn item((version, tally): (Version, Tally), live: Option<&Live>, released: &Rele
         rejected,
         suspect,
         user_agents,
-        rejected_by,
+        rejected_by: rejected_by.into_iter().map(|blame| blame.rejection).collect(),
     }
 }
 
@@ -369,12 +325,15 @@ mod tests {
     fn the_memory_of_a_walk_is_bounded() {
         let agents = USER_AGENTS_MAX + 10;
         let seen = walk((0..2 * agents).map(|n| holding(&format!("agent-{}", n % agents), 2, None)));
-        let of = &seen.versions[&Version(2)].user_agents;
-        assert_eq!((of.len(), of[OTHERS], of["agent-0"]), (USER_AGENTS_MAX + 1, 20, 2));
+        let agents_seen = &seen.versions[&Version(2)].user_agents;
+        assert_eq!(
+            (agents_seen.len(), agents_seen[OTHERS], agents_seen["agent-0"]),
+            (USER_AGENTS_MAX + 1, 20, 2)
+        );
 
         let seen = walk((0..REJECTIONS_MAX + 5).map(|_| rejecting("envoy 1", &[])));
-        let of = &seen.versions[&Version(2)];
-        assert_eq!((of.rejected, of.rejected_by.len()), (REJECTIONS_MAX + 5, REJECTIONS_MAX));
+        let tally = &seen.versions[&Version(2)];
+        assert_eq!((tally.rejected, tally.rejected_by.len()), (REJECTIONS_MAX + 5, REJECTIONS_MAX));
 
         let most = VERSIONS_SEEN_MAX as u128;
         let seen = walk((0..most + 3).chain([0]).map(|version| holding("envoy 1", version, None)));

@@ -4,12 +4,15 @@ use axum::Json;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use sluice_admin_api::Text;
+use sluice_admin_api::clients::ClientRef;
+use sluice_admin_api::names::{ClientGroup, Who};
+use sluice_admin_api::parameters::WhoParameters;
 
 use super::client::canonical;
 use super::list::{ITEMS_PER_TURN, WALKS};
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 use super::types;
 use super::unknown::nearest_name;
@@ -20,46 +23,21 @@ use crate::xds::{ResourceName, TypeUrl, Version};
 /// The least number of digits of a selected version.
 const VERSION_DIGITS_MIN: usize = 8;
 
-#[derive(Debug, Serialize)]
-struct Who<'a> {
-    r#type: &'a str,
-    name: &'a str,
-    /// The requested version, or the due version; null if clients are due several.
-    version: Option<String>,
-    has: Group,
-    lacks: Group,
-    rejected: Group,
-    not_subscribed: Group,
-}
+/// `has`, `lacks`, `rejected` and `not_subscribed`.
+const GROUPS: usize = 4;
 
-#[derive(Debug, Default, Serialize)]
-struct Group {
-    count: usize,
-    clients: Vec<Client>,
-    /// The value of `after` for the next page of the group.
-    next: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Client {
-    id: u64,
-    node: String,
-}
-
-const GROUPS: [&str; 4] = ["has", "lacks", "rejected", "not_subscribed"];
-
-/// The group of a client, as an index of [`GROUPS`].
-fn group(holding: &Holding, wanted: Option<&str>) -> usize {
+/// The group of a client, by its number. `digits`: the begin of the version that the operator asks for.
+fn group(holding: &Holding, digits: Option<&str>) -> usize {
     let Some(name) = &holding.name else { return 3 };
-    let is_wanted = |version: Version| wanted.is_none_or(|wanted| version.to_string().starts_with(wanted));
-    let has = match (name.has, name.should, wanted) {
-        (Some(HeldVersion::Known(has)), _, Some(_)) => is_wanted(has),
+    let begins = |version: Version| digits.is_none_or(|digits| version.to_string().starts_with(digits));
+    let has = match (name.has, name.should, digits) {
+        (Some(HeldVersion::Known(has)), _, Some(_)) => begins(has),
         (has, Some(should), None) => has == Some(HeldVersion::Known(should)),
         // The resource is gone, and some clients still have a copy.
         (has, None, None) => has.is_some(),
         (Some(HeldVersion::Unknown) | None, _, Some(_)) => false,
     };
-    let rejected = name.why == Some(Why::Rejected) && name.should.is_some_and(is_wanted);
+    let rejected = name.why == Some(Why::Rejected) && name.should.is_some_and(begins);
     if has {
         0
     } else if rejected {
@@ -74,42 +52,44 @@ pub(super) async fn who(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "name", "version", "after", "limit"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type of the resource")?;
-        let name = params.take("name").ok_or("name is missing: the name of the resource")?;
-        let version = params.take("version");
-        let is_version = |text: &String| {
-            (VERSION_DIGITS_MIN..=32).contains(&text.len())
-                && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-        };
-        if let Some(text) = version.as_ref().filter(|text| !is_version(text)) {
-            return Err(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits"));
-        }
-        let page = Page::read(&mut params, &headers)?;
-        let after: Option<(usize, u64)> = page.after()?;
-        if page.is_unlimited() {
-            return Err("limit is \"all\"; allowed: a whole number, for each group of clients".to_owned());
-        }
-        Ok((type_name, name, version.map(|text| text.to_lowercase()), page, after))
+) -> Result<Response, Declined> {
+    Ok(Json(clients(&admin, &uri, &headers).await?).into_response())
+}
+
+/// The answer of `/who`.
+pub(super) async fn clients(admin: &Admin, uri: &Uri, headers: &HeaderMap) -> Result<Who, Declined> {
+    let params: WhoParameters = read(uri)?;
+    let missing = |text: &str| bad_request(text.to_owned());
+    let type_name = params.r#type.ok_or_else(|| missing("type is missing: the type of the resource"))?;
+    let name = params.name.ok_or_else(|| missing("name is missing: the name of the resource"))?;
+    let is_version = |text: &String| {
+        (VERSION_DIGITS_MIN..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
-    let (type_name, name, version, page, after) = read().map_err(bad_request)?;
-    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+    if let Some(text) = params.version.as_ref().filter(|text| !is_version(text)) {
+        return Err(bad_request(format!("version is {text:?}; allowed: 8 to 32 hexadecimal digits")));
+    }
+    let version = params.version.map(|text| text.to_lowercase());
+    let page = Page::read(params.after, params.limit, headers)?;
+    let after: Option<(usize, u64)> = page.after()?;
+    if page.is_unlimited() {
+        let text = "limit is \"all\"; allowed: a whole number, for each group of clients";
+        return Err(bad_request(text.to_owned()));
+    }
+    let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     if type_url.is_secret() && version.is_some() {
         let text = "version does not go with Secrets, whose versions are not shown";
         return Err(bad_request(text.to_owned()));
     }
     let name = canonical(&type_url, &name);
     if !admin.relay.knows(&type_url, &name) {
-        return Err(not_found(unknown_name(&admin, &type_url, &name).await));
+        return Err(not_found(unknown_name(admin, &type_url, &name).await));
     }
     let _turn = WALKS.acquire().await;
-    let (groups, should) = sort(&admin, &type_url, &name, version.as_deref(), &page, after).await;
+    let (groups, should) = sort(admin, &type_url, &name, version.as_deref(), &page, after).await;
     let [has, lacks, rejected, not_subscribed] = groups;
-    let (r#type, version) = (type_url.message(), version.or(should).filter(|_| !type_url.is_secret()));
-    let name = name.as_str();
-    Ok(Json(Who { r#type, name, version, has, lacks, rejected, not_subscribed }).into_response())
+    let version = version.or(should).filter(|_| !type_url.is_secret());
+    let (r#type, name) = (type_url.message().to_owned(), name.as_str().to_owned());
+    Ok(Who { r#type, name, version, has, lacks, rejected, not_subscribed })
 }
 
 /// All clients in groups, and the due version, if there is a single one.
@@ -117,21 +97,21 @@ async fn sort(
     admin: &Admin,
     type_url: &TypeUrl,
     name: &ResourceName,
-    wanted: Option<&str>,
+    digits: Option<&str>,
     page: &Page,
     after: Option<(usize, u64)>,
-) -> ([Group; 4], Option<String>) {
-    let mut groups: [Group; GROUPS.len()] = Default::default();
+) -> ([ClientGroup; GROUPS], Option<String>) {
+    let mut groups: [ClientGroup; GROUPS] = Default::default();
     let (mut should, mut is_one) = (None, true);
     for (number, holding) in admin.relay.holdings(type_url, name).enumerate() {
-        let index = group(&holding, wanted);
+        let index = group(&holding, digits);
         if let Some(version) = holding.name.as_ref().and_then(|name| name.should) {
             is_one &= *should.get_or_insert(version) == version;
         }
-        if let Some(of) = groups.get_mut(index) {
-            of.count += 1;
-            if after.is_none_or(|(group, id)| group == index && holding.id > id) {
-                of.add(index, &holding, page.limit);
+        if let Some(group) = groups.get_mut(index) {
+            group.count += 1;
+            if after.is_none_or(|(first, id)| first == index && holding.id > id) {
+                add(group, index, &holding, page.limit);
             }
         }
         if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
@@ -141,13 +121,12 @@ async fn sort(
     (groups, should.filter(|_| is_one).map(|version| version.to_string()))
 }
 
-impl Group {
-    fn add(&mut self, index: usize, holding: &Holding, limit: usize) {
-        if self.clients.len() < limit {
-            self.clients.push(Client { id: holding.id, node: holding.node_id.to_string() });
-        } else if let Some(last) = self.clients.last().filter(|_| self.next.is_none()) {
-            self.next = Some(cursor(&(index, last.id)));
-        }
+/// Adds a client to the page of its group.
+fn add(group: &mut ClientGroup, index: usize, holding: &Holding, limit: usize) {
+    if group.clients.len() < limit {
+        group.clients.push(ClientRef { id: holding.id, node: Text::Owned(holding.node_id.to_string()) });
+    } else if let Some(last) = group.clients.last().filter(|_| group.next.is_none()) {
+        group.next = Some(cursor(&(index, last.id)));
     }
 }
 

@@ -51,15 +51,15 @@ pub(super) async fn relays_at(text: &str) -> Result<Vec<Relay>, String> {
     let (name, _) = split(&host).ok_or(FORMS)?;
     let name = name.to_owned();
     let relay = |label: String, place| Relay { label, name: name.clone(), place };
-    let found: Result<Vec<SocketAddr>, _> = lookup_host(&host).await.map(Iterator::collect);
-    Ok(match found {
-        Ok(found) if is_every && !found.is_empty() => {
-            let mut found = found;
-            found.sort_unstable();
-            found.dedup();
-            found.into_iter().map(|at| relay(at.to_string(), Place::Tcp(vec![at]))).collect()
+    let addresses: Result<Vec<SocketAddr>, _> = lookup_host(&host).await.map(Iterator::collect);
+    Ok(match addresses {
+        Ok(addresses) if is_every && !addresses.is_empty() => {
+            let mut addresses = addresses;
+            addresses.sort_unstable();
+            addresses.dedup();
+            addresses.into_iter().map(|at| relay(at.to_string(), Place::Tcp(vec![at]))).collect()
         }
-        Ok(found) if !found.is_empty() => vec![relay(text.to_owned(), Place::Tcp(found))],
+        Ok(addresses) if !addresses.is_empty() => vec![relay(text.to_owned(), Place::Tcp(addresses))],
         Ok(_) => vec![relay(text.to_owned(), Place::Nowhere("the name has no address".to_owned()))],
         Err(error) => vec![relay(text.to_owned(), Place::Nowhere(error.to_string()))],
     })
@@ -101,7 +101,7 @@ impl Relay {
     /// Whether bytes on the way to the relay stay on this host.
     pub(super) fn is_local(&self) -> bool {
         match &self.place {
-            Place::Tcp(found) => found.iter().all(|at| at.ip().to_canonical().is_loopback()),
+            Place::Tcp(addresses) => addresses.iter().all(|at| at.ip().to_canonical().is_loopback()),
             Place::Unix(_) | Place::Nowhere(_) => true,
         }
     }

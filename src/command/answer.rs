@@ -8,66 +8,65 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::arguments::{Format, Show};
-use super::console::Console;
-use super::list::REDRAW;
+use super::console::{Console, REDRAW};
 use super::outcome::{Failure, Outcome};
-use super::table::text;
 use super::text::safe;
+use super::typed::{Typed, is_age_or_text, jsons, timeless};
 use super::yaml::yaml;
 
 /// The relay counts its clients once a second, so a shorter interval would show nothing more.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The answers of relays, each with the key `relay`.
+/// The answers of relays.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub items: Vec<Value>,
+pub(super) struct Answered<T> {
+    pub items: Vec<Typed<T>>,
     pub outcome: Outcome,
 }
 
 /// Writes answers for people. The flag asks for the wide form.
-pub(super) type Table<'a> = dyn Fn(&[Value], bool, &mut Console<'_>) -> io::Result<()> + 'a;
+pub(super) type Table<'a, T> = dyn Fn(&[Typed<T>], bool, &mut Console<'_>) -> io::Result<()> + 'a;
 
 /// The forms of a kind of answer.
-pub(super) struct Forms<'a> {
+pub(super) struct Forms<'a, T> {
     /// The key of the answers of all relays in JSON; `None`: there is one answer.
     pub key: Option<&'static str>,
     /// For people.
-    pub table: &'a Table<'a>,
+    pub table: &'a Table<'a, T>,
     /// The names in an answer.
-    pub names: fn(&Value) -> Vec<String>,
+    pub names: fn(&T) -> Vec<String>,
 }
 
 /// Asks once, or again and again.
-pub(super) async fn show(
+pub(super) async fn show<T>(
     show: Show,
     console: &mut Console<'_>,
-    forms: &Forms<'_>,
-    ask: impl AsyncFn(&mut Console<'_>) -> Result<Found, Failure>,
+    forms: &Forms<'_, T>,
+    ask: impl AsyncFn(&mut Console<'_>) -> Result<Answered<T>, Failure>,
 ) -> Result<Outcome, Failure> {
     if show.watch {
         return watch(show, console, forms, ask).await;
     }
-    let Found { items, outcome } = ask(console).await?;
+    let Answered { items, outcome } = ask(console).await?;
     write(&items, show.format, console, forms)?;
     Ok(outcome)
 }
 
-fn write(
-    items: &[Value],
+fn write<T>(
+    items: &[Typed<T>],
     format: Format,
     console: &mut Console<'_>,
-    forms: &Forms<'_>,
+    forms: &Forms<'_, T>,
 ) -> Result<(), Failure> {
     let all = || match (forms.key, items) {
-        (None, [one]) => one.clone(),
-        (key, _) => json!({ key.unwrap_or("answers"): items }),
+        (None, [one]) => one.json.clone(),
+        (key, _) => json!({ key.unwrap_or("answers"): jsons(items) }),
     };
     match format {
         Format::Json => console.json(&all())?,
         Format::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
         Format::Name => {
-            for name in items.iter().flat_map(forms.names) {
+            for name in items.iter().flat_map(|item| (forms.names)(&item.value)) {
                 writeln!(console.out, "{}", safe(&name))?;
             }
         }
@@ -78,23 +77,23 @@ fn write(
     Ok(())
 }
 
-async fn watch(
+async fn watch<T>(
     show: Show,
     console: &mut Console<'_>,
-    forms: &Forms<'_>,
-    ask: impl AsyncFn(&mut Console<'_>) -> Result<Found, Failure>,
+    forms: &Forms<'_, T>,
+    ask: impl AsyncFn(&mut Console<'_>) -> Result<Answered<T>, Failure>,
 ) -> Result<Outcome, Failure> {
     let is_drawn = console.is_terminal && !matches!(show.format, Format::Json | Format::Yaml);
     let (mut seen, mut fault) = (None, None);
     loop {
         match ask(console).await {
-            Ok(found) => {
+            Ok(answered) => {
                 if is_drawn {
                     console.out.write_all(REDRAW.as_bytes())?;
-                    write(&found.items, show.format, console, forms)?;
+                    write(&answered.items, show.format, console, forms)?;
                 }
                 let seen = seen.get_or_insert_with(BTreeMap::new);
-                for item in news(seen, found.items).iter().filter(|_| !is_drawn) {
+                for item in news(seen, answered.items).iter().filter(|_| !is_drawn) {
                     console.json_line(item)?;
                 }
                 fault = None;
@@ -116,39 +115,31 @@ async fn watch(
 }
 
 /// The answers that differ from the last ones of their relays.
-fn news(seen: &mut BTreeMap<Option<String>, Value>, items: Vec<Value>) -> Vec<Value> {
-    let is_new = |item: &Value| {
-        let lasting = timeless(item);
-        let before = seen.insert(text(item, "relay"), lasting.clone());
+fn news<T>(seen: &mut BTreeMap<String, Value>, items: Vec<Typed<T>>) -> Vec<Value> {
+    let is_new = |item: &Typed<T>| {
+        let lasting = timeless(&item.json, is_age_or_text);
+        let before = seen.insert(item.relay.clone(), lasting.clone());
         before != Some(lasting)
     };
-    items.into_iter().filter(is_new).collect()
-}
-
-/// The answer without ages, which change all the time. Texts for people have ages, too.
-fn timeless(value: &Value) -> Value {
-    let has_age = |key: &str| key.ends_with("seconds") || key == "text";
-    match value {
-        Value::Object(members) => {
-            let lasting = members.iter().filter(|(key, _)| !has_age(key));
-            Value::Object(lasting.map(|(key, value)| (key.clone(), timeless(value))).collect())
-        }
-        Value::Array(items) => items.iter().map(timeless).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
-    }
+    items.into_iter().filter(is_new).map(|item| item.json).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(items: &[Value], format: Format, key: Option<&'static str>) -> String {
+    fn typed(json: Value, relay: &str) -> Typed<Value> {
+        Typed::new(json, relay).unwrap()
+    }
+
+    fn shown(items: &[Typed<Value>], format: Format, key: Option<&'static str>) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
+        let table = |items: &[Typed<Value>], is_wide: bool, console: &mut Console<'_>| {
             writeln!(console.out, "{} {is_wide}", items.len())
         };
-        let forms = Forms { key, table: &table, names: |item| text(item, "name").into_iter().collect() };
+        let forms =
+            Forms { key, table: &table, names: |item| vec![item["name"].as_str().unwrap().to_owned()] };
         write(items, format, &mut console, &forms).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -156,24 +147,27 @@ mod tests {
     #[test]
     fn cmd_1_each_form_has_the_same_answers() {
         let one = json!({"name": "a\u{1b}", "relay": "r"});
+        let items = [typed(json!({"name": "a\u{1b}"}), "r")];
         for (key, whole) in [(None, one.clone()), (Some("who"), json!({ "who": [one] }))] {
-            let items = std::slice::from_ref(&one);
-            assert_eq!(serde_json::from_str::<Value>(&shown(items, Format::Json, key)).unwrap(), whole);
-            assert_eq!(serde_saphyr::from_str::<Value>(&shown(items, Format::Yaml, key)).unwrap(), whole);
-            assert_eq!(shown(items, Format::Name, key), "a\\u{1b}\n");
-            assert_eq!(shown(items, Format::Table, key), "1 false\n");
-            assert_eq!(shown(items, Format::Wide, key), "1 true\n");
+            assert_eq!(serde_json::from_str::<Value>(&shown(&items, Format::Json, key)).unwrap(), whole);
+            assert_eq!(serde_saphyr::from_str::<Value>(&shown(&items, Format::Yaml, key)).unwrap(), whole);
+            assert_eq!(shown(&items, Format::Name, key), "a\\u{1b}\n");
+            assert_eq!(shown(&items, Format::Table, key), "1 false\n");
+            assert_eq!(shown(&items, Format::Wide, key), "1 true\n");
         }
     }
 
     #[test]
-    fn cmd_3_a_watched_answer_is_told_when_it_changes() {
+    fn cmd_3_a_watched_answer_is_written_when_it_changes() {
         let mut seen = BTreeMap::new();
-        let item = |relay: &str, state: &str, age: f64| json!({"relay": relay, "of": [{"state": state, "seconds": age, "text": format!("for {age}s")}]});
-        let mut step = |items: Vec<Value>| news(&mut seen, items);
+        let item = |relay: &str, state: &str, age: f64| {
+            let part = json!({"state": state, "seconds": age, "text": format!("for {age}s")});
+            typed(json!({ "parts": [part] }), relay)
+        };
+        let mut step = |items: Vec<Typed<Value>>| news(&mut seen, items);
         assert_eq!(step(vec![item("a", "SYNCED", 1.0), item("b", "SYNCED", 1.0)]).len(), 2);
         assert_eq!(step(vec![item("a", "SYNCED", 2.0), item("b", "SYNCED", 2.0)]), [] as [Value; 0]);
         let changed = item("b", "STALE", 3.0);
-        assert_eq!(step(vec![item("a", "SYNCED", 3.0), changed.clone()]), [changed]);
+        assert_eq!(step(vec![item("a", "SYNCED", 3.0), changed.clone()]), [changed.json]);
     }
 }

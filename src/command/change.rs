@@ -2,16 +2,21 @@
 
 use clap::Args;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
+use sluice_admin_api::changes as api;
+use sluice_admin_api::endpoints::Endpoint;
 
+use super::address::Relay;
 use super::arguments::{Format, Reach, Show};
 use super::console::Console;
-use super::list::{path, with_relay};
+use super::list::view::CHANGES;
+use super::list::{List, fetch};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, changed_names, list, number, span, text, type_name, version};
-use super::text::safe;
+use super::table::{Table, bounded_names, joined, shown, span};
+use super::text::{safe, short_type};
+use super::typed::{Typed, jsons};
 use super::yaml::yaml;
 use crate::text::{encoded, size};
 
@@ -44,16 +49,14 @@ Examples:
 /// The change with an id; `None` for the latest one of a relay without changes.
 pub(super) async fn find(
     caller: &Caller,
-    relay: &super::address::Relay,
+    relay: &Relay,
     id: &str,
-) -> Result<Option<Value>, Missing> {
+) -> Result<Option<Typed<api::Change<'static>>>, Missing> {
     if id != LATEST {
-        return caller.json(relay, &Method::GET, &format!("/changes/{}", encoded(id))).await.map(Some);
+        return caller.typed(relay, &Method::GET, &Endpoint::Change.path_of(&[&encoded(id)])).await.map(Some);
     }
-    let path = path("/changes", [("limit", "1".to_owned())]);
-    let mut found = caller.json(relay, &Method::GET, &path).await?;
-    let changes = found.get_mut("changes").and_then(Value::as_array_mut);
-    Ok(changes.and_then(|changes| changes.drain(..).next()))
+    let list = List { view: &CHANGES, query: Vec::new(), limit: Some(1) };
+    Ok(fetch(caller, relay, &list, None).await?.items.into_iter().next())
 }
 
 pub(super) async fn run(change: Change, console: &mut Console<'_>) -> Result<Outcome, Failure> {
@@ -63,26 +66,24 @@ pub(super) async fn run(change: Change, console: &mut Console<'_>) -> Result<Out
     }
     let relays = Relays::new(&reach).await?;
     let answers = relays.all(async |caller: &Caller, relay: &_| find(caller, relay, &id).await).await;
-    let outcome = answers.tell(console.err)?;
-    let found = answers.found.into_iter();
-    let found: Vec<Value> = found.filter_map(|(label, of)| Some(with_relay(of?, &label))).collect();
-    if found.is_empty() {
+    let outcome = answers.report(console.err)?;
+    let changes: Vec<_> = answers.values().flatten().collect();
+    if changes.is_empty() {
         writeln!(console.err, "sluice: no change yet")?;
     }
+    let all = || json!({ CHANGES.key: jsons(&changes), "count": changes.len() });
     match show.format {
-        Format::Json => console.json(&json!({ "changes": found, "count": found.len() }))?,
-        Format::Yaml => {
-            let all = json!({ "changes": found, "count": found.len() });
-            console.out.write_all(yaml(&all).as_bytes())?;
-        }
+        Format::Json => console.json(&all())?,
+        Format::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
         Format::Name => {
-            for id in found.iter().filter_map(|of| text(of, "id")) {
-                writeln!(console.out, "{}", safe(&id))?;
+            for change in &changes {
+                writeln!(console.out, "{}", safe(&change.value.id))?;
             }
         }
         Format::Table | Format::Wide => {
-            for of in &found {
-                describe(of, relays.are_several(), !show.no_headers, console)?;
+            for change in &changes {
+                let relay = relays.are_several().then_some(&*change.relay);
+                describe(&change.value, relay, !show.no_headers, console)?;
             }
         }
     }
@@ -90,52 +91,55 @@ pub(super) async fn run(change: Change, console: &mut Console<'_>) -> Result<Out
     Ok(outcome)
 }
 
+/// `relay`: named if there are several.
 fn describe(
-    of: &Value,
-    are_several: bool,
+    change: &api::Change<'_>,
+    relay: Option<&str>,
     has_heads: bool,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
-    let get = |key: &str| text(of, key).unwrap_or_else(|| "-".to_owned());
-    let mut head = format!(
-        "change {}  {}  source {}/{}",
-        get("id"),
-        type_name(of).unwrap_or_default(),
-        get("server"),
-        get("class")
-    );
-    if let Some(version) = version(of, "version") {
-        head += &format!("  version {version}");
+    let short = short_type(&change.r#type);
+    let mut head = format!("change {}  {short}  source {}/{}", change.id, change.server, change.class);
+    if let Some(versions) = &change.versions {
+        head += &format!("  version {}", crate::text::version(&versions.version));
+        if let Some(theirs) = versions.upstream_version.as_deref().filter(|theirs| !theirs.is_empty()) {
+            head += &format!(" (upstream {theirs:?})");
+        }
     }
-    if let Some(theirs) = text(of, "upstream_version").filter(|theirs| !theirs.is_empty()) {
-        head += &format!(" (upstream {theirs:?})");
-    }
-    head += &format!("  received {}", get("received_at"));
-    if are_several {
-        head += &format!("  at {}", get("relay"));
+    head += &format!("  received {}", change.received_at);
+    if let Some(relay) = relay {
+        head += &format!("  at {relay}");
     }
     writeln!(console.out, "{}", safe(&head))?;
-    let names = ["changed", "added", "removed"].map(|key| format!("{key} {}", changed_names(of, key)));
-    let bytes = number(of, "bytes").map(size).unwrap_or_default();
-    writeln!(console.out, "{}; {bytes}", safe(&names.join("; ")))?;
-    let counts = ["wanted", "acked", "rejected", "waiting", "superseded"];
-    let counts = counts.map(|key| format!("{key} {}", number(of, key).unwrap_or(0)));
-    let times = ["p50", "p99", "last"];
-    let times = times.map(|key| Some(format!("{key} {}", span(of, &format!("{key}_seconds"))?)));
+    writeln!(console.out, "{}; {}", safe(&names(&change.names)), size(change.bytes))?;
+    let counts = &change.counts;
+    let counts = format!(
+        "wanted {}  acked {}  rejected {}  waiting {}  superseded {}",
+        counts.wanted, counts.acked, counts.rejected, counts.waiting, counts.superseded
+    );
+    let times = [("p50", change.p50_seconds), ("p99", change.p99_seconds), ("last", change.last_seconds)];
+    let times = times.map(|(key, seconds)| Some(format!("{key} {}", span(seconds?)?)));
     let times: Vec<_> = times.into_iter().flatten().collect();
-    let line = format!("{}     {}", counts.join("  "), times.join("  "));
-    writeln!(console.out, "{}", line.trim_end())?;
-    let rejections = list(of, "rejections");
-    if !rejections.is_empty() {
+    writeln!(console.out, "{}", format!("{counts}     {}", times.join("  ")).trim_end())?;
+    if !change.rejections.is_empty() {
         let mut table = Table::plain(&["REJECTED BY", "TEXT", "CLIENTS"]);
-        for rejection in rejections {
-            let clients = list(rejection, "clients").iter().filter_map(|client| text(client, "node"));
-            let clients = clients.collect::<Vec<_>>().join(", ");
-            table.push([text(rejection, "count"), text(rejection, "text"), Some(clients)]);
+        for rejection in &change.rejections {
+            let clients = joined(rejection.clients.iter().map(|client| &client.node));
+            table.push([shown(rejection.count), shown(&rejection.text), Some(clients)]);
         }
         table.write(console.out, has_heads, false)?;
     }
     Ok(())
+}
+
+/// The names that changed, in a line.
+pub(super) fn names(names: &api::ChangedNames<'_>) -> String {
+    format!(
+        "changed {}; added {}; removed {}",
+        bounded_names(&names.changed, names.changed_count),
+        bounded_names(&names.added, names.added_count),
+        bounded_names(&names.removed, names.removed_count)
+    )
 }
 
 #[cfg(test)]
@@ -143,9 +147,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_tells_its_names_its_clients_and_their_words() {
+    fn a_change_shows_its_names_its_clients_and_their_words() {
         let change = json!({
-            "id": "c-3-118", "server": "cp-1.example:15010", "class": "c0ffee12", "relay": "r1:19000",
+            "id": "c-3-118", "server": "cp-1.example:15010", "class": "c0ffee12",
             "type": "envoy.config.cluster.v3.Cluster", "version": "b41f0c2e000000000000000000000000",
             "upstream_version": "118", "received_at": "2026-11-21T08:15:02.113Z",
             "added": ["cart"], "changed": ["web"], "removed": [], "added_count": 1, "changed_count": 3, "removed_count": 0,
@@ -155,7 +159,8 @@ mod tests {
         });
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        describe(&change, true, true, &mut console).unwrap();
+        let change = serde_json::from_value(change).unwrap();
+        describe(&change, Some("r1:19000"), true, &mut console).unwrap();
         let expected = "\
 change c-3-118  Cluster  source cp-1.example:15010/c0ffee12  version b41f0c2e (upstream \"118\")  received \
 2026-11-21T08:15:02.113Z  at r1:19000

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::text::safe_json;
 
+/// Moves the cursor home, and clears the screen below.
+pub(super) const REDRAW: &str = "\u{1b}[H\u{1b}[J";
+
 /// The two outputs of a command. `out` gets data only (CMD-2).
 pub struct Console<'a> {
     pub out: &'a mut dyn Write,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
+use sluice_admin_api::acts::DrainStatus;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{DrainParameters, Parameters};
 use tokio::time::{Instant, sleep};
 
 use super::arguments::Reach;
@@ -12,7 +14,7 @@ use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
-use super::table::{number, span, text};
+use super::table::span;
 use super::text::parse_duration;
 use crate::text::count;
 
@@ -66,21 +68,20 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
         return Err(Failure::Usage(text.to_owned()));
     }
     if drain.cancel {
-        let status = ask(&relays, &Method::DELETE, "/drain", console).await?;
-        let streams = count(number(&status, "streams").unwrap_or(0), "stream");
+        let status = ask(&relays, &Method::DELETE, Endpoint::EndDrain.path(), console).await?;
+        let streams = count(status.streams, "stream");
         writeln!(console.out, "serving: ready, {streams}")?;
         console.out.flush()?;
         return Ok(Outcome::Good);
     }
     let time = |time: Option<Duration>| time.map(|time| format!("{}ms", time.as_millis()));
-    let flag = drain.dry_run.then(|| "1".to_owned());
-    let query = [("over", time(drain.over)), ("after", time(drain.after)), ("dry_run", flag)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let status = ask(&relays, &Method::POST, &path("/drain", query), console).await?;
-    let left = status.get("seconds_left").and_then(Value::as_f64).unwrap_or_default();
-    let streams = count(number(&status, "streams").unwrap_or(0), "stream");
-    let within = span(&status, "seconds_left").unwrap_or_default();
-    if let Some(warning) = text(&status, "warning") {
+    let dry_run = drain.dry_run.then(|| "1".to_owned());
+    let parameters = DrainParameters { over: time(drain.over), after: time(drain.after), dry_run };
+    let path = path(Endpoint::BeginDrain.path(), parameters.into_pairs());
+    let status = ask(&relays, &Method::POST, &path, console).await?;
+    let streams = count(status.streams, "stream");
+    let within = span(status.seconds_left).unwrap_or_default();
+    if let Some(warning) = &status.warning {
         writeln!(console.err, "warning: {warning}")?;
     }
     if drain.dry_run {
@@ -93,16 +94,16 @@ pub(super) async fn run(drain: Drain, console: &mut Console<'_>) -> Result<Outco
     if drain.no_wait {
         return Ok(Outcome::Good);
     }
-    wait(&relays, Duration::from_secs_f64(left) + MARGIN, console).await
+    wait(&relays, Duration::from_secs_f64(status.seconds_left) + MARGIN, console).await
 }
 
 /// Waits until the relay is empty.
 async fn wait(relays: &Relays, at_most: Duration, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let begin = Instant::now();
     loop {
-        let status = ask(relays, &Method::GET, "/drain", console).await?;
-        let [streams, left, cut] = ["streams", "left", "cut"].map(|key| number(&status, key).unwrap_or(0));
-        let is_over = text(&status, "state").is_none_or(|state| state == "empty" || state == "serving");
+        let status = ask(relays, &Method::GET, Endpoint::Drain.path(), console).await?;
+        let DrainStatus { streams, left, cut, .. } = status;
+        let is_over = matches!(status.state.as_str(), "empty" | "serving" | "");
         if is_over || begin.elapsed() >= at_most {
             writeln!(console.out, "{left} left, {cut} cut, {streams} are here")?;
             console.out.flush()?;
@@ -124,8 +125,8 @@ async fn ask(
     method: &Method,
     path: &str,
     console: &mut Console<'_>,
-) -> Result<Value, Failure> {
-    let answers = relays.json(method, path).await;
-    answers.tell(console.err)?;
-    Ok(answers.found.into_iter().next().map(|(_, status)| status).unwrap_or_default())
+) -> Result<DrainStatus, Failure> {
+    let answers = relays.typed(method, path).await;
+    answers.report(console.err)?;
+    Ok(answers.values().next().map(|status| status.value).unwrap_or_default())
 }

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use sluice_admin_api::events::Event;
+use sluice_admin_api::parameters::{EventsParameters, Parameters};
 use tokio::time::sleep;
 
 use super::arguments::{Format, Reach, Show};
 use super::console::Console;
 use super::list::view::EVENTS;
-use super::list::{Items, List, fetch, table, with_relay, write};
+use super::list::{Items, List, fetch, table, write};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::Caller;
-use super::table::number;
 use super::text::parse_duration;
+use super::typed::Typed;
 
 /// An event comes once its second is over.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -57,16 +58,12 @@ Examples:
 pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Events { since, severity, kind, show, reach } = events;
     let relays = Relays::new(&reach).await?;
-    let query = [("severity", severity), ("kind", kind)];
-    let query: Vec<_> = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let list = List { view: &EVENTS, query, limit: None };
+    let parameters = EventsParameters { kind, severity, ..EventsParameters::default() };
+    let list = List { view: &EVENTS, query: parameters.into_pairs(), limit: None };
     let mut numbers = BTreeMap::new();
     let (mut items, outcome) = gather(&relays, &list, &mut numbers, console).await?;
     if let Some(since) = since {
-        let is_recent = |item: &Value| {
-            item.get("age_seconds").and_then(Value::as_f64).is_none_or(|age| age <= since.as_secs_f64())
-        };
-        items.retain(is_recent);
+        items.retain(|event| event.value.age_seconds <= since.as_secs_f64());
     }
     if !show.watch {
         let items = Items { items, is_truncated: false };
@@ -84,7 +81,7 @@ pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Out
                 no_headers = true;
             }
             true => {}
-            false => items.iter().try_for_each(|item| console.json_line(item))?,
+            false => items.iter().try_for_each(|event| console.json_line(&event.json))?,
         }
         sleep(INTERVAL).await;
         items = match gather(&relays, &list, &mut numbers, console).await {
@@ -100,28 +97,24 @@ pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Out
 /// The events after the last seen number of each relay, in the order of time.
 async fn gather(
     relays: &Relays,
-    list: &List,
+    list: &List<Event<'static>>,
     numbers: &mut BTreeMap<String, u64>,
     console: &mut Console<'_>,
-) -> Result<(Vec<Value>, Outcome), Failure> {
+) -> Result<(Vec<Typed<Event<'static>>>, Outcome), Failure> {
     let seen = &*numbers;
     let ask = async |caller: &Caller, relay: &super::address::Relay| {
         let after = seen.get(&relay.label).map(u64::to_string);
         fetch(caller, relay, list, after).await
     };
     let answers = relays.all(ask).await;
-    let outcome = answers.tell(console.err)?;
+    let outcome = answers.report(console.err)?;
     let mut all = Vec::new();
-    for (label, found) in answers.found {
-        if let Some(last) = found.items.iter().filter_map(|item| number(item, "number")).max() {
-            numbers.insert(label.clone(), last);
+    for (label, events) in answers.answered {
+        if let Some(last) = events.items.iter().map(|event| event.value.number).max() {
+            numbers.insert(label, last);
         }
-        all.extend(found.items.into_iter().map(|item| with_relay(item, &label)));
+        all.extend(events.items);
     }
-    all.sort_by(|a, b| at(a).cmp(at(b)));
+    all.sort_by(|a, b| a.value.at.cmp(&b.value.at));
     Ok((all, outcome))
-}
-
-fn at(item: &Value) -> &str {
-    item.get("at").and_then(Value::as_str).unwrap_or_default()
 }

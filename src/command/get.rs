@@ -1,10 +1,15 @@
 //! `sluice get`: its arguments.
 
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
+use sluice_admin_api::parameters::{
+    ChangesParameters, ClassesParameters, ClientsParameters, PageParameters, Parameters, ResourcesParameters,
+    SourcesParameters,
+};
 
 use super::change::{self, Change};
 use super::console::Console;
-use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES};
+use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES, View};
 use super::list::{self, List};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
@@ -218,39 +223,57 @@ Examples:
   sluice get refused --limit 10 -o json";
 
 impl ClientFilter {
-    fn query(self) -> Vec<(&'static str, Option<String>)> {
-        vec![
-            ("node", self.node),
-            ("q", self.part),
-            ("type", self.type_name),
-            ("state", self.state),
-            ("why", self.why),
-            ("server", self.server),
-            ("class", self.class),
-            ("listener", self.listener),
-            ("behind_for", self.behind_for),
-            ("sort", self.sort),
-        ]
+    fn parameters(self) -> ClientsParameters {
+        ClientsParameters {
+            node: self.node,
+            q: self.part,
+            r#type: self.type_name,
+            state: self.state,
+            why: self.why,
+            server: self.server,
+            class: self.class,
+            listener: self.listener,
+            behind_for: self.behind_for,
+            sort: self.sort,
+            ..ClientsParameters::default()
+        }
     }
 }
 
 pub(super) async fn run(get: Get, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let (view, query, common) = match get {
-        Get::Clients { filter, common } => (&CLIENTS, filter.query(), common),
-        Get::Changes { type_name, common } => (&CHANGES, vec![("type", type_name)], common),
-        Get::Change(change) => return change::run(change, console).await,
-        Get::Classes { part, common } => (&CLASSES, vec![("q", part)], common),
+    match get {
+        Get::Clients { filter, common } => show(&CLIENTS, filter.parameters(), common, console).await,
+        Get::Changes { type_name, common } => {
+            let parameters = ChangesParameters { r#type: type_name, ..ChangesParameters::default() };
+            show(&CHANGES, parameters, common, console).await
+        }
+        Get::Change(change) => change::run(change, console).await,
+        Get::Classes { part, common } => {
+            let parameters = ClassesParameters { q: part, ..ClassesParameters::default() };
+            show(&CLASSES, parameters, common, console).await
+        }
         Get::Sources { server, type_name, state, common } => {
-            (&SOURCES, vec![("server", server), ("type", type_name), ("state", state)], common)
+            let of_page = SourcesParameters::default();
+            let parameters = SourcesParameters { server, r#type: type_name, state, ..of_page };
+            show(&SOURCES, parameters, common, console).await
         }
         Get::Resources { type_name, name, state, common } => {
-            (&RESOURCES, vec![("type", type_name), ("name", name), ("state", state)], common)
+            let of_page = ResourcesParameters::default();
+            let parameters = ResourcesParameters { r#type: type_name, name, state, ..of_page };
+            show(&RESOURCES, parameters, common, console).await
         }
-        Get::Refused { common } => (&REFUSED, Vec::new(), common),
-    };
+        Get::Refused { common } => show(&REFUSED, PageParameters::default(), common, console).await,
+    }
+}
+
+async fn show<T: DeserializeOwned>(
+    view: &'static View<T>,
+    parameters: impl Parameters,
+    common: Common,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
     let Common { limit, show, reach } = common;
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let list = List { view, query, limit: limit.map(|limit| limit as usize) };
+    let list = List { view, query: parameters.into_pairs(), limit: limit.map(|limit| limit as usize) };
     let relays = Relays::new(&reach).await?;
     list::show(&relays, &list, show, console).await
 }

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Method;
+use sluice_admin_api::acts::LogDirectives;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{LogParameters, Parameters};
 
 use super::arguments::Reach;
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
-use super::table::{span, text};
+use super::table::span;
 use super::text::{parse_duration, safe};
+use super::typed::Typed;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
@@ -42,18 +46,15 @@ Examples:
 
 pub(super) async fn run(log: Log, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&log.reach).await?;
-    let query = match log.level {
-        Some(level) => vec![("level", level), ("for", format!("{}ms", log.duration.as_millis()))],
-        None => Vec::new(),
-    };
-    let answers = relays.json(&Method::POST, &path("/log", query)).await;
-    let outcome = answers.tell(console.err)?;
-    for (label, status) in &answers.found {
-        let level = text(status, "level").unwrap_or_default();
-        let configured = text(status, "configured").unwrap_or_default();
-        let line = match span(status, "seconds_left") {
-            Some(left) => format!("{label}  {level} for {left}, then {configured}"),
-            None => format!("{label}  {level}, as configured"),
+    let duration = log.level.is_some().then(|| format!("{}ms", log.duration.as_millis()));
+    let parameters = LogParameters { level: log.level, r#for: duration };
+    let path = path(Endpoint::Log.path(), parameters.into_pairs());
+    let answers = relays.typed::<LogDirectives>(&Method::POST, &path).await;
+    let outcome = answers.report(console.err)?;
+    for Typed { relay, value: LogDirectives { level, configured, seconds_left }, .. } in answers.values() {
+        let line = match seconds_left.and_then(span) {
+            Some(left) => format!("{relay}  {level} for {left}, then {configured}"),
+            None => format!("{relay}  {level}, as configured"),
         };
         writeln!(console.out, "{}", safe(&line))?;
     }

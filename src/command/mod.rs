@@ -2,7 +2,7 @@
 //!
 //! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
 //!    `table`, `yaml`: values for people.
-//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `relays`: the same question to all of them.
+//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `typed`: its answer. `relays`: the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
 //!    `events`: an endless list.
 //! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
@@ -19,6 +19,7 @@ pub mod console;
 pub mod arguments;
 mod address;
 mod connection;
+mod typed;
 mod request;
 mod sse;
 mod relays;

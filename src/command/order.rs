@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, PlanParameters};
+use sluice_admin_api::rollouts::{FrozenPlans, PlanState};
 
 use super::arguments::{Form, Reach};
 use super::console::Console;
-use super::list::{path, with_relay};
+use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::{Answers, Relays};
 use super::request::Missing;
-use super::rollout::step;
-use super::table::{list, text};
+use super::rollout::plan_step;
+use super::table::joined;
 use super::text::{parse_duration, safe};
+use super::typed::jsons;
 use crate::setting::hours;
 use crate::text::encoded;
 
@@ -89,7 +94,7 @@ pub struct OfPush {
 #[derive(Args, Debug)]
 pub struct Promote {
     #[command(flatten)]
-    of: OfPush,
+    order: OfPush,
     /// The step to go to, from 1. A halted push begins anew with step 1 if you name none.
     #[arg(long, value_name = "N", conflicts_with = "all")]
     step: Option<u8>,
@@ -101,7 +106,7 @@ pub struct Promote {
 #[derive(Args, Debug)]
 pub struct Abort {
     #[command(flatten)]
-    of: OfPush,
+    order: OfPush,
     /// A resource whose new content no later push may bring, as `Cluster/payments`. Repeatable.
     #[arg(long, value_name = "TYPE/NAME", value_parser = content)]
     condemn: Vec<String>,
@@ -110,7 +115,7 @@ pub struct Abort {
 #[derive(Args, Debug)]
 pub struct Bar {
     #[command(flatten)]
-    of: OfPush,
+    order: OfPush,
     /// The digest of the class, or its beginning: `sluice rollout status -o wide` has those that are blamed.
     #[arg(long, value_name = "DIGEST")]
     class: String,
@@ -243,25 +248,33 @@ const UNFREEZE_HELP: &str = help!(
 /// An order as its request.
 struct Wish {
     path: String,
-    query: Vec<(&'static str, String)>,
+    parameters: PlanParameters,
     /// The argument with a number that each relay counts for itself.
     numbered: Option<&'static str>,
+    /// The order is to all plans.
+    is_for_all: bool,
     common: Common,
 }
 
 impl Wish {
-    fn of_push(word: &str, of: OfPush) -> Wish {
-        let OfPush { plan, push, common } = of;
-        Wish {
-            path: format!("/rollouts/{}/{word}", encoded(&plan)),
-            query: vec![("push", push.to_string())],
-            numbered: Some("--push"),
-            common,
-        }
+    fn to_plan(word: &str, plan: &str, common: Common) -> Wish {
+        let path = Endpoint::CommandPlan.path_of(&[&encoded(plan), word]);
+        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: false, common }
     }
 
-    fn and(mut self, key: &'static str, value: Option<String>) -> Wish {
-        self.query.extend(value.map(|value| (key, value)));
+    fn to_push(word: &str, order: OfPush) -> Wish {
+        let OfPush { plan, push, common } = order;
+        let wish = Wish { numbered: Some("--push"), ..Wish::to_plan(word, &plan, common) };
+        wish.with(|parameters| parameters.push = Some(push.to_string()))
+    }
+
+    fn to_all(endpoint: Endpoint, common: Common) -> Wish {
+        let path = endpoint.path().to_owned();
+        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: true, common }
+    }
+
+    fn with(mut self, set: impl FnOnce(&mut PlanParameters)) -> Wish {
+        set(&mut self.parameters);
         self
     }
 }
@@ -269,37 +282,34 @@ impl Wish {
 impl From<Order> for Wish {
     fn from(order: Order) -> Wish {
         match order {
-            Order::Pause(of) => Wish::of_push("pause", of),
-            Order::Resume(of) => Wish::of_push("resume", of),
-            Order::Rollback(of) => Wish::of_push("rollback", of),
-            Order::Promote(Promote { of, step, all }) => Wish::of_push("promote", of)
-                .and("step", step.map(|step| step.to_string()))
-                .and("all", all.then(|| "1".to_owned())),
-            Order::Abort(Abort { of, condemn }) => {
-                Wish::of_push("abort", of).and("condemn", (!condemn.is_empty()).then(|| condemn.join(",")))
+            Order::Pause(order) => Wish::to_push("pause", order),
+            Order::Resume(order) => Wish::to_push("resume", order),
+            Order::Rollback(order) => Wish::to_push("rollback", order),
+            Order::Promote(Promote { order, step, all }) => {
+                Wish::to_push("promote", order).with(|parameters| {
+                    parameters.step = step.map(|step| step.to_string());
+                    parameters.all = all.then(|| "1".to_owned());
+                })
             }
-            Order::Bar(Bar { of, class }) => Wish::of_push("bar", of).and("class", Some(class)),
-            Order::Pin(Pin { plan, to, until, length, common }) => Wish {
-                path: format!("/rollouts/{}/pin", encoded(&plan)),
-                query: vec![("to", to.to_string())],
-                numbered: Some("--to"),
-                common,
+            Order::Abort(Abort { order, condemn }) => Wish::to_push("abort", order).with(|parameters| {
+                parameters.condemn = (!condemn.is_empty()).then(|| condemn.join(","));
+            }),
+            Order::Bar(Bar { order, class }) => {
+                Wish::to_push("bar", order).with(|parameters| parameters.class = Some(class))
             }
-            .and("until", until.and_then(|until| Some(until.to_possible_value()?.get_name().to_owned())))
-            .and("for", length.map(milliseconds)),
-            Order::Unpin(Unpin { plan, common }) => Wish {
-                path: format!("/rollouts/{}/unpin", encoded(&plan)),
-                query: Vec::new(),
-                numbered: None,
-                common,
-            },
-            Order::Freeze(Freeze { length, common }) => {
-                Wish { path: "/freeze".to_owned(), query: Vec::new(), numbered: None, common }
-                    .and("for", Some(milliseconds(length)))
+            Order::Pin(Pin { plan, to, until, length, common }) => {
+                let wish = Wish { numbered: Some("--to"), ..Wish::to_plan("pin", &plan, common) };
+                wish.with(|parameters| {
+                    parameters.to = Some(to.to_string());
+                    parameters.until =
+                        until.and_then(|until| Some(until.to_possible_value()?.get_name().to_owned()));
+                    parameters.r#for = length.map(milliseconds);
+                })
             }
-            Order::Unfreeze(Unfreeze { common }) => {
-                Wish { path: "/unfreeze".to_owned(), query: Vec::new(), numbered: None, common }
-            }
+            Order::Unpin(Unpin { plan, common }) => Wish::to_plan("unpin", &plan, common),
+            Order::Freeze(Freeze { length, common }) => Wish::to_all(Endpoint::Freeze, common)
+                .with(|parameters| parameters.r#for = Some(milliseconds(length))),
+            Order::Unfreeze(Unfreeze { common }) => Wish::to_all(Endpoint::Unfreeze, common),
         }
     }
 }
@@ -328,22 +338,36 @@ fn content(text: &str) -> Result<String, String> {
 pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let wish = Wish::from(order);
     let (by, reason) = (wish.common.by.clone(), wish.common.reason.clone());
-    let Wish { path: target, query, numbered, common } = wish.and("as", by).and("reason", reason);
+    let wish = wish.with(|parameters| (parameters.r#as, parameters.reason) = (by, reason));
+    let Wish { path: target, parameters, numbered, is_for_all, common } = wish;
     let relays = Relays::new(&common.reach).await?;
     if let Some(argument) = numbered.filter(|_| relays.are_several()) {
         let text = format!("{argument}: each relay counts pushes for itself; name one relay by --relay");
         return Err(Failure::Usage(text));
     }
-    let answers = relays.json(&Method::POST, &path(&target, query)).await;
-    let outcome = tell(&answers, console)?;
-    match common.form {
-        Form::Json => {
-            let all: Vec<_> = answers.found.into_iter().map(|(label, of)| with_relay(of, &label)).collect();
-            console.json(&json!({ "relays": all }))?;
-        }
+    let path = path(&target, parameters.into_pairs());
+    match is_for_all {
+        true => give(&relays, &path, common.form, obeyed, console).await,
+        false => give(&relays, &path, common.form, after, console).await,
+    }
+}
+
+/// Gives the order to all relays. `line`: an answer for people.
+async fn give<T: DeserializeOwned>(
+    relays: &Relays,
+    path: &str,
+    form: Form,
+    line: fn(&T) -> String,
+    console: &mut Console<'_>,
+) -> Result<Outcome, Failure> {
+    let answers = relays.typed::<T>(&Method::POST, path).await;
+    let outcome = report(&answers, console)?;
+    let answers: Vec<_> = answers.values().collect();
+    match form {
+        Form::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
         Form::Table => {
-            for (label, answer) in &answers.found {
-                writeln!(console.out, "{}", safe(&format!("{label}  {}", after(answer))))?;
+            for answer in &answers {
+                writeln!(console.out, "{}", safe(&format!("{}  {}", answer.relay, line(&answer.value))))?;
             }
         }
     }
@@ -351,10 +375,10 @@ pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outco
     Ok(outcome)
 }
 
-/// Tells the relays without an answer. A refusal because of the state has an exit code of its own.
-fn tell(answers: &Answers<Value>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+/// Reports the relays without an answer. A refusal because of the state has an exit code of its own.
+fn report<T>(answers: &Answers<T>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
-    match answers.tell(console.err) {
+    match answers.report(console.err) {
         Err(Failure::Usage(text)) if answers.missing.iter().all(|(_, missing)| is_conflict(missing)) => {
             Err(Failure::Conflict(text))
         }
@@ -362,25 +386,27 @@ fn tell(answers: &Answers<Value>, console: &mut Console<'_>) -> Result<Outcome, 
     }
 }
 
-/// `edge: push 42 is paused, step 2/5 1%; paused by an operator`; for an order to all plans, their names.
-fn after(answer: &Value) -> String {
-    let Some(plan) = text(answer, "name") else {
-        let names = |key| list(answer, key).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
-        let (plans, observing) = (names("plans"), names("observing"));
-        return match observing.is_empty() {
-            true => format!("done in {plans}"),
-            false => format!("done in {plans}; NOT frozen, because of mode: observe: {observing}"),
-        };
-    };
-    let state = text(answer, "state").unwrap_or_default();
-    let mut line = format!("{plan}: {state}");
-    if let Some(push) = text(answer, "push") {
+/// The names of the plans that obeyed an order to all.
+fn obeyed(answer: &FrozenPlans) -> String {
+    let plans = joined(&answer.plans);
+    match answer.observing.is_empty() {
+        true => format!("done in {plans}"),
+        false => {
+            format!("done in {plans}; NOT frozen, because of mode: observe: {}", joined(&answer.observing))
+        }
+    }
+}
+
+/// `edge: push 42 is paused, step 2/5 1%; paused by an operator`.
+fn after(plan: &PlanState<'static>) -> String {
+    let mut line = format!("{}: {}", plan.name, plan.state);
+    if let Some(push) = plan.push {
         line += &format!(", push {push}");
     }
-    if let Some(step) = step(answer) {
+    if let Some(step) = plan_step(plan) {
         line += &format!(", step {step}");
     }
-    if let Some(why) = text(answer, "why") {
+    if let Some(why) = &plan.why {
         line += &format!("; {why}");
     }
     line
@@ -389,6 +415,7 @@ fn after(answer: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::Value;
 
     use super::*;
 
@@ -402,7 +429,7 @@ mod tests {
         let words = std::iter::once("rollout").chain(line.split(' '));
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
         let wish = Wish::from(line.order);
-        Ok(path(&wish.path, wish.query))
+        Ok(path(&wish.path, wish.parameters.into_pairs()))
     }
 
     #[test]
@@ -453,21 +480,24 @@ mod tests {
     #[test]
     fn his_5_the_answer_is_the_state_after_the_order() {
         let plan = json!({"name": "edge", "state": "paused", "push": 42, "step": 2, "steps": 5, "percent": 1.0, "why": "an operator"});
-        assert_eq!(after(&plan), "edge: paused, push 42, step 2/5 1%; an operator");
-        assert_eq!(after(&json!({"name": "edge", "state": "open", "push": null})), "edge: open");
-        assert_eq!(after(&json!({"plans": ["edge", "batch"]})), "done in edge, batch");
+        let read = |json: Value| serde_json::from_value::<PlanState>(json).unwrap();
+        assert_eq!(after(&read(plan)), "edge: paused, push 42, step 2/5 1%; an operator");
+        assert_eq!(after(&read(json!({"name": "edge", "state": "open", "push": null}))), "edge: open");
+        let read = |json: Value| serde_json::from_value::<FrozenPlans>(json).unwrap();
+        assert_eq!(obeyed(&read(json!({"plans": ["edge", "batch"]}))), "done in edge, batch");
         let mixed = json!({"plans": ["edge"], "observing": ["batch", "idle"]});
-        assert_eq!(after(&mixed), "done in edge; NOT frozen, because of mode: observe: batch, idle");
+        assert_eq!(obeyed(&read(mixed)), "done in edge; NOT frozen, because of mode: observe: batch, idle");
     }
 
     #[test]
     fn cmd_2_only_a_refusal_because_of_the_state_is_65() {
         let end = |status: u16| {
             let missing = Missing::Refused { status, reason: "no".to_owned() };
-            let answers = Answers { found: Vec::new(), missing: vec![("r1".to_owned(), missing)] };
+            let answers =
+                Answers::<PlanState> { answered: Vec::new(), missing: vec![("r1".to_owned(), missing)] };
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-            tell(&answers, &mut console).unwrap_err().code()
+            report(&answers, &mut console).unwrap_err().code()
         };
         assert_eq!([400, 404, 409, 503].map(end), [64, 64, 65, 69]);
     }

@@ -1,4 +1,4 @@
-//! Several relays asked as one. Each replica knows only its own clients, so a silent relay is told, and never makes a list
+//! Several relays asked as one. Each replica knows only its own clients, so a silent relay is reported, and never makes a list
 //! shorter without a word (CMD-1).
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::Write;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Method};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use super::address::{Relay, relays_at};
 use super::arguments::Reach;
@@ -14,6 +14,7 @@ use super::connection::{Tls, TlsFiles};
 use super::outcome::{Failure, Outcome};
 use super::request::{Caller, Missing};
 use super::text::safe;
+use super::typed::Typed;
 use crate::config;
 
 /// The longest file with a token.
@@ -30,7 +31,7 @@ pub(super) struct Relays {
 #[derive(Debug)]
 pub(super) struct Answers<T> {
     /// The label of each relay with its answer.
-    pub found: Vec<(String, T)>,
+    pub answered: Vec<(String, T)>,
     pub missing: Vec<(String, Missing)>,
 }
 
@@ -42,13 +43,13 @@ impl Relays {
             server_name: reach.server_name.clone(),
         })?;
         let token = reach.token_file.as_deref().map(read_token).transpose()?;
-        let own = [config::Admin::default().address.to_string()];
-        let named = if reach.relays.is_empty() { &own[..] } else { &reach.relays };
-        let found = join_all(named.iter().map(|text| relays_at(text))).await;
+        let default = [config::Admin::default().address.to_string()];
+        let texts = if reach.relays.is_empty() { &default[..] } else { &reach.relays };
+        let resolved = join_all(texts.iter().map(|text| relays_at(text))).await;
         let mut relays: Vec<Relay> = Vec::new();
-        for (text, found) in named.iter().zip(found) {
-            let found = found.map_err(|reason| Failure::Usage(format!("--relay {text}: {reason}")))?;
-            for relay in found {
+        for (text, resolved) in texts.iter().zip(resolved) {
+            let resolved = resolved.map_err(|reason| Failure::Usage(format!("--relay {text}: {reason}")))?;
+            for relay in resolved {
                 if !relays.contains(&relay) {
                     relays.push(relay);
                 }
@@ -74,25 +75,29 @@ impl Relays {
         ask: impl AsyncFn(&Caller, &Relay) -> Result<T, Missing>,
     ) -> Answers<T> {
         let asked = join_all(self.relays.iter().map(|relay| ask(&self.caller, relay))).await;
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        let (mut answered, mut missing) = (Vec::new(), Vec::new());
         for (relay, answer) in self.relays.iter().zip(asked) {
             match answer {
-                Ok(answer) => found.push((relay.label.clone(), answer)),
+                Ok(answer) => answered.push((relay.label.clone(), answer)),
                 Err(reason) => missing.push((relay.label.clone(), reason)),
             }
         }
-        Answers { found, missing }
+        Answers { answered, missing }
     }
 
-    pub(super) async fn json(&self, method: &Method, path: &str) -> Answers<Value> {
-        self.all(async |caller: &Caller, relay: &Relay| caller.json(relay, method, path).await).await
+    pub(super) async fn typed<T: DeserializeOwned>(&self, method: &Method, path: &str) -> Answers<Typed<T>> {
+        self.all(async |caller: &Caller, relay: &Relay| caller.typed(relay, method, path).await).await
     }
 }
 
 impl<T> Answers<T> {
-    /// Tells the silent relays. Fails if none answered.
-    pub(super) fn tell(&self, err: &mut dyn Write) -> Result<Outcome, Failure> {
-        if !self.found.is_empty() {
+    pub(super) fn values(self) -> impl Iterator<Item = T> {
+        self.answered.into_iter().map(|(_, value)| value)
+    }
+
+    /// Reports the silent relays. Fails if none answered.
+    pub(super) fn report(&self, err: &mut dyn Write) -> Result<Outcome, Failure> {
+        if !self.answered.is_empty() {
             for line in self.lines() {
                 writeln!(err, "sluice: {line}")?;
             }
@@ -104,12 +109,12 @@ impl<T> Answers<T> {
     }
 
     fn lines(&self) -> Vec<String> {
-        let line = |(label, missing): &(String, Missing)| {
+        let lines = self.missing.iter().map(|(label, missing)| {
             let text = missing.text();
             let text: Vec<_> = text.lines().map(safe).collect();
             format!("relay {label}: {}", text.join("\n  "))
-        };
-        self.missing.iter().map(line).collect()
+        });
+        lines.collect()
     }
 }
 
@@ -134,11 +139,16 @@ fn read_token(file: &std::path::Path) -> Result<HeaderValue, Failure> {
 mod tests {
     use super::*;
 
-    fn answers(found: usize, missing: &[Missing]) -> Answers<()> {
+    fn answers(count: usize, missing: &[Missing]) -> Answers<()> {
         let label = |number: usize| format!("r{number}");
         Answers {
-            found: (0..found).map(|number| (label(number), ())).collect(),
-            missing: missing.iter().cloned().enumerate().map(|(n, of)| (label(n + 5), of)).collect(),
+            answered: (0..count).map(|number| (label(number), ())).collect(),
+            missing: missing
+                .iter()
+                .cloned()
+                .enumerate()
+                .map(|(n, missing)| (label(n + 5), missing))
+                .collect(),
         }
     }
 
@@ -147,11 +157,11 @@ mod tests {
         let silent = || Missing::Silent("connection\nrefused\u{1b}".to_owned());
         let refused = Missing::Refused { status: 404, reason: "no such type".to_owned() };
         let mut err = Vec::new();
-        assert_eq!(answers(2, &[silent()]).tell(&mut err), Ok(Outcome::Partly));
+        assert_eq!(answers(2, &[silent()]).report(&mut err), Ok(Outcome::Partly));
         assert_eq!(err, b"sluice: relay r5: connection\n  refused\\u{1b}\n");
-        assert_eq!(answers(2, &[]).tell(&mut err), Ok(Outcome::Good));
-        let none = answers(0, &[silent(), silent()]).tell(&mut err).unwrap_err();
+        assert_eq!(answers(2, &[]).report(&mut err), Ok(Outcome::Good));
+        let none = answers(0, &[silent(), silent()]).report(&mut err).unwrap_err();
         assert_eq!(none.code(), 69);
-        assert_eq!(answers(0, &[silent(), refused]).tell(&mut err).unwrap_err().code(), 64);
+        assert_eq!(answers(0, &[silent(), refused]).report(&mut err).unwrap_err().code(), 64);
     }
 }

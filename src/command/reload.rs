@@ -6,17 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
+use sluice_admin_api::config::{KeyChange, Moves, ReloadReport};
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, ReloadParameters, RollbackParameters};
 
 use super::address::Relay;
 use super::arguments::{Form, Reach};
 use super::console::Console;
-use super::list::{path, with_relay};
+use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::Caller;
-use super::table::{list, number, text};
+use super::table::joined;
 use super::text::safe;
+use super::typed::jsons;
 
 /// The relay answers when the reload is over: ten seconds at most, and some for a busy host.
 const TIMEOUT_MIN: Duration = Duration::from_secs(15);
@@ -90,22 +94,21 @@ pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<
         text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
     };
     let body = file.map(read).transpose()?.map(Bytes::from);
-    let query = path("/reload", wish.flags());
-    act(&wish, &query, body, console).await
+    let parameters = ReloadParameters { dry_run: flag(wish.dry_run), yes: flag(wish.yes) };
+    let path = path(Endpoint::Reload.path(), parameters.into_pairs());
+    act(&wish, &path, body, console).await
 }
 
 pub(super) async fn rollback(rollback: Rollback, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Rollback { to, wish } = rollback;
-    let to = to.map(|to| ("to", to.to_string()));
-    let query = path("/rollback", to.into_iter().chain(wish.flags()));
-    act(&wish, &query, None, console).await
+    let to = to.map(|to| to.to_string());
+    let parameters = RollbackParameters { to, dry_run: flag(wish.dry_run), yes: flag(wish.yes) };
+    let path = path(Endpoint::Rollback.path(), parameters.into_pairs());
+    act(&wish, &path, None, console).await
 }
 
-impl Wish {
-    fn flags(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let set = [("dry_run", self.dry_run), ("yes", self.yes)].into_iter().filter(|(_, is_set)| *is_set);
-        set.map(|(key, _)| (key, "1".to_owned()))
-    }
+fn flag(is_set: bool) -> Option<String> {
+    is_set.then(|| "1".to_owned())
 }
 
 async fn act(
@@ -118,20 +121,19 @@ async fn act(
     let relays = Relays::new(&wish.reach).await?;
     let ask = async |caller: &Caller, relay: &Relay| {
         let caller = Caller { timeout: caller.timeout.max(TIMEOUT_MIN), ..caller.clone() };
-        caller.post(relay, path, body.clone().unwrap_or_default()).await
+        caller.post::<ReloadReport>(relay, path, body.clone().unwrap_or_default()).await
     };
     let answers = relays.all(ask).await;
-    let outcome = answers.tell(console.err)?;
-    let mut worst = None;
-    for (label, answer) in &answers.found {
-        worst = worst.max(trouble(answer));
-        if form == Form::Table {
-            describe(label, answer, console)?;
+    let outcome = answers.report(console.err)?;
+    let answers: Vec<_> = answers.values().collect();
+    let worst = answers.iter().filter_map(|answer| trouble(&answer.value.result)).max();
+    match form {
+        Form::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
+        Form::Table => {
+            for answer in &answers {
+                describe(&answer.relay, &answer.value, console)?;
+            }
         }
-    }
-    if form == Form::Json {
-        let all: Vec<_> = answers.found.into_iter().map(|(label, of)| with_relay(of, &label)).collect();
-        console.json(&json!({ "relays": all }))?;
     }
     console.out.flush()?;
     match worst {
@@ -150,8 +152,8 @@ enum Trouble {
     Failed,
 }
 
-fn trouble(answer: &Value) -> Option<Trouble> {
-    match text(answer, "result").unwrap_or_default().as_str() {
+fn trouble(result: &str) -> Option<Trouble> {
+    match result {
         "changed" | "unchanged" => None,
         "held" => Some(Trouble::Held),
         "invalid" | "needs_process" => Some(Trouble::Refused),
@@ -159,69 +161,67 @@ fn trouble(answer: &Value) -> Option<Trouble> {
     }
 }
 
-fn describe(label: &str, answer: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
-    let result = text(answer, "result").unwrap_or_default();
-    let is_plan = answer.get("dry_run").and_then(Value::as_bool).unwrap_or_default();
-    let said = match result.as_str() {
-        "changed" if is_plan => "can be taken",
+fn describe(relay: &str, report: &ReloadReport, console: &mut Console<'_>) -> Result<(), Failure> {
+    let result = match report.result.as_str() {
+        "changed" if report.dry_run => "can be taken",
         "needs_process" => "needs a new process",
         other => other,
     };
-    let generation = number(answer, "generation").unwrap_or(0);
-    writeln!(console.out, "{}", safe(&format!("{label}  {said}, generation {generation} is in force")))?;
-    for change in list(answer, "changes") {
-        let get = |key: &str| text(change, key).unwrap_or_else(|| "unset".to_owned());
-        let line = format!("  {}  {} -> {}  ({})", get("key"), get("from"), get("to"), get("effect"));
+    let head = format!("{relay}  {result}, generation {} is in force", report.generation);
+    writeln!(console.out, "{}", safe(&head))?;
+    for KeyChange { key, from, to, effect } in &report.changes {
+        let or_unset = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());
+        let line = format!("  {key}  {} -> {}  ({effect})", or_unset(from), or_unset(to));
         writeln!(console.out, "{}", safe(&line))?;
     }
-    if let Some(left_out) = number(answer, "changes_left_out") {
-        writeln!(console.out, "  and {left_out} more")?;
+    if report.changes_left_out > 0 {
+        writeln!(console.out, "  and {} more", report.changes_left_out)?;
     }
-    let listeners = answer.get("listeners").unwrap_or(&Value::Null);
-    for what in ["added", "removed", "moved"] {
-        let names: Vec<_> = list(listeners, what).iter().filter_map(Value::as_str).collect();
+    let listeners = &report.listeners;
+    for (word, names) in
+        [("added", &listeners.added), ("removed", &listeners.removed), ("moved", &listeners.moved)]
+    {
         if !names.is_empty() {
-            writeln!(console.out, "{}", safe(&format!("  listeners {what}: {}", names.join(", "))))?;
+            writeln!(console.out, "{}", safe(&format!("  listeners {word}: {}", joined(names))))?;
         }
     }
-    if let Some(moves) = answer.get("moves").filter(|moves| !moves.is_null()) {
-        moved(moves, console)?;
+    if let Some(moves) = &report.moves {
+        describe_moves(moves, console)?;
     }
-    for (key, word) in [("warnings", "warning: "), ("faults", "")] {
-        for line in list(answer, key).iter().filter_map(Value::as_str) {
-            writeln!(console.err, "sluice: {}", safe(&format!("relay {label}: {word}{line}")))?;
+    for (lines, word) in [(&report.warnings, "warning: "), (&report.faults, "")] {
+        for line in lines {
+            writeln!(console.err, "sluice: {}", safe(&format!("relay {relay}: {word}{line}")))?;
         }
     }
-    if let Some(say) = text(answer, "say") {
-        writeln!(console.err, "sluice: {}", safe(&format!("relay {label}: type `{say}`")))?;
+    if let Some(say) = &report.say {
+        writeln!(console.err, "sluice: {}", safe(&format!("relay {relay}: type `{say}`")))?;
     }
     Ok(())
 }
 
-fn moved(moves: &Value, console: &mut Console<'_>) -> Result<(), Failure> {
-    let get = |key: &str| number(moves, key).unwrap_or(0);
-    let changes = ["streams_moved", "sources_opened", "sources_closed", "names_gone"];
-    if changes.iter().all(|key| get(key) == 0) {
+fn describe_moves(moves: &Moves, console: &mut Console<'_>) -> Result<(), Failure> {
+    let changes = [moves.streams_moved, moves.sources_opened, moves.sources_closed, moves.names_gone];
+    if changes.iter().all(|change| *change == 0) {
         return Ok(());
     }
     writeln!(
         console.out,
         "  streams moved: {} of {}; sources closed: {} of {}, opened: {}; names gone: {}",
-        get("streams_moved"),
-        get("streams"),
-        get("sources_closed"),
-        get("sources"),
-        get("sources_opened"),
-        get("names_gone")
+        moves.streams_moved,
+        moves.streams,
+        moves.sources_closed,
+        moves.sources,
+        moves.sources_opened,
+        moves.names_gone
     )?;
-    for name in list(moves, "names").iter().filter_map(Value::as_str) {
+    for name in &moves.names {
         writeln!(console.out, "    - {}", safe(name))?;
     }
-    if get("streams_undecided") > 0 {
-        let undecided = get("streams_undecided");
+    if moves.streams_undecided > 0 {
         writeln!(
             console.out,
-            "  streams undecided: {undecided}; their new sources have not answered yet, so more names may go"
+            "  streams undecided: {}; their new sources have not answered yet, so more names may go",
+            moves.streams_undecided
         )?;
     }
     Ok(())
@@ -233,11 +233,10 @@ mod tests {
 
     #[test]
     fn cmd_2_the_worst_result_decides_about_the_exit_code() {
-        let of = |result: &str| trouble(&json!({ "result": result }));
         let all = ["changed", "unchanged", "held", "invalid", "needs_process", "failed", "ending"];
-        let found: Vec<_> = all.iter().map(|result| of(result).map(|of| of as u8)).collect();
-        assert_eq!(found, [None, None, Some(0), Some(1), Some(1), Some(2), Some(2)]);
-        assert!(None < of("held") && of("held") < of("invalid") && of("invalid") < of("failed"));
+        let troubles: Vec<_> = all.iter().map(|result| trouble(result).map(|worst| worst as u8)).collect();
+        assert_eq!(troubles, [None, None, Some(0), Some(1), Some(1), Some(2), Some(2)]);
+        assert!(trouble("held") < trouble("invalid") && trouble("invalid") < trouble("failed"));
     }
 
     #[test]
@@ -252,7 +251,8 @@ mod tests {
         });
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        describe("r1", &answer, &mut console).unwrap();
+        let report = serde_json::from_value(answer).unwrap();
+        describe("r1", &report, &mut console).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "r1  can be taken, generation 1 is in force\n  log.level  unset -> debug\\u{1b}  (live)\n  \

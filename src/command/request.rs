@@ -10,12 +10,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Relay;
 use super::connection::{Tls, connect};
+use super::typed::Typed;
 
 /// The longest answer. A list of 100,000 clients has 100 MiB; an answer beyond that is no list of a relay, or would fill
 /// the memory of the operator's host.
@@ -85,6 +87,16 @@ impl Caller {
             .map_err(|error| Missing::Silent(format!("answers no JSON, so is no relay: {error}")))
     }
 
+    /// An answer with a status of success.
+    pub(super) async fn typed<T: DeserializeOwned>(
+        &self,
+        relay: &Relay,
+        method: &Method,
+        path: &str,
+    ) -> Result<Typed<T>, Missing> {
+        Typed::new(self.json(relay, method, path).await?, &relay.label)
+    }
+
     /// An answer with a status of success, whose body goes on. The time is that to its head.
     pub(super) async fn open(
         &self,
@@ -128,11 +140,16 @@ impl Caller {
         self.whole_of(relay, method, path, Bytes::new()).await
     }
 
-    /// The JSON of the answer to a POST with a body. A refusal is in JSON, too.
-    pub(super) async fn post(&self, relay: &Relay, path: &str, body: Bytes) -> Result<Value, Missing> {
+    /// The answer to a POST with a body. A refusal may be such an answer, too.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        relay: &Relay,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Typed<T>, Missing> {
         let (status, answer) = self.whole_of(relay, &Method::POST, path, body).await?;
         let json = serde_json::from_slice::<Value>(&answer).ok();
-        json.filter(|json| json.get("result").is_some()).ok_or_else(|| refusal(status, &answer))
+        json.and_then(|json| Typed::new(json, &relay.label).ok()).ok_or_else(|| refusal(status, &answer))
     }
 
     async fn whole_of(

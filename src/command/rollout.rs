@@ -1,23 +1,31 @@
 //! `sluice rollout`: the plans for pushes, and what they say about each push.
 
+use std::io;
+
 use clap::Subcommand;
 use http::Method;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::{PageParameters, Parameters};
+use sluice_admin_api::rollouts::{
+    BeforeAfter, ClientVerdicts, CondemnedList, PlanState, Push, PushRejection, WholePlan, WholePush,
+};
 
 use super::address::Relay;
-use super::answer::{self, Forms, Found};
+use super::answer::{self, Answered, Forms};
 use super::arguments::{Reach, Show};
+use super::change;
 use super::console::Console;
 use super::list::view::ROLLOUTS;
-use super::list::{self, List, path, with_relay};
+use super::list::{self, List, path, take_items};
 use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{
-    Table, changed_names, list as items_of, listed_names, number, span, text, type_name, version,
-};
-use super::text::safe;
+use super::table::{Table, bounded_names, joined, shown, span, type_name, version};
+use super::text::{safe, short_type};
+use super::typed::Typed;
 use crate::text::{encoded, size};
 
 /// Plans and pushes.
@@ -102,76 +110,80 @@ pub(super) async fn run(rollout: Rollout, console: &mut Console<'_>) -> Result<O
             list::show(&relays, &list, show, console).await
         }
         Rollout::Status { plan: Some(plan), show, reach } => {
-            let target = format!("/rollouts/{}", encoded(&plan));
-            whole(&target, Some("latest"), show, &reach, console).await
+            let target = Endpoint::Rollout.path_of(&[&encoded(&plan)]);
+            whole(&target, plan_names, describe_plan, show, &reach, console).await
         }
         Rollout::History { plan: Some(plan), push: Some(push), show, reach } => {
-            let target = format!("/rollouts/{}/pushes/{push}", encoded(&plan));
-            whole(&target, None, show, &reach, console).await
+            let target = Endpoint::Push.path_of(&[&encoded(&plan), &push.to_string()]);
+            whole(&target, push_names, describe_push, show, &reach, console).await
         }
         Rollout::Order(order) => order::run(order, console).await,
         Rollout::History { plan, show, reach, .. } => history(plan.as_deref(), show, &reach, console).await,
     }
 }
 
-/// An answer with a push in full, under `key` or as a whole.
-async fn whole(
+/// Writes an answer for people, with or without heads of tables.
+type Describe<T> = fn(&T, bool, &mut Console<'_>) -> io::Result<()>;
+
+/// An answer with a push in full.
+async fn whole<T: DeserializeOwned>(
     target: &str,
-    key: Option<&'static str>,
+    names: fn(&T) -> Vec<String>,
+    describe: Describe<T>,
     show: Show,
     reach: &Reach,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let relays = Relays::new(reach).await?;
     let ask = async |console: &mut Console<'_>| {
-        let answers = relays.json(&Method::GET, target).await;
-        let outcome = answers.tell(console.err)?;
-        let found = answers.found.into_iter();
-        Ok(Found { items: found.map(|(label, of)| with_relay(of, &label)).collect(), outcome })
+        let answers = relays.typed(&Method::GET, target).await;
+        let outcome = answers.report(console.err)?;
+        Ok(Answered { items: answers.values().collect(), outcome })
     };
-    let table = |items: &[Value], _: bool, console: &mut Console<'_>| {
+    let table = |items: &[Typed<T>], _: bool, console: &mut Console<'_>| {
         for item in items {
             if relays.are_several() {
-                writeln!(console.out, "at {}:", safe(&text(item, "relay").unwrap_or_default()))?;
+                writeln!(console.out, "at {}:", safe(&item.relay))?;
             }
-            match key.map_or(Some(item), |key| item.get(key).filter(|push| !push.is_null())) {
-                Some(push) => describe(push, !show.no_headers, console)?,
-                None => writeln!(console.out, "{}", between(item))?,
-            }
-            // The notes of a push tell its own condemned contents.
-            if key.is_some() {
-                condemned(item, !show.no_headers, console)?;
-            }
+            describe(&item.value, !show.no_headers, console)?;
         }
         Ok(())
     };
     answer::show(show, console, &Forms { key: Some("relays"), table: &table, names }, ask).await
 }
 
+fn describe_plan(plan: &WholePlan<'static>, has_heads: bool, console: &mut Console<'_>) -> io::Result<()> {
+    match &plan.latest {
+        Some(push) => describe_push(push, has_heads, console)?,
+        None => writeln!(console.out, "{}", between(plan))?,
+    }
+    condemned(&plan.condemned, has_heads, console)
+}
+
 /// A plan without a push under way.
-fn between(item: &Value) -> String {
-    let plan = plan_of(item);
-    let state = safe(&text(item, "state").unwrap_or_default()).into_owned();
-    match item.get("pushes").and_then(|of| of.get(0)).and_then(Value::as_u64) {
+fn between(plan: &WholePlan<'_>) -> String {
+    let PlanState { name, state, .. } = &plan.state;
+    let text = match plan.pushes.first() {
         Some(last) => {
             format!(
-                "{plan}: {state}; push {last} is over: `sluice rollout history {plan} {last}` has it in full"
+                "{name}: {state}; push {last} is over: `sluice rollout history {name} {last}` has it in full"
             )
         }
-        None => format!("{plan}: {state}; no push yet"),
-    }
+        None => format!("{name}: {state}; no push yet"),
+    };
+    safe(&text).into_owned()
 }
 
-fn plan_of(item: &Value) -> String {
-    let name = text(item, "name").or_else(|| text(item, "plan"));
-    safe(&name.unwrap_or_default()).into_owned()
+fn plan_names(plan: &WholePlan<'static>) -> Vec<String> {
+    plan.state.push.iter().map(|push| format!("{}/{push}", safe(&plan.state.name))).collect()
 }
 
-fn names(item: &Value) -> Vec<String> {
-    match text(item, "push") {
-        Some(push) => vec![format!("{}/{push}", text(item, "plan").unwrap_or_else(|| plan_of(item)))],
-        None => Vec::new(),
-    }
+fn push_names(push: &WholePush<'static>) -> Vec<String> {
+    names(&push.push)
+}
+
+fn names(push: &Push<'static>) -> Vec<String> {
+    vec![format!("{}/{}", push.plan, push.push)]
 }
 
 async fn history(
@@ -184,149 +196,149 @@ async fn history(
     let ask = async |console: &mut Console<'_>| {
         let answers =
             relays.all(async |caller: &Caller, relay: &Relay| pushes(caller, relay, plan).await).await;
-        let outcome = answers.tell(console.err)?;
-        let labelled = |(label, of): (String, Vec<Value>)| {
-            of.into_iter().map(|item| with_relay(item, &label)).collect::<Vec<_>>()
-        };
-        Ok(Found { items: answers.found.into_iter().flat_map(labelled).collect(), outcome })
+        let outcome = answers.report(console.err)?;
+        Ok(Answered { items: answers.values().flatten().collect(), outcome })
     };
-    let table = |items: &[Value], _: bool, console: &mut Console<'_>| {
+    let table = |items: &[Typed<Push<'static>>], _: bool, console: &mut Console<'_>| {
         history_table(items, relays.are_several()).write(console.out, !show.no_headers, false)
     };
-    answer::show(show, console, &Forms { key: Some("pushes"), table: &table, names }, ask).await
+    answer::show(show, console, &Forms { key: Some(Push::<'_>::KEY), table: &table, names }, ask).await
 }
 
 /// The pushes of one plan of a relay, or of all.
-async fn pushes(caller: &Caller, relay: &Relay, plan: Option<&str>) -> Result<Vec<Value>, Missing> {
-    let all = || [("limit", "all".to_owned())];
+async fn pushes(
+    caller: &Caller,
+    relay: &Relay,
+    plan: Option<&str>,
+) -> Result<Vec<Typed<Push<'static>>>, Missing> {
+    let all = || PageParameters { limit: Some("all".to_owned()), after: None }.into_pairs();
     let plans = match plan {
         Some(plan) => vec![plan.to_owned()],
         None => {
-            let found = caller.json(relay, &Method::GET, &path("/rollouts", all())).await?;
-            items_of(&found, "rollouts").iter().filter_map(|of| text(of, "name")).collect()
+            let mut answer = caller.json(relay, &Method::GET, &path(ROLLOUTS.endpoint.path(), all())).await?;
+            let plans: Vec<Typed<PlanState<'_>>> = take_items(&mut answer, ROLLOUTS.key, relay)?;
+            plans.into_iter().map(|plan| plan.value.name.into_owned()).collect()
         }
     };
     let mut pushes = Vec::new();
     for plan in plans {
-        let target = path(&format!("/rollouts/{}/pushes", encoded(&plan)), all());
-        let found = caller.json(relay, &Method::GET, &target).await?;
-        pushes.extend(items_of(&found, "pushes").iter().cloned());
+        let target = path(&Endpoint::Pushes.path_of(&[&encoded(&plan)]), all());
+        let mut answer = caller.json(relay, &Method::GET, &target).await?;
+        pushes.extend(take_items(&mut answer, Push::<'_>::KEY, relay)?);
     }
     Ok(pushes)
 }
 
-/// The columns of the clients of a push.
-const CLIENTS: [(&str, &str); 6] = [
-    ("CLIENTS", "clients"),
-    ("ACCEPTED", "accepted"),
-    ("PENDING", "pending"),
-    ("REJECTED", "rejected"),
-    ("SILENT", "silent"),
-    ("LOST", "lost"),
-];
+/// The heads of the columns with the clients of a push.
+const CLIENTS: [&str; 6] = ["CLIENTS", "ACCEPTED", "PENDING", "REJECTED", "SILENT", "LOST"];
 
-fn history_table(pushes: &[Value], are_several: bool) -> Table {
+/// The cells of these columns.
+fn client_cells(clients: u64, admitted: &ClientVerdicts) -> [Option<String>; 6] {
+    let ClientVerdicts { accepted, pending, rejected, silent, lost, .. } = *admitted;
+    [clients, accepted, pending, rejected, silent, lost].map(shown)
+}
+
+fn history_table(pushes: &[Typed<Push<'_>>], are_several: bool) -> Table {
     let mut heads = vec!["PLAN", "PUSH", "OUTCOME", "BEGAN", "TOOK", "STEP", "RESOURCES"];
-    heads.extend(CLIENTS.map(|(head, _)| head));
+    heads.extend(CLIENTS);
     heads.extend(["OTHERS", "WHY"]);
     heads.extend(are_several.then_some("RELAY"));
     let mut table = Table::plain(&heads);
-    for of in pushes {
+    for Typed { relay, value: push, .. } in pushes {
         let mut cells = vec![
-            text(of, "plan"),
-            text(of, "push"),
-            text(of, "outcome").or_else(|| text(of, "state")),
-            text(of, "began"),
-            span(of, "seconds"),
-            step(of),
-            text(of, "resources"),
+            shown(&push.plan),
+            shown(push.push),
+            shown(outcome(push)),
+            shown(&push.began),
+            push.seconds.and_then(span),
+            Some(step(push.step, push.steps, None)),
+            shown(push.resources),
         ];
-        cells.extend(CLIENTS.map(|(_, key)| text(of, key)));
-        cells.extend([others(of), text(of, "why")]);
-        cells.extend(are_several.then(|| text(of, "relay")));
+        cells.extend(client_cells(push.clients, &push.admitted));
+        cells.extend([shown(others(&push.others)), push.why.clone()]);
+        cells.extend(are_several.then(|| shown(relay)));
         table.push(cells);
     }
     table
 }
 
+/// The outcome of a push, or the state of one that is not over.
+fn outcome<'a>(push: &'a Push<'_>) -> &'a str {
+    push.outcome.as_ref().unwrap_or(&push.state)
+}
+
 /// The step that a push has reached: `2/4 10%`.
-pub(super) fn step(of: &Value) -> Option<String> {
-    of.get("push").filter(|push| !push.is_null())?;
-    let reached = format!("{}/{}", number(of, "step")?, number(of, "steps")?);
-    let percent = of.get("percent").and_then(Value::as_f64);
-    Some(percent.map_or(reached.clone(), |percent| format!("{reached} {percent}%")))
+fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
+    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
+    format!("{reached}/{steps}{percent}")
+}
+
+/// The step that the latest push of a plan has reached.
+pub(super) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
+    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
 }
 
 /// The clients beside those that are admitted that have been sent the push, and have not lost their stream.
-pub(super) fn others(of: &Value) -> Option<String> {
-    let others = of.get("others")?;
-    let had =
-        ["accepted", "rejected", "rejected_again", "silent"].map(|key| number(others, key).unwrap_or(0));
-    Some(had.iter().sum::<u64>().to_string())
+pub(super) fn others(others: &ClientVerdicts) -> u64 {
+    others.accepted + others.rejected + others.rejected_again + others.silent
 }
 
 /// A push in full.
-fn describe(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io::Result<()> {
-    let get = |key: &str| text(push, key).unwrap_or_else(|| "-".to_owned());
-    let state = text(push, "outcome").unwrap_or_else(|| get("state"));
-    let head = format!("push {} of plan {}  {state}  began {}", get("push"), get("plan"), get("began"));
-    writeln!(console.out, "{}", safe(&head))?;
-    if let Some(why) = text(push, "why") {
-        writeln!(console.out, "{}", safe(&why))?;
+fn describe_push(push: &WholePush<'static>, has_heads: bool, console: &mut Console<'_>) -> io::Result<()> {
+    let head = &push.push;
+    let line = format!("push {} of plan {}  {}  began {}", head.push, head.plan, outcome(head), head.began);
+    writeln!(console.out, "{}", safe(&line))?;
+    if let Some(why) = &head.why {
+        writeln!(console.out, "{}", safe(why))?;
     }
-    for of in items_of(push, "types") {
-        let parts = ["changed", "added", "removed"].map(|key| format!("{key} {}", changed_names(of, key)));
-        let bytes = |key: &str| of.get("bytes").and_then(|of| number(of, key)).map(size).unwrap_or_default();
-        let short = type_name(of).unwrap_or_default();
-        let line = format!("{short}: {}; {} to {}", parts.join("; "), bytes("before"), bytes("after"));
+    for pushed in &push.types {
+        let (short, BeforeAfter { before, after }) = (short_type(&pushed.r#type), pushed.bytes);
+        let line = format!("{short}: {}; {} to {}", change::names(&pushed.names), size(before), size(after));
         writeln!(console.out, "{}", safe(&line))?;
     }
-    for of in items_of(push, "without_evidence") {
-        let (short, names) = (type_name(of).unwrap_or_default(), listed_names(of, "names", "count"));
-        writeln!(
-            console.out,
-            "{}",
-            safe(&format!("no evidence: no admitted client was sent {short} {names}"))
-        )?;
+    for unsent in &push.without_evidence {
+        let (short, names) = (short_type(&unsent.r#type), bounded_names(&unsent.names, unsent.count));
+        let line = format!("no evidence: no admitted client was sent {short} {names}");
+        writeln!(console.out, "{}", safe(&line))?;
     }
-    for note in items_of(push, "notes").iter().filter_map(Value::as_str) {
+    for note in &push.notes {
         writeln!(console.out, "{}", safe(note))?;
     }
-    if let Some(hook) = push.get("hook").filter(|hook| !hook.is_null()) {
-        let word = |key: &str| text(hook, key).unwrap_or_else(|| "-".to_owned());
-        let place = match number(hook, "step") {
-            None | Some(0) => "before the first step".to_owned(),
-            Some(step) => format!("after step {step}"),
+    if let Some(hook) = &push.hook {
+        let place = match hook.step {
+            0 => "before the first step".to_owned(),
+            step => format!("after step {step}"),
         };
-        let line = format!("hook {place}, asked {}: {}  {}", word("asked"), word("verdict"), word("reason"));
+        let [verdict, reason] = [&hook.verdict, &hook.reason].map(|word| word.as_deref().unwrap_or("-"));
+        let line = format!("hook {place}, asked {}: {verdict}  {reason}", hook.asked);
         writeln!(console.out, "{}", safe(line.trim_end_matches([' ', '-'])))?;
     }
     let mut heads = vec!["STEP", "ADMITS", "BEGAN"];
-    heads.extend(CLIENTS.map(|(head, _)| head));
+    heads.extend(CLIENTS);
     let mut steps = Table::plain(&heads);
-    for of in items_of(push, "way") {
-        let percent = of.get("percent").and_then(Value::as_f64).map(|percent| format!("{percent}%"));
-        let mut cells = vec![text(of, "step"), percent, text(of, "began")];
-        cells.extend(CLIENTS.map(|(_, key)| text(of, key)));
+    for step in &push.way {
+        let mut cells = vec![shown(step.step), Some(format!("{}%", step.percent)), shown(&step.began)];
+        cells.extend(client_cells(step.clients, &step.admitted));
         steps.push(cells);
     }
     steps.write(console.out, has_heads, false)?;
-    let had = others(push).unwrap_or_default();
-    writeln!(console.out, "others that have it: {had}")?;
-    rejections(push, has_heads, console)
+    writeln!(console.out, "others that have it: {}", others(&head.others))?;
+    rejections(&push.rejections, has_heads, console)
 }
 
-fn rejections(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io::Result<()> {
-    let all = items_of(push, "rejections");
+fn rejections(all: &[PushRejection<'_>], has_heads: bool, console: &mut Console<'_>) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
     let mut table = Table::plain(&["REJECTED BY", "STREAM", "TYPE", "TEXT", "SUSPECTS"]);
-    for of in all.iter().take(REJECTIONS_SHOWN) {
-        let suspects: Vec<_> = items_of(of, "suspects").iter().filter_map(Value::as_str).collect();
-        let words = text(of, "message").map(shortened);
-        let cells = [text(of, "node"), text(of, "id"), type_name(of), words];
-        table.push(cells.into_iter().chain([Some(suspects.join(", "))]));
+    for rejection in all.iter().take(REJECTIONS_SHOWN) {
+        table.push([
+            shown(&rejection.node),
+            shown(rejection.id),
+            type_name(&rejection.r#type),
+            Some(shortened(rejection.message.to_string())),
+            Some(joined(&rejection.suspects)),
+        ]);
     }
     table.write(console.out, has_heads, false)?;
     match all.len().saturating_sub(REJECTIONS_SHOWN) {
@@ -336,22 +348,23 @@ fn rejections(push: &Value, has_heads: bool, console: &mut Console<'_>) -> std::
 }
 
 /// The contents that no push of a plan may bring.
-fn condemned(plan: &Value, has_heads: bool, console: &mut Console<'_>) -> std::io::Result<()> {
-    let Some(of) = plan.get("condemned") else { return Ok(()) };
-    let all = items_of(of, "contents");
-    if all.is_empty() {
+fn condemned(list: &CondemnedList<'_>, has_heads: bool, console: &mut Console<'_>) -> io::Result<()> {
+    if list.contents.is_empty() {
         return Ok(());
     }
     let mut table = Table::plain(&["CONDEMNED", "NAME", "VERSION", "UNTIL", "SERVED"]);
-    for of in all.iter().take(CONDEMNED_SHOWN) {
-        let is_served = of.get("served").and_then(Value::as_bool).unwrap_or(false);
-        let served = if is_served { "to all clients of a unit" } else { "no" };
-        let cells = [type_name(of), text(of, "name"), version(of, "version"), text(of, "until")];
-        table.push(cells.into_iter().chain([Some(served.to_owned())]));
+    for content in list.contents.iter().take(CONDEMNED_SHOWN) {
+        let served = if content.served { "to all clients of a unit" } else { "no" };
+        table.push([
+            type_name(&content.r#type),
+            shown(&content.name),
+            version(Some(&content.version)),
+            shown(&content.until),
+            shown(served),
+        ]);
     }
     table.write(console.out, has_heads, false)?;
-    let count = number(of, "count").and_then(|count| usize::try_from(count).ok()).unwrap_or(all.len());
-    match count.saturating_sub(CONDEMNED_SHOWN) {
+    match list.count.max(list.contents.len()).saturating_sub(CONDEMNED_SHOWN) {
         0 => Ok(()),
         more => writeln!(console.out, "and {more} more; -o json has the latest hundred"),
     }
@@ -367,7 +380,7 @@ fn shortened(words: String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -390,7 +403,7 @@ mod tests {
     fn wav_19_a_push_tells_its_verdict_its_steps_and_the_words_of_clients() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        describe(&push(), true, &mut console).unwrap();
+        describe_push(&serde_json::from_value(push()).unwrap(), true, &mut console).unwrap();
         let expected = "\
 push 41 of plan edge  halted  began 2026-11-19T16:53:21.000Z
 would have halted push 41 after 400ms and 12 clients; 4989 more had it: no
@@ -408,11 +421,12 @@ e\\u{1b}[2J   71      B     no    main
     #[test]
     fn qua_5_a_plan_tells_the_contents_that_no_push_may_bring() {
         let content = |name: &str, served: bool| json!({"type": "a.B", "name": name, "version": "0123456789abcdef0123456789abcdef", "until": "t", "served": served});
-        let plan = json!({"condemned": {"count": 23, "contents": [content("e\u{1b}[2J", true), content("main", false)]}});
+        let contents = [content("e\u{1b}[2J", true), content("main", false)];
+        let all = serde_json::from_value(json!({"count": 23, "contents": contents})).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        condemned(&plan, true, &mut console).unwrap();
-        condemned(&json!({"condemned": {"count": 0, "contents": []}}), true, &mut console).unwrap();
+        condemned(&all, true, &mut console).unwrap();
+        condemned(&CondemnedList::default(), true, &mut console).unwrap();
         let expected = "\
 CONDEMNED  NAME        VERSION   UNTIL  SERVED
 B          e\\u{1b}[2J  01234567  t      to all clients of a unit
@@ -430,12 +444,13 @@ and 3 more; -o json has the latest hundred
 
     #[test]
     fn wav_19_a_plan_between_two_pushes_names_the_last_one() {
+        let read = |json: Value| serde_json::from_value::<WholePlan>(json).unwrap();
         assert_eq!(
-            between(&json!({"name": "edge", "state": "open", "pushes": [4, 3], "latest": null})),
+            between(&read(json!({"name": "edge", "state": "open", "pushes": [4, 3], "latest": null}))),
             "edge: open; push 4 is over: `sluice rollout history edge 4` has it in full"
         );
         assert_eq!(
-            between(&json!({"name": "edge", "state": "gathering", "pushes": []})),
+            between(&read(json!({"name": "edge", "state": "gathering", "pushes": []}))),
             "edge: gathering; no push yet"
         );
     }
@@ -443,7 +458,8 @@ and 3 more; -o json has the latest hundred
     #[test]
     fn wav_19_the_history_is_a_line_for_each_push() {
         let mut out = Vec::new();
-        history_table(&[push()], false).write(&mut out, true, false).unwrap();
+        let push = Typed::new(push(), "r").unwrap();
+        history_table(std::slice::from_ref(&push), false).write(&mut out, true, false).unwrap();
         let expected = "\
 PLAN  PUSH  OUTCOME  BEGAN                     TOOK  STEP  RESOURCES  CLIENTS  ACCEPTED  PENDING  REJECTED  SILENT  \
 LOST  OTHERS  WHY
@@ -451,6 +467,6 @@ edge  41    halted   2026-11-19T16:53:21.000Z  -     1/4   22         12       1
 0     4989    would have halted push 41 after 400ms and 12 clients; 4989 more had it: no
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
-        assert_eq!(names(&push()), ["edge/41"]);
+        assert_eq!(names(&push.value), ["edge/41"]);
     }
 }

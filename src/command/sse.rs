@@ -67,7 +67,7 @@ impl Lines {
     /// The first whole message, if its last line has come.
     fn message(&mut self) -> Option<Message> {
         let mut taken = 0;
-        let mut found = None;
+        let mut first = None;
         for line in self.bytes.split_inclusive(|byte| *byte == b'\n') {
             let Some(line) = line.strip_suffix(b"\n") else { break };
             taken += line.len() + 1;
@@ -82,12 +82,12 @@ impl Lines {
                 if message.event.is_empty() {
                     "message".clone_into(&mut message.event);
                 }
-                found = Some(message);
+                first = Some(message);
                 break;
             }
         }
         self.bytes.drain(..taken);
-        found
+        first
     }
 }
 
@@ -98,17 +98,17 @@ mod tests {
     #[test]
     fn messages_are_cut_at_any_byte() {
         let text = "event: begin\ndata: {\"streams\":[]}\n\n:\n\nid: 7\ndata: {\"text\":\"ü\"}\n\ndata: {}\r\n\r\nda";
-        let of = |event: &str, data: &str| Message { event: event.to_owned(), data: data.to_owned() };
+        let new = |event: &str, data: &str| Message { event: event.to_owned(), data: data.to_owned() };
         let expected =
-            [of("begin", "{\"streams\":[]}"), of("message", "{\"text\":\"ü\"}"), of("message", "{}")];
+            [new("begin", "{\"streams\":[]}"), new("message", "{\"text\":\"ü\"}"), new("message", "{}")];
         for cut in 0..text.len() {
-            let (mut lines, mut found) = (Lines::default(), Vec::new());
+            let (mut lines, mut messages) = (Lines::default(), Vec::new());
             let (first, second) = text.as_bytes().split_at(cut);
             for part in [first, second] {
                 lines.bytes.extend(part);
-                found.extend(std::iter::from_fn(|| lines.message()));
+                messages.extend(std::iter::from_fn(|| lines.message()));
             }
-            assert_eq!(found, expected, "{cut}");
+            assert_eq!(messages, expected, "{cut}");
             assert_eq!(lines.bytes, b"da");
         }
     }

@@ -2,16 +2,21 @@
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::overview::{
+    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, UpstreamOverview,
+};
+use sluice_admin_api::parameters::{OverviewParameters, Parameters};
 
-use super::answer::{self, Forms, Found};
+use super::answer::{self, Answered, Forms};
 use super::arguments::{Reach, Show};
 use super::console::Console;
-use super::list::with_relay;
+use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Table, list, number, span, text};
+use super::table::{Table, span};
+use super::typed::Typed;
 use crate::text::{count, version};
 
 #[derive(Args, Debug)]
@@ -50,124 +55,109 @@ pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Out
     }
     let ask = async |console: &mut Console<'_>| {
         // The verdict must not come from counts of before the question.
-        let path = if check { "/overview?counted=now" } else { "/overview" };
-        let answers = relays.json(&Method::GET, path).await;
-        let outcome = answers.tell(console.err)?;
-        let found = answers.found.into_iter();
-        let items: Vec<Value> = found.map(|(label, overview)| with_relay(overview, &label)).collect();
-        let is_differing = check && !items.iter().all(is_in_sync);
+        let parameters = OverviewParameters { counted: check.then(|| "now".to_owned()) };
+        let path = path(Endpoint::Overview.path(), parameters.into_pairs());
+        let answers = relays.typed(&Method::GET, &path).await;
+        let outcome = answers.report(console.err)?;
+        let items: Vec<Typed<Overview>> = answers.values().collect();
+        let is_differing = check && !items.iter().all(|item| is_in_sync(&item.value));
         let outcome = if is_differing && outcome == Outcome::Good { Outcome::Differs } else { outcome };
-        Ok(Found { items, outcome })
+        Ok(Answered { items, outcome })
     };
-    let table = |items: &[Value], _: bool, console: &mut Console<'_>| {
-        items.iter().try_for_each(|of| table(of, relays.are_several()).write(console.out, false, false))
+    let table = |items: &[Typed<Overview>], _: bool, console: &mut Console<'_>| {
+        items.iter().try_for_each(|item| {
+            let relay = relays.are_several().then_some(&*item.relay);
+            table(&item.value, relay).write(console.out, false, false)
+        })
     };
-    let names = |of: &Value| text(of, "node").into_iter().collect();
+    let names = |overview: &Overview| vec![overview.node.clone()];
     answer::show(show, console, &Forms { key: Some("relays"), table: &table, names }, ask).await
 }
 
 async fn is_ready(relays: &Relays, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let ask = async |caller: &Caller, relay: &_| match caller.whole(relay, &Method::GET, "/ready").await? {
+    let ask = async |caller: &Caller, relay: &_| match caller
+        .whole(relay, &Method::GET, Endpoint::Ready.path())
+        .await?
+    {
         (status, _) if status.is_success() => Ok(()),
         (status, _) => Err(Missing::Silent(format!("not ready: {status}"))),
     };
     let answers = relays.all(ask).await;
-    match answers.tell(console.err)? {
+    match answers.report(console.err)? {
         Outcome::Good => Ok(Outcome::Good),
         _ => Err(Failure::NoRelay("not every relay is ready".to_owned())),
     }
 }
 
-fn is_in_sync(overview: &Value) -> bool {
-    let clients = overview.get("clients").unwrap_or(&Value::Null);
-    overview.get("ready").and_then(Value::as_bool) == Some(true)
-        && number(clients, "synced") == number(clients, "streams")
+fn is_in_sync(overview: &Overview) -> bool {
+    overview.ready && overview.clients.synced == overview.clients.streams
 }
 
-/// A table without heads: the first column says the subject of the line.
-fn table(overview: &Value, are_several: bool) -> Table {
+/// A table without heads: the first column says the subject of the line. `label`: the relay, if there are several.
+fn table(overview: &Overview, label: Option<&str>) -> Table {
     let mut table = Table::plain(&["", ""]);
     let mut line = |subject: &str, words: String| table.push([Some(subject.to_owned()), Some(words)]);
-    line("relay", relay(overview, are_several));
-    line("clients", clients(overview.get("clients").unwrap_or(&Value::Null)));
-    for upstream in list(overview, "upstreams") {
+    line("relay", relay(overview, label));
+    line("clients", clients(&overview.clients));
+    for upstream in &overview.upstreams {
         line("upstream", self::upstream(upstream));
     }
-    let delivery = overview.get("delivery").unwrap_or(&Value::Null);
-    if let Some(id) = text(delivery, "last_change") {
+    if let Some(LatestDelivery { last_change: id, .. }) = &overview.delivery {
         line("last change", format!("{id}  sluice get change {id}"));
     }
-    if let Some(reload) = overview.get("config").and_then(|config| config.get("last_reload"))
-        && reload.get("ok").and_then(Value::as_bool) == Some(false)
-    {
-        let faults: Vec<_> = list(reload, "faults").iter().filter_map(Value::as_str).collect();
-        line("reload", format!("FAILED: {}", faults.join("; ")));
-    }
-    for attention in list(overview, "attention") {
-        let [what, say] = ["what", "say"].map(|key| text(attention, key).unwrap_or_default());
+    for Attention { what, say, .. } in &overview.attention {
         line("attention", format!("{what}  {say}"));
     }
     table
 }
 
-fn relay(overview: &Value, are_several: bool) -> String {
-    let mut words = vec![text(overview, "node").unwrap_or_else(|| "-".to_owned())];
-    words.extend(text(overview, "version"));
-    let mut line = words.join(" ");
-    if let Some(up) = span(overview, "uptime_seconds") {
+fn relay(overview: &Overview, label: Option<&str>) -> String {
+    let mut line = format!("{} {}", overview.node, overview.version);
+    if let Some(up) = span(overview.uptime_seconds) {
         line += &format!(", up {up}");
     }
-    let config = overview.get("config").unwrap_or(&Value::Null);
-    if let Some(generation) = text(config, "generation") {
-        line += &format!(", generation {generation}");
-        if let Some(hash) = text(config, "hash").filter(|hash| !hash.is_empty()) {
-            line += &format!(" ({})", version(&hash));
-        }
+    let ConfigInForce { generation, hash, .. } = &overview.config;
+    line += &format!(", generation {generation}");
+    if !hash.is_empty() {
+        line += &format!(" ({})", version(hash));
     }
-    let flag = |key: &str| overview.get(key).and_then(Value::as_bool) == Some(true);
-    line += match (flag("ready"), flag("draining")) {
+    line += match (overview.ready, overview.draining) {
         (true, _) => ", ready",
         (false, true) => ", draining",
         (false, false) => ", not ready",
     };
-    if are_several {
-        line += &format!(", at {}", text(overview, "relay").unwrap_or_default());
+    if let Some(label) = label {
+        line += &format!(", at {label}");
     }
     line
 }
 
-fn clients(of: &Value) -> String {
-    let get = |key: &str| number(of, key).unwrap_or(0);
-    let mut line = format!("{}: {} in sync", count(get("streams"), "stream"), get("synced"));
-    for (key, words) in [
-        ("unacked", "unacked"),
-        ("held", "held"),
-        ("rejected", "rejected"),
-        ("unknown", "unknown"),
-        ("refused", "refused"),
-        ("silent", "silent"),
-        ("on_fallback", "on a fallback"),
-        ("stale", "stale"),
+fn clients(census: &ClientCensus) -> String {
+    let mut line = format!("{}: {} in sync", count(census.streams as u64, "stream"), census.synced);
+    for (number, words) in [
+        (census.unacked, "unacked"),
+        (census.held, "held"),
+        (census.rejected, "rejected"),
+        (census.unknown, "unknown"),
+        (census.refused, "refused"),
+        (census.silent, "silent"),
+        (census.on_fallback, "on a fallback"),
+        (census.stale, "stale"),
     ] {
-        if get(key) > 0 {
-            line += &format!(", {} {words}", get(key));
+        if number > 0 {
+            line += &format!(", {number} {words}");
         }
     }
     line
 }
 
-fn upstream(of: &Value) -> String {
-    let get = |key: &str| text(of, key).unwrap_or_else(|| "-".to_owned());
-    let mut line = format!(
-        "{}  {}, {}",
-        get("server"),
-        get("state"),
-        count(number(of, "sources").unwrap_or(0), "source")
-    );
-    if let Some(stale) = span(of, "stale_seconds") {
+fn upstream(upstream: &UpstreamOverview) -> String {
+    let UpstreamOverview { server, state, sources, .. } = upstream;
+    let mut line = format!("{server}  {state}, {}", count(*sources as u64, "source"));
+    if let Some(stale) = upstream.stale_seconds.and_then(span) {
         line += &format!(", stale for {stale}");
     }
-    if let Some(error) = text(of, "last_error") {
+    if let Some(error) = &upstream.last_error {
         line += &format!(": {error}");
     }
     line
@@ -180,32 +170,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_is_told_in_a_few_lines() {
-        let mut overview = json!({
-            "relay": "r1:19000", "api": 1, "version": "0.2.0", "node": "sluice-eu-1\u{1b}", "uptime_seconds": 273600.0,
+    fn a_relay_is_shown_in_a_few_lines() {
+        let overview = json!({
+            "api": 1, "version": "0.2.0", "node": "sluice-eu-1\u{1b}", "uptime_seconds": 273600.0,
             "ready": true, "draining": false,
-            "config": {"generation": 4, "hash": "9f31c0aa77", "last_reload": {"ok": false, "faults": ["a: b"]}},
+            "config": {"generation": 4, "hash": "9f31c0aa77", "last_reload": {"result": "invalid"}},
             "clients": {"streams": 10, "synced": 7, "unacked": 2, "held": 0, "rejected": 1, "silent": 1, "stale": 0},
             "upstreams": [{"server": "cp-1:15010", "state": "backoff", "sources": 3, "stale_seconds": 61.0,
                 "last_error": "UNAVAILABLE: gone"}],
             "delivery": {"last_change": "c-3-118"},
             "attention": [{"what": "1 client rejects c-3-118", "say": "sluice get change c-3-118"}],
         });
+        let mut overview: Overview = serde_json::from_value(overview).unwrap();
         let mut out = Vec::new();
-        table(&overview, true).write(&mut out, false, false).unwrap();
+        table(&overview, Some("r1:19000")).write(&mut out, false, false).unwrap();
         let expected = "\
 relay        sluice-eu-1\\u{1b} 0.2.0, up 3d4h, generation 4 (9f31c0aa), ready, at r1:19000
 clients      10 streams: 7 in sync, 2 unacked, 1 rejected, 1 silent
 upstream     cp-1:15010  backoff, 3 sources, stale for 1m1s: UNAVAILABLE: gone
 last change  c-3-118  sluice get change c-3-118
-reload       FAILED: a: b
 attention    1 client rejects c-3-118  sluice get change c-3-118
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         assert!(!is_in_sync(&overview));
-        overview["clients"]["synced"] = json!(10);
+        overview.clients.synced = 10;
         assert!(is_in_sync(&overview));
-        overview["ready"] = json!(false);
+        overview.ready = false;
         assert!(!is_in_sync(&overview));
     }
 }

@@ -4,8 +4,6 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::text::safe;
 
 /// The space between two columns.
@@ -14,19 +12,12 @@ const GAP: usize = 2;
 /// A cell without a value.
 const NONE: &str = "-";
 
-/// A line of a table: an item of a list, and one of its parts, if the table has a line for each part.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Line<'a> {
-    pub item: &'a Value,
-    pub part: &'a Value,
-}
-
-/// A column. `None` is shown as a dash.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
+/// A column of a list of items. A cell is made of the item and the number of its line, for items with several lines. `None` is shown
+/// as a dash.
+pub(super) struct Column<T> {
     pub head: &'static str,
     pub kind: Kind,
-    pub cell: fn(Line<'_>) -> Option<String>,
+    pub cell: fn(&T, usize) -> Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +29,15 @@ pub(super) enum Kind {
     Wide,
 }
 
-pub(super) const fn column(head: &'static str, cell: fn(Line<'_>) -> Option<String>) -> Column {
+pub(super) const fn column<T>(head: &'static str, cell: fn(&T, usize) -> Option<String>) -> Column<T> {
     Column { head, kind: Kind::Plain, cell }
 }
 
-pub(super) const fn state(head: &'static str, cell: fn(Line<'_>) -> Option<String>) -> Column {
+pub(super) const fn state<T>(head: &'static str, cell: fn(&T, usize) -> Option<String>) -> Column<T> {
     Column { head, kind: Kind::State, cell }
 }
 
-pub(super) const fn wide(head: &'static str, cell: fn(Line<'_>) -> Option<String>) -> Column {
+pub(super) const fn wide<T>(head: &'static str, cell: fn(&T, usize) -> Option<String>) -> Column<T> {
     Column { head, kind: Kind::Wide, cell }
 }
 
@@ -59,17 +50,15 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(columns: &[Column]) -> Table {
-        Table {
-            heads: columns.iter().map(|column| column.head).collect(),
-            states: columns.iter().map(|column| column.kind == Kind::State).collect(),
-            rows: Vec::new(),
-        }
-    }
-
     /// A table of texts, all plain.
     pub(super) fn plain(heads: &[&'static str]) -> Table {
         Table { heads: heads.to_vec(), states: vec![false; heads.len()], rows: Vec::new() }
+    }
+
+    /// Adds a column at the right end.
+    pub(super) fn head(&mut self, head: &'static str, kind: Kind) {
+        self.heads.push(head);
+        self.states.push(kind == Kind::State);
     }
 
     pub(super) fn push(&mut self, cells: impl IntoIterator<Item = Option<String>>) {
@@ -132,52 +121,40 @@ fn colour_of(state: &str) -> Option<u8> {
 
 // === values of the API ===
 
-/// The text of a member.
-pub(super) fn text(of: &Value, key: &str) -> Option<String> {
-    match of.get(key)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
+pub(super) fn shown(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
 }
 
-pub(super) fn number(of: &Value, key: &str) -> Option<u64> {
-    of.get(key)?.as_u64()
+pub(super) fn maybe(value: Option<&impl ToString>) -> Option<String> {
+    value.map(ToString::to_string)
 }
 
-/// A member in seconds, as a time span.
-pub(super) fn span(of: &Value, key: &str) -> Option<String> {
-    let span = Duration::try_from_secs_f64(of.get(key)?.as_f64()?.max(0.0)).ok()?;
-    Some(crate::text::span(span))
+/// Seconds as a time span.
+pub(super) fn span(seconds: f64) -> Option<String> {
+    Some(crate::text::span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?))
 }
 
-pub(super) fn version(of: &Value, key: &str) -> Option<String> {
-    Some(crate::text::version(of.get(key)?.as_str()?))
+pub(super) fn version(version: Option<&String>) -> Option<String> {
+    version.map(|version| crate::text::version(version))
 }
 
-pub(super) fn type_name(of: &Value) -> Option<String> {
-    Some(super::text::short_type(of.get("type")?.as_str()?).to_owned())
+/// The last segment of a type's name; nothing for none.
+pub(super) fn type_name(message: &str) -> Option<String> {
+    Some(super::text::short_type(message).to_owned())
 }
 
-pub(super) fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
-    of.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+pub(super) fn joined(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let texts: Vec<_> = texts.into_iter().map(|text| text.as_ref().to_owned()).collect();
+    texts.join(", ")
 }
 
-/// The names of a change; the API bounds them.
-pub(super) fn changed_names(of: &Value, key: &str) -> String {
-    listed_names(of, key, &format!("{key}_count"))
-}
-
-/// The names of a bounded list. `count`: the key of the number of all names.
-pub(super) fn listed_names(of: &Value, key: &str, count: &str) -> String {
-    let names: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
-    let all = number(of, count).unwrap_or(names.len() as u64);
-    match (names.is_empty(), all.saturating_sub(names.len() as u64)) {
+/// The names of a bounded list. `count`: the number of all names.
+pub(super) fn bounded_names(names: &[impl AsRef<str>], count: usize) -> String {
+    match (names.is_empty(), count.saturating_sub(names.len())) {
         (true, 0) => "none".to_owned(),
         (true, more) => more.to_string(),
-        (false, 0) => names.join(", "),
-        (false, more) => format!("{} and {more} more", names.join(", ")),
+        (false, 0) => joined(names),
+        (false, more) => format!("{} and {more} more", joined(names)),
     }
 }
 
@@ -186,8 +163,9 @@ mod tests {
     use super::*;
 
     fn shown(has_heads: bool, has_colour: bool) -> String {
-        let columns = [column("NODE", |_| None), state("STATE", |_| None)];
-        let mut table = Table::new(&columns);
+        let mut table = Table::default();
+        table.head("NODE", Kind::Plain);
+        table.head("STATE", Kind::State);
         table.push([Some("a-long-name".to_owned()), Some("SYNCED".to_owned())]);
         table.push([Some("ERROR".to_owned()), Some("ERROR".to_owned())]);
         table.push([None, Some("\u{1b}[2J".to_owned())]);

@@ -3,22 +3,26 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, TailParameters};
+use sluice_admin_api::tail::{TailBegin, TailGap, TailLine};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::address::Relay;
 use super::arguments::{Form, Reach};
-use super::client::{candidates, find, id_of};
+use super::client::{candidates, find};
 use super::console::Console;
-use super::list::{path, with_relay};
+use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::sse::Message;
-use super::table::{list, number, text};
 use super::text::{parse_duration, safe};
+use super::typed::with_relay;
 
 /// The pause before a relay that was lost is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -71,18 +75,21 @@ enum News {
 
 pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&tail.reach).await?;
-    let found = find(&relays, &tail.client, console).await?;
-    let is_named = |client: &Value| text(client, "node").as_deref() == Some(&tail.client);
-    let is_node = found.iter().any(|(_, client)| is_named(client)) || tail.client.parse::<u64>().is_err();
-    let (relays, followed) = match (is_node, found.as_slice()) {
-        (true, _) => (relays.relays.clone(), ("node", tail.client.clone())),
-        (false, [(relay, client)]) => (vec![Relay::clone(relay)], ("client", id_of(client)?.to_string())),
+    let streams = find(&relays, &tail.client, console).await?;
+    let is_node =
+        streams.iter().any(|(_, client)| client.node == tail.client) || tail.client.parse::<u64>().is_err();
+    let of_type = TailParameters { r#type: tail.type_name.clone(), ..TailParameters::default() };
+    let (relays, parameters) = match (is_node, streams.as_slice()) {
+        (true, _) => (relays.relays.clone(), TailParameters { node: Some(tail.client.clone()), ..of_type }),
+        (false, [(relay, client)]) => {
+            let client = Some(client.id.to_string());
+            (vec![Relay::clone(relay)], TailParameters { client, ..of_type })
+        }
         (false, []) => return Err(Failure::Usage(format!("no client is {:?}", tail.client))),
         (false, several) => return Err(Failure::Usage(candidates(&tail.client, several))),
     };
     let caller = Relays::new(&tail.reach).await?.caller;
-    let query = [Some(followed), tail.type_name.clone().map(|name| ("type", name))];
-    let path = path("/tail", query.into_iter().flatten());
+    let path = path(Endpoint::Tail.path(), parameters.into_pairs());
     let (news, mut all) = mpsc::channel(QUEUE);
     let mut readers = JoinSet::new();
     let are_several = relays.len() > 1;
@@ -148,6 +155,11 @@ async fn read(caller: Caller, relay: Relay, path: String, is_node: bool, news: m
     }
 }
 
+/// The data of a message; the default for data that this sluice cannot read.
+fn data<T: DeserializeOwned + Default>(message: &Message) -> T {
+    serde_json::from_str(&message.data).unwrap_or_default()
+}
+
 struct Output {
     form: Form,
     are_several: bool,
@@ -158,20 +170,19 @@ struct Output {
 
 impl Output {
     fn take(&mut self, label: &str, message: &Message, console: &mut Console<'_>) -> Result<(), Failure> {
-        let data: Value = serde_json::from_str(&message.data).unwrap_or_default();
         match &*message.event {
-            "message" => self.line(label, data, console)?,
+            "message" => self.line(label, message, console)?,
             "gap" => {
-                let left_out = number(&data, "left_out").unwrap_or_default();
+                let gap: TailGap = data(message);
                 match self.form {
-                    Form::Json => console.json_line(&with_relay(json!({ "left_out": left_out }), label))?,
-                    Form::Table => writeln!(console.out, "-- {left_out} lines left out")?,
+                    Form::Json => console.json_line(&with_relay(json!(gap), label))?,
+                    Form::Table => writeln!(console.out, "-- {} lines left out", gap.left_out)?,
                 }
             }
             "begin" => {
-                let streams = list(&data, "streams").iter().filter_map(Value::as_u64);
-                self.streams.extend(streams);
-                if list(&data, "streams").is_empty() {
+                let begin: TailBegin = data(message);
+                self.streams.extend(&begin.streams);
+                if begin.streams.is_empty() {
                     writeln!(console.err, "sluice: relay {label}: no stream is open; waiting for one")?;
                 }
             }
@@ -183,19 +194,18 @@ impl Output {
         Ok(())
     }
 
-    fn line(&mut self, label: &str, data: Value, console: &mut Console<'_>) -> Result<(), Failure> {
+    fn line(&mut self, label: &str, message: &Message, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.form == Form::Json {
-            return Ok(console.json_line(&with_relay(data, label))?);
+            return Ok(console.json_line(&with_relay(data(message), label))?);
         }
-        let stream = number(&data, "stream").unwrap_or_default();
+        let TailLine { at, stream, text, .. } = data(message);
         if !self.streams.contains(&stream) {
             self.streams.push(stream);
         }
-        let at = text(&data, "at").unwrap_or_default();
         let mut words = vec![at.get(11..23).unwrap_or_default().to_owned()];
         words.extend((self.streams.len() > 1).then(|| stream.to_string()));
         words.extend(self.are_several.then(|| label.to_owned()));
-        words.extend(text(&data, "text"));
+        words.push(text);
         writeln!(console.out, "{}", safe(&words.join(" ")))?;
         Ok(())
     }
@@ -203,6 +213,8 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn shown(form: Form, are_several: bool, messages: &[(&str, Value)]) -> (String, String) {

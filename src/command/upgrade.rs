@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 use http::Method;
+use sluice_admin_api::acts::Upgraded;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, UpgradeParameters};
 
 use super::arguments::Reach;
 use super::console::Console;
@@ -12,7 +15,8 @@ use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::Missing;
-use super::table::{number, span, text};
+use super::table::span;
+use super::typed::Typed;
 
 /// The new process may take `handover.timeout`, which is 10 min at most.
 const TIMEOUT: Duration = Duration::from_secs(660);
@@ -64,22 +68,18 @@ pub(super) async fn run(upgrade: Upgrade, console: &mut Console<'_>) -> Result<O
     let binary =
         upgrade.binary.as_deref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
     let binary = binary.map(|path| path.display().to_string());
-    let query = [("now", flag(upgrade.now)), ("dry_run", flag(upgrade.dry_run)), ("binary", binary)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-    let answers = relays.json(&Method::POST, &path("/upgrade", query)).await;
+    let parameters = UpgradeParameters { now: flag(upgrade.now), dry_run: flag(upgrade.dry_run), binary };
+    let path = path(Endpoint::Upgrade.path(), parameters.into_pairs());
+    let answers = relays.typed::<Upgraded>(&Method::POST, &path).await;
     if let Some((relay, Missing::Refused { status: FAILED, reason })) = answers.missing.first() {
         writeln!(console.err, "sluice: {relay}: {reason}")?;
         return Ok(Outcome::Differs);
     }
-    answers.tell(console.err)?;
-    let Some((_, upgraded)) = answers.found.into_iter().next() else { return Ok(Outcome::Differs) };
-    let old = upgraded.get("predecessor").cloned().unwrap_or_default();
-    let pids = [&upgraded, &old].map(|of| number(of, "pid").unwrap_or(0));
-    let [version, binary] =
-        ["version", "binary"].map(|key| text(&upgraded, key).unwrap_or_default().to_owned());
-    let (streams, sources) =
-        (number(&old, "streams").unwrap_or(0), number(&upgraded, "sources").unwrap_or(0));
-    let window = span(&old, "seconds_left").unwrap_or_default();
+    answers.report(console.err)?;
+    let Some(Typed { value: upgraded, .. }) = answers.values().next() else { return Ok(Outcome::Differs) };
+    let Upgraded { pid, version, binary, sources, predecessor, .. } = upgraded;
+    let streams = predecessor.streams;
+    let window = span(predecessor.seconds_left).unwrap_or_default();
     if upgrade.dry_run {
         writeln!(
             console.out,
@@ -89,8 +89,8 @@ pub(super) async fn run(upgrade: Upgrade, console: &mut Console<'_>) -> Result<O
     } else {
         writeln!(
             console.out,
-            "upgraded: process {} serves with version {version}; process {} has {streams} streams, which move within {window}",
-            pids[0], pids[1]
+            "upgraded: process {pid} serves with version {version}; process {} has {streams} streams, which move within {window}",
+            predecessor.pid
         )?;
     }
     console.out.flush()?;

@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use clap::Args;
-use http::Method;
-use serde_json::Value;
+use sluice_admin_api::changes::{Change, ChangeCounts};
 use tokio::time::{Instant, sleep};
 
+use super::address::Relay;
 use super::arguments::Reach;
 use super::change::{self, LATEST};
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::Caller;
-use super::table::{list, number, text};
 use super::text::safe;
-use crate::text::encoded;
+use super::typed::Typed;
 
 /// The pause between two looks.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -64,9 +63,9 @@ struct Count {
 }
 
 impl Count {
-    fn of(change: &Value) -> Count {
-        let get = |key| number(change, key).unwrap_or(0);
-        Count { have: get("acked"), want: get("wanted").saturating_sub(get("superseded")) }
+    fn new(change: &Change<'_>) -> Count {
+        let ChangeCounts { acked, wanted, superseded, .. } = change.counts;
+        Count { have: acked.into(), want: wanted.saturating_sub(superseded).into() }
     }
 
     fn holds(self, share: f64) -> bool {
@@ -81,58 +80,54 @@ pub(super) async fn run(wait: Wait, console: &mut Console<'_>) -> Result<Outcome
     let id = &wait.change;
     let first = relays.all(async |caller: &Caller, relay: &_| change::find(caller, relay, id).await).await;
     // Without all relays, nobody can tell whether all clients have the change.
-    if first.tell(console.err)? == Outcome::Partly {
+    if first.report(console.err)? == Outcome::Partly {
         return Ok(Outcome::Partly);
     }
-    let mut changes: Vec<_> =
-        first.found.into_iter().filter_map(|(label, change)| Some((label, change?))).collect();
+    let mut changes: Vec<_> = first.values().flatten().collect();
     if changes.is_empty() {
         writeln!(console.out, "no change yet")?;
         console.out.flush()?;
         return Ok(Outcome::Good);
     }
     loop {
-        let counts = changes.iter().map(|(_, change)| Count::of(change));
-        let all = counts
-            .fold(Count::default(), |all, of| Count { have: all.have + of.have, want: all.want + of.want });
+        let counts = changes.iter().map(|change| Count::new(&change.value));
+        let all = counts.fold(Count::default(), |all, count| Count {
+            have: all.have + count.have,
+            want: all.want + count.want,
+        });
         let is_over = Instant::now() >= until;
         if all.holds(wait.condition) || is_over {
-            tell(&changes, relays.are_several(), !all.holds(wait.condition), console)?;
+            report(&changes, relays.are_several(), !all.holds(wait.condition), console)?;
             return Ok(if all.holds(wait.condition) { Outcome::Good } else { Outcome::TimedOut });
         }
         sleep(INTERVAL).await;
-        let ids: Vec<_> = changes.iter().map(|(label, of)| (label.clone(), text(of, "id"))).collect();
-        let ask = async |caller: &Caller, relay: &super::address::Relay| {
-            let id = ids.iter().find(|(label, _)| *label == relay.label).and_then(|(_, id)| id.clone());
-            let Some(id) = id else { return Ok(None) };
-            caller.json(relay, &Method::GET, &format!("/changes/{}", encoded(&id))).await.map(Some)
+        let ask = async |caller: &Caller, relay: &Relay| {
+            let Some(change) = changes.iter().find(|change| change.relay == relay.label) else {
+                return Ok(None);
+            };
+            change::find(caller, relay, &change.value.id).await
         };
         // A relay that is silent now and then keeps its last numbers.
-        for (label, change) in relays.all(ask).await.found {
-            if let (Some(slot), Some(change)) =
-                (changes.iter_mut().find(|(known, _)| *known == label), change)
-            {
-                slot.1 = change;
+        for change in relays.all(ask).await.values().flatten() {
+            if let Some(slot) = changes.iter_mut().find(|slot| slot.relay == change.relay) {
+                *slot = change;
             }
         }
     }
 }
 
-fn tell(
-    changes: &[(String, Value)],
+fn report(
+    changes: &[Typed<Change<'_>>],
     are_several: bool,
     has_failed: bool,
     console: &mut Console<'_>,
 ) -> Result<(), Failure> {
-    for (label, change) in changes {
-        let Count { have, want } = Count::of(change);
-        let at = if are_several { format!(" at {label}") } else { String::new() };
-        let id = text(change, "id").unwrap_or_default();
-        writeln!(console.out, "{have} of {want} clients have {}{}", safe(&id), safe(&at))?;
-        for rejection in list(change, "rejections").iter().filter(|_| has_failed) {
-            let words = text(rejection, "text").unwrap_or_default();
-            let count = number(rejection, "count").unwrap_or(0);
-            writeln!(console.out, "{count} rejected it: {}", safe(&words))?;
+    for Typed { relay, value: change, .. } in changes {
+        let Count { have, want } = Count::new(change);
+        let at = if are_several { format!(" at {relay}") } else { String::new() };
+        writeln!(console.out, "{have} of {want} clients have {}{}", safe(&change.id), safe(&at))?;
+        for rejection in change.rejections.iter().filter(|_| has_failed) {
+            writeln!(console.out, "{} rejected it: {}", rejection.count, safe(&rejection.text))?;
         }
     }
     console.out.flush()?;
@@ -149,13 +144,14 @@ mod tests {
     fn cmd_5_a_client_that_rejects_a_change_never_counts_as_having_it() {
         let change = json!({"id": "c-1-2", "wanted": 110, "acked": 99, "rejected": 1, "waiting": 0, "superseded": 10,
             "rejections": [{"text": "no such cluster", "count": 1, "clients": []}]});
-        let count = Count::of(&change);
+        let change = Typed::<Change>::new(change, "r").unwrap();
+        let count = Count::new(&change.value);
         assert_eq!(count, Count { have: 99, want: 100 });
         assert!(count.holds(0.99) && !count.holds(1.0));
         assert!(Count::default().holds(1.0));
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-        tell(&[("r".to_owned(), change)], false, true, &mut console).unwrap();
+        report(&[change], false, true, &mut console).unwrap();
         let text = "99 of 100 clients have c-1-2\n1 rejected it: no such cluster\n";
         assert_eq!(String::from_utf8(out).unwrap(), text);
     }

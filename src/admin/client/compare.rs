@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::Value;
+use sluice_admin_api::names::ContentDifference;
 
 use crate::admin::content::{ContentMode, show};
 use crate::admin::state::Admin;
@@ -32,16 +32,6 @@ pub(super) enum Format {
 pub(super) const FORMATS: [(&str, Format); 3] =
     [("names", Format::Names), ("patch", Format::Patch), ("text", Format::Text)];
 
-/// The difference of the contents of one resource.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Difference {
-    Patch(Value),
-    Text(String),
-    /// The reason in words.
-    NoContent(String),
-}
-
 /// The contents of one answer.
 pub(super) struct Contents<'a> {
     admin: &'a Admin,
@@ -60,13 +50,13 @@ impl<'a> Contents<'a> {
         type_url: &TypeUrl,
         name: &str,
         versions: [HeldVersion; 2],
-    ) -> Option<Difference> {
+    ) -> Option<ContentDifference> {
         if self.format == Format::Names {
             return None;
         }
         Some(match self.both(type_url, name, versions) {
             Ok([old, new]) => compare(show(&old).await, show(&new).await, self.format).await,
-            Err(reason) => Difference::NoContent(reason),
+            Err(reason) => ContentDifference::NoContent(reason),
         })
     }
 
@@ -103,28 +93,28 @@ impl<'a> Contents<'a> {
     }
 }
 
-async fn compare(old: Value, new: Value, format: Format) -> Difference {
+async fn compare(old: Value, new: Value, format: Format) -> ContentDifference {
     // Long texts take a while, and other clients of this thread are served meanwhile.
-    let found = tokio::task::spawn_blocking(move || difference(&old, &new, format)).await;
-    found.unwrap_or_else(|_| Difference::NoContent("the contents cannot be compared".to_owned()))
+    let difference = tokio::task::spawn_blocking(move || difference(&old, &new, format)).await;
+    difference.unwrap_or_else(|_| ContentDifference::NoContent("the contents cannot be compared".to_owned()))
 }
 
-fn difference(old: &Value, new: &Value, format: Format) -> Difference {
+fn difference(old: &Value, new: &Value, format: Format) -> ContentDifference {
     if old == new {
-        return Difference::NoContent("the difference is in fields that are not shown".to_owned());
+        return ContentDifference::NoContent("the difference is in fields that are not shown".to_owned());
     }
     if format == Format::Patch {
         let patch = patch(old, new);
         return match patch.to_string().len() {
-            0..=TEXT_BYTES_MAX => Difference::Patch(patch),
-            bytes => {
-                Difference::NoContent(format!("the patch has {bytes} bytes; format=text shows its begin"))
-            }
+            0..=TEXT_BYTES_MAX => ContentDifference::Patch(patch),
+            bytes => ContentDifference::NoContent(format!(
+                "the patch has {bytes} bytes; format=text shows its begin"
+            )),
         };
     }
     let yaml = |value: &Value| serde_saphyr::to_string(value);
     let (Ok(old), Ok(new)) = (yaml(old), yaml(new)) else {
-        return Difference::NoContent("the contents cannot be written as YAML".to_owned());
+        return ContentDifference::NoContent("the contents cannot be written as YAML".to_owned());
     };
     let mut text = diff_text(&old, &new);
     if text.len() > TEXT_BYTES_MAX {
@@ -132,7 +122,7 @@ fn difference(old: &Value, new: &Value, format: Format) -> Difference {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
         text.push_str(&format!("\n[cut, {bytes} B]\n"));
     }
-    Difference::Text(text)
+    ContentDifference::Text(text)
 }
 
 #[cfg(test)]
@@ -145,11 +135,13 @@ mod tests {
     #[test]
     fn differences_are_bounded() {
         let long = |letter: &str| json!({ "name": letter.repeat(100_000), "same": 1 });
-        let Difference::Text(text) = difference(&long("a"), &long("b"), Format::Text) else { panic!("text") };
+        let ContentDifference::Text(text) = difference(&long("a"), &long("b"), Format::Text) else {
+            panic!("text")
+        };
         assert!(text.len() < TEXT_BYTES_MAX + 100 && text.ends_with(" B]\n"), "{}", text.len());
-        let found = difference(&long("a"), &long("b"), Format::Patch);
-        assert!(matches!(found, Difference::NoContent(reason) if reason.contains("bytes")));
-        let found = difference(&long("a"), &long("a"), Format::Text);
-        assert!(matches!(found, Difference::NoContent(reason) if reason.contains("not shown")));
+        let patch = difference(&long("a"), &long("b"), Format::Patch);
+        assert!(matches!(patch, ContentDifference::NoContent(reason) if reason.contains("bytes")));
+        let none = difference(&long("a"), &long("a"), Format::Text);
+        assert!(matches!(none, ContentDifference::NoContent(reason) if reason.contains("not shown")));
     }
 }

@@ -1,19 +1,26 @@
 //! `GET /clients/{id}/explain`: the reasons for content, from the client to a name (ADM-9).
 
-use axum::Json;
+use std::time::SystemTime;
+
 use axum::extract::{Path, State as Shared};
 use axum::http::Uri;
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use serde_json::Value;
+use sluice_admin_api::names::{
+    ClassDecision, ExplainedClass, ExplainedClient, ExplainedList, ExplainedName, ExplainedSource,
+    ExplainedState, Explanation, NameFacts, NearestRule, StateFacts,
+};
+use sluice_admin_api::parameters::NameParameters;
 
 use super::one::{find, held_text};
-use crate::admin::item::{rfc_3339, seconds_since};
-use crate::admin::params::{Params, bad_request, not_found};
+use crate::admin::item::{rfc_3339, seconds_since, variant_name};
+use crate::admin::list::in_alphabetical_order;
+use crate::admin::params::{Declined, bad_request, not_found, read};
 use crate::admin::reloading::ConfigHistory;
 use crate::admin::state::Admin;
 use crate::admin::types;
-use crate::driver::api::clients::{ClassChoice, Explanation, NameExplanation, NearMiss, RuleText};
-use crate::driver::api::status::{SessionTypeStatus, Why};
+use crate::driver::api::clients::{self as client_api, ClassChoice, NameExplanation, NearMiss, RuleText};
+use crate::driver::api::status::{SessionStatus, SessionTypeStatus, SourceStatus, Why};
 use crate::engine::class::RuleId;
 use crate::xds::{ResourceName, TypeUrl};
 
@@ -22,20 +29,25 @@ pub(in crate::admin) async fn explain(
     Shared(admin): Shared<Admin>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "name"])?;
-        let type_name = params.take("type").ok_or("type is missing: the type to explain")?;
-        Ok::<_, String>((type_name, params.take("name")))
-    };
-    let (type_name, name) = read().map_err(bad_request)?;
-    let type_url = types::resolve(&admin, &type_name).await.map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    Ok(in_alphabetical_order(&explanation(&admin, &id, &uri).await?))
+}
+
+/// The answer of `/clients/{id}/explain`.
+pub(in crate::admin) async fn explanation(
+    admin: &Admin,
+    id: &str,
+    uri: &Uri,
+) -> Result<Explanation, Declined> {
+    let NameParameters { r#type, name } = read(uri)?;
+    let type_name = r#type.ok_or_else(|| bad_request("type is missing: the type to explain".to_owned()))?;
+    let type_url = types::resolve(admin, &type_name).await.map_err(bad_request)?;
     admin.relay.refresh().await;
-    let session = find(&admin, &id).map_err(not_found)?;
+    let session = find(admin, id).map_err(not_found)?;
     let name = name.map(|name| canonical(&type_url, &name));
-    let found = admin.relay.explain(session.id, &type_url, name.as_ref());
-    let found = found.ok_or_else(|| not_found(format!("client {id:?} has gone")))?;
-    Ok(Json(answer(&admin, &found, &type_url)).into_response())
+    let status = admin.relay.explain(session.id, &type_url, name.as_ref());
+    let status = status.ok_or_else(|| not_found(format!("client {id:?} has gone")))?;
+    Ok(answer(admin, &status, &type_url))
 }
 
 /// The name in the spelling of the cache.
@@ -44,36 +56,46 @@ pub(in crate::admin) fn canonical(type_url: &TypeUrl, name: &str) -> ResourceNam
     name.canonical(type_url.message()).ok().flatten().unwrap_or(name)
 }
 
-fn answer(admin: &Admin, found: &Explanation, type_url: &TypeUrl) -> Value {
+fn answer(admin: &Admin, status: &client_api::Explanation, type_url: &TypeUrl) -> Explanation {
     let now = admin.relay.now();
-    let session = &found.session;
-    let (variant, service) =
-        (crate::admin::item::variant_name(session.kind.variant), session.kind.to_string());
+    let source = status.source.as_deref();
+    Explanation {
+        client: client(&status.session),
+        class: class(&status.class, source.map(|source| &*source.class.fields), &admin.reloading.status()),
+        list: list(status),
+        source: source.map(|source| self::source(source, now)),
+        name: status.name.as_ref().map(|name| self::name(name, type_url)),
+        state: state(status, type_url, |since| seconds_since(since, now)),
+    }
+}
+
+fn client(session: &SessionStatus) -> ExplainedClient {
+    let (variant, service) = (variant_name(session.kind.variant), session.kind.to_string());
     let node = shown(&session.node_id);
-    let rules = admin.reloading.status();
-    json!({
-        "client": {
-            "id": session.id, "node": &*session.node_id, "cluster": &*session.node_cluster,
-            "listener": &*session.listener, "identity": session.identity.to_string(), "variant": variant,
-            "service": service,
-            "text": format!("{} {node} on listener {}, {variant} {service}", session.id, session.listener),
-        },
-        "class": class(&found.class, found.source.as_ref().map(|source| &*source.class.fields), &rules),
-        "list": list(found),
-        "source": found.source.as_ref().map(|source| {
-            let seconds = seconds_since(source.since, now);
-            json!({
-                "id": source.id, "server": &*source.server, "state": source.state.name(),
-                "since": rfc_3339(source.since), "state_seconds": seconds,
-                "stale_seconds": source.stale_since.map(|since| seconds_since(since, now)),
-                "last_error": source.error_text(),
-                "text": format!("source {} of {}, {} for {}", source.id, source.server, source.state.name(),
-                    duration_text(seconds)),
-            })
-        }),
-        "name": found.name.as_ref().map(|of| name(of, type_url)),
-        "state": state(found, type_url, |since| seconds_since(since, now)),
-    })
+    ExplainedClient {
+        id: session.id,
+        node: session.node_id.to_string(),
+        cluster: session.node_cluster.to_string(),
+        listener: session.listener.to_string(),
+        identity: session.identity.to_string(),
+        variant: variant.to_owned(),
+        text: format!("{} {node} on listener {}, {variant} {service}", session.id, session.listener),
+        service,
+    }
+}
+
+fn source(source: &SourceStatus, now: SystemTime) -> ExplainedSource {
+    let (seconds, state) = (seconds_since(source.since, now), source.state.name());
+    ExplainedSource {
+        id: source.id,
+        server: source.server.to_string(),
+        state: state.to_owned(),
+        since: rfc_3339(source.since),
+        state_seconds: seconds,
+        stale_seconds: source.stale_since.map(|since| seconds_since(since, now)),
+        last_error: source.error_text(),
+        text: format!("source {} of {}, {state} for {}", source.id, source.server, duration_text(seconds)),
+    }
 }
 
 /// A text of a client or of the file in a line, without control characters.
@@ -86,56 +108,55 @@ pub(in crate::admin) fn class(
     choice: &ClassChoice,
     fields: Option<&[(String, String)]>,
     rules: &ConfigHistory,
-) -> Value {
+) -> ExplainedClass {
+    let (class, generation) = (choice.digest.as_deref().map(str::to_owned), choice.generation);
     let Some(rule) = &choice.rule else {
-        return json!({
-            "class": choice.digest.as_deref(), "rule": null, "generation": choice.generation,
-            "text": "one class: the server gives all clients the same answers",
-        });
+        let text = "one class: the server gives all clients the same answers".to_owned();
+        return ExplainedClass { class, rule: None, generation, text, decision: None };
     };
-    let near = rule.nearest.as_ref();
-    let written = Written::find(rule.id, choice.generation, rules);
-    let find = |near: &NearMiss| Written::find(near.id, choice.generation, rules);
-    json!({
-        "class": choice.digest.as_deref(),
-        "rule": rule.id.to_string(),
-        "generation": choice.generation,
-        "match": rule.matches,
-        "split_by": rule.splits,
-        "place": written.as_ref().map(|of| &of.place),
-        "written": written.as_ref().map(|of| of.text),
-        "rule_text": written_text(rule.id, choice.generation, written.as_ref()),
-        "fields": fields,
-        "nearest": near.map(|near| json!({
-            "rule": near.id.to_string(), "field": near.field, "wanted": near.wanted, "found": near.found,
-            "place": find(near).map(|of| of.place),
-        })),
-        "not_reached": rule.not_reached.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "text": rule_text(choice.digest.as_deref(), rule),
-    })
+    let written = WrittenRule::find(rule.id, generation, rules);
+    let nearest = |near: &NearMiss| NearestRule {
+        rule: near.id.to_string(),
+        field: near.field.clone(),
+        wanted: near.wanted.clone(),
+        found: near.found.clone(),
+        place: WrittenRule::find(near.id, generation, rules).map(|written| written.place),
+    };
+    let decision = ClassDecision {
+        r#match: rule.matches.clone(),
+        split_by: rule.splits.clone(),
+        rule_text: written_text(rule.id, generation, written.as_ref()),
+        written: written.as_ref().map(|written| written.text.clone()),
+        place: written.map(|written| written.place),
+        fields: fields.map(<[_]>::to_vec),
+        nearest: rule.nearest.as_ref().map(nearest),
+        not_reached: rule.not_reached.iter().map(ToString::to_string).collect(),
+    };
+    let text = rule_text(choice.digest.as_deref(), rule);
+    ExplainedClass { class, rule: Some(rule.id.to_string()), generation, text, decision: Some(decision) }
 }
 
 /// A rule as the file has it.
-struct Written<'a> {
+struct WrittenRule<'a> {
     /// File, line and column.
     place: String,
     text: &'a Value,
 }
 
-impl Written<'_> {
+impl WrittenRule<'_> {
     /// `None` for a rule that is in no file, and for one of a generation that is not kept.
-    fn find(id: RuleId, generation: u64, rules: &ConfigHistory) -> Option<Written<'_>> {
-        let of = rules.find(generation)?;
-        let text = of.document.get("node_classes")?.get(id.entry)?;
-        let place = of.class_places.get(id.entry)?;
+    fn find(id: RuleId, generation: u64, rules: &ConfigHistory) -> Option<WrittenRule<'_>> {
+        let generation = rules.find(generation)?;
+        let text = generation.document.get("node_classes")?.get(id.entry)?;
+        let place = generation.class_places.get(id.entry)?;
         let file = rules.file.as_ref().map(|file| format!("{}:", file.display())).unwrap_or_default();
-        Some(Written { place: format!("{file}{place}"), text })
+        Some(WrittenRule { place: format!("{file}{place}"), text })
     }
 }
 
-fn written_text(id: RuleId, generation: u64, written: Option<&Written<'_>>) -> String {
+fn written_text(id: RuleId, generation: u64, written: Option<&WrittenRule<'_>>) -> String {
     match written {
-        Some(Written { place, text }) => {
+        Some(WrittenRule { place, text }) => {
             format!("{id} of generation {generation}, at {}: {text}", shown(place))
         }
         None if id.is_default => {
@@ -150,8 +171,8 @@ fn rule_text(digest: Option<&str>, rule: &RuleText) -> String {
     let digest = digest.unwrap_or("no class yet,");
     let mut text = format!("{digest} by {} (match {}; split by {splits})", rule.id, shown(&rule.matches));
     if let Some(near) = &rule.nearest {
-        let found = near.found.as_deref().map_or("differs".to_owned(), |found| format!("is {found:?}"));
-        text += &format!("; {} fails: {} {found}, not {}", near.id, near.field, shown(&near.wanted));
+        let value = near.found.as_deref().map_or("differs".to_owned(), |value| format!("is {value:?}"));
+        text += &format!("; {} fails: {} {value}, not {}", near.id, near.field, shown(&near.wanted));
     }
     let later: Vec<_> = rule.not_reached.iter().map(ToString::to_string).collect();
     if !later.is_empty() {
@@ -160,27 +181,29 @@ fn rule_text(digest: Option<&str>, rule: &RuleText) -> String {
     text
 }
 
-fn list(found: &Explanation) -> Value {
-    let preferred = found.servers.first();
-    let is_preferred = found.server.is_some() && found.server.as_ref() == preferred;
-    let of = match (&found.server, is_preferred) {
+fn list(status: &client_api::Explanation) -> ExplainedList {
+    let preferred = status.servers.first();
+    let is_preferred = status.server.is_some() && status.server.as_ref() == preferred;
+    let server = match (&status.server, is_preferred) {
         (Some(server), true) => format!("{server} (preferred)"),
-        (Some(server), false) => format!("{server} (in place of {})", preferred.map_or("none", |of| &**of)),
+        (Some(server), false) => {
+            format!("{server} (in place of {})", preferred.map_or("none", |server| &**server))
+        }
         (None, _) => "no server yet".to_owned(),
     };
-    json!({
-        "key": &*found.list,
-        "servers": found.servers.iter().map(|server| &**server).collect::<Vec<_>>(),
-        "server": found.server.as_deref(),
-        "preferred": is_preferred,
-        "text": format!("{} -> {of}", found.list),
-    })
+    ExplainedList {
+        key: status.list.to_string(),
+        servers: status.servers.iter().map(ToString::to_string).collect(),
+        server: status.server.as_ref().map(ToString::to_string),
+        preferred: is_preferred,
+        text: format!("{} -> {server}", status.list),
+    }
 }
 
-fn name(of: &NameExplanation, type_url: &TypeUrl) -> Value {
-    let refused = of.at_client.as_ref().and_then(|at| at.refused.as_ref()).map(ToString::to_string);
-    let is_asked = of.at_client.is_some();
-    let via = match of.collection {
+fn name(status: &NameExplanation, type_url: &TypeUrl) -> ExplainedName {
+    let refused = status.at_client.as_ref().and_then(|at| at.refused.as_ref()).map(ToString::to_string);
+    let is_asked = status.at_client.is_some();
+    let via = match status.collection {
         Some("wildcard") => "in the wildcard",
         Some("globs") => "in a glob",
         _ => "asked for by name",
@@ -191,58 +214,72 @@ fn name(of: &NameExplanation, type_url: &TypeUrl) -> Value {
         // The state of a Secret is not shown.
         (None, true) if type_url.is_secret() => via.to_owned(),
         (None, true) => {
-            let since = of.received_at.map(|at| format!(" since {}", rfc_3339(at))).unwrap_or_default();
-            let cause = of.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
-            format!("{}{cause}{since}, {via}", of.state)
+            let since = status.received_at.map(|at| format!(" since {}", rfc_3339(at))).unwrap_or_default();
+            let cause = status.cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+            format!("{}{cause}{since}, {via}", status.state)
         }
     };
-    if type_url.is_secret() {
-        return json!({ "name": of.name.as_str(), "subscribed": is_asked, "collection": of.collection, "text": text });
-    }
-    json!({
-        "name": of.name.as_str(), "subscribed": is_asked, "collection": of.collection,
-        "state": is_asked.then_some(of.state), "entry": of.entry, "cause": of.cause, "refused": refused,
-        "error": of.error.as_ref().map(ToString::to_string),
-        "received_at": of.received_at.map(rfc_3339), "text": text,
-    })
+    let facts = (!type_url.is_secret()).then(|| NameFacts {
+        state: is_asked.then(|| status.state.to_owned()),
+        entry: status.entry.map(str::to_owned),
+        cause: status.cause.map(str::to_owned),
+        refused,
+        error: status.error.as_ref().map(ToString::to_string),
+        received_at: status.received_at.map(rfc_3339),
+    });
+    let collection = status.collection.map(str::to_owned);
+    ExplainedName { name: status.name.as_str().to_owned(), subscribed: is_asked, collection, text, facts }
 }
 
 /// The state of the client: of the name, or of the whole type.
-fn state(found: &Explanation, type_url: &TypeUrl, age: impl Fn(std::time::SystemTime) -> f64) -> Value {
-    let Some(of) = found.session.types.first() else {
-        return json!({ "text": format!("the client does not ask for {}", type_url.short()) });
+fn state(
+    status: &client_api::Explanation,
+    type_url: &TypeUrl,
+    age: impl Fn(SystemTime) -> f64,
+) -> ExplainedState {
+    let without_facts = |text: String| ExplainedState { text, facts: None };
+    let Some(of_type) = status.session.types.first() else {
+        return without_facts(format!("the client does not ask for {}", type_url.short()));
     };
-    let at_client = found.name.as_ref().map(|name| name.at_client.as_ref());
+    let at_client = status.name.as_ref().map(|name| name.at_client.as_ref());
     let Some(at_client) = at_client.map_or(Some(None), |at| at.map(Some)) else {
-        let text = match of.why {
+        let text = match of_type.why {
             Some(Why::Rate) => {
                 "no request for the name was taken yet: requests of the client wait in the relay"
             }
             _ => "the client does not ask for the name",
         };
-        return json!({ "text": text });
+        return without_facts(text.to_owned());
     };
-    let why = at_client.map_or(of.why, |at| at.why);
+    let why = at_client.map_or(of_type.why, |at| at.why);
     let (has, should) = match at_client {
         Some(at) => (at.has.map(held_text), at.should.map(|version| version.to_string())),
-        None => (of.has.map(|version| version.to_string()), of.should.map(|version| version.to_string())),
+        None => (
+            of_type.has.map(|version| version.to_string()),
+            of_type.should.map(|version| version.to_string()),
+        ),
     };
     let is_secret = type_url.is_secret();
     let (has, should) = (has.filter(|_| !is_secret), should.filter(|_| !is_secret));
     let word = why.map_or("SYNCED", |why| why.state().name());
-    let seconds = age(of.since);
+    let seconds = age(of_type.since);
     let end = why.map_or("SYNCED".to_owned(), |why| format!("{word}/{}", why.name()));
-    let text = format!("{} -> {end}", happened(of, why, should.as_deref().or(has.as_deref()), seconds));
-    let why = why.map(Why::name);
-    json!({
-        "state": word, "why": why, "since": rfc_3339(of.since), "state_seconds": seconds, "has": has, "should": should,
-        "nonce": of.nonce.as_deref(), "text": text,
-    })
+    let happened = happened(of_type, why, should.as_deref().or(has.as_deref()), seconds);
+    let facts = StateFacts {
+        state: word.to_owned(),
+        why: why.map(|why| why.name().to_owned()),
+        since: rfc_3339(of_type.since),
+        state_seconds: seconds,
+        has,
+        should,
+        nonce: of_type.nonce.as_deref().map(str::to_owned),
+    };
+    ExplainedState { text: format!("{happened} -> {end}"), facts: Some(facts) }
 }
 
-fn happened(of: &SessionTypeStatus, why: Option<Why>, version: Option<&str>, seconds: f64) -> String {
-    let (ago, nonce) = (duration_text(seconds), of.nonce.as_deref().unwrap_or("none"));
-    let what = of.held.as_ref().and_then(|held| held.what.as_deref()).unwrap_or_default();
+fn happened(status: &SessionTypeStatus, why: Option<Why>, version: Option<&str>, seconds: f64) -> String {
+    let (ago, nonce) = (duration_text(seconds), status.nonce.as_deref().unwrap_or("none"));
+    let what = status.held.as_ref().and_then(|held| held.what.as_deref()).unwrap_or_default();
     match why {
         None => match version {
             Some(version) => format!("has {}, the newest", version.get(..8).unwrap_or(version)),

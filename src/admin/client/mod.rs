@@ -11,17 +11,19 @@ mod explain;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use sluice_admin_api::clients::Client;
+use sluice_admin_api::lists::Listed;
 
 use super::list;
 use super::page::cursor;
-use super::params::bad_request;
+use super::params::{Declined, bad_request};
 use super::query::{ClientsQuery, Sort};
 use super::state::Admin;
 use super::types;
 use crate::driver::api::status::SessionStatus;
 
-pub(super) use diff::diff;
-pub(super) use explain::{canonical, class as class_text, explain};
+pub(super) use diff::{diff, difference};
+pub(super) use explain::{canonical, class as class_text, explain, explanation};
 pub(super) use gather::gather;
 pub(super) use one::one;
 
@@ -30,26 +32,25 @@ pub(super) async fn clients(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let (query, page) = ClientsQuery::parse(&uri, &headers).map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    let (query, page) = ClientsQuery::parse(&uri, &headers)?;
     types::check(&admin, query.type_name.as_deref()).await.map_err(bad_request)?;
     let now = admin.relay.now();
     if query.sort == Sort::Id {
-        let after: Option<u64> = page.after().map_err(bad_request)?;
-        return Ok(list::respond("clients", &page, move |writer| async move {
+        let after: Option<u64> = page.after()?;
+        return Ok(list::respond(Client::KEY, &page, move |writer| async move {
             admin.relay.refresh().await;
             let render = |session: &_, out: &mut _| list::append(out, item::client(session, &query, now));
             let cursor = |session: &SessionStatus| cursor(&session.id);
             writer.write_all(admin.relay.sessions_after(after), cursor, render).await
         }));
     }
-    let after: Option<sorted::Place> = page.after().map_err(bad_request)?;
-    Ok(list::respond("clients", &page, move |writer| async move {
+    let after: Option<sorted::SortKey> = page.after()?;
+    Ok(list::respond(Client::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let first = sorted::first(&*admin.relay, &query, after, page.limit + 1, now).await;
-        let rows = first.into_iter().filter_map(|place| Some((place, admin.relay.session(place.id())?)));
-        let render =
-            |(_, session): &(_, _), out: &mut _| list::append(out, item::client(session, &query, now));
-        writer.write_all(rows, |(place, _)| cursor(place), render).await
+        let rows = first.into_iter().filter_map(|key| Some((key, admin.relay.session(key.id())?)));
+        let render = |row: &(_, _), out: &mut _| list::append(out, item::client(&row.1, &query, now));
+        writer.write_all(rows, |row| cursor(&row.0), render).await
     }))
 }

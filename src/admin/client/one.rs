@@ -2,63 +2,42 @@
 
 use std::time::SystemTime;
 
-use axum::Json;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, Uri};
-use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use serde_json::Value;
+use axum::response::Response;
+use sluice_admin_api::Text;
+use sluice_admin_api::clients::{ClientName, ClientType, ClientWithNames, NameContent, NamePage};
+use sluice_admin_api::parameters::ClientParameters;
 
 use super::item;
+use crate::admin::list::in_alphabetical_order;
 use crate::admin::page::{Page, cursor};
-use crate::admin::params::{Params, bad_request, not_found};
+use crate::admin::params::{Declined, bad_request, flag, not_found, read};
 use crate::admin::query::ClientsQuery;
 use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{HeldVersion, NameStatus};
-use crate::driver::api::status::{NackStatus, SessionStatus, Why};
-use crate::xds::ResourceName;
-
-/// One name of a client.
-#[derive(Debug, Serialize)]
-struct Name<'a> {
-    name: &'a str,
-    /// Absent for Secrets, as the version is.
-    #[serde(flatten)]
-    content: Option<Content<'a>>,
-    state: &'static str,
-    why: Option<&'static str>,
-    /// The reason of a refusal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Content<'a> {
-    has: Option<String>,
-    should: Option<String>,
-    /// The text of the client's NACK, if the text names the resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nack: Option<&'a str>,
-}
+use crate::driver::api::status::{NackStatus, SessionStatus, SessionTypeStatus, Why};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// The held version as text.
 pub(super) fn held_text(held: HeldVersion) -> String {
     held.known().map_or_else(|| "unknown".to_owned(), |version| version.to_string())
 }
 
-fn name<'a>(of: &'a NameStatus, nack: Option<&'a NackStatus>, is_secret: bool) -> Name<'a> {
-    let nack = nack.filter(|nack| nack.names.contains(&of.name)).map(|nack| &*nack.detail);
-    Name {
-        name: of.name.as_str(),
-        content: (!is_secret).then(|| Content {
-            has: of.has.map(held_text),
-            should: of.should.map(|version| version.to_string()),
+fn name<'a>(status: &NameStatus, nack: Option<&'a NackStatus>, is_secret: bool) -> ClientName<'a> {
+    let nack =
+        nack.filter(|nack| nack.names.contains(&status.name)).map(|nack| Text::Borrowed(&*nack.detail));
+    ClientName {
+        name: status.name.as_str().to_owned(),
+        content: (!is_secret).then(|| NameContent {
+            has: status.has.map(held_text),
+            should: status.should.map(|version| version.to_string()),
             nack,
         }),
-        state: of.state().name(),
-        why: of.why.map(Why::name),
-        refused: of.refused.as_ref().map(ToString::to_string),
+        state: Text::Borrowed(status.state().name()),
+        why: status.why.map(Why::name).map(Text::Borrowed),
+        refused: status.refused.as_ref().map(ToString::to_string),
     }
 }
 
@@ -68,8 +47,8 @@ pub(super) fn find(admin: &Admin, id: &str) -> Result<SessionStatus, String> {
     session.ok_or_else(|| format!("no client {id:?}; GET /clients has the ids of open streams"))
 }
 
-/// Where the names of a page begin: a type and a name.
-type Start = (String, String);
+/// The begin of a page of names: the URL of a type, and the name before.
+type NamesStart = (String, String);
 
 /// `GET /clients/{id}?type=&names=&after=&limit=`.
 pub(in crate::admin) async fn one(
@@ -77,82 +56,73 @@ pub(in crate::admin) async fn one(
     Path(id): Path<String>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let read = || {
-        let mut params = Params::parse(&uri, &["type", "names", "after", "limit"])?;
-        let (type_name, has_names) = (params.take("type"), params.flag("names")?);
-        if let Some(key) = ["after", "limit"].into_iter().find(|key| !has_names && params.has(key)) {
-            return Err(format!("{key} goes with names=1"));
-        }
-        let page = Page::read(&mut params, &headers)?;
-        let after: Option<Start> = page.after()?;
-        if page.is_unlimited() {
-            return Err("limit is \"all\"; allowed: a whole number, for the names of one client".to_owned());
-        }
-        Ok((type_name, has_names, page, after))
-    };
-    let (type_name, has_names, page, after) = read().map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    let params: ClientParameters = read(&uri)?;
+    let (type_name, has_names) = (params.r#type, flag("names", params.names)?);
+    let of_page = [("after", &params.after), ("limit", &params.limit)];
+    if let Some((key, _)) = of_page.into_iter().find(|(_, value)| !has_names && value.is_some()) {
+        return Err(bad_request(format!("{key} goes with names=1")));
+    }
+    let page = Page::read(params.after, params.limit, &headers)?;
+    let after: Option<NamesStart> = page.after()?;
+    if page.is_unlimited() {
+        let text = "limit is \"all\"; allowed: a whole number, for the names of one client";
+        return Err(bad_request(text.to_owned()));
+    }
     types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     admin.relay.refresh().await;
     let session = find(&admin, &id).map_err(not_found)?;
     let query = ClientsQuery { type_name, ..ClientsQuery::default() };
     let now = admin.relay.now();
-    let mut answer = describe(&session, &query, now).map_err(not_found)?;
+    let types = query.matching(&session, now).ok_or_else(|| {
+        let type_name = query.type_name.as_deref().unwrap_or_default();
+        not_found(format!("client {} does not ask for {type_name}", session.id))
+    })?;
     if has_names {
-        let next = add_names(&admin, &session, &query, now, &page, after, &mut answer);
-        if let Value::Object(answer) = &mut answer {
-            answer.insert("next".to_owned(), next.map_or(Value::Null, Value::String));
-        }
+        let mut names = NamePages { left: page.limit, after, last: None, next: None };
+        let types = types.into_iter().map(|status| names.take(&admin, session.id, status, now)).collect();
+        let client = item::with_types(&session, types, now);
+        return Ok(in_alphabetical_order(&ClientWithNames { client, next: names.next }));
     }
-    Ok(Json(answer).into_response())
+    Ok(in_alphabetical_order(&item::client(&session, &query, now)))
 }
 
-fn describe(session: &SessionStatus, query: &ClientsQuery, now: SystemTime) -> Result<Value, String> {
-    let type_name = query.type_name.as_deref().unwrap_or_default();
-    let client = item::client(session, query, now);
-    let client = client.ok_or_else(|| format!("client {} does not ask for {type_name}", session.id))?;
-    serde_json::to_value(client).map_err(|error| error.to_string())
+/// One page of names over all types of a client.
+struct NamePages {
+    left: usize,
+    after: Option<NamesStart>,
+    /// The last name of the page so far.
+    last: Option<NamesStart>,
+    /// The cursor of the next page, once the page is full.
+    next: Option<String>,
 }
 
-/// Adds one page of names to the types. Returns the cursor of the next page.
-fn add_names(
-    admin: &Admin,
-    session: &SessionStatus,
-    query: &ClientsQuery,
-    now: SystemTime,
-    page: &Page,
-    after: Option<Start>,
-    answer: &mut Value,
-) -> Option<String> {
-    let mut left = page.limit;
-    let mut last: Option<Start> = None;
-    let mut next = None;
-    let types = query.matching(session, now).unwrap_or_default();
-    for (index, of) in types.into_iter().enumerate() {
-        let url = of.type_url.as_str();
-        let start = after.as_ref().filter(|(of_type, _)| of_type == url);
-        let is_done =
-            after.as_ref().is_some_and(|(of_type, _)| of.type_url < crate::xds::TypeUrl::new(of_type));
-        let mut rows = Vec::new();
-        if !is_done && next.is_none() {
+impl NamePages {
+    /// The type with its part of the page.
+    fn take<'a>(
+        &mut self,
+        admin: &Admin,
+        client: u64,
+        status: &'a SessionTypeStatus,
+        now: SystemTime,
+    ) -> ClientType<'a, NamePage<'a>> {
+        let url = status.type_url.as_str();
+        let is_before = |(type_url, _): &NamesStart| status.type_url < TypeUrl::new(type_url);
+        let mut names = Vec::new();
+        if !self.after.as_ref().is_some_and(is_before) && self.next.is_none() {
+            let start = self.after.as_ref().filter(|(type_url, _)| type_url == url);
             let after = start.map(|(_, name)| ResourceName::new(name));
-            let names = admin.relay.names(session.id, &of.type_url, after);
-            for status in names.into_iter().flatten() {
-                if left == 0 {
-                    next = last.as_ref().map(cursor);
+            let statuses = admin.relay.names(client, &status.type_url, after);
+            for name_status in statuses.into_iter().flatten() {
+                if self.left == 0 {
+                    self.next = self.last.as_ref().map(cursor);
                     break;
                 }
-                left -= 1;
-                last = Some((url.to_owned(), status.name.as_str().to_owned()));
-                let row = name(&status, of.nack.as_ref(), of.type_url.is_secret());
-                rows.push(serde_json::to_value(row).unwrap_or_default());
+                self.left -= 1;
+                self.last = Some((url.to_owned(), name_status.name.as_str().to_owned()));
+                names.push(name(&name_status, status.nack.as_ref(), status.type_url.is_secret()));
             }
         }
-        // The number of subscribed names is in the item already.
-        if let Some(Value::Object(of)) = answer.get_mut("types").and_then(|types| types.get_mut(index)) {
-            let count = of.insert("names".to_owned(), Value::Array(rows));
-            of.insert("names_count".to_owned(), count.unwrap_or_default());
-        }
+        item::client_type(status, NamePage { names, names_count: status.names }, now)
     }
-    next
 }

@@ -96,9 +96,9 @@ impl Answer {
     /// The redacted content (ADM-24).
     pub fn content(&self, type_url: &TypeUrl, resource: Option<&Arc<Resource>>) -> Option<proto::Any> {
         let resource = resource.filter(|_| self.has_contents && !type_url.is_secret())?;
-        let of = TypeUrl::new(&resource.body.type_url);
-        let value = redact_bytes(&of, &resource.body.value)?;
-        Some(proto::Any { type_url: of.as_str().to_owned(), value: value.into() })
+        let type_url = TypeUrl::new(&resource.body.type_url);
+        let value = redact_bytes(&type_url, &resource.body.value)?;
+        Some(proto::Any { type_url: type_url.as_str().to_owned(), value: value.into() })
     }
 }
 
@@ -113,10 +113,10 @@ pub(super) fn shown_node(node: &Node) -> proto::Node {
     proto::Node {
         id: node.id.clone(),
         cluster: node.cluster.clone(),
-        locality: node.locality.as_ref().map(|of| proto::Locality {
-            region: of.region.clone(),
-            zone: of.zone.clone(),
-            sub_zone: of.sub_zone.clone(),
+        locality: node.locality.as_ref().map(|locality| proto::Locality {
+            region: locality.region.clone(),
+            zone: locality.zone.clone(),
+            sub_zone: locality.sub_zone.clone(),
         }),
         user_agent_name: node.user_agent_name.clone(),
         ..proto::Node::default()

@@ -87,8 +87,8 @@ fn row(
 fn doubt(source: &HeldSource, copy: &CachedCopy) -> Option<String> {
     copy.resource.as_ref()?;
     let status = &source.status;
-    let of_type = status.types.iter().find(|of| of.type_url == copy.status.type_url);
-    let lost = of_type.and_then(|of| of.lost.as_ref()).map(|lost| lost.error.to_string());
+    let of_type = status.types.iter().find(|of_type| of_type.type_url == copy.status.type_url);
+    let lost = of_type.and_then(|of_type| of_type.lost.as_ref()).map(|lost| lost.error.to_string());
     let error = || status.error_text().map(|error| format!(": {error}")).unwrap_or_default();
     match (status.stale_since, lost) {
         (Some(_), _) => Some(format!("stale: {} is unreachable{}", status.server, error())),

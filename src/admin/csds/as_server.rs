@@ -60,18 +60,18 @@ fn fill(
         ..proto::Node::default()
     };
     answer.begin(format!("{}/{}", session.listener, session.id), node)?;
-    for of in &session.types {
-        let names = is_detailed.then(|| admin.relay.names(session.id, &of.type_url, None)).flatten();
+    for status in &session.types {
+        let names = is_detailed.then(|| admin.relay.names(session.id, &status.type_url, None)).flatten();
         let Some(names) = names else {
-            answer.push(of_type(of))?;
+            answer.push(of_type(status))?;
             continue;
         };
         // The client may ask for more than the names that were taken.
-        if of.why == Some(Why::Rate) {
-            answer.push(of_type(of))?;
+        if status.why == Some(Why::Rate) {
+            answer.push(of_type(status))?;
         }
         for name in names {
-            let row = of_name(admin, of, &name, answer);
+            let row = of_name(admin, status, &name, answer);
             answer.push(row)?;
         }
     }
@@ -79,44 +79,49 @@ fn fill(
 }
 
 /// A type of a client. Of a Secret only the state is told.
-fn of_type(of: &SessionTypeStatus) -> GenericXdsConfig {
-    let version = of.version_acked.filter(|_| !of.type_url.is_secret());
+fn of_type(status: &SessionTypeStatus) -> GenericXdsConfig {
+    let version = status.version_acked.filter(|_| !status.type_url.is_secret());
     GenericXdsConfig {
-        type_url: of.type_url.as_str().to_owned(),
+        type_url: status.type_url.as_str().to_owned(),
         name: WHOLE_TYPE.to_owned(),
         version_info: version.map(|version| version.to_string()).unwrap_or_default(),
-        config_status: of.state as i32,
-        error_state: failure(of),
+        config_status: status.state as i32,
+        error_state: failure(status),
         ..GenericXdsConfig::default()
     }
 }
 
 /// A name of a client, with the content that the client has, if a source still has it.
-fn of_name(admin: &Admin, of: &SessionTypeStatus, name: &NameStatus, answer: &Answer) -> GenericXdsConfig {
+fn of_name(
+    admin: &Admin,
+    status: &SessionTypeStatus,
+    name: &NameStatus,
+    answer: &Answer,
+) -> GenericXdsConfig {
     let mut row = GenericXdsConfig {
-        type_url: of.type_url.as_str().to_owned(),
+        type_url: status.type_url.as_str().to_owned(),
         name: name.name.as_str().to_owned(),
         config_status: name.state() as i32,
-        error_state: failure(of).filter(|_| name.why == Some(Why::Rejected)),
+        error_state: failure(status).filter(|_| name.why == Some(Why::Rejected)),
         ..GenericXdsConfig::default()
     };
-    if of.type_url.is_secret() {
+    if status.type_url.is_secret() {
         return row;
     }
     let Some(version) = name.has.and_then(HeldVersion::known) else { return row };
     row.version_info = version.to_string();
-    let copies = admin.relay.copies(of.type_url.as_str(), name.name.as_str());
+    let copies = admin.relay.copies(status.type_url.as_str(), name.name.as_str());
     if let Some(copy) = copies.iter().find(|copy| copy.status.version == Some(version)) {
         row.last_updated = copy.status.received_at.map(timestamp);
-        row.xds_config = answer.content(&of.type_url, copy.resource.as_ref());
+        row.xds_config = answer.content(&status.type_url, copy.resource.as_ref());
     }
     row
 }
 
 /// The client's last NACK of the type.
-fn failure(of: &SessionTypeStatus) -> Option<UpdateFailureState> {
-    let nack = of.nack.as_ref()?;
-    let version = nack.version.filter(|_| !of.type_url.is_secret());
+fn failure(status: &SessionTypeStatus) -> Option<UpdateFailureState> {
+    let nack = status.nack.as_ref()?;
+    let version = nack.version.filter(|_| !status.type_url.is_secret());
     Some(UpdateFailureState {
         last_update_attempt: Some(timestamp(nack.at)),
         details: nack.detail.to_string(),

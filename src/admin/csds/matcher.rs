@@ -72,8 +72,8 @@ impl Reader {
     fn node(&mut self, field: &str, matcher: &NodeMatcher) -> Result<Matcher, Status> {
         let id = matcher.node_id.as_ref().map(|id| self.text(&format!("{field}.node_id"), id)).transpose()?;
         let metadata = matcher.node_metadatas.iter().enumerate();
-        let metadata =
-            metadata.map(|(index, of)| self.structure(&format!("{field}.node_metadatas[{index}]"), of));
+        let metadata = metadata
+            .map(|(index, matcher)| self.structure(&format!("{field}.node_metadatas[{index}]"), matcher));
         Ok(Matcher { id, metadata: metadata.collect::<Result<_, _>>()? })
     }
 
@@ -96,7 +96,9 @@ impl Reader {
             Some(MatchPattern::Suffix(text)) => Text::Suffix(fold(text)),
             Some(MatchPattern::Contains(text)) => Text::Contains(fold(text)),
             // As in Envoy, an expression decides on the case itself.
-            Some(MatchPattern::SafeRegex(of)) => return regex(&format!("{field}.safe_regex"), &of.regex),
+            Some(MatchPattern::SafeRegex(matcher)) => {
+                return regex(&format!("{field}.safe_regex"), &matcher.regex);
+            }
             Some(MatchPattern::Custom(_)) => {
                 return Err(invalid(&format!("{field}.custom"), "not supported"));
             }
@@ -125,26 +127,27 @@ impl Reader {
             Some(MatchPattern::NullMatch(_)) => Expected::Null,
             Some(MatchPattern::BoolMatch(expected)) => Expected::Bool(*expected),
             Some(MatchPattern::PresentMatch(expected)) => Expected::Present(*expected),
-            Some(MatchPattern::StringMatch(of)) => {
-                Expected::Text(self.text(&format!("{field}.string_match"), of)?)
+            Some(MatchPattern::StringMatch(inner)) => {
+                Expected::Text(self.text(&format!("{field}.string_match"), inner)?)
             }
-            Some(MatchPattern::DoubleMatch(of)) => match of.match_pattern.as_ref() {
+            Some(MatchPattern::DoubleMatch(inner)) => match inner.match_pattern.as_ref() {
                 Some(double_matcher::MatchPattern::Exact(expected)) => Expected::Number(*expected),
                 Some(double_matcher::MatchPattern::Range(_)) => {
                     return Err(invalid(&format!("{field}.double_match.range"), "not supported"));
                 }
                 None => return Err(invalid(&format!("{field}.double_match"), "no pattern")),
             },
-            Some(MatchPattern::ListMatch(of)) => match of.match_pattern.as_ref() {
-                Some(list_matcher::MatchPattern::OneOf(of)) => {
-                    Expected::OneOf(Box::new(self.value(&format!("{field}.list_match.one_of"), of)?))
+            Some(MatchPattern::ListMatch(inner)) => match inner.match_pattern.as_ref() {
+                Some(list_matcher::MatchPattern::OneOf(one)) => {
+                    Expected::OneOf(Box::new(self.value(&format!("{field}.list_match.one_of"), one)?))
                 }
                 None => return Err(invalid(&format!("{field}.list_match"), "no pattern")),
             },
-            Some(MatchPattern::OrMatch(of)) => {
-                let inner = of.value_matchers.iter().enumerate();
-                let inner = inner
-                    .map(|(index, of)| self.value(&format!("{field}.or_match.value_matchers[{index}]"), of));
+            Some(MatchPattern::OrMatch(inner)) => {
+                let inner = inner.value_matchers.iter().enumerate();
+                let inner = inner.map(|(index, one)| {
+                    self.value(&format!("{field}.or_match.value_matchers[{index}]"), one)
+                });
                 Expected::Any(inner.collect::<Result<_, _>>()?)
             }
             None => return Err(invalid(field, "no pattern")),
@@ -230,25 +233,25 @@ mod tests {
         Pattern::SafeRegex(RegexMatcher { regex: regex.to_owned() })
     }
 
-    fn value(wanted: Wanted) -> ValueMatcher {
-        ValueMatcher { match_pattern: Some(wanted) }
+    fn value(pattern: Wanted) -> ValueMatcher {
+        ValueMatcher { match_pattern: Some(pattern) }
     }
 
     fn is_text(pattern: Pattern) -> Wanted {
         Wanted::StringMatch(text(pattern, false))
     }
 
-    fn at(path: &str, wanted: Wanted) -> StructMatcher {
+    fn at(path: &str, pattern: Wanted) -> StructMatcher {
         let key = |key: &str| PathSegment { segment: Some(Segment::Key(key.to_owned())) };
-        StructMatcher { path: path.split('/').map(key).collect(), value: Some(value(wanted)) }
+        StructMatcher { path: path.split('/').map(key).collect(), value: Some(value(pattern)) }
     }
 
     fn by_id(id: StringMatcher) -> NodeMatcher {
         NodeMatcher { node_id: Some(id), node_metadatas: vec![] }
     }
 
-    fn by_metadata(of: Vec<StructMatcher>) -> NodeMatcher {
-        NodeMatcher { node_id: None, node_metadatas: of }
+    fn by_metadata(matchers: Vec<StructMatcher>) -> NodeMatcher {
+        NodeMatcher { node_id: None, node_metadatas: matchers }
     }
 
     fn is_matched(matchers: &[NodeMatcher], id: &str) -> bool {
@@ -282,13 +285,13 @@ mod tests {
 
     #[test]
     fn adm_22_metadata_is_matched_by_path() {
-        let one_of = |wanted| {
-            let of = list_matcher::MatchPattern::OneOf(Box::new(value(wanted)));
-            Wanted::ListMatch(Box::new(ListMatcher { match_pattern: Some(of) }))
+        let one_of = |pattern| {
+            let one = list_matcher::MatchPattern::OneOf(Box::new(value(pattern)));
+            Wanted::ListMatch(Box::new(ListMatcher { match_pattern: Some(one) }))
         };
         let number = |exact| {
-            let of = double_matcher::MatchPattern::Exact(exact);
-            Wanted::DoubleMatch(DoubleMatcher { match_pattern: Some(of) })
+            let exact = double_matcher::MatchPattern::Exact(exact);
+            Wanted::DoubleMatch(DoubleMatcher { match_pattern: Some(exact) })
         };
         let either = |a, b| Wanted::OrMatch(OrMatcher { value_matchers: vec![value(a), value(b)] });
         let cases = [

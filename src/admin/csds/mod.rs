@@ -43,10 +43,6 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/services/envoy.service.status.v3.rs"));
 }
 
-pub(super) const STREAM: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus";
-pub(super) const FETCH: &str = "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus";
-pub(super) const REST: &str = "/v3/discovery:client_status";
-
 /// A request has 64 conditions of 4 KiB at most.
 const REQUEST_BYTES_MAX: usize = 512 << 10;
 
@@ -160,9 +156,4 @@ async fn answer(admin: &Admin, request: ClientStatusRequest) -> Result<ClientSta
         false => as_server::answer(admin, &request).await,
     };
     answered.map_err(|status| Status::new(Code::from_i32(status.code as i32), status.message))
-}
-
-/// Whether the endpoint of a path takes a body.
-pub(super) fn takes_body(path: &str) -> bool {
-    [STREAM, FETCH, REST].contains(&path)
 }

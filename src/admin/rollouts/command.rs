@@ -9,11 +9,15 @@ use axum::Json;
 use axum::extract::{Extension, Path, State as Shared};
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use sluice_admin_api::parameters::{
+    AbortParameters, BarParameters, FreezeParameters, PinParameters, PlanParameters, PromoteParameters,
+    PushParameters, UnpinParameters,
+};
+use sluice_admin_api::rollouts::FrozenPlans;
 use tracing::{info, warn};
 
 use super::super::entrance::Peer;
-use super::super::params::{Params, bad_request, conflict, not_found};
+use super::super::params::{Declined, bad_request, conflict, flag, not_found, number, read, time, word};
 use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
@@ -39,7 +43,7 @@ struct Audit {
 }
 
 /// A command, for the log: its plan, its push and its word.
-struct Wanted<'a> {
+struct CommandLine<'a> {
     plan: &'a str,
     push: Option<u64>,
     word: &'a str,
@@ -48,14 +52,13 @@ struct Wanted<'a> {
 }
 
 impl Audit {
-    fn take(params: &mut Params, peer: Option<Extension<Arc<Peer>>>) -> Audit {
-        let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
-        Audit { by: params.take("as"), reason: params.take("reason"), peer }
+    fn new(by: Option<String>, reason: Option<String>, peer: Option<Extension<Arc<Peer>>>) -> Audit {
+        Audit { by, reason, peer: peer.map(|Extension(peer)| peer).unwrap_or_default() }
     }
 
     /// `result`: the state of the plan after the command, or the reason why nothing was done.
-    fn tell(&self, events: &Events, wanted: &Wanted<'_>, result: Result<RolloutState, &str>) {
-        let Wanted { plan, push, word, query } = wanted;
+    fn note(&self, events: &Events, line: &CommandLine<'_>, result: Result<RolloutState, &str>) {
+        let CommandLine { plan, push, word, query } = line;
         let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
         let (address, identity) = (self.peer.address.map(tracing::field::display), &self.peer.identity);
         match result {
@@ -106,7 +109,7 @@ const DONE: [(&str, &str); 10] = [
 ];
 
 fn done_text(word: &str) -> &'static str {
-    DONE.iter().find(|(known, _)| *known == word).map_or("an operator commanded a plan", |(_, text)| text)
+    DONE.iter().find(|(done, _)| *done == word).map_or("an operator commanded a plan", |(_, text)| text)
 }
 
 /// Whether an event is an order, carried out or not.
@@ -120,21 +123,23 @@ pub(in crate::admin) async fn command(
     Path((plan, word)): Path<(String, String)>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let plans = admin.relay.rollouts();
     let status = find(&plans, &plan).map_err(not_found)?;
-    let (order, audit) = read(&status, &word, &uri, peer).map_err(bad_request)?;
+    let params = read_command(&word, &uri)?;
+    let audit = Audit::new(params.r#as.clone(), params.reason.clone(), peer);
+    let order = order(&status, &word, params)?;
     let push = order.command.push().or_else(|| latest(&status));
-    let wanted = Wanted { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
+    let line = CommandLine { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
     let events = &admin.metrics.events;
     match admin.relay.command_plan(order).await {
         Ok(after) => {
-            audit.tell(events, &wanted, Ok(after.report.state));
-            Ok(Json(item::Rollout::of(&after)).into_response())
+            audit.note(events, &line, Ok(after.report.state));
+            Ok(Json(item::plan_state_of(&after)).into_response())
         }
         Err(refusal) => {
             let (text, answer) = refused(&plan, refusal);
-            audit.tell(events, &wanted, Err(&text));
+            audit.note(events, &line, Err(&text));
             Err(answer(text))
         }
     }
@@ -145,68 +150,91 @@ fn latest(status: &RolloutStatus) -> Option<u64> {
     of_plan(status).next().map(|push| push.number)
 }
 
-/// The command for the machine.
-fn read(
-    status: &Arc<RolloutStatus>,
-    word: &str,
-    uri: &Uri,
-    peer: Option<Extension<Arc<Peer>>>,
-) -> Result<(PlanOrder, Audit), String> {
-    let allowed: &[&str] = match word {
-        "pause" | "resume" | "rollback" => &["push", "as", "reason"],
-        "promote" => &["push", "step", "all", "as", "reason"],
-        "abort" => &["push", "condemn", "as", "reason"],
-        "bar" => &["push", "class", "as", "reason"],
-        "pin" => &["to", "until", "for", "as", "reason"],
-        "unpin" => &["as", "reason"],
-        other => return Err(format!("command is {other:?}; allowed: {COMMANDS}")),
-    };
-    let mut params = Params::parse(uri, allowed)?;
-    let audit = Audit::take(&mut params, peer);
-    let command = match word {
-        "pause" => Command::Pause { push: number(&mut params, "push")? },
-        "resume" => Command::Resume { push: number(&mut params, "push")? },
-        "rollback" => Command::Rollback { push: number(&mut params, "push")? },
-        "promote" => Command::Promote { push: number(&mut params, "push")?, to: promotion(&mut params)? },
-        "abort" => Command::Abort { push: number(&mut params, "push")? },
-        "pin" => Command::Pin { release: number(&mut params, "to")?, until: pin_end(&mut params)? },
+/// The parameters of a command. Each command takes some of them.
+fn read_command(word: &str, uri: &Uri) -> Result<PlanParameters, Declined> {
+    let none = PlanParameters::default();
+    Ok(match word {
+        "pause" | "resume" | "rollback" => {
+            let PushParameters { push, r#as, reason } = read(uri)?;
+            PlanParameters { push, r#as, reason, ..none }
+        }
+        "promote" => {
+            let PromoteParameters { push, step, all, r#as, reason } = read(uri)?;
+            PlanParameters { push, step, all, r#as, reason, ..none }
+        }
+        "abort" => {
+            let AbortParameters { push, condemn, r#as, reason } = read(uri)?;
+            PlanParameters { push, condemn, r#as, reason, ..none }
+        }
         "bar" => {
-            let push = number(&mut params, "push")?;
-            Command::Bar { push, units: units_of(status, &params.take("class").unwrap_or_default())? }
+            let BarParameters { push, class, r#as, reason } = read(uri)?;
+            PlanParameters { push, class, r#as, reason, ..none }
+        }
+        "pin" => {
+            let PinParameters { to, until, r#for, r#as, reason } = read(uri)?;
+            PlanParameters { to, until, r#for, r#as, reason, ..none }
+        }
+        "unpin" => {
+            let UnpinParameters { r#as, reason } = read(uri)?;
+            PlanParameters { r#as, reason, ..none }
+        }
+        other => return Err(bad_request(format!("command is {other:?}; allowed: {COMMANDS}"))),
+    })
+}
+
+/// The command for the machine.
+fn order(status: &Arc<RolloutStatus>, word: &str, params: PlanParameters) -> Result<PlanOrder, Declined> {
+    let push = |text: Option<String>| push_number("push", text);
+    let command = match word {
+        "pause" => Command::Pause { push: push(params.push)? },
+        "resume" => Command::Resume { push: push(params.push)? },
+        "rollback" => Command::Rollback { push: push(params.push)? },
+        "promote" => Command::Promote { push: push(params.push)?, to: promotion(params.step, params.all)? },
+        "abort" => Command::Abort { push: push(params.push)? },
+        "pin" => Command::Pin {
+            release: push_number("to", params.to)?,
+            until: pin_end(params.until, params.r#for)?,
+        },
+        "bar" => {
+            let push = push(params.push)?;
+            let class = params.class.unwrap_or_default();
+            Command::Bar { push, units: units_of(status, &class).map_err(bad_request)? }
         }
         _ => Command::Unpin,
     };
-    let condemn = params.take("condemn").map(|text| contents(&text)).transpose()?.unwrap_or_default();
-    Ok((PlanOrder { plan: status.plan.name.to_string(), command, condemn }, audit))
+    let condemn = params.condemn.map(|text| contents(&text)).transpose().map_err(bad_request)?;
+    let plan = status.plan.name.to_string();
+    Ok(PlanOrder { plan, command, condemn: condemn.unwrap_or_default() })
 }
 
-fn number(params: &mut Params, key: &str) -> Result<u64, String> {
-    let text = params.take(key).ok_or_else(|| format!("{key} is missing; GET /rollouts has the number"))?;
-    text.parse().map_err(|_| format!("{key} is {text:?}; allowed: the number of a push"))
+/// The number of a push or of a release, which has to be named.
+fn push_number(key: &str, text: Option<String>) -> Result<u64, Declined> {
+    let number = number(key, text, "the number of a push")?;
+    number.ok_or_else(|| bad_request(format!("{key} is missing; GET /rollouts has the number")))
 }
 
-fn promotion(params: &mut Params) -> Result<Promotion, String> {
-    let is_all = params.flag("all")?;
-    match params.take("step") {
-        Some(_) if is_all => Err("step: not together with all".to_owned()),
-        Some(text) => {
-            let step =
-                text.parse().map_err(|_| format!("step is {text:?}; allowed: the number of a step"))?;
-            Ok(Promotion::Step(step))
-        }
-        None if is_all => Ok(Promotion::All),
-        None => Ok(Promotion::Anew),
+fn promotion(step: Option<String>, all: Option<String>) -> Result<Promotion, Declined> {
+    let is_all = flag("all", all)?;
+    if step.is_some() && is_all {
+        return Err(bad_request("step: not together with all".to_owned()));
     }
+    Ok(match number("step", step, "the number of a step")? {
+        Some(step) => Promotion::Step(step),
+        None if is_all => Promotion::All,
+        None => Promotion::Anew,
+    })
 }
 
-fn pin_end(params: &mut Params) -> Result<PinFor, String> {
-    let length = params.time("for", PIN_TIMES)?;
-    let until = params.word("until", &[("next-push", PinFor::NextPush), ("unpin", PinFor::Unpin)])?;
+fn pin_end(until: Option<String>, length: Option<String>) -> Result<PinFor, Declined> {
+    let length = time("for", length, PIN_TIMES)?;
+    let until = word("until", until, &[("next-push", PinFor::NextPush), ("unpin", PinFor::Unpin)])?;
     match (until, length) {
-        (Some(_), Some(_)) => Err("until: not together with for".to_owned()),
+        (Some(_), Some(_)) => Err(bad_request("until: not together with for".to_owned())),
         (None, Some(length)) => Ok(PinFor::Length(length)),
         (Some(until), None) => Ok(until),
-        (None, None) => Err("until is missing; allowed: next-push, unpin, or a time by for".to_owned()),
+        (None, None) => {
+            Err(bad_request("until is missing; allowed: next-push, unpin, or a time by for".to_owned()))
+        }
     }
 }
 
@@ -214,15 +242,16 @@ fn pin_end(params: &mut Params) -> Result<PinFor, String> {
 fn units_of(status: &RolloutStatus, class: &str) -> Result<Vec<UnitId>, String> {
     let push = status.report.push.as_ref();
     let is_of_push = |unit: &UnitId| push.is_none_or(|push| push.units.contains(unit));
-    let is_meant = |(unit, of): &(&UnitId, &crate::driver::api::rollouts::UnitStatus)| {
-        !class.is_empty() && of.class.digest.starts_with(class) && is_of_push(unit)
+    let has_class = |unit: &&UnitId| {
+        let digest = status.units.get(unit).map(|status| &*status.class.digest);
+        !class.is_empty() && digest.is_some_and(|digest| digest.starts_with(class)) && is_of_push(unit)
     };
-    let found: Vec<UnitId> = status.units.iter().filter(is_meant).map(|(unit, _)| *unit).collect();
-    match found.is_empty() {
+    let units: Vec<UnitId> = status.units.keys().filter(has_class).copied().collect();
+    match units.is_empty() {
         true => {
             Err(format!("class is {class:?}; allowed: the digest of a class of the push, or its beginning"))
         }
-        false => Ok(found),
+        false => Ok(units),
     }
 }
 
@@ -242,10 +271,11 @@ pub(in crate::admin) async fn freeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["for", "as", "reason"]).map_err(bad_request)?;
-    let length = params.time("for", FREEZE_TIMES).map_err(bad_request)?.unwrap_or(FREEZE);
-    of_all(&admin, ("freeze", &uri), Command::Freeze { length }, Audit::take(&mut params, peer)).await
+) -> Result<Response, Declined> {
+    let FreezeParameters { r#for, r#as, reason } = read(&uri)?;
+    let length = time("for", r#for, FREEZE_TIMES)?.unwrap_or(FREEZE);
+    let audit = Audit::new(r#as, reason, peer);
+    command_all(&admin, "freeze", &uri, Command::Freeze { length }, audit).await
 }
 
 /// `POST /unfreeze`.
@@ -253,23 +283,24 @@ pub(in crate::admin) async fn unfreeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,
     uri: Uri,
-) -> Result<Response, Response> {
-    let mut params = Params::parse(&uri, &["as", "reason"]).map_err(bad_request)?;
-    of_all(&admin, ("unfreeze", &uri), Command::Unfreeze, Audit::take(&mut params, peer)).await
+) -> Result<Response, Declined> {
+    let UnpinParameters { r#as, reason } = read(&uri)?;
+    command_all(&admin, "unfreeze", &uri, Command::Unfreeze, Audit::new(r#as, reason, peer)).await
 }
 
-async fn of_all(
+async fn command_all(
     admin: &Admin,
-    (word, uri): (&str, &Uri),
+    word: &str,
+    uri: &Uri,
     command: Command,
     audit: Audit,
-) -> Result<Response, Response> {
+) -> Result<Response, Declined> {
     let (mut done, mut observing, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for status in admin.relay.rollouts() {
         let plan = status.plan.name.to_string();
         let (push, query) = (latest(&status), uri.query().unwrap_or_default());
         let tell = |result: Result<RolloutState, &str>| {
-            audit.tell(&admin.metrics.events, &Wanted { plan: &plan, push, word, query }, result);
+            audit.note(&admin.metrics.events, &CommandLine { plan: &plan, push, word, query }, result);
         };
         if status.plan.mode == Mode::Observe {
             if let Command::Freeze { .. } = command {
@@ -307,20 +338,19 @@ async fn of_all(
                 "nothing is frozen, and pushes go on: no plan has `mode: enforce`; {plans} only observe"
             )))
         }
-        (false, true) => Ok(Json(json!({ "plans": done })).into_response()),
-        (false, false) => Ok(Json(json!({ "plans": done, "observing": observing })).into_response()),
+        (false, _) => Ok(Json(FrozenPlans { plans: done, observing }).into_response()),
     }
 }
 
 /// The result of a freeze for a plan that observes.
 const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
-fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response) {
-    let of = match refusal {
+fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Declined) {
+    let error = match refusal {
         PlanRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
-        PlanRefusal::Refused(of) => of,
+        PlanRefusal::Refused(error) => error,
     };
-    let text = match of {
+    let text = match error {
         CommandError::Observes => "the plan observes, and holds nothing".to_owned(),
         CommandError::AnotherPush(Some(number)) => format!("push {number} is under way; nothing was done"),
         CommandError::AnotherPush(None) => "no push is under way; nothing was done".to_owned(),
@@ -348,7 +378,7 @@ fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Response)
         }
         CommandError::TooLong => "for: at most 7d".to_owned(),
     };
-    let answer: fn(String) -> Response = match of {
+    let answer: fn(String) -> Declined = match error {
         CommandError::NoSuchRelease
         | CommandError::LostRelease
         | CommandError::NoSuchUnit

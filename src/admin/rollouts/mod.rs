@@ -12,41 +12,41 @@ use axum::Json;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::NoParameters;
+use sluice_admin_api::rollouts::{PlanState, Push};
 
 use super::list;
 use super::page::{Page, cursor};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, not_found, read};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
 use crate::text::nearest::nearest;
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{plan_state, step_percent};
-pub(super) use standing::{Pinned, behind_seconds, frozen_until};
-
-fn read_page(uri: &Uri, headers: &HeaderMap) -> Result<Page, String> {
-    Page::read(&mut Params::parse(uri, &["after", "limit"])?, headers)
-}
+pub(super) use standing::{behind_seconds, frozen_until, pinned};
 
 /// `GET /rollouts`.
 pub(super) async fn plans(
     Shared(admin): Shared<Admin>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let page = read_page(&uri, &headers).map_err(bad_request)?;
-    let after: Option<String> = page.after().map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<String> = page.after()?;
     let plans = admin.relay.rollouts();
     let from = after.map_or(0, |after| position(&plans, &after).map_or(plans.len(), |at| at + 1));
-    Ok(list::respond("rollouts", &page, move |writer| async move {
-        let render = |of: &Arc<RolloutStatus>, out: &mut _| list::append(out, Some(item::Rollout::of(of)));
+    Ok(list::respond(PlanState::KEY, &page, move |writer| async move {
+        let render =
+            |plan: &Arc<RolloutStatus>, out: &mut _| list::append(out, Some(item::plan_state_of(plan)));
         let plans = plans.into_iter().skip(from);
-        writer.about(item::ABOUT).write_all(plans, |of| cursor(&of.plan.name), render).await
+        writer.about(item::ABOUT).write_all(plans, |plan| cursor(&plan.plan.name), render).await
     }))
 }
 
 fn position(plans: &[Arc<RolloutStatus>], name: &str) -> Option<usize> {
-    plans.iter().position(|of| &*of.plan.name == name)
+    plans.iter().position(|plan| &*plan.plan.name == name)
 }
 
 /// `GET /rollouts/PLAN`.
@@ -54,10 +54,10 @@ pub(super) async fn plan(
     Shared(admin): Shared<Admin>,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
-    Ok(Json(item::Plan::of(&status)).into_response())
+    Ok(Json(item::whole_plan(&status)).into_response())
 }
 
 /// `GET /rollouts/PLAN/pushes`: the latest first.
@@ -66,15 +66,14 @@ pub(super) async fn pushes(
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    let page = read_page(&uri, &headers).map_err(bad_request)?;
-    let after: Option<u64> = page.after().map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<u64> = page.after()?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
-    Ok(list::respond("pushes", &page, move |writer| async move {
+    Ok(list::respond(Push::KEY, &page, move |writer| async move {
         let pushes: Vec<_> = of_plan(&status).cloned().collect();
         let pushes = pushes.into_iter().filter(|push| after.is_none_or(|after| push.number < after));
-        let render =
-            |push: &Arc<PushReport>, out: &mut _| list::append(out, Some(item::Push::of(&status, push)));
+        let render = |push: &Arc<PushReport>, out: &mut _| list::append(out, Some(item::push(&status, push)));
         writer.about(item::ABOUT).write_all(pushes, |push| cursor(&push.number), render).await
     }))
 }
@@ -84,11 +83,11 @@ pub(super) async fn push(
     Shared(admin): Shared<Admin>,
     Path((name, number)): Path<(String, String)>,
     uri: Uri,
-) -> Result<Response, Response> {
-    Params::parse(&uri, &[]).map_err(bad_request)?;
+) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
     let status = find(&admin.relay.rollouts(), &name).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;
-    Ok(Json(item::WholePush::of(&status, &push)).into_response())
+    Ok(Json(item::whole_push(&status, &push)).into_response())
 }
 
 /// A plan by its name.
@@ -96,10 +95,10 @@ pub(super) async fn push(
 /// # Errors
 /// The text for an operator.
 pub(super) fn find(plans: &[Arc<RolloutStatus>], name: &str) -> Result<Arc<RolloutStatus>, String> {
-    if let Some(found) = position(plans, name).and_then(|at| plans.get(at)) {
-        return Ok(found.clone());
+    if let Some(status) = position(plans, name).and_then(|at| plans.get(at)) {
+        return Ok(status.clone());
     }
-    let names = || plans.iter().map(|of| &*of.plan.name);
+    let names = || plans.iter().map(|status| &*status.plan.name);
     let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
     Err(match plans {
         [] => format!("no plan {name:?}: the configuration has no `rollouts`"),
@@ -113,17 +112,17 @@ pub(super) fn find(plans: &[Arc<RolloutStatus>], name: &str) -> Result<Arc<Rollo
 /// The text for an operator.
 pub(super) fn find_push(status: &RolloutStatus, number: &str) -> Result<Arc<PushReport>, String> {
     let plan = &status.plan.name;
-    let Ok(wanted) = number.parse::<u64>() else {
+    let Ok(number) = number.parse::<u64>() else {
         return Err(format!("{number:?} is not the number of a push (like 41)"));
     };
     let mut pushes = of_plan(status);
-    if let Some(found) = pushes.find(|push| push.number == wanted) {
-        return Ok(found.clone());
+    if let Some(push) = pushes.find(|push| push.number == number) {
+        return Ok(push.clone());
     }
     let (latest, oldest) = (of_plan(status).next(), of_plan(status).last());
     Err(match (latest, oldest) {
         (Some(latest), Some(oldest)) => format!(
-            "the plan {plan} does not know push {wanted}: it remembers pushes {} to {}",
+            "the plan {plan} does not know push {number}: it remembers pushes {} to {}",
             oldest.number, latest.number
         ),
         _ => format!("the plan {plan} has had no push yet"),

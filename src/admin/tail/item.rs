@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use sluice_admin_api::tail::TailLine as ApiLine;
 
 use crate::admin::item::rfc_3339;
 use crate::driver::api::change_name::ChangeName;
@@ -14,51 +14,39 @@ use crate::text::{size, version};
 /// A line at its time.
 pub(super) struct Item {
     pub at: SystemTime,
-    pub json: Value,
-}
-
-impl Item {
-    fn new((at, stream): (SystemTime, u64), kind: &str, text: String, mut json: Value) -> Item {
-        if let Some(members) = json.as_object_mut() {
-            members.retain(|_, value| !value.is_null());
-            let head = [
-                ("at", Value::from(rfc_3339(at))),
-                ("stream", Value::from(stream)),
-                ("kind", Value::from(kind)),
-                ("text", Value::from(text)),
-            ];
-            members.extend(head.map(|(key, value)| (key.to_owned(), value)));
-        }
-        Item { at, json }
-    }
+    pub line: ApiLine,
 }
 
 pub(super) fn line(line: &TailLine) -> Item {
-    let head = (line.at, line.stream);
-    match &line.fact {
+    let facts = match &line.fact {
         Fact::Opened { service, listener, peer } => {
             let from = peer.map_or_else(|| "a unix socket".to_owned(), |peer| peer.to_string());
             let text =
                 format!("** stream {} opened, {service} on listener {listener}, from {from}", line.stream);
-            let json = json!({ "service": service, "listener": **listener, "peer": peer });
-            Item::new(head, "opened", text, json)
+            ApiLine {
+                service: Some(service.to_string()),
+                listener: Some(listener.to_string()),
+                peer: *peer,
+                ..new("opened", text)
+            }
         }
         Fact::Ended(status) => {
             let reason = status.as_ref().map_or_else(|| "the client left".to_owned(), ToString::to_string);
             let text = format!("** stream {} ended: {reason}", line.stream);
-            Item::new(
-                head,
-                "ended",
-                text,
-                json!({ "code": status.as_ref().map(|of| of.code.name()), "detail": reason }),
-            )
+            let code = status.as_ref().map(|status| status.code.name().to_owned());
+            ApiLine { code, detail: Some(reason), ..new("ended", text) }
         }
-        Fact::Request(asked) => request(head, asked),
-        Fact::Response(sent) => response(head, sent),
-    }
+        Fact::Request(asked) => request(asked),
+        Fact::Response(sent) => response(sent),
+    };
+    Item { at: line.at, line: ApiLine { at: rfc_3339(line.at), stream: line.stream, ..facts } }
 }
 
-fn request(head: (SystemTime, u64), asked: &Asked) -> Item {
+fn new(kind: &str, text: String) -> ApiLine {
+    ApiLine { kind: kind.to_owned(), text, ..ApiLine::default() }
+}
+
+fn request(asked: &Asked) -> ApiLine {
     let nonce = &asked.nonce;
     let (kind, words, detail) = match &asked.answered {
         Answered::Ack => ("ack", format!("ACK nonce {nonce}"), None),
@@ -79,29 +67,29 @@ fn request(head: (SystemTime, u64), asked: &Asked) -> Item {
         // A String takes every write.
         let _ = write!(text, "  has {} from before", asked.presented);
     }
-    let mut json = json!({
-        "type": asked.type_name,
-        "nonce": Some(nonce).filter(|nonce| !nonce.is_empty()),
-        "version": asked.version,
-        "detail": detail,
-    });
+    let line = ApiLine {
+        r#type: Some(asked.type_name.to_string()),
+        nonce: Some(nonce.to_string()).filter(|nonce| !nonce.is_empty()),
+        version: asked.version.as_ref().map(ToString::to_string),
+        detail: detail.map(ToString::to_string),
+        ..new(kind, text)
+    };
     match asked.is_delta {
-        true => {
-            json["subscribe"] = names(&asked.subscribe);
-            json["subscribe_count"] = asked.subscribe.count.into();
-            json["unsubscribe"] = names(&asked.unsubscribe);
-            json["unsubscribe_count"] = asked.unsubscribe.count.into();
-            json["presented_count"] = asked.presented.into();
-        }
+        true => ApiLine {
+            subscribe: Some(first(&asked.subscribe)),
+            subscribe_count: Some(asked.subscribe.count),
+            unsubscribe: Some(first(&asked.unsubscribe)),
+            unsubscribe_count: Some(asked.unsubscribe.count),
+            presented_count: Some(asked.presented),
+            ..line
+        },
         false => {
-            json["names"] = names(&asked.subscribe);
-            json["names_count"] = asked.subscribe.count.into();
+            ApiLine { names: Some(first(&asked.subscribe)), names_count: Some(asked.subscribe.count), ..line }
         }
     }
-    Item::new(head, kind, text, json)
 }
 
-fn response(head: (SystemTime, u64), sent: &Sent) -> Item {
+fn response(sent: &Sent) -> ApiLine {
     let changes = sent.changes.iter().map(|(source, number)| ChangeName { source: *source, number: *number });
     let changes: Vec<_> = changes.map(|name| name.to_string()).collect();
     let mut text = format!("-> {}", short(&sent.type_name));
@@ -118,64 +106,68 @@ fn response(head: (SystemTime, u64), sent: &Sent) -> Item {
     for words in words.into_iter().flatten() {
         text.extend(["  ", &words]);
     }
-    let json = json!({
-        "type": sent.type_name,
-        "version": sent.version.map(|version| version.to_string()),
-        "nonce": sent.nonce,
-        "names": names(&sent.names),
-        "names_count": sent.names.count,
-        "removed": names(&sent.removed),
-        "removed_count": sent.removed.count,
-        "bytes": sent.bytes,
-        "message": message,
-        "messages": messages,
-        "changes": changes,
-    });
-    Item::new(head, "response", text, json)
+    ApiLine {
+        r#type: Some(sent.type_name.to_string()),
+        version: sent.version.map(|version| version.to_string()),
+        nonce: sent.nonce.as_ref().map(ToString::to_string),
+        names: Some(first(&sent.names)),
+        names_count: Some(sent.names.count),
+        removed: Some(first(&sent.removed)),
+        removed_count: Some(sent.removed.count),
+        bytes: Some(sent.bytes),
+        message: Some(message),
+        messages: Some(messages),
+        changes: Some(changes),
+        ..new("response", text)
+    }
 }
 
 /// A state of a type.
-pub(super) fn state(stream: u64, of: &SessionTypeStatus) -> Item {
-    let has = of.has.filter(|_| !of.type_url.is_secret());
-    let why = of.why.map(Why::name);
-    let mut text = format!("== {}  now {}", of.type_url.short(), of.state.name());
+pub(super) fn state(stream: u64, status: &SessionTypeStatus) -> Item {
+    let has = status.has.filter(|_| !status.type_url.is_secret());
+    let why = status.why.map(Why::name);
+    let mut text = format!("== {}  now {}", status.type_url.short(), status.state.name());
     if let Some(why) = why {
         text.extend(["/", why]);
     }
     if let Some(has) = has {
-        let verb = if of.state == ConfigStatus::Synced { "has" } else { "keeps" };
+        let verb = if status.state == ConfigStatus::Synced { "has" } else { "keeps" };
         // A String takes every write.
         let _ = write!(text, "; {verb} {}", version(&has.to_string()));
     }
-    if of.state == ConfigStatus::Error {
+    if status.state == ConfigStatus::Error {
         text.push_str("; nothing is resent until it changes");
     }
-    if let Some(awaited) = of.held.as_ref().and_then(|held| held.what.as_deref()) {
+    if let Some(awaited) = status.held.as_ref().and_then(|held| held.what.as_deref()) {
         text.extend(["; waits for ", awaited]);
     }
-    let json = json!({
-        "type": of.type_url.message(),
-        "state": of.state.name(),
-        "why": why,
-        "has": has.map(|version| version.to_string()),
-    });
-    Item::new((of.since, stream), "state", text, json)
+    let line = ApiLine {
+        at: rfc_3339(status.since),
+        stream,
+        r#type: Some(status.type_url.message().to_owned()),
+        state: Some(status.state.name().to_owned()),
+        why: why.map(str::to_owned),
+        has: has.map(|version| version.to_string()),
+        ..new("state", text)
+    };
+    Item { at: status.since, line }
 }
 
-fn names(of: &SomeNames) -> Value {
-    of.first.iter().map(|name| Value::from(&**name)).collect()
+/// The first names of a list.
+fn first(names: &SomeNames) -> Vec<String> {
+    names.first.iter().map(ToString::to_string).collect()
 }
 
-fn add_names(text: &mut String, sign: &str, of: &SomeNames) {
-    if of.count == 0 {
+fn add_names(text: &mut String, sign: &str, names: &SomeNames) {
+    if names.count == 0 {
         return;
     }
-    let plural = if of.count == 1 { "name" } else { "names" };
+    let plural = if names.count == 1 { "name" } else { "names" };
     // A String takes every write.
-    let _ = write!(text, "{sign}{} {plural}", of.count);
-    if !of.first.is_empty() {
-        let _ = write!(text, " ({}", of.first.join(", "));
-        text.push_str(if of.first.len() < of.count { ", …)" } else { ")" });
+    let _ = write!(text, "{sign}{} {plural}", names.count);
+    if !names.first.is_empty() {
+        let _ = write!(text, " ({}", names.first.join(", "));
+        text.push_str(if names.first.len() < names.count { ", …)" } else { ")" });
     }
 }
 

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde::Serialize;
+use sluice_admin_api::parameters::TailParameters;
+use sluice_admin_api::tail::{TailBegin, TailGap};
 
 use super::item::seconds_since;
 use super::list::ITEMS_PER_TURN;
 use super::live::{self, Feed, Next};
-use super::params::{Params, bad_request, not_found};
+use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 use super::types;
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, Why, names_type};
@@ -20,7 +22,7 @@ use crate::driver::api::tail::{Followed, TAILS_MAX, Tail};
 use crate::telemetry::Limit;
 use crate::xds::TypeUrl;
 
-/// Streams with told states. A node has a few streams, and a poller has a new one for each poll.
+/// Streams whose states are written. A node has a few streams, and a poller has a new one for each poll.
 const STREAMS_MAX: usize = 64;
 
 /// The longest node id in a query. The relay takes no longer ones from clients either.
@@ -29,30 +31,29 @@ const NODE_BYTES_MAX: usize = 4096;
 /// A state that lasts for less than this is part of an exchange that the lines show.
 const STATE_SECONDS_MIN: f64 = 1.0;
 
-fn parse(uri: &Uri) -> Result<(Followed, Option<String>), String> {
-    let mut params = Params::parse(uri, &["client", "node", "type"])?;
-    let (client, node) = (params.take("client"), params.take("node"));
+fn parse(uri: &Uri) -> Result<(Followed, Option<String>), Declined> {
+    let TailParameters { client, node, r#type } = read(uri)?;
     let followed = match (client, node) {
         (Some(id), None) => {
-            let id = id.parse().map_err(|_| format!("client is {id:?}; allowed: the number of a stream"))?;
-            Followed::Stream(id)
+            let number = id.parse();
+            let text = || format!("client is {id:?}; allowed: the number of a stream");
+            Followed::Stream(number.map_err(|_| bad_request(text()))?)
         }
         (None, Some(node)) if !node.is_empty() && node.len() <= NODE_BYTES_MAX => Followed::Node(node.into()),
         (None, Some(_)) => {
-            return Err(format!("node is empty, or longer than {NODE_BYTES_MAX} bytes"));
+            return Err(bad_request(format!("node is empty, or longer than {NODE_BYTES_MAX} bytes")));
         }
         (None, None) | (Some(_), Some(_)) => {
-            return Err(
-                "say either client=NUMBER for one stream, or node=ID for all streams of a node".into()
-            );
+            let text = "say either client=NUMBER for one stream, or node=ID for all streams of a node";
+            return Err(bad_request(text.to_owned()));
         }
     };
-    Ok((followed, params.take("type")))
+    Ok((followed, r#type))
 }
 
 /// `GET /tail?client=|node=&type=`.
 pub(super) async fn tail(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
-    let (followed, type_name) = parse(request.uri()).map_err(bad_request)?;
+    let (followed, type_name) = parse(request.uri())?;
     types::check(&admin, type_name.as_deref()).await.map_err(bad_request)?;
     let Some(tail) = admin.relay.tail(followed, type_name.clone()) else {
         admin.metrics.limit_hit(Limit::AdminStreams);
@@ -82,7 +83,7 @@ pub(super) async fn tail(Shared(admin): Shared<Admin>, request: Request) -> Resu
     Ok(live::respond(&admin, request.extensions(), feed))
 }
 
-/// The told states of a stream, by type.
+/// The states of a stream that were written last, by type.
 type States = BTreeMap<TypeUrl, (ConfigStatus, Option<Why>)>;
 
 struct LiveTail {
@@ -95,12 +96,12 @@ struct LiveTail {
 
 impl LiveTail {
     fn begin(&self, out: &mut String) {
-        let streams: Vec<_> = self.streams.keys().collect();
-        let begin = match self.tail.followed() {
-            Followed::Stream(id) => json!({ "client": id, "streams": streams }),
-            Followed::Node(node) => json!({ "node": node, "streams": streams }),
+        let (client, node) = match self.tail.followed() {
+            Followed::Stream(id) => (Some(*id), None),
+            Followed::Node(node) => (None, Some(node.to_string())),
         };
-        live::message(out, None, Some("begin"), &begin.to_string());
+        let begin = TailBegin { client, node, streams: self.streams.keys().copied().collect() };
+        write(out, Some("begin"), &begin);
     }
 
     /// The states that have changed and that last.
@@ -108,22 +109,28 @@ impl LiveTail {
         let mut items = Vec::new();
         let now = self.admin.relay.now();
         let (relay, type_name) = (&self.admin.relay, self.type_name.as_deref());
-        self.streams.retain(|id, told| {
+        self.streams.retain(|id, written| {
             let Some(session) = relay.session(*id) else { return false };
-            let is_wanted =
-                |of: &&SessionTypeStatus| type_name.is_none_or(|text| names_type(text, &of.type_url));
-            for of in session.types.iter().filter(is_wanted) {
-                let state = (of.state, of.why);
-                let lasts =
-                    of.state == ConfigStatus::Error || seconds_since(of.since, now) >= STATE_SECONDS_MIN;
-                if lasts && told.get(&of.type_url) != Some(&state) {
-                    told.insert(of.type_url.clone(), state);
-                    items.push(item::state(*id, of));
+            let is_followed =
+                |status: &&SessionTypeStatus| type_name.is_none_or(|text| names_type(text, &status.type_url));
+            for status in session.types.iter().filter(is_followed) {
+                let state = (status.state, status.why);
+                let lasts = status.state == ConfigStatus::Error
+                    || seconds_since(status.since, now) >= STATE_SECONDS_MIN;
+                if lasts && written.get(&status.type_url) != Some(&state) {
+                    written.insert(status.type_url.clone(), state);
+                    items.push(item::state(*id, status));
                 }
             }
             true
         });
         items
+    }
+}
+
+fn write(out: &mut String, event: Option<&str>, data: &impl Serialize) {
+    if let Ok(data) = serde_json::to_string(data) {
+        live::message(out, None, event, &data);
     }
 }
 
@@ -142,10 +149,10 @@ impl Feed for LiveTail {
         items.extend(self.states());
         items.sort_by_key(|item| item.at);
         for item in items {
-            live::message(out, None, None, &item.json.to_string());
+            write(out, None, &item.line);
         }
         if taken.left_out > 0 {
-            live::message(out, None, Some("gap"), &json!({ "left_out": taken.left_out }).to_string());
+            write(out, Some("gap"), &TailGap { left_out: taken.left_out });
         }
         if !taken.is_over {
             return Next::Wait;

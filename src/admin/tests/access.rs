@@ -1,7 +1,6 @@
 //! Who may ask for what: every kind of caller at every endpoint (AUT-14, ADM-3, ADM-4).
 
 use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, Reach, TokenGrant};
-use super::super::endpoints::{ENDPOINTS, Endpoint};
 use super::*;
 use crate::engine::authorization::IdentityPattern;
 use crate::identity::SpiffeId;
@@ -82,7 +81,8 @@ impl Bench {
         let mut row = String::new();
         for area in Area::ALL {
             let mut found = Vec::new();
-            for endpoint in ENDPOINTS.iter().map(|of| of.target).filter(|of| of.area == area) {
+            let lines = Endpoint::ALL.iter().map(|endpoint| endpoint.line());
+            for endpoint in lines.filter(|line| line.area == area) {
                 let answer = self.ask(peer, endpoint.method, endpoint.path, headers).await;
                 // The endpoint itself has answered.
                 let passed = [200, 303, 400, 404, 409, 503].contains(&answer.status);
@@ -121,8 +121,8 @@ const ALL: &str = "health ok, ready ok, metrics ok, view ok, act ok";
 /// The table, once more: a change of a role is a decision.
 #[test]
 fn aut_14_every_endpoint_has_its_role() {
-    let role = |endpoint: &Endpoint| format!("{} {}", endpoint.target, endpoint.target.area.name());
-    let found: Vec<_> = ENDPOINTS.iter().map(role).collect();
+    let role = |endpoint: &Endpoint| format!("{endpoint} {}", endpoint.line().area.name());
+    let found: Vec<_> = Endpoint::ALL.iter().map(role).collect();
     let expected = [
         "GET / view",
         "GET /healthz health",

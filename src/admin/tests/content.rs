@@ -51,6 +51,15 @@ impl ContentView for FakeView {
         Box::new(copies.into_iter())
     }
 
+    fn candidate<'a>(
+        &'a self,
+        _: u64,
+        units: &[u64],
+        _: Option<ResourcePlace>,
+    ) -> Box<dyn Iterator<Item = CachedCopy> + Send + 'a> {
+        self.held(units.first().copied().unwrap_or_default())
+    }
+
     fn upstream_versions(&self, _: u64) -> BoxFuture<'_, UpstreamVersions> {
         let key = (TypeUrl::of_message(CLUSTER), ResourceName::new("r0"));
         std::future::ready([(key, "upstream-7".into())].into_iter().collect()).boxed()

@@ -1,11 +1,11 @@
 //! Client status by gRPC and REST (ADM-20 to ADM-25), on connections in memory.
 
 use hyper_util::rt::TokioIo;
+use sluice_admin_api::endpoints::Endpoint as AdminEndpoint;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
 use super::super::access::{Access, Reach};
-use super::super::csds::{FETCH, REST, STREAM};
 use super::*;
 use crate::admin::ContentMode;
 use crate::driver::api::status::LostStatus;
@@ -15,6 +15,10 @@ use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse, Generi
 
 /// A client that has ACKed a version of each type.
 pub(super) const ACKED: usize = SESSIONS - 2;
+
+const REST: &str = AdminEndpoint::ClientStatus.path();
+const FETCH: &str = AdminEndpoint::FetchClientStatus.path();
+const STREAM: &str = AdminEndpoint::StreamClientStatus.path();
 
 fn channel(admin: &Fixture, host: &str) -> Channel {
     let io = std::sync::Mutex::new(Some(admin.connect()));

@@ -1,6 +1,5 @@
 //! `/events`, and live answers as such.
 
-use super::super::endpoints::ENDPOINTS;
 use super::*;
 use crate::admin::live::{LIVE_MAX, SILENCE_MAX};
 use crate::telemetry::events::{EVENTS_MAX, Kind, Occurrence, WINDOW};
@@ -221,7 +220,7 @@ async fn crt_8_a_live_answer_ends_with_the_proof_of_its_peer() {
 #[tokio::test]
 async fn adm_13_every_answer_keeps_to_its_own_site() {
     let admin = Fixture::start(vec![], false);
-    let mut requests: Vec<_> = ENDPOINTS.iter().map(|of| get_request(of.target.path)).collect();
+    let mut requests: Vec<_> = Endpoint::ALL.iter().map(|endpoint| get_request(endpoint.path())).collect();
     requests.extend([get_request("/none"), get_request("/events?no=1")]);
     requests.push("GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n".to_owned());
     for request in requests {

@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;

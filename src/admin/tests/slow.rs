@@ -5,9 +5,12 @@ use h2::client::SendRequest;
 use http::{Method, Request as HttpRequest};
 
 use super::*;
-use crate::admin::csds::{CALLS_MAX, FETCH, REST};
+use crate::admin::csds::CALLS_MAX;
 use crate::admin::live::{LIVE_MAX, SILENCE_MAX};
 use crate::admin::turn::{ANSWER_TIMEOUT, LIVE_STALL_TIMEOUT, STALL_TIMEOUT};
+
+const REST: &str = Endpoint::ClientStatus.path();
+const FETCH: &str = Endpoint::FetchClientStatus.path();
 
 const ALL: (Method, &str) = (Method::GET, "/clients?limit=all");
 

@@ -35,7 +35,7 @@ pub(super) static HASH: LazyLock<String> = LazyLock::new(|| {
 /// The asset at `HASH/name`; `None` for one of another release.
 pub(super) fn find(path: &str) -> Option<Response> {
     let name = path.strip_prefix(HASH.as_str())?.strip_prefix('/')?;
-    let (_, media_type, bytes) = ASSETS.into_iter().find(|(known, ..)| *known == name)?;
+    let (_, media_type, bytes) = ASSETS.into_iter().find(|(asset, ..)| *asset == name)?;
     let headers = [(header::CONTENT_TYPE, media_type), (header::CACHE_CONTROL, KEPT)];
     Some((headers, bytes).into_response())
 }

@@ -68,54 +68,55 @@ struct Rejection {
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/changes")?;
-    let mut wanted = query::changes(&filter.uri())?;
-    types::check(ask.admin, wanted.type_name.as_deref()).await?;
-    let limit = wanted.limit;
+    let mut filtered = query::changes(&filter.uri())?;
+    types::check(ask.admin, filtered.type_name.as_deref()).await?;
+    let limit = filtered.limit;
     // One more, to know whether another page follows.
-    wanted.limit = limit.saturating_add(1);
-    let mut found = ask.admin.relay.changes(wanted).await;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| has_more).map(|last| filter.next(&cursor_behind(last), found.len()));
+    filtered.limit = limit.saturating_add(1);
+    let mut changes = ask.admin.relay.changes(filtered).await;
+    let has_more = changes.len() > limit;
+    changes.truncate(limit);
+    let next =
+        changes.last().filter(|_| has_more).map(|last| filter.next(&cursor_behind(last), changes.len()));
     let page = Page {
         frame: Frame::new(ask, "changes", "Changes"),
         filter: filter.field("type", "Type", ask.type_names()),
-        plot: Delivery::of(&found),
-        changes: found.iter().map(row).collect(),
+        plot: Delivery::of(&changes),
+        changes: changes.iter().map(row).collect(),
         next,
     };
     Ok(page.render()?)
 }
 
-pub(super) fn row(of: &ChangeStatus) -> Row {
+pub(super) fn row(change: &ChangeStatus) -> Row {
     let spanned = |duration: Option<_>| duration.map(span).unwrap_or_default();
     Row {
-        id: of.place.name.to_string(),
-        type_name: of.type_url.short().to_owned(),
-        version: if of.type_url.is_secret() { String::new() } else { version(of.version) },
-        age: span(of.age),
-        what: what(of),
-        bar: bar(of.counts),
-        wanted: count(of.counts.wanted),
-        p50: spanned(of.p50),
-        p99: spanned(of.p99),
-        server: of.server.to_string(),
-        class: Classes::of(&of.class),
+        id: change.place.name.to_string(),
+        type_name: change.type_url.short().to_owned(),
+        version: if change.type_url.is_secret() { String::new() } else { version(change.version) },
+        age: span(change.age),
+        what: what(change),
+        bar: bar(change.counts),
+        wanted: count(change.counts.wanted),
+        p50: spanned(change.p50),
+        p99: spanned(change.p99),
+        server: change.server.to_string(),
+        class: Classes::of(&change.class),
     }
 }
 
 /// How far the change came.
-fn bar(of: ChangeCounts) -> Bar {
-    Bar::of([
-        ("good", of.acked as usize, "have it"),
-        ("late", of.waiting as usize, "waiting"),
-        ("bad", of.rejected as usize, "rejected"),
-        ("none", of.superseded as usize, "superseded"),
+fn bar(counts: ChangeCounts) -> Bar {
+    Bar::new([
+        ("good", counts.acked as usize, "have it"),
+        ("late", counts.waiting as usize, "waiting"),
+        ("bad", counts.rejected as usize, "rejected"),
+        ("none", counts.superseded as usize, "superseded"),
     ])
 }
 
 /// The change in a few words: `+cart, ~web and 3 more, −old`.
-fn what(of: &ChangeStatus) -> String {
+fn what(change: &ChangeStatus) -> String {
     let part = |sign: &str, changed: &ChangedNames| {
         let names: Vec<String> =
             changed.names.iter().take(NAMES_MAX).map(|name| format!("{sign}{}", name.as_str())).collect();
@@ -123,7 +124,7 @@ fn what(of: &ChangeStatus) -> String {
         let more = (more > 0).then(|| format!("{sign}{} more", count(more)));
         names.into_iter().chain(more).collect::<Vec<_>>().join(", ")
     };
-    let parts = [part("+", &of.added), part("~", &of.changed), part("−", &of.removed)];
+    let parts = [part("+", &change.added), part("~", &change.changed), part("−", &change.removed)];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
@@ -131,29 +132,29 @@ pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let Ok(name) = id.parse::<ChangeName>() else {
         return Err(Fault::not_found(format!("{id:?} is not the name of a change.")));
     };
-    let found = ask.admin.relay.change(name).await;
-    let of = found.ok_or_else(|| {
+    let change = ask.admin.relay.change(name).await;
+    let change = change.ok_or_else(|| {
         Fault::not_found(format!(
             "The change {id} is not known, or forgotten: the relay keeps the latest of each source."
         ))
     })?;
-    let short = of.type_url.short();
+    let short = change.type_url.short();
     let named = |changed: &ChangedNames| {
         let link = |name: &str| format!("/ui/resource?type={}&name={}", encoded(short), encoded(name));
         changed.names.iter().map(|name| (name.as_str().to_owned(), link(name.as_str()))).collect::<Vec<_>>()
     };
-    let names = [("Added", &of.added), ("Changed", &of.changed), ("Removed", &of.removed)];
+    let names = [("Added", &change.added), ("Changed", &change.changed), ("Removed", &change.removed)];
     let names = names.into_iter().filter(|(_, changed)| changed.count > 0);
     let page = OnePage {
         frame: Frame::new(ask, "changes", format!("Change {id}")),
-        row: row(&of),
-        facts: facts(&of, ask),
+        row: row(&change),
+        facts: facts(&change, ask),
         names: names
             .map(|(label, changed)| {
                 (label, named(changed), changed.count.saturating_sub(changed.names.len()))
             })
             .collect(),
-        rejections: of
+        rejections: change
             .rejections
             .iter()
             .map(|rejection| Rejection {
@@ -163,20 +164,20 @@ pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
                 clients: rejection.clients.iter().map(|(id, node)| (*id, node.to_string())).collect(),
             })
             .collect(),
-        next: next(&of),
-        command: Command(format!("sluice get change {}", of.place.name)),
+        next: next(&change),
+        command: Command(format!("sluice get change {}", change.place.name)),
     };
     Ok(page.render()?)
 }
 
 /// Lists of clients that a reader wants next, worst first.
-fn next(of: &ChangeStatus) -> Vec<(String, String)> {
-    let short = of.type_url.short();
-    let all = format!("/ui/clients?type={}&class={}", encoded(short), encoded(&of.class));
+fn next(change: &ChangeStatus) -> Vec<(String, String)> {
+    let short = change.type_url.short();
+    let all = format!("/ui/clients?type={}&class={}", encoded(short), encoded(&change.class));
     let lists = [
-        (of.counts.rejected > 0, format!("Clients of the class that reject {short} now"), "&state=ERROR"),
+        (change.counts.rejected > 0, format!("Clients of the class that reject {short} now"), "&state=ERROR"),
         (
-            of.counts.waiting > 0,
+            change.counts.waiting > 0,
             format!("Clients of the class that are behind on {short} now"),
             "&state=STALE",
         ),
@@ -188,28 +189,41 @@ fn next(of: &ChangeStatus) -> Vec<(String, String)> {
 
 type Fact = (&'static str, String, Option<String>);
 
-fn facts(of: &ChangeStatus, ask: &Ask<'_>) -> Vec<Fact> {
-    let (server, class) = (encoded(&of.server), encoded(&of.class));
-    let (short, plain) = (encoded(of.type_url.short()), |label, text| (label, text, None));
+fn facts(change: &ChangeStatus, ask: &Ask<'_>) -> Vec<Fact> {
+    let (server, class) = (encoded(&change.server), encoded(&change.class));
+    let (short, plain) = (encoded(change.type_url.short()), |label, text| (label, text, None));
     let mut facts = vec![
-        ("Type", of.type_url.message().to_owned(), Some(format!("/ui/changes?type={short}"))),
+        ("Type", change.type_url.message().to_owned(), Some(format!("/ui/changes?type={short}"))),
         plain(
             "Received",
-            format!("{} ago, {}", age(of.received_at, ask.now), crate::admin::item::rfc_3339(of.received_at)),
+            format!(
+                "{} ago, {}",
+                age(change.received_at, ask.now),
+                crate::admin::item::rfc_3339(change.received_at)
+            ),
         ),
-        ("From", format!("{} ({})", of.server, of.list), Some(format!("/ui/sources?server={server}"))),
-        ("Class", of.class.to_string(), Some(format!("/ui/classes?q={class}"))),
-        plain("Size", size(of.bytes)),
+        (
+            "From",
+            format!("{} ({})", change.server, change.list),
+            Some(format!("/ui/sources?server={server}")),
+        ),
+        ("Class", change.class.to_string(), Some(format!("/ui/classes?q={class}"))),
+        plain("Size", size(change.bytes)),
     ];
-    if !of.type_url.is_secret() {
-        facts.push(plain("Version", of.version.to_string()));
+    if !change.type_url.is_secret() {
+        facts.push(plain("Version", change.version.to_string()));
         facts.extend(
-            of.upstream_version.as_deref().map(|version| plain("The server's version", version.to_owned())),
+            change
+                .upstream_version
+                .as_deref()
+                .map(|version| plain("The server's version", version.to_owned())),
         );
     }
-    for (label, duration) in
-        [("Half have it after", of.p50), ("99 % have it after", of.p99), ("The slowest took", of.last)]
-    {
+    for (label, duration) in [
+        ("Half have it after", change.p50),
+        ("99 % have it after", change.p99),
+        ("The slowest took", change.last),
+    ] {
         facts.extend(duration.map(|duration| plain(label, span(duration))));
     }
     facts

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
+use sluice_admin_api::parameters::ClassesPageParameters;
+use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
 use super::parts::Mark;
 use super::text::{age, count};
 use crate::admin::classes;
-use crate::admin::params::Params;
+use crate::admin::params::read;
 use crate::driver::api::status::RefusalStatus;
 use crate::text::encoded;
 
@@ -49,12 +51,12 @@ struct Refused {
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/classes")?;
-    let mut params = Params::parse(&filter.uri(), &["q", "limit"])?;
-    let part = params.take("q").map(|part| part.to_lowercase());
-    let found = classes::gather(ask.admin).await.into_iter();
-    let found = found.filter(|(_, of)| part.as_deref().is_none_or(|part| of.matches(part)));
+    let ClassesPageParameters { q, limit: _ } = read(&filter.uri())?;
+    let part = q.map(|part| part.to_lowercase());
+    let all = classes::gather(ask.admin).await.into_iter();
+    let matching = all.filter(|(_, class)| part.as_deref().is_none_or(|part| classes::matches(class, part)));
     let mut classes: BTreeMap<String, Class> =
-        found.map(|(digest, of)| (digest.clone(), class(digest, of))).collect();
+        matching.map(|(digest, of_digest)| (digest.clone(), class(digest, of_digest))).collect();
     for source in ask.admin.relay.sources() {
         let Some(class) = classes.get_mut(&*source.class.digest) else { continue };
         // A private source is of one stream; the page of the client has it.
@@ -62,35 +64,48 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
             let server = source.server.to_string();
             let link = format!("/ui/sources?server={}", encoded(&server));
             class.sources.push((server, link, Mark::of_source(source.state)));
-            class.present += source.types.iter().map(|of| of.present).sum::<usize>();
+            class.present += source.types.iter().map(|status| status.present).sum::<usize>();
         }
     }
-    classes.retain(|_, of| !of.sources.is_empty());
+    classes.retain(|_, class| !class.sources.is_empty());
     let more = classes.len().saturating_sub(ROWS_MAX);
     let page = Page {
         frame: Frame::new(ask, "classes", "Node classes"),
         filter: filter.field("q", "Class, field or value", Vec::new()),
         classes: classes.into_values().take(ROWS_MAX).collect(),
         more,
-        refused: ask.admin.relay.refusals().iter().take(ROWS_MAX).map(|of| refused(of, ask)).collect(),
+        refused: ask
+            .admin
+            .relay
+            .refusals()
+            .iter()
+            .take(ROWS_MAX)
+            .map(|refusal| refused(refusal, ask))
+            .collect(),
     };
     Ok(page.render()?)
 }
 
-fn class(digest: String, of: classes::Class) -> Class {
-    let clients = count(of.clients);
-    Class { digest, rules: of.rules.into_iter().collect(), fields: of.fields, clients, ..Class::default() }
+fn class(digest: String, class: NodeClass) -> Class {
+    let clients = count(class.clients);
+    Class {
+        digest,
+        rules: class.rules.into_iter().collect(),
+        fields: class.fields,
+        clients,
+        ..Class::default()
+    }
 }
 
-fn refused(of: &RefusalStatus, ask: &Ask<'_>) -> Refused {
+fn refused(refusal: &RefusalStatus, ask: &Ask<'_>) -> Refused {
     Refused {
-        stream: of.stream,
-        node: of.node_id.clone(),
-        cluster: of.node_cluster.clone(),
-        peer: of.peer.map(|peer| peer.to_string()).unwrap_or_default(),
-        type_name: of.type_url.short().to_owned(),
-        limit: of.limit,
-        times: count(of.count),
-        age: age(of.last, ask.now),
+        stream: refusal.stream,
+        node: refusal.node_id.clone(),
+        cluster: refusal.node_cluster.clone(),
+        peer: refusal.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+        type_name: refusal.type_url.short().to_owned(),
+        limit: refusal.limit,
+        times: count(refusal.count),
+        age: age(refusal.last, ask.now),
     }
 }

@@ -1,6 +1,7 @@
 //! The page of one client: per type the version that the client has and should have, and why; name by name for one type.
 
 use askama::Template;
+use sluice_admin_api::parameters::ClientPageParameters;
 
 use super::filter::{Filter, ROWS_MAX};
 use super::frame::{Ask, Fault, Frame};
@@ -8,7 +9,7 @@ use super::parts::{Classes, Command, Mark, client_argument, worst};
 use super::text::{age, counted, version};
 use crate::admin::item::variant_name;
 use crate::admin::page::{Page as Part, cursor};
-use crate::admin::params::Params;
+use crate::admin::params::read;
 use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
 use crate::text::{encoded, span};
@@ -65,9 +66,8 @@ struct Name {
 
 pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let filter = Filter::new(ask, "")?;
-    let mut params = Params::parse(&filter.uri(), &["type", "after", "limit"])?;
-    let type_name = params.take("type");
-    let part = Part::read(&mut params, ask.headers)?;
+    let ClientPageParameters { r#type: type_name, after, limit } = read(&filter.uri())?;
+    let part = Part::read(after, limit, ask.headers)?;
     let session = ask.session(id)?;
     let chosen = match &type_name {
         Some(text) => Some(chosen(ask, &session, text, &part)?),
@@ -84,8 +84,8 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         id: session.id,
         node: session.node_id.to_string(),
         facts: facts(&session, ask),
-        state: worst(&all).map(|of| (Mark::of_type(of), age(of.since, ask.now))),
-        types: session.types.iter().map(|of| self::of(of, ask)).collect(),
+        state: worst(&all).map(|status| (Mark::of_type(status), age(status.since, ask.now))),
+        types: session.types.iter().map(|status| type_of(status, ask)).collect(),
         chosen,
         commands: commands(&session),
     };
@@ -97,7 +97,8 @@ fn commands(session: &SessionStatus) -> Vec<Command> {
     let mut texts = vec![format!("sluice diff client {who}"), format!("sluice tail {who}")];
     // The worst type first is the one in question.
     let all: Vec<&SessionTypeStatus> = session.types.iter().collect();
-    texts.extend(worst(&all).map(|of| format!("sluice explain client {who} {}", of.type_url.short())));
+    texts
+        .extend(worst(&all).map(|status| format!("sluice explain client {who} {}", status.type_url.short())));
     if *who == *session.node_id {
         texts.push(format!("sluice get clients --node {who} -o json"));
     }
@@ -119,26 +120,26 @@ fn facts(session: &SessionStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> 
     facts
 }
 
-fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
-    let is_secret = of.type_url.is_secret();
+fn type_of(status: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
+    let is_secret = status.type_url.is_secret();
     let shown = |held: Option<Version>| version(held.unwrap_or(Version(0)));
-    let names = match (of.wildcard, of.names) {
+    let names = match (status.wildcard, status.names) {
         (true, 0) => "all".to_owned(),
         (true, names) => format!("all, and {names}"),
         (false, names) => counted(names, "name"),
     };
     Type {
-        name: of.type_url.short().to_owned(),
-        message: of.type_url.message().to_owned(),
-        state: Mark::of_type(of),
-        age: age(of.since, ask.now),
-        has: if is_secret { String::new() } else { shown(of.has) },
-        should: if is_secret { String::new() } else { shown(of.should) },
+        name: status.type_url.short().to_owned(),
+        message: status.type_url.message().to_owned(),
+        state: Mark::of_type(status),
+        age: age(status.since, ask.now),
+        has: if is_secret { String::new() } else { shown(status.has) },
+        should: if is_secret { String::new() } else { shown(status.should) },
         names,
-        server: of.server.as_deref().unwrap_or_default().to_owned(),
-        class: Classes::of(of.class.as_deref().unwrap_or_default()),
-        notes: notes(of, ask),
-        nack: of.nack.as_ref().map(|nack| {
+        server: status.server.as_deref().unwrap_or_default().to_owned(),
+        class: Classes::of(status.class.as_deref().unwrap_or_default()),
+        notes: notes(status, ask),
+        nack: status.nack.as_ref().map(|nack| {
             // A NACK may quote a Secret.
             let words = if is_secret { "(withheld)".to_owned() } else { nack.detail.to_string() };
             (words, age(nack.at, ask.now))
@@ -147,12 +148,12 @@ fn of(of: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
 }
 
 /// The reasons for a state, as sentences.
-fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
+fn notes(status: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(unacked) = of.unacked {
+    if let Some(unacked) = status.unacked {
         notes.push(format!("The last response was sent {} ago and has no answer.", span(unacked)));
     }
-    if let Some(held) = &of.held {
+    if let Some(held) = &status.held {
         let what = held.what.as_deref().unwrap_or("it");
         notes.push(match held.why {
             Why::Order => {
@@ -168,7 +169,7 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
             Why::Rejected | Why::Unacked | Why::Unknown => String::new(),
         });
     }
-    if let Some(waits) = &of.waits {
+    if let Some(waits) = &status.waits {
         let server = waits.server.as_deref().unwrap_or("the server");
         notes.push(format!(
             "{server} has not answered for {} in {}.",
@@ -176,19 +177,19 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
             span(waits.duration)
         ));
     }
-    if of.refused {
+    if status.refused {
         notes.push("Refused: there is no room for the node class.".to_owned());
     }
-    if let Some(refused) = &of.server_refuses {
+    if let Some(refused) = &status.server_refuses {
         notes.push(format!("The server refuses the type: {}.", refused.error));
     }
-    if of.fallback {
+    if status.fallback {
         notes.push("Served by another server than the preferred one.".to_owned());
     }
-    if let Some(since) = of.stale_since {
+    if let Some(since) = status.stale_since {
         notes.push(format!("Unconfirmed: the server was lost {} ago.", age(since, ask.now)));
     }
-    if of.restored {
+    if status.restored {
         notes.push("Restored from a checkpoint, and not confirmed since.".to_owned());
     }
     notes.retain(|note| !note.is_empty());
@@ -196,11 +197,12 @@ fn notes(of: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
 }
 
 fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Result<Chosen, Fault> {
-    let of = session.types.iter().find(|of| names_type(text, &of.type_url));
-    let of =
-        of.ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
+    let status = session.types.iter().find(|status| names_type(text, &status.type_url));
+    let status = status
+        .ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
     let after: Option<String> = part.after()?;
-    let names = ask.admin.relay.names(session.id, &of.type_url, after.map(|name| ResourceName::new(&name)));
+    let names =
+        ask.admin.relay.names(session.id, &status.type_url, after.map(|name| ResourceName::new(&name)));
     let mut names = names.into_iter().flatten();
     let limit = part.limit.min(ROWS_MAX);
     let shown: Vec<NameStatus> = names.by_ref().take(limit).collect();
@@ -208,9 +210,9 @@ fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Re
     let has_more = names.next().is_some();
     let next =
         shown.last().filter(|_| has_more).map(|last| filter.next(&cursor(&last.name.as_str()), shown.len()));
-    let is_secret = of.type_url.is_secret();
-    let rows = shown.iter().map(|name| row(name, of.type_url.short(), is_secret)).collect();
-    let (name, message) = (of.type_url.short().to_owned(), of.type_url.message().to_owned());
+    let is_secret = status.type_url.is_secret();
+    let rows = shown.iter().map(|name| row(name, status.type_url.short(), is_secret)).collect();
+    let (name, message) = (status.type_url.short().to_owned(), status.type_url.message().to_owned());
     Ok(Chosen { name, message, filter, rows, next })
 }
 

@@ -45,9 +45,9 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/clients")?;
     let (query, page) = ClientsQuery::parse(&filter.uri(), ask.headers)?;
     types::check(ask.admin, query.type_name.as_deref()).await?;
-    let found = client::gather(ask.admin, &query, &page, ask.now).await?;
-    let rows: Vec<Row> = found.sessions.iter().filter_map(|session| row(session, &query, ask)).collect();
-    let next = found.next.map(|cursor| filter.next(&cursor, rows.len()));
+    let listed = client::gather(ask.admin, &query, &page, ask.now).await?;
+    let rows: Vec<Row> = listed.sessions.iter().filter_map(|session| row(session, &query, ask)).collect();
+    let next = listed.next.map(|cursor| filter.next(&cursor, rows.len()));
     let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let filter = filter
         .field("q", "Node, cluster or address", Vec::new())
@@ -61,10 +61,10 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
 fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<Row> {
     let types = query.matching(session, ask.now)?;
     let mut behind: Vec<&SessionTypeStatus> =
-        types.iter().copied().filter(|of| of.state != ConfigStatus::Synced).collect();
-    behind.sort_by_key(|of| of.since);
+        types.iter().copied().filter(|status| status.state != ConfigStatus::Synced).collect();
+    behind.sort_by_key(|status| status.since);
     let texts = |text: fn(&SessionTypeStatus) -> Option<&str>| {
-        let mut texts: Vec<&str> = types.iter().filter_map(|of| text(of)).collect();
+        let mut texts: Vec<&str> = types.iter().filter_map(|status| text(status)).collect();
         texts.sort_unstable();
         texts.dedup();
         texts.join(", ")
@@ -76,15 +76,21 @@ fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<R
         peer: session.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string()),
         variant: variant_name(session.kind.variant),
         open: age(session.opened_at, ask.now),
-        state: worst(&types).map(|of| (Mark::of_type(of), age(of.since, ask.now))),
+        state: worst(&types).map(|status| (Mark::of_type(status), age(status.since, ask.now))),
         more: behind.len().saturating_sub(TYPES_MAX),
         behind: behind
             .into_iter()
             .take(TYPES_MAX)
-            .map(|of| (of.type_url.short().to_owned(), of.why.map_or("", Why::name), age(of.since, ask.now)))
+            .map(|status| {
+                (
+                    status.type_url.short().to_owned(),
+                    status.why.map_or("", Why::name),
+                    age(status.since, ask.now),
+                )
+            })
             .collect(),
         types: types.len(),
-        server: texts(|of| of.server.as_deref()),
-        class: Classes::of(&texts(|of| of.class.as_deref())),
+        server: texts(|status| status.server.as_deref()),
+        class: Classes::of(&texts(|status| status.class.as_deref())),
     })
 }

@@ -1,15 +1,12 @@
 //! The page of the configuration: the endpoint `/config`, with the way to another generation as commands.
 
 use askama::Template;
-use axum::extract::State;
-use serde::Deserialize;
-use serde_json::Value;
+use sluice_admin_api::config::{ConfigStatus, Generation, KeyChange};
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use super::parts::Command;
 use super::text::age;
-use super::told::told;
 use crate::admin::config;
 use crate::admin::reloading::ConfigHistory;
 
@@ -17,7 +14,7 @@ use crate::admin::reloading::ConfigHistory;
 #[template(path = "config.html")]
 struct Page {
     frame: Frame,
-    config: Config,
+    config: ConfigStatus,
     text: String,
     /// The time since the shown generation began.
     age: String,
@@ -31,50 +28,15 @@ struct Page {
     upgrade: Command,
 }
 
-/// The endpoint's answer.
-#[derive(Deserialize)]
-struct Config {
-    generation: u64,
-    in_force: bool,
-    hash: String,
-    since: String,
-    file: Option<String>,
-    last_reload: Option<Last>,
-    generations: Vec<Kept>,
-    needs_process: Vec<String>,
-    against: Option<u64>,
-    changes: Option<Vec<Change>>,
-    config: Value,
-}
-
-#[derive(Deserialize)]
-struct Kept {
-    generation: u64,
-    hash: String,
-    since: String,
-}
-
-#[derive(Deserialize)]
-struct Last {
-    at: String,
-    trigger: String,
-    result: String,
-    #[serde(default)]
-    faults: Vec<String>,
-    say: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Change {
-    key: String,
-    from: Option<String>,
-    to: Option<String>,
-    effect: String,
+impl Page {
+    fn is_for_a_process(&self, change: &KeyChange) -> bool {
+        change.effect == "new process"
+    }
 }
 
 /// A generation of the list.
 struct Row {
-    of: Kept,
+    generation: Generation,
     age: String,
     is_shown: bool,
     /// The shown generation is compared with this one.
@@ -98,9 +60,8 @@ struct LastRow {
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/config")?;
     let history = ask.admin.reloading.status();
-    let answer = config::show(State(ask.admin.clone()), filter.plain_uri()).await;
-    let mut config: Config = told(answer).await?;
-    let current = history.current().map_or(0, |of| of.number);
+    let mut config = config::status(ask.admin, &filter.plain_uri())?;
+    let current = history.current().map_or(0, |current| current.number);
     let last = config.last_reload.take();
     let mut commands = vec![Command("sluice reload --dry-run".to_owned())];
     if !config.in_force {
@@ -113,8 +74,8 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         current,
         generations: rows(&mut config, &history, current, ask),
         has_failed: history.last_reload.as_ref().is_some_and(|last| !last.result.is_success()),
-        last: last.zip(history.last_reload.as_ref()).map(|(last, known)| LastRow {
-            age: age(known.at, ask.now),
+        last: last.zip(history.last_reload.as_ref()).map(|(last, reload)| LastRow {
+            age: age(reload.at, ask.now),
             result: last.result,
             trigger: last.trigger,
             at: last.at,
@@ -134,14 +95,14 @@ fn rollback(generation: u64) -> Command {
 
 /// The time since a generation began.
 fn since(history: &ConfigHistory, generation: u64, ask: &Ask<'_>) -> String {
-    history.find(generation).map(|of| age(of.since, ask.now)).unwrap_or_default()
+    history.find(generation).map(|status| age(status.since, ask.now)).unwrap_or_default()
 }
 
-fn rows(config: &mut Config, history: &ConfigHistory, current: u64, ask: &Ask<'_>) -> Vec<Row> {
+fn rows(config: &mut ConfigStatus, history: &ConfigHistory, current: u64, ask: &Ask<'_>) -> Vec<Row> {
     let mut before = None;
     let mut rows = Vec::new();
-    for of in std::mem::take(&mut config.generations) {
-        let number = of.generation;
+    for generation in std::mem::take(&mut config.generations) {
+        let number = generation.generation;
         let link = |before| (before, format!("/ui/config?generation={number}&against={before}"));
         rows.push(Row {
             age: since(history, number, ask),
@@ -149,16 +110,10 @@ fn rows(config: &mut Config, history: &ConfigHistory, current: u64, ask: &Ask<'_
             is_against: config.against == Some(number),
             difference: before.map(link),
             back: (number != current).then(|| rollback(number)),
-            of,
+            generation,
         });
         before = Some(number);
     }
     rows.reverse();
     rows
-}
-
-impl Change {
-    fn is_for_a_process(&self) -> bool {
-        self.effect == "new process"
-    }
 }

@@ -2,12 +2,10 @@
 //! endpoint `/clients/{id}/diff`.
 
 use askama::Template;
-use axum::extract::{Path, State};
-use serde::Deserialize;
+use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};
 
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
-use super::told::told;
 use crate::admin::client;
 
 /// The names of each list on the page.
@@ -20,79 +18,79 @@ struct Page {
     id: u64,
     node: String,
     to: String,
-    diff: Diff,
+    diff: ClientDifference,
 }
 
-/// The endpoint's answer.
-#[derive(Deserialize)]
-struct Diff {
-    reads: String,
-    differs: bool,
-    types: Vec<Type>,
+impl Page {
+    fn types(&self) -> impl Iterator<Item = TypeView<'_>> {
+        self.diff.types.iter().filter(has_difference).map(TypeView)
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Type {
-    r#type: String,
-    added: Vec<String>,
-    changed: Vec<Changed>,
-    removed: Vec<String>,
-    withheld: Vec<String>,
-    added_count: usize,
-    changed_count: usize,
-    removed_count: usize,
-    withheld_count: usize,
+/// A type with a difference.
+struct TypeView<'a>(&'a TypeDifference);
+
+/// The names of one kind of difference.
+struct NameGroup<'a> {
+    sign: &'static str,
+    look: &'static str,
+    label: &'static str,
+    names: &'a [String],
+    /// The number of names that the page does not list.
+    more: usize,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Changed {
-    name: String,
-    has: Option<String>,
-    should: Option<String>,
-    text: Option<String>,
-    /// The reason for no text.
-    no_content: Option<String>,
+impl<'a> NameGroup<'a> {
+    fn new(
+        sign: &'static str,
+        look: &'static str,
+        label: &'static str,
+        names: &'a [String],
+        count: usize,
+    ) -> NameGroup<'a> {
+        let more = count.saturating_sub(names.len().min(NAMES_MAX));
+        NameGroup { sign, look, label, names, more }
+    }
 }
 
-impl Type {
+impl TypeView<'_> {
     fn short(&self) -> &str {
-        self.r#type.rsplit('.').next().unwrap_or_default()
+        self.0.r#type.rsplit('.').next().unwrap_or_default()
     }
 
-    fn differs(&self) -> bool {
-        self.added_count + self.changed_count + self.removed_count + self.withheld_count > 0
+    fn changed_count(&self) -> usize {
+        self.0.changed_count
     }
 
-    /// The lists of names: sign, look, label, names, and the number of further names.
-    fn lists(&self) -> [(&'static str, &'static str, &'static str, &[String], usize); 3] {
-        let of = |names: &'_ [String], count: usize| count.saturating_sub(names.len().min(NAMES_MAX));
+    fn groups(&self) -> [NameGroup<'_>; 3] {
+        let TypeDifference { added, removed, withheld, added_count, removed_count, withheld_count, .. } =
+            self.0;
         [
-            ("+", "add", "to be added", &self.added, of(&self.added, self.added_count)),
-            ("−", "del", "to be removed", &self.removed, of(&self.removed, self.removed_count)),
-            (
-                "=",
-                "head",
-                "kept for now, and to be removed",
-                &self.withheld,
-                of(&self.withheld, self.withheld_count),
-            ),
+            NameGroup::new("+", "add", "to be added", added, *added_count),
+            NameGroup::new("−", "del", "to be removed", removed, *removed_count),
+            NameGroup::new("=", "head", "kept for now, and to be removed", withheld, *withheld_count),
         ]
     }
 
-    fn changes(&self) -> impl Iterator<Item = &Changed> {
-        self.changed.iter().take(NAMES_MAX)
+    fn changes(&self) -> impl Iterator<Item = ChangeView<'_>> {
+        self.0.changed.iter().take(NAMES_MAX).map(ChangeView)
     }
 }
 
-impl Changed {
+/// A resource with another content.
+struct ChangeView<'a>(&'a ChangedName);
+
+impl ChangeView<'_> {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
     fn has(&self) -> &str {
-        brief(self.has.as_ref())
+        brief(self.0.has.as_ref())
     }
 
     fn should(&self) -> &str {
-        brief(self.should.as_ref())
+        brief(self.0.should.as_ref())
     }
 
     /// The lines of the difference, each with its look.
@@ -103,8 +101,25 @@ impl Changed {
             Some(b'@') => "head",
             _ => "same",
         };
-        self.text.iter().flat_map(|text| text.lines()).map(move |line| (look(line), line))
+        let text = match &self.0.content {
+            Some(ContentDifference::Text(text)) => text.as_str(),
+            _ => "",
+        };
+        text.lines().map(move |line| (look(line), line))
     }
+
+    /// The reason for no text.
+    fn reason(&self) -> Option<&str> {
+        match &self.0.content {
+            Some(ContentDifference::NoContent(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+fn has_difference(of_type: &&TypeDifference) -> bool {
+    let TypeDifference { added_count, changed_count, removed_count, withheld_count, .. } = of_type;
+    added_count + changed_count + removed_count + withheld_count > 0
 }
 
 fn brief(version: Option<&String>) -> &str {
@@ -114,8 +129,7 @@ fn brief(version: Option<&String>) -> &str {
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let filter = Filter::new(ask, format!("/ui/clients/{id}/diff"))?.or("format", "text");
     let session = ask.session(id)?;
-    let answer = client::diff(State(ask.admin.clone()), Path(id.to_owned()), filter.plain_uri()).await;
-    let diff: Diff = told(answer).await?;
+    let diff = client::difference(ask.admin, id, &filter.plain_uri()).await?;
     let to = filter.value("to").unwrap_or("desired").to_owned();
     let page = Page {
         frame: Frame::new(ask, "clients", "Difference"),

@@ -39,7 +39,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let before = before.transpose().map_err(|_| "before is not a number of an event".to_owned())?;
     let query = EventsQuery::parse(&filter.uri())?;
     let mut rows =
-        latest(ask, |event| query.wanted.has(event) && before.is_none_or(|before| event.number < before));
+        latest(ask, |event| query.filter.has(event) && before.is_none_or(|before| event.number < before));
     let limit = query.limit.unwrap_or(ROWS_MAX);
     let has_more = rows.len() > limit;
     rows.truncate(limit);
@@ -47,7 +47,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = filter.field("kind", "Kind", Kind::ALL.map(|kind| kind.name().to_owned()).to_vec()).field(
         "severity",
         "Severity, and above",
-        Severity::ALL.map(|of| of.name().to_owned()).to_vec(),
+        Severity::ALL.map(|severity| severity.name().to_owned()).to_vec(),
     );
     Ok(Page { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
 }
@@ -79,7 +79,7 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
         format!("/ui/sources?server={}", encoded(text))
     });
     link("class", first.class.as_deref().map(str::to_owned), &clients("class"));
-    link("type", first.type_url.as_ref().map(|of| of.short().to_owned()), &clients("type"));
+    link("type", first.type_url.as_ref().map(|type_url| type_url.short().to_owned()), &clients("type"));
     link("listener", first.listener.as_deref().map(str::to_owned), &clients("listener"));
     let mut text = match &first.detail {
         Some(detail) => format!("{}: {detail}", first.text),

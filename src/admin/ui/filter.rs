@@ -88,7 +88,7 @@ impl Filter {
     }
 
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.pairs.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+        self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Pairs without a field: the form keeps them, and each has a link that takes it away.
@@ -112,7 +112,7 @@ impl Filter {
     /// The address of the first page, with another value for a key.
     pub fn with(&self, key: &str, value: Option<&str>) -> String {
         let mut pairs = self.pairs.clone();
-        pairs.retain(|(known, _)| known != key && known != self.cursor_key);
+        pairs.retain(|(name, _)| name != key && name != self.cursor_key);
         pairs.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         address(&self.path, &pairs)
     }
@@ -125,7 +125,7 @@ impl Filter {
     /// The address of the page behind this one, with `rows` rows.
     pub fn next(&self, cursor: &str, rows: usize) -> String {
         let mut pairs = self.pairs.clone();
-        pairs.retain(|(known, _)| known != self.cursor_key);
+        pairs.retain(|(name, _)| name != self.cursor_key);
         pairs.push((self.cursor_key.to_owned(), cursor.to_owned()));
         pairs.push((ROW.to_owned(), (self.first_row + rows).to_string()));
         address(&self.path, &pairs)

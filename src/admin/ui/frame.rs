@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 
 use super::assets;
 use crate::admin::item::rfc_3339;
+use crate::admin::params::Declined;
 use crate::admin::state::Admin;
 use crate::driver::api::status::SessionStatus;
 
@@ -24,15 +25,16 @@ impl Ask<'_> {
     /// The types of all sources, for a choice.
     pub fn type_names(&self) -> Vec<String> {
         let sources = self.admin.relay.sources();
-        let names = sources.iter().flat_map(|source| &source.types).map(|of| of.type_url.short().to_owned());
+        let names =
+            sources.iter().flat_map(|source| &source.types).map(|status| status.type_url.short().to_owned());
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// # Errors
     /// A page for a client that is not, or no longer, connected.
     pub fn session(&self, id: &str) -> Result<SessionStatus, Fault> {
-        let found = id.parse().ok().and_then(|id| self.admin.relay.session(id));
-        found.ok_or_else(|| {
+        let session = id.parse().ok().and_then(|id| self.admin.relay.session(id));
+        session.ok_or_else(|| {
             Fault::not_found(format!(
                 "There is no client {id:?}, or no longer: the number of a stream ends with the stream."
             ))
@@ -117,14 +119,6 @@ impl Fault {
         Fault { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 
-    pub fn of(status: StatusCode, text: impl Into<String>) -> Fault {
-        Fault { status, text: text.into() }
-    }
-
-    pub fn failed(text: impl Into<String>) -> Fault {
-        Fault::of(StatusCode::INTERNAL_SERVER_ERROR, text)
-    }
-
     pub fn html(&self, ask: &Ask<'_>) -> String {
         let title = match self.status {
             StatusCode::NOT_FOUND => "Not found",
@@ -151,6 +145,12 @@ fn back(ask: &Ask<'_>) -> Vec<(String, &'static str)> {
 impl From<String> for Fault {
     fn from(text: String) -> Fault {
         Fault { status: StatusCode::BAD_REQUEST, text }
+    }
+}
+
+impl From<Declined> for Fault {
+    fn from(declined: Declined) -> Fault {
+        Fault { status: declined.status, text: declined.reason }
     }
 }
 

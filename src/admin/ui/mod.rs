@@ -6,7 +6,7 @@
 //! 1. `text`: values as people read them, and their escaping. `assets`: the sheet and the scripts. `parts`: states and
 //!    commands as words and shapes.
 //! 2. `frame`: the head of all pages, and the page of a request that fails. `filter`: the query of a list, as a form.
-//! 3. `plot`: plots, made here. `told`: the answers of endpoints, for pages that show them.
+//! 3. `plot`: plots, made here.
 //! 4. A file per page, each with its template in `templates/`.
 
 mod text;
@@ -24,7 +24,6 @@ mod plot;
 mod changes;
 mod rollouts;
 mod overview;
-mod told;
 mod diff;
 mod tail;
 mod explain;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use askama::Template;
+use sluice_admin_api::acts::PredecessorStatus;
+use sluice_admin_api::overview::{ClientCensus, Overview, TypeOverview, UpstreamOverview};
 
 use super::changes;
 use super::events;
@@ -10,8 +12,6 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, Look, Mark};
 use super::plot::{Bar, Delivery};
 use super::text::{count, counted};
-use crate::admin::PredecessorStatus;
-use crate::admin::overview::{Clients, Overview, Type, Upstream};
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
 use crate::text::span;
@@ -81,7 +81,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         attention: now
             .attention
             .iter()
-            .map(|of| (of.what.clone(), path(&of.see), Command(of.say.clone())))
+            .map(|entry| (entry.what.clone(), path(&entry.see), Command(entry.say.clone())))
             .collect(),
         numbers: numbers(&now.clients),
         upstreams: now.upstreams.iter().map(upstream).collect(),
@@ -112,20 +112,20 @@ fn facts(now: &Overview) -> String {
 }
 
 /// The process before an upgrade. Its streams end here one by one, and their clients come to this process.
-fn predecessor(of: &PredecessorStatus) -> String {
-    let (streams, connections) = (of.streams as usize, of.connections as usize);
-    let left = Duration::try_from_secs_f64(of.seconds_left.ceil()).unwrap_or_default();
+fn predecessor(status: &PredecessorStatus) -> String {
+    let (streams, connections) = (status.streams as usize, status.connections as usize);
+    let left = Duration::try_from_secs_f64(status.seconds_left.ceil()).unwrap_or_default();
     format!(
         "An upgrade is in progress: process {} with version {} still has {} on {}, and ends within {}.",
-        of.pid,
-        of.version,
+        status.pid,
+        status.version,
         counted(streams, "stream"),
         counted(connections, "connection"),
         span(left)
     )
 }
 
-fn calm(clients: &Clients) -> String {
+fn calm(clients: &ClientCensus) -> String {
     match clients.streams {
         0 => "No client is connected.".to_owned(),
         streams if clients.synced == streams => format!("All {} are in sync.", counted(streams, "client")),
@@ -137,8 +137,8 @@ fn calm(clients: &Clients) -> String {
     }
 }
 
-fn numbers(clients: &Clients) -> [Number; 4] {
-    let of = |look: Look, number: usize, label, about: String, link| {
+fn numbers(clients: &ClientCensus) -> [Number; 4] {
+    let shown = |look: Look, number: usize, label, about: String, link| {
         let look = if number == 0 { Look::None } else { look };
         Number { look, value: count(number), label, about, link }
     };
@@ -146,41 +146,50 @@ fn numbers(clients: &Clients) -> [Number; 4] {
     let behind = format!("{} not answered, {} held back", count(clients.unacked), count(clients.held));
     let silent = "no answer for a minute".to_owned();
     [
-        of(Look::Good, clients.synced, "in sync", total, "/ui/clients"),
-        of(
+        shown(Look::Good, clients.synced, "in sync", total, "/ui/clients"),
+        shown(
             Look::Late,
             clients.unacked + clients.held,
             "behind",
             behind,
             "/ui/clients?state=STALE&sort=behind",
         ),
-        of(Look::Bad, clients.rejected, "rejecting", "the last update".to_owned(), "/ui/clients?state=ERROR"),
-        of(Look::Bad, clients.silent, "silent", silent, "/ui/clients?why=unacked&behind_for=60s"),
+        shown(
+            Look::Bad,
+            clients.rejected,
+            "rejecting",
+            "the last update".to_owned(),
+            "/ui/clients?state=ERROR",
+        ),
+        shown(Look::Bad, clients.silent, "silent", silent, "/ui/clients?why=unacked&behind_for=60s"),
     ]
 }
 
-fn upstream(of: &Upstream) -> UpstreamRow {
+fn upstream(upstream: &UpstreamOverview) -> UpstreamRow {
     UpstreamRow {
-        server: of.server.clone(),
-        link: format!("/ui/sources?server={}", crate::text::encoded(&of.server)),
-        list: of.list.clone(),
-        state: Mark::of_source_name(of.state),
-        sources: of.sources,
-        stale: of.stale_seconds.map(|seconds| span(Duration::from_secs_f64(seconds))).unwrap_or_default(),
-        error: of.last_error.clone().unwrap_or_default(),
+        server: upstream.server.clone(),
+        link: format!("/ui/sources?server={}", crate::text::encoded(&upstream.server)),
+        list: upstream.list.clone(),
+        state: Mark::of_source_name(&upstream.state),
+        sources: upstream.sources,
+        stale: upstream
+            .stale_seconds
+            .map(|seconds| span(Duration::from_secs_f64(seconds)))
+            .unwrap_or_default(),
+        error: upstream.last_error.clone().unwrap_or_default(),
     }
 }
 
-fn type_row(of: &Type) -> TypeRow {
-    let name = crate::text::encoded(&of.r#type);
+fn type_row(row: &TypeOverview) -> TypeRow {
+    let name = crate::text::encoded(&row.r#type);
     TypeRow {
-        name: of.r#type.clone(),
+        name: row.r#type.clone(),
         link: format!("/ui/clients?type={name}"),
-        streams: count(of.streams),
-        bar: Bar::of([
-            ("good", of.synced, "in sync"),
-            ("late", of.streams.saturating_sub(of.synced), "not in sync"),
+        streams: count(row.streams),
+        bar: Bar::new([
+            ("good", row.synced, "in sync"),
+            ("late", row.streams.saturating_sub(row.synced), "not in sync"),
         ]),
-        version: of.version.as_deref().map_or_else(|| "several".to_owned(), crate::text::version),
+        version: row.version.as_deref().map_or_else(|| "several".to_owned(), crate::text::version),
     }
 }

@@ -42,8 +42,8 @@ impl Look {
 }
 
 impl Mark {
-    pub fn of_type(of: &SessionTypeStatus) -> Mark {
-        Mark::new(of.state, of.why)
+    pub fn of_type(status: &SessionTypeStatus) -> Mark {
+        Mark::new(status.state, status.why)
     }
 
     fn new(state: ConfigStatus, why: Option<Why>) -> Mark {
@@ -56,8 +56,8 @@ impl Mark {
         Mark { look, word: state.name(), why: why.map(Why::name) }
     }
 
-    pub fn of_name(of: &NameStatus) -> Mark {
-        Mark::new(of.state(), of.why)
+    pub fn of_name(status: &NameStatus) -> Mark {
+        Mark::new(status.state(), status.why)
     }
 
     pub fn of_source(state: SourceState) -> Mark {
@@ -65,7 +65,8 @@ impl Mark {
     }
 
     /// `name` is one of [`SourceState::NAMES`].
-    pub fn of_source_name(name: &'static str) -> Mark {
+    pub fn of_source_name(name: &str) -> Mark {
+        let name = SourceState::NAMES.into_iter().find(|state| *state == name).unwrap_or_default();
         let look = match name {
             "connected" => Look::Good,
             "connecting" => Look::None,
@@ -88,7 +89,7 @@ impl Mark {
 
 /// The type of a stream with the worst state; of equal states, the oldest.
 pub(super) fn worst<'a>(types: &[&'a SessionTypeStatus]) -> Option<&'a SessionTypeStatus> {
-    let key = |of: &&SessionTypeStatus| (Mark::of_type(of).look, std::cmp::Reverse(of.since));
+    let key = |status: &&SessionTypeStatus| (Mark::of_type(status).look, std::cmp::Reverse(status.since));
     types.iter().copied().max_by_key(key)
 }
 

@@ -22,19 +22,19 @@ pub(super) struct Bar {
 
 impl Bar {
     /// Parts with their look, their number and their word.
-    pub fn of<const N: usize>(parts: [(&'static str, usize, &'static str); N]) -> Bar {
+    pub fn new<const N: usize>(parts: [(&'static str, usize, &'static str); N]) -> Bar {
         let total = parts.iter().map(|(_, number, _)| *number).sum::<usize>().max(1) as f64;
-        let (mut left, mut drawn, mut said) = (0.0, Vec::new(), Vec::new());
+        let (mut left, mut drawn, mut words) = (0.0, Vec::new(), Vec::new());
         for (look, number, word) in parts.into_iter().filter(|(_, number, _)| *number > 0) {
             // Also the smallest part can be seen: three rejections among 10,000 clients are the news.
             let width = (number as f64 / total * BAR_WIDTH).max(4.0);
             drawn.push((look, left, width));
             left += width;
-            said.push(format!("{} {word}", count(number)));
+            words.push(format!("{} {word}", count(number)));
         }
         let squeeze = BAR_WIDTH / left.max(BAR_WIDTH);
         let parts = drawn.into_iter().map(|(look, left, width)| (look, left * squeeze, width * squeeze));
-        let says = if said.is_empty() { "no client".to_owned() } else { said.join(", ") };
+        let says = if words.is_empty() { "no client".to_owned() } else { words.join(", ") };
         Bar { parts: parts.collect(), says }
     }
 }
@@ -86,8 +86,8 @@ impl Delivery {
     /// The changes of which a client has answered, within the shortest time that holds all of the last hour.
     pub fn of(changes: &[ChangeStatus]) -> Delivery {
         let longest = Duration::from_secs(60 * 60);
-        let answered = || changes.iter().filter(|of| of.p50.is_some() && of.age <= longest);
-        let oldest = answered().map(|of| of.age).max().unwrap_or(longest).as_secs_f64() / 60.0;
+        let answered = || changes.iter().filter(|change| change.p50.is_some() && change.age <= longest);
+        let oldest = answered().map(|change| change.age).max().unwrap_or(longest).as_secs_f64() / 60.0;
         let minutes = MINUTES.into_iter().find(|minutes| oldest <= f64::from(*minutes)).unwrap_or(60);
         let rows = [0.001, 0.01, 0.1, 1.0, 10.0, 60.0];
         let columns = [1.0, 0.75, 0.5, 0.25, 0.0];
@@ -97,7 +97,7 @@ impl Delivery {
         };
         Delivery {
             minutes,
-            marks: answered().filter_map(|of| mark(of, minutes)).collect(),
+            marks: answered().filter_map(|change| mark(change, minutes)).collect(),
             rows: rows.map(|seconds| (y_of(seconds), span(Duration::from_secs_f64(seconds)))).to_vec(),
             columns: columns.map(|part| (x_of(part), ago(part))).to_vec(),
         }
@@ -112,20 +112,20 @@ impl Delivery {
     }
 }
 
-fn mark(of: &ChangeStatus, minutes: u32) -> Option<Mark> {
-    let (median, slowest) = (of.p50?, of.p99.or(of.last)?);
-    let rejected = if of.counts.rejected > 0 {
-        format!(", {} rejected", count(of.counts.rejected))
+fn mark(change: &ChangeStatus, minutes: u32) -> Option<Mark> {
+    let (median, slowest) = (change.p50?, change.p99.or(change.last)?);
+    let rejected = if change.counts.rejected > 0 {
+        format!(", {} rejected", count(change.counts.rejected))
     } else {
         String::new()
     };
-    let (name, short) = (of.place.name, of.type_url.short());
+    let (name, short) = (change.place.name, change.type_url.short());
     Some(Mark {
         id: name.to_string(),
-        x: x_of(of.age.as_secs_f64() / 60.0 / f64::from(minutes)),
+        x: x_of(change.age.as_secs_f64() / 60.0 / f64::from(minutes)),
         median: y_of(median.as_secs_f64()),
         slowest: y_of(slowest.as_secs_f64()),
-        rejected: of.counts.rejected > 0,
+        rejected: change.counts.rejected > 0,
         says: format!(
             "{name} {short}: half of the clients after {}, 99 % after {}{rejected}",
             span(median),

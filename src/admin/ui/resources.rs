@@ -42,19 +42,19 @@ struct Content {
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/resources")?;
-    let (wanted, page) = query::resources(&filter.uri(), ask.headers)?;
-    types::check(ask.admin, wanted.type_name.as_deref()).await?;
+    let (filtered, page) = query::resources(&filter.uri(), ask.headers)?;
+    types::check(ask.admin, filtered.type_name.as_deref()).await?;
     let after = places::read(&page)?;
     let (mut rows, mut last, mut next) = (Vec::new(), None, None);
-    for (number, found) in ask.admin.relay.resources_after(&wanted, after).enumerate() {
+    for (number, resource) in ask.admin.relay.resources_after(&filtered, after).enumerate() {
         // A filter by state would tell the state of a Secret.
-        if wanted.matches(&found) && !(found.type_url.is_secret() && wanted.state.is_some()) {
+        if filtered.matches(&resource) && !(resource.type_url.is_secret() && filtered.state.is_some()) {
             if rows.len() == page.limit {
                 next = last.as_ref().map(|last| filter.next(&places::write(last), rows.len()));
                 break;
             }
-            rows.push(row(&found, ask));
-            last = Some(found);
+            rows.push(row(&resource, ask));
+            last = Some(resource);
         }
         if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
             tokio::task::yield_now().await;
@@ -68,26 +68,26 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     Ok(Page { frame: Frame::new(ask, "resources", "Resources"), filter, rows, next }.render()?)
 }
 
-fn row(found: &ResourceStatus, ask: &Ask<'_>) -> Row {
-    let content = (!found.type_url.is_secret()).then(|| Content {
-        state: Mark::of_resource(found.state),
-        version: found.version.map(version).unwrap_or_default(),
-        size: if found.version.is_some() { size(found.bytes) } else { String::new() },
-        changed: found.received_at.map(|at| age(at, ask.now)).unwrap_or_default(),
-        server: found.server.to_string(),
-        class: Classes::of(&found.class),
-        error: found.error.as_ref().map(ToString::to_string),
-        expires: found.expires_in.map(span),
+fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> Row {
+    let content = (!resource.type_url.is_secret()).then(|| Content {
+        state: Mark::of_resource(resource.state),
+        version: resource.version.map(version).unwrap_or_default(),
+        size: if resource.version.is_some() { size(resource.bytes) } else { String::new() },
+        changed: resource.received_at.map(|at| age(at, ask.now)).unwrap_or_default(),
+        server: resource.server.to_string(),
+        class: Classes::of(&resource.class),
+        error: resource.error.as_ref().map(ToString::to_string),
+        expires: resource.expires_in.map(span),
     });
     Row {
-        key: places::write(found),
-        name: found.name.as_str().to_owned(),
+        key: places::write(resource),
+        name: resource.name.as_str().to_owned(),
         link: format!(
             "/ui/resource?type={}&name={}",
-            encoded(found.type_url.short()),
-            encoded(found.name.as_str())
+            encoded(resource.type_url.short()),
+            encoded(resource.name.as_str())
         ),
-        type_name: found.type_url.short().to_owned(),
+        type_name: resource.type_url.short().to_owned(),
         content,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
+use sluice_admin_api::rollouts::Pinned;
 
 use super::events::{Row, latest};
 use super::frame::{Ask, Fault, Frame};
@@ -12,7 +13,7 @@ use super::plot::Bar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
 use crate::admin::rollouts::{
-    Pinned, find, find_push, frozen_until, is_order, of_plan, plan_state, step_percent,
+    find, find_push, frozen_until, is_order, of_plan, pinned, plan_state, step_percent,
 };
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
@@ -139,24 +140,24 @@ struct PastRow {
 
 pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let plans = ask.admin.relay.rollouts();
-    let plans = plans.iter().map(|of| plan_row(of)).collect();
+    let plans = plans.iter().map(|plan| plan_row(plan)).collect();
     Ok(Page { frame: Frame::new(ask, "rollouts", "Rollouts"), plans }.render()?)
 }
 
-fn plan_row(of: &RolloutStatus) -> PlanRow {
-    let push = of.report.push.as_deref();
+fn plan_row(plan: &RolloutStatus) -> PlanRow {
+    let push = plan.report.push.as_deref();
     let counts = push.map(|push| (push.admitted, push.others)).unwrap_or_default();
     PlanRow {
-        name: of.plan.name.to_string(),
-        mode: of.plan.mode.name(),
-        state: mark(plan_state(of)),
+        name: plan.plan.name.to_string(),
+        mode: plan.plan.mode.name(),
+        state: mark(plan_state(plan)),
         push: push.map(|push| push.number),
         step: push.map(step).unwrap_or_default(),
-        units: count(of.units.len()),
+        units: count(plan.units.len()),
         admitted: bar(counts.0),
         others: bar(counts.1),
-        waiting: count(of.report.waiting.len()),
-        says: push.and_then(why).into_iter().chain(stands(&of.report)).collect(),
+        waiting: count(plan.report.waiting.len()),
+        says: push.and_then(why).into_iter().chain(stands(&plan.report)).collect(),
     }
 }
 
@@ -191,15 +192,15 @@ fn outcome(push: &PushReport) -> Mark {
 }
 
 /// Clients by their standing. Unaffected ones are no part of the bar.
-fn bar(of: Counts) -> Bar {
-    let rejected = of.rejected + of.rejected_again;
-    Bar::of([
-        ("good", of.accepted as usize, "accepted"),
-        ("late", of.pending as usize, "pending"),
-        ("late", of.silent as usize, "silent"),
+fn bar(counts: Counts) -> Bar {
+    let rejected = counts.rejected + counts.rejected_again;
+    Bar::new([
+        ("good", counts.accepted as usize, "accepted"),
+        ("late", counts.pending as usize, "pending"),
+        ("late", counts.silent as usize, "silent"),
         ("bad", rejected as usize, "rejected"),
-        ("bad", of.lost as usize, "lost"),
-        ("none", of.overtaken as usize, "overtaken"),
+        ("bad", counts.lost as usize, "lost"),
+        ("none", counts.overtaken as usize, "overtaken"),
     ])
 }
 
@@ -256,11 +257,11 @@ fn look(state: &Mark, push: Option<&PushReport>) -> &'static str {
 /// The orders in force, with their ends.
 fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
     if status.plan.mode == Mode::Observe {
-        let is_frozen = ask.admin.relay.rollouts().iter().any(|of| of.report.frozen_until.is_some());
+        let is_frozen = ask.admin.relay.rollouts().iter().any(|plan| plan.report.frozen_until.is_some());
         let text = "Other plans are frozen. This plan observes: its pushes go on to all clients.";
         return is_frozen.then(|| text.to_owned()).into_iter().collect();
     }
-    let pinned = Pinned::of(status).map(|pin| pin.says());
+    let pinned = pinned(status).map(|pin| pin_text(&pin));
     let frozen =
         frozen_until(status).map(|until| format!("Frozen until {until}: no push begins, and none goes on."));
     let full = status.report.is_full.then(|| {
@@ -283,6 +284,16 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
     });
     let orders = [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten();
     orders.chain(all_condemned(status)).collect()
+}
+
+/// The pin in a sentence.
+fn pin_text(pin: &Pinned) -> String {
+    let until = match pin.until.as_str() {
+        "next_push" => "until the control plane changes something",
+        "unpin" => "until `unpin`",
+        time => return format!("Pinned: all clients are served release {} until {time}.", pin.release),
+    };
+    format!("Pinned: all clients are served release {} {until}.", pin.release)
 }
 
 /// The contents that no push may bring, the latest first, bounded.
@@ -342,9 +353,14 @@ fn waits(status: &RolloutStatus) -> Vec<(&'static str, UnitRow)> {
 }
 
 fn unit_row(status: &RolloutStatus, unit: UnitId, is_blamed: bool) -> Option<UnitRow> {
-    let of = status.units.get(&unit)?;
-    let class = Classes::of(&of.class.digest);
-    Some(UnitRow { server: of.server.to_string(), list: of.list.to_string(), class, is_blamed })
+    let unit_status = status.units.get(&unit)?;
+    let class = Classes::of(&unit_status.class.digest);
+    Some(UnitRow {
+        server: unit_status.server.to_string(),
+        list: unit_status.list.to_string(),
+        class,
+        is_blamed,
+    })
 }
 
 fn past_row(status: &RolloutStatus, push: &Arc<PushReport>) -> PastRow {
@@ -360,12 +376,12 @@ fn past_row(status: &RolloutStatus, push: &Arc<PushReport>) -> PastRow {
 
 /// The steps of a push in order: those that have begun, and those to come.
 fn steps(status: &RolloutStatus, push: &PushReport) -> Vec<StepRow> {
-    let begun = |of: &StepReport| StepRow {
-        number: of.number,
-        percent: format!("{} %", step_percent(of)),
-        began: rfc_3339(status.wall(of.began)),
-        took: of.ended.map_or_else(|| "under way".to_owned(), |ended| span(ended.since(of.began))),
-        bar: Some(bar(of.admitted)),
+    let begun = |step: &StepReport| StepRow {
+        number: step.number,
+        percent: format!("{} %", step_percent(step)),
+        began: rfc_3339(status.wall(step.began)),
+        took: step.ended.map_or_else(|| "under way".to_owned(), |ended| span(ended.since(step.began))),
+        bar: Some(bar(step.admitted)),
     };
     let reached = push.reached();
     let left = if push.end.is_some() { "not reached" } else { "to come" };
@@ -392,14 +408,14 @@ fn planned_percent(status: &RolloutStatus, number: u8) -> String {
 
 fn notes(push: &PushReport) -> Vec<String> {
     let condemned = push.condemned.iter().map(condemned);
-    let unsent = push.without_evidence.iter().map(without_evidence);
+    let unsent = push.without_evidence.iter().map(|(type_url, list)| without_evidence(type_url, list));
     push.notes.iter().map(note_text).chain(unsent).chain(hook_note(push)).chain(condemned).collect()
 }
 
 /// The resources of a type that no admitted client was sent (WAV-14).
-fn without_evidence((type_url, of): &(TypeUrl, NameList)) -> String {
-    let names: Vec<_> = of.names.iter().map(ResourceName::as_str).collect();
-    let more = match of.count.saturating_sub(names.len()) {
+fn without_evidence(type_url: &TypeUrl, list: &NameList) -> String {
+    let names: Vec<_> = list.names.iter().map(ResourceName::as_str).collect();
+    let more = match list.count.saturating_sub(names.len()) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -424,8 +440,8 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     }
 }
 
-fn condemned(of: &crate::engine::rollout::push::Condemned) -> String {
-    format!("{} is condemned: a later push with it halts before its first client", content(of))
+fn condemned(suspect: &crate::engine::rollout::push::Condemned) -> String {
+    format!("{} is condemned: a later push with it halts before its first client", content(suspect))
 }
 
 fn facts(status: &RolloutStatus, push: &PushReport) -> Vec<(&'static str, String)> {
@@ -449,15 +465,15 @@ fn facts(status: &RolloutStatus, push: &PushReport) -> Vec<(&'static str, String
     facts
 }
 
-fn type_row(of: &TypePush) -> TypeRow {
-    let short = of.type_url.short();
+fn type_row(pushed: &TypePush) -> TypeRow {
+    let short = pushed.type_url.short();
     let named = |list: &NameList| {
         let link = |name: &str| format!("/ui/resource?type={}&name={}", encoded(short), encoded(name));
         list.names.iter().map(|name| (name.as_str().to_owned(), link(name.as_str()))).collect::<Vec<_>>()
     };
-    let lists = [("Added", &of.added), ("Changed", &of.changed), ("Removed", &of.removed)];
+    let lists = [("Added", &pushed.added), ("Changed", &pushed.changed), ("Removed", &pushed.removed)];
     let lists = lists.into_iter().filter(|(_, list)| list.count > 0);
-    let Growth { before, after } = of.bytes;
+    let Growth { before, after } = pushed.bytes;
     TypeRow {
         name: short.to_owned(),
         lists: lists
@@ -469,30 +485,34 @@ fn type_row(of: &TypePush) -> TypeRow {
 
 /// The rejections by their words, the most frequent first.
 fn words(rejections: &[Rejection]) -> Vec<Words> {
-    let mut found: BTreeMap<&str, Vec<&Rejection>> = BTreeMap::new();
-    for of in rejections {
-        found.entry(&of.words).or_default().push(of);
+    let mut by_text: BTreeMap<&str, Vec<&Rejection>> = BTreeMap::new();
+    for rejection in rejections {
+        by_text.entry(&rejection.words).or_default().push(rejection);
     }
-    let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(_, all)| std::cmp::Reverse(all.len()));
+    let mut by_text: Vec<_> = by_text.into_iter().collect();
+    by_text.sort_by_key(|(_, all)| std::cmp::Reverse(all.len()));
     let shown = |(text, all): (&str, Vec<&Rejection>)| Words {
         text: text.to_owned(),
         count: all.len(),
-        clients: all.iter().take(CLIENTS_MAX).map(|of| (of.stream, of.node.to_string())).collect(),
+        clients: all
+            .iter()
+            .take(CLIENTS_MAX)
+            .map(|rejection| (rejection.stream, rejection.node.to_string()))
+            .collect(),
         more: all.len().saturating_sub(CLIENTS_MAX),
     };
-    found.into_iter().map(shown).collect()
+    by_text.into_iter().map(shown).collect()
 }
 
 /// The suspects of all rejections, with the addresses of their pages.
 fn suspects(rejections: &[Rejection]) -> Vec<(String, String)> {
-    let mut found = BTreeMap::new();
-    for of in rejections {
-        let short = of.type_url.short();
-        for (name, _) in &of.suspects {
+    let mut suspects = BTreeMap::new();
+    for rejection in rejections {
+        let short = rejection.type_url.short();
+        for (name, _) in &rejection.suspects {
             let link = format!("/ui/resource?type={}&name={}", encoded(short), encoded(name.as_str()));
-            found.insert(format!("{short} {}", name.as_str()), link);
+            suspects.insert(format!("{short} {}", name.as_str()), link);
         }
     }
-    found.into_iter().collect()
+    suspects.into_iter().collect()
 }

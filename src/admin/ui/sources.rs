@@ -59,9 +59,9 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let matching = |source: &&Arc<SourceStatus>| {
         after.is_none_or(|after| source.id > after) && item::source(source, &query, ask.now).is_some()
     };
-    let mut found = all.iter().filter(matching);
-    let shown: Vec<_> = found.by_ref().take(page.limit).collect();
-    let has_more = found.next().is_some();
+    let mut listed = all.iter().filter(matching);
+    let shown: Vec<_> = listed.by_ref().take(page.limit).collect();
+    let has_more = listed.next().is_some();
     let next = shown.last().filter(|_| has_more);
     let next = next.map(|last| filter.next(&cursor(&last.id), shown.len()));
     let sources = shown.iter().map(|source| self::source(source, &query, ask)).collect();
@@ -87,8 +87,9 @@ fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source 
         notes.push("Restored from a checkpoint, and not confirmed since.".to_owned());
     }
     notes.extend(source.stream.map(|stream| format!("For client {stream} alone.")));
-    let is_shown =
-        |of: &&SourceTypeStatus| query.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url));
+    let is_shown = |status: &&SourceTypeStatus| {
+        query.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
+    };
     Source {
         id: source.id,
         server: source.server.to_string(),
@@ -99,43 +100,43 @@ fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source 
         fields: source.class.fields.to_vec(),
         shown_as: source.shown.to_string(),
         notes,
-        types: source.types.iter().filter(is_shown).map(|of| self::of(of, ask)).collect(),
+        types: source.types.iter().filter(is_shown).map(|status| type_of(status, ask)).collect(),
     }
 }
 
-fn of(of: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
-    let is_secret = of.type_url.is_secret();
+fn type_of(status: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
+    let is_secret = status.type_url.is_secret();
     let mut notes = Vec::new();
-    if of.held_back > 0 {
+    if status.held_back > 0 {
         notes.push(format!(
             "The server has deleted {}; they are served on until an operator confirms.",
-            of.held_back
+            status.held_back
         ));
     }
-    if let Some(refused) = &of.refused {
+    if let Some(refused) = &status.refused {
         notes.push(format!("Refused for {}: {}.", age(refused.since, ask.now), refused.error));
     }
-    if let Some(silent) = &of.silent {
+    if let Some(silent) = &status.silent {
         let first: Vec<_> = silent.first.iter().map(ToString::to_string).collect();
         let more = if silent.names > first.len() { ", ..." } else { "" };
         let (since, first) = (age(silent.since, ask.now), first.join(", "));
         notes.push(format!("Silent about {} names for {since}: {first}{more}.", silent.names));
     }
-    if let Some(lost) = &of.lost {
+    if let Some(lost) = &status.lost {
         notes.push(format!("Lost for {}: {}.", age(lost.since, ask.now), lost.error));
     }
     Type {
-        name: of.type_url.short().to_owned(),
-        subscribed: match (of.wildcard, of.names) {
+        name: status.type_url.short().to_owned(),
+        subscribed: match (status.wildcard, status.names) {
             (true, 0) => "all".to_owned(),
             (true, names) => format!("all, and {}", count(names)),
             (false, names) => count(names),
         },
-        present: count(of.present),
-        absent: of.absent,
-        unknown: of.unknown,
-        size: if is_secret { String::new() } else { size(of.bytes) },
-        version: of.version.filter(|_| !is_secret).map(version).unwrap_or_default(),
+        present: count(status.present),
+        absent: status.absent,
+        unknown: status.unknown,
+        size: if is_secret { String::new() } else { size(status.bytes) },
+        version: status.version.filter(|_| !is_secret).map(version).unwrap_or_default(),
         notes,
     }
 }

@@ -1,10 +1,11 @@
 //! The page of a client's requests and responses, as they come: the endpoint `/tail`. The lines need scripts.
 
 use askama::Template;
+use sluice_admin_api::parameters::TailPageParameters;
 
 use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, client_argument};
-use crate::admin::params::Params;
+use crate::admin::params::read;
 use crate::admin::types;
 use crate::text::encoded;
 
@@ -21,7 +22,7 @@ struct Page {
 }
 
 pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
-    let type_name = Params::parse(ask.uri, &["type"])?.take("type");
+    let TailPageParameters { r#type: type_name } = read(ask.uri)?;
     types::check(ask.admin, type_name.as_deref()).await?;
     let session = ask.session(id)?;
     let mut frame = Frame::new(ask, "clients", "As it comes");
@@ -36,7 +37,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         frame,
         id: session.id,
         node: session.node_id.to_string(),
-        types: session.types.iter().map(|of| of.type_url.short().to_owned()).collect(),
+        types: session.types.iter().map(|status| status.type_url.short().to_owned()).collect(),
         chosen,
         commands: vec![Command(command)],
     };

@@ -1,17 +1,19 @@
 //! `sluice diff client`: the way from the content of a client to the desired content, or to another client's.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};
+use sluice_admin_api::parameters::{DiffParameters, Parameters};
 
 use super::{ask, resolve};
-use crate::command::answer::{self, Forms, Found};
+use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Format, Reach, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
-use crate::command::table::{list, number, text, type_name, version};
-use crate::command::text::safe;
+use crate::command::text::{safe, short_type};
+use crate::command::typed::Typed;
 
 /// The command for a client.
 #[derive(Debug, Subcommand)]
@@ -71,82 +73,81 @@ pub(in crate::command) async fn run(diff: Diff, console: &mut Console<'_>) -> Re
         let any_class = any_class.then(|| "1".to_owned());
         // Names need no content, which the relay would have to decode.
         let format = (show.format != Format::Name).then(|| "text".to_owned());
-        let query = [("to", to), ("type", type_name.clone()), ("any_class", any_class), ("format", format)];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answer = ask(&relays, relay, &path(&format!("/clients/{id}/diff"), query)).await?;
-        let differs = answer.get("differs").and_then(Value::as_bool).unwrap_or(true);
-        let outcome = if differs { Outcome::Differs } else { Outcome::Good };
-        Ok(Found { items: vec![answer], outcome })
+        let parameters =
+            DiffParameters { to, r#type: type_name.clone(), any_class, format, ..DiffParameters::default() };
+        let path = path(&Endpoint::ClientDiff.path_of(&[&id.to_string()]), parameters.into_pairs());
+        let answer = ask::<ClientDifference>(&relays, relay, &path).await?;
+        let outcome = if answer.value.differs { Outcome::Differs } else { Outcome::Good };
+        Ok(Answered { items: vec![answer], outcome })
     };
-    let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
-        items.iter().try_for_each(|of| console.out.write_all(difference(of, is_wide).as_bytes()))
+    let table = |items: &[Typed<ClientDifference>], is_wide: bool, console: &mut Console<'_>| {
+        items.iter().try_for_each(|item| console.out.write_all(difference(&item.value, is_wide).as_bytes()))
     };
     answer::show(show, console, &Forms { key: None, table: &table, names }, ask).await
 }
 
 /// The names that differ.
-fn names(answer: &Value) -> Vec<String> {
-    let of_type = |of: &Value| {
-        let short = type_name(of).unwrap_or_default();
-        let of_list = |key: &str| {
-            let names = list(of, key).iter();
-            names.filter_map(|name| Some(format!("{short}/{}", name_of(name)?))).collect::<Vec<_>>()
-        };
-        ["added", "changed", "removed"].map(of_list).concat()
+fn names(answer: &ClientDifference) -> Vec<String> {
+    let of_type = |of_type: &TypeDifference| {
+        let short = short_type(&of_type.r#type);
+        let changed = of_type.changed.iter().map(|changed| &changed.name);
+        let names = of_type.added.iter().chain(changed).chain(&of_type.removed);
+        names.map(|name| format!("{short}/{name}")).collect::<Vec<_>>()
     };
-    list(answer, "types").iter().flat_map(of_type).collect()
+    answer.types.iter().flat_map(of_type).collect()
 }
 
-/// The name in an entry of a list of names.
-fn name_of(entry: &Value) -> Option<String> {
-    entry.as_str().map(str::to_owned).or_else(|| text(entry, "name"))
+/// Names with their sign, and the number of those that the relay left out.
+fn signed<'a>(sign: &str, names: impl Iterator<Item = &'a String>, count: usize) -> Vec<String> {
+    let mut words: Vec<_> = names.map(|name| format!("{sign}{}", safe(name))).collect();
+    let more = count.saturating_sub(words.len());
+    words.extend((more > 0).then(|| format!("{sign}{more} more")));
+    words
 }
 
 /// The difference for people.
-fn difference(answer: &Value, is_wide: bool) -> String {
-    let types = list(answer, "types");
+fn difference(answer: &ClientDifference, is_wide: bool) -> String {
     let mut lines = String::new();
-    for of in types {
-        let mut signs = Vec::new();
-        for (sign, key) in [("+", "added"), ("~", "changed"), ("-", "removed"), ("withheld ", "withheld")] {
-            let names = list(of, key).iter();
-            let names: Vec<_> =
-                names.filter_map(name_of).map(|name| format!("{sign}{}", safe(&name))).collect();
-            let more = number(of, &format!("{key}_count")).unwrap_or(0).saturating_sub(names.len() as u64);
-            signs.extend(names);
-            if more > 0 {
-                signs.push(format!("{sign}{more} more"));
-            }
-        }
-        if signs.is_empty() {
+    for of_type in &answer.types {
+        let changed = of_type.changed.iter().map(|changed| &changed.name);
+        let words = [
+            signed("+", of_type.added.iter(), of_type.added_count),
+            signed("~", changed, of_type.changed_count),
+            signed("-", of_type.removed.iter(), of_type.removed_count),
+            signed("withheld ", of_type.withheld.iter(), of_type.withheld_count),
+        ];
+        let words = words.concat();
+        if words.is_empty() {
             continue;
         }
-        let short = type_name(of).unwrap_or_default();
-        lines += &format!("{}  {}\n", safe(&short), signs.join("  "));
-        for changed in list(of, "changed") {
-            lines += &content(changed, &short, is_wide);
+        let short = short_type(&of_type.r#type);
+        lines += &format!("{}  {}\n", safe(short), words.join("  "));
+        for changed in &of_type.changed {
+            lines += &content(changed, short, is_wide);
         }
     }
     match lines.is_empty() {
-        true => format!("no difference in {} types\n", types.len()),
+        true => format!("no difference in {} types\n", answer.types.len()),
         false => lines,
     }
 }
 
 /// The versions of a changed resource, and the lines that differ.
-fn content(changed: &Value, short: &str, is_wide: bool) -> String {
-    let held = |key| if is_wide { text(changed, key) } else { version(changed, key) };
-    let (Some(has), Some(should), Some(name)) = (held("has"), held("should"), text(changed, "name")) else {
-        return String::new();
+fn content(changed: &ChangedName, short: &str, is_wide: bool) -> String {
+    let (Some(has), Some(should)) = (&changed.has, &changed.should) else { return String::new() };
+    let brief = |version: &String| if is_wide { version.clone() } else { crate::text::version(version) };
+    let (has, should) = (brief(has), brief(should));
+    let name = safe(&format!("{short}/{}", changed.name)).into_owned();
+    let reason = match &changed.content {
+        Some(ContentDifference::Text(text)) => {
+            let mut lines = format!("--- has     {name} {has}\n+++ should  {name} {should}\n");
+            lines.extend(text.lines().flat_map(|line| [safe(line), "\n".into()]));
+            return lines;
+        }
+        Some(ContentDifference::NoContent(reason)) => format!("  ({})", safe(reason)),
+        Some(ContentDifference::Patch(_)) | None => String::new(),
     };
-    let name = safe(&format!("{short}/{name}")).into_owned();
-    if let Some(text) = text(changed, "text") {
-        let mut lines = format!("--- has     {name} {has}\n+++ should  {name} {should}\n");
-        lines.extend(text.lines().flat_map(|line| [safe(line), "\n".into()]));
-        return lines;
-    }
-    let reason = text(changed, "no_content").map(|reason| format!("  ({})", safe(&reason)));
-    format!("  {name}  {has} -> {should}{}\n", reason.unwrap_or_default())
+    format!("  {name}  {has} -> {should}{reason}\n")
 }
 
 #[cfg(test)]
@@ -163,18 +164,21 @@ mod tests {
              "removed": ["old"], "removed_count": 1, "withheld": ["x"], "withheld_count": 1},
             {"type": "a.Listener", "added": [], "changed": [], "removed": [], "withheld": []},
         ]});
+        let answer: ClientDifference = serde_json::from_value(answer).unwrap();
         let expected =
             "Cluster  +cart\\u{1b}  +2 more  ~web  -old  withheld x\n  Cluster/web  1c0e77aa -> b41f0c2e\n";
         assert_eq!(difference(&answer, false), expected);
         assert!(difference(&answer, true).contains("1c0e77aa00 -> b41f0c2e00\n"));
         assert_eq!(names(&answer), ["Cluster/cart\u{1b}", "Cluster/web", "Cluster/old"]);
         let changed = json!({"name": "web", "has": "1c0e77aa00", "should": "b41f0c2e00", "text": "@@ -1 +1 @@\n-a: 1s\n+a: \u{1b}2s\n"});
+        let changed = serde_json::from_value(changed).unwrap();
         let expected = "--- has     Cluster/web 1c0e77aa\n+++ should  Cluster/web b41f0c2e\n@@ -1 +1 @@\n-a: 1s\n+a: \\u{1b}2s\n";
         assert_eq!(content(&changed, "Cluster", false), expected);
         let gone =
             json!({"name": "web", "has": "1c0e77aa00", "should": "b41f0c2e00", "no_content": "it is gone"});
+        let gone = serde_json::from_value(gone).unwrap();
         assert_eq!(content(&gone, "Cluster", false), "  Cluster/web  1c0e77aa -> b41f0c2e  (it is gone)\n");
-        let none = json!({"types": [{"type": "a.Cluster", "added": []}]});
+        let none = serde_json::from_value(json!({"types": [{"type": "a.Cluster", "added": []}]})).unwrap();
         assert_eq!(difference(&none, false), "no difference in 1 types\n");
     }
 }

@@ -2,15 +2,19 @@
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::names::Explanation;
+use sluice_admin_api::parameters::{NameParameters, Parameters};
 
 use super::{ask, resolve};
-use crate::command::answer::{self, Forms, Found};
+use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Reach, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
-use crate::command::table::{Table, text};
+use crate::command::table::{Table, shown};
+use crate::command::typed::Typed;
 
 #[derive(Debug, Subcommand)]
 pub enum Explain {
@@ -55,44 +59,99 @@ pub(in crate::command) async fn run(explain: Explain, console: &mut Console<'_>)
     };
     let ask = async |console: &mut Console<'_>| {
         let (relay, id) = resolve(&relays, &client, console).await?;
-        let query = [("type", Some(type_name.to_owned())), ("name", name.clone())];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answer = ask(&relays, relay, &path(&format!("/clients/{id}/explain"), query)).await?;
-        Ok(Found { items: vec![answer], outcome: Outcome::Good })
+        let parameters = NameParameters { r#type: Some(type_name.to_owned()), name: name.clone() };
+        let path = path(&Endpoint::ClientExplain.path_of(&[&id.to_string()]), parameters.into_pairs());
+        let answer = ask(&relays, relay, &path).await?;
+        Ok(Answered { items: vec![answer], outcome: Outcome::Good })
     };
-    let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
-        items.iter().try_for_each(|of| chain(of, is_wide).write(console.out, false, false))
+    let table = |items: &[Typed<Explanation>], is_wide: bool, console: &mut Console<'_>| {
+        items.iter().try_for_each(|item| chain(&item.value, is_wide).write(console.out, false, false))
     };
     answer::show(show, console, &Forms { key: None, table: &table, names }, ask).await
 }
 
 /// The node class.
-fn names(answer: &Value) -> Vec<String> {
-    answer.get("class").and_then(|class| text(class, "class")).into_iter().collect()
+fn names(answer: &Explanation) -> Vec<String> {
+    answer.class.class.iter().cloned().collect()
 }
 
-/// The keys of the links, and further keys of a link for the wide form.
-const LINKS: [(&str, &[&str]); 6] = [
-    ("client", &["cluster", "peer", "identity"]),
-    ("class", &["rule", "generation", "nearest"]),
-    ("list", &["key", "server"]),
-    ("source", &["state", "stale_seconds", "last_error"]),
-    ("name", &["state", "collection", "entry", "cause"]),
-    ("state", &["has", "should"]),
-];
+/// A link of the chain.
+struct Link<'a> {
+    head: &'static str,
+    text: &'a str,
+    /// A line below, also without the wide form.
+    rule: Option<&'a String>,
+    /// Further facts for the wide form: each with its key.
+    facts: Vec<(&'static str, Option<String>)>,
+}
 
-fn chain(answer: &Value, is_wide: bool) -> Table {
+fn links(answer: &Explanation) -> Vec<Link<'_>> {
+    let Explanation { client, class, list, source, name, state } = answer;
+    let link = |head, text, facts| Link { head, text, rule: None, facts };
+    let mut links = vec![
+        link(
+            "client",
+            &*client.text,
+            vec![("cluster", shown(&client.cluster)), ("identity", shown(&client.identity))],
+        ),
+        Link {
+            rule: class.decision.as_ref().map(|decision| &decision.rule_text),
+            ..link(
+                "class",
+                &*class.text,
+                vec![("rule", class.rule.clone()), ("generation", shown(class.generation))],
+            )
+        },
+        link("list", &*list.text, vec![("key", shown(&list.key)), ("server", list.server.clone())]),
+    ];
+    links.extend(source.as_ref().map(|source| {
+        // As in JSON: a whole number of seconds has its zero.
+        let stale = source.stale_seconds.map(|seconds| Value::from(seconds).to_string());
+        link(
+            "source",
+            &source.text,
+            vec![
+                ("state", shown(&source.state)),
+                ("stale_seconds", stale),
+                ("last_error", source.last_error.clone()),
+            ],
+        )
+    }));
+    links.extend(name.as_ref().map(|name| {
+        let facts = name.facts.as_ref();
+        link(
+            "name",
+            &name.text,
+            vec![
+                ("state", facts.and_then(|facts| facts.state.clone())),
+                ("collection", name.collection.clone()),
+                ("entry", facts.and_then(|facts| facts.entry.clone())),
+                ("cause", facts.and_then(|facts| facts.cause.clone())),
+            ],
+        )
+    }));
+    let facts = state.facts.as_ref();
+    links.push(link(
+        "state",
+        &state.text,
+        vec![
+            ("has", facts.and_then(|facts| facts.has.clone())),
+            ("should", facts.and_then(|facts| facts.should.clone())),
+        ],
+    ));
+    links
+}
+
+fn chain(answer: &Explanation, is_wide: bool) -> Table {
     let mut table = Table::plain(&["", ""]);
-    for (key, further) in LINKS {
-        let Some(link) = answer.get(key) else { continue };
-        let Some(words) = text(link, "text") else { continue };
-        table.push([Some(key.to_owned()), Some(words)]);
-        if let Some(words) = text(link, "rule_text") {
-            table.push([Some("rule".to_owned()), Some(words)]);
+    for link in links(answer).into_iter().filter(|link| !link.text.is_empty()) {
+        table.push([shown(link.head), shown(link.text)]);
+        if let Some(rule) = link.rule {
+            table.push([shown("rule"), shown(rule)]);
         }
-        for key in further.iter().filter(|_| is_wide) {
-            if let Some(value) = text(link, key) {
-                table.push([Some(format!("  {key}")), Some(value)]);
+        for (key, fact) in link.facts.into_iter().filter(|_| is_wide) {
+            if fact.is_some() {
+                table.push([Some(format!("  {key}")), fact]);
             }
         }
     }
@@ -112,6 +171,7 @@ mod tests {
             "class": {"text": "c0ffee by node_classes[0]", "class": "c0ffee", "generation": 4, "nearest": null},
             "client": {"text": "71 web\u{1b}"}, "source": null,
         });
+        let answer: Explanation = serde_json::from_value(answer).unwrap();
         let shown = |is_wide| {
             let mut out = Vec::new();
             chain(&answer, is_wide).write(&mut out, false, false).unwrap();

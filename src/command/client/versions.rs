@@ -2,16 +2,20 @@
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::names::{HeldVersions, TypeVerdicts, VersionTally};
+use sluice_admin_api::parameters::{NameParameters, Parameters};
 
-use crate::command::answer::{self, Forms, Found};
+use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Reach, Show};
 use crate::command::console::Console;
-use crate::command::list::{path, with_relay};
+use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
-use crate::command::table::{Table, list, text, version};
+use crate::command::table::{Table, joined, shown, version};
 use crate::command::text::safe;
+use crate::command::typed::Typed;
 
 #[derive(Args, Debug)]
 #[command(after_help = VERSIONS_HELP)]
@@ -64,97 +68,104 @@ pub(in crate::command) async fn run(
         }
     };
     let relays = Relays::new(&versions.reach).await?;
-    let query = [("type", Some(type_name)), ("name", name)];
-    let query = query.into_iter().filter_map(|(key, value)| Some((key, value?.to_owned())));
-    let path = path("/versions", query);
-    let ask = async |console: &mut Console<'_>| {
-        let answers = relays.json(&Method::GET, &path).await;
-        let outcome = answers.tell(console.err)?;
-        let found = answers.found.into_iter();
-        Ok(Found { items: found.map(|(label, of)| with_relay(of, &label)).collect(), outcome })
-    };
-    let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
-        let table = match name {
-            Some(_) => table(items, is_wide, relays.are_several()),
-            None => units(items, relays.are_several()),
+    let parameters = NameParameters { r#type: Some(type_name.to_owned()), name: name.map(str::to_owned) };
+    let path = path(Endpoint::Versions.path(), parameters.into_pairs());
+    let no_headers = versions.show.no_headers;
+    if name.is_none() {
+        let table = |items: &[Typed<TypeVerdicts>], _: bool, console: &mut Console<'_>| {
+            units(items, relays.are_several()).write(console.out, !no_headers, false)
         };
-        table.write(console.out, !versions.show.no_headers, false)?;
+        let sources =
+            |answer: &TypeVerdicts| answer.units.iter().map(|unit| unit.source.to_string()).collect();
+        let forms = Forms { key: Some(KEY), table: &table, names: sources };
+        return answer::show(versions.show, console, &forms, async |console| {
+            ask(&relays, &path, console).await
+        })
+        .await;
+    }
+    let table = |items: &[Typed<HeldVersions>], is_wide: bool, console: &mut Console<'_>| {
+        table(items, is_wide, relays.are_several()).write(console.out, !no_headers, false)?;
         rejections(items).iter().try_for_each(|line| writeln!(console.out, "{line}"))
     };
-    answer::show(versions.show, console, &Forms { key: Some("relays"), table: &table, names }, ask).await
+    let forms = Forms { key: Some(KEY), table: &table, names };
+    answer::show(versions.show, console, &forms, async |console| ask(&relays, &path, console).await).await
 }
 
-fn names(answer: &Value) -> Vec<String> {
-    let versions = list(answer, "versions").iter().filter_map(|of| text(of, "version"));
-    versions.chain(list(answer, "units").iter().filter_map(|of| text(of, "source"))).collect()
+/// The key of the answers in JSON.
+const KEY: &str = "relays";
+
+async fn ask<T: DeserializeOwned>(
+    relays: &Relays,
+    path: &str,
+    console: &mut Console<'_>,
+) -> Result<Answered<T>, Failure> {
+    let answers = relays.typed(&Method::GET, path).await;
+    let outcome = answers.report(console.err)?;
+    Ok(Answered { items: answers.values().collect(), outcome })
+}
+
+fn names(answer: &HeldVersions) -> Vec<String> {
+    answer.versions.iter().map(|tally| tally.version.clone()).collect()
 }
 
 /// The clients of a type, by source.
-fn units(found: &[Value], are_several: bool) -> Table {
-    let keys = ["clients", "accepted", "pending", "rejected", "silent", "unaffected", "lost"];
+fn units(answers: &[Typed<TypeVerdicts>], are_several: bool) -> Table {
     let mut heads = vec!["SERVER", "LIST", "CLASS", "CLIENTS", "ACCEPTED", "PENDING", "REJECTED", "SILENT"];
     heads.extend(["UNAFFECTED", "LOST"]);
     heads.extend(are_several.then_some("RELAY"));
     let mut table = Table::plain(&heads);
-    for answer in found {
-        for of in list(answer, "units") {
-            let mut cells: Vec<_> = ["server", "list", "class"].map(|key| text(of, key)).into();
-            cells.extend(keys.map(|key| text(of, key)));
-            cells.extend(are_several.then(|| text(answer, "relay")));
+    for answer in answers {
+        for unit in &answer.value.units {
+            let mut cells = vec![shown(&unit.server), shown(&unit.list), shown(&unit.class)];
+            let counts = [unit.clients, unit.accepted, unit.pending, unit.rejected, unit.silent];
+            cells.extend(counts.into_iter().chain([unit.unaffected, unit.lost]).map(shown));
+            cells.extend(are_several.then(|| shown(&answer.relay)));
             table.push(cells);
         }
     }
     table
 }
 
-fn table(found: &[Value], is_wide: bool, are_several: bool) -> Table {
+fn table(answers: &[Typed<HeldVersions>], is_wide: bool, are_several: bool) -> Table {
     let mut heads = vec!["VERSION", "IS", "SINCE", "HELD BY", "PENDING", "UNSENT", "REJECTED", "AGENTS"];
     heads.extend(is_wide.then_some("SERVERS"));
     heads.extend(are_several.then_some("RELAY"));
     let mut table = Table::plain(&heads);
-    for answer in found {
-        for of in list(answer, "versions") {
-            let mut cells = vec![version(of, "version"), Some(joined(of, "is")), text(of, "since")];
-            cells.extend(["held_by", "pending", "unsent", "rejected"].map(|key| text(of, key)));
-            cells.push(Some(agents(of)));
-            cells.extend(is_wide.then(|| Some(joined(of, "servers"))));
-            cells.extend(are_several.then(|| text(answer, "relay")));
+    for answer in answers {
+        for tally in &answer.value.versions {
+            let mut cells = vec![version(Some(&tally.version)), Some(joined(&tally.is)), tally.since.clone()];
+            cells.extend([tally.held_by, tally.pending, tally.unsent, tally.rejected].map(shown));
+            cells.push(Some(agents(tally)));
+            cells.extend(is_wide.then(|| Some(joined(&tally.servers))));
+            cells.extend(are_several.then(|| shown(&answer.relay)));
             table.push(cells);
         }
     }
     table
 }
 
-fn joined(of: &Value, key: &str) -> String {
-    list(of, key).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
-}
-
 /// Programs with their numbers of clients, the most frequent first.
-fn agents(of: &Value) -> String {
-    let agents = of.get("user_agents").and_then(Value::as_object).into_iter().flatten();
-    let mut agents: Vec<_> = agents.map(|(agent, count)| (count.as_u64().unwrap_or(0), agent)).collect();
-    agents.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+fn agents(tally: &VersionTally) -> String {
+    let mut agents: Vec<_> = tally.user_agents.iter().collect();
+    agents.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let name = |agent: &str| if agent.is_empty() { "unnamed".to_owned() } else { agent.to_owned() };
-    agents.iter().map(|(count, agent)| format!("{} ({count})", name(agent))).collect::<Vec<_>>().join(", ")
+    joined(agents.iter().map(|(agent, count)| format!("{} ({count})", name(agent))))
 }
 
-fn rejections(found: &[Value]) -> Vec<String> {
+fn rejections(answers: &[Typed<HeldVersions>]) -> Vec<String> {
     let mut lines = Vec::new();
-    for of in found.iter().flat_map(|answer| list(answer, "versions")) {
-        let rejected = list(of, "rejected_by");
-        if rejected.is_empty() {
+    for tally in answers.iter().flat_map(|answer| &answer.value.versions) {
+        if tally.rejected_by.is_empty() {
             continue;
         }
-        let suspect = if of.get("suspect") == Some(&Value::Bool(true)) { ", suspect" } else { "" };
-        let of_version = version(of, "version").unwrap_or_default();
-        let count = text(of, "rejected").unwrap_or_default();
-        lines.push(format!("{of_version}: rejected by {count}{suspect}"));
-        for rejection in rejected.iter().take(REJECTIONS_SHOWN) {
-            let get = |key: &str| text(rejection, key).unwrap_or_default();
-            let line = format!("  {} ({}): {:?}", get("node"), get("user_agent"), get("message"));
+        let suspect = if tally.suspect { ", suspect" } else { "" };
+        let brief = crate::text::version(&tally.version);
+        lines.push(format!("{brief}: rejected by {}{suspect}", tally.rejected));
+        for rejection in tally.rejected_by.iter().take(REJECTIONS_SHOWN) {
+            let line = format!("  {} ({}): {:?}", rejection.node, rejection.user_agent, rejection.message);
             lines.push(safe(&line).into_owned());
         }
-        let more = rejected.len().saturating_sub(REJECTIONS_SHOWN);
+        let more = tally.rejected_by.len().saturating_sub(REJECTIONS_SHOWN);
         if more > 0 {
             lines.push(format!("  and {more} more; -o json has their words"));
         }
@@ -170,15 +181,15 @@ mod tests {
 
     #[test]
     fn tru_4_versions_are_a_table_with_the_words_of_clients_below() {
-        let answer = json!({"relay": "r", "versions": [
+        let answer = json!({"versions": [
             {"version": "5f3a000000", "is": ["live"], "servers": ["cp-1"], "since": "2026-11-22T14:02:11.204Z", "held_by": 998,
              "pending": 1, "unsent": 2, "rejected": 1, "suspect": true, "user_agents": {"": 1, "envoy 1.40.0": 997},
              "rejected_by": [{"node": "envoy-7f3", "user_agent": "envoy 1.36.1", "message": "a \"b\"\n"}]},
             {"version": "81c0000000", "is": [], "since": null, "held_by": 6, "pending": 0, "unsent": 0, "rejected": 0,
              "suspect": false, "user_agents": {"envoy 1.36.1": 6}, "rejected_by": []}]});
-        let found = [answer];
+        let answers = [Typed::new(answer, "r").unwrap()];
         let mut out = Vec::new();
-        table(&found, false, false).write(&mut out, true, false).unwrap();
+        table(&answers, false, false).write(&mut out, true, false).unwrap();
         let text = "\
 VERSION   IS    SINCE                     HELD BY  PENDING  UNSENT  REJECTED  AGENTS
 5f3a0000  live  2026-11-22T14:02:11.204Z  998      1        2       1         envoy 1.40.0 (997), unnamed (1)
@@ -186,22 +197,21 @@ VERSION   IS    SINCE                     HELD BY  PENDING  UNSENT  REJECTED  AG
 ";
         assert_eq!(String::from_utf8(out).unwrap(), text);
         let lines = ["5f3a0000: rejected by 1, suspect", "  envoy-7f3 (envoy 1.36.1): \"a \\\"b\\\"\\n\""];
-        assert_eq!(rejections(&found), lines);
-        assert_eq!(names(&found[0]), ["5f3a000000", "81c0000000"]);
+        assert_eq!(rejections(&answers), lines);
+        assert_eq!(names(&answers[0].value), ["5f3a000000", "81c0000000"]);
     }
 
     #[test]
     fn tru_1_the_clients_of_a_type_are_a_line_for_each_source() {
         let unit = json!({"source": 3, "server": "cp-1", "list": "xds_servers", "class": "c0ffee12", "clients": 15, "accepted": 5,
             "pending": 4, "rejected": 3, "silent": 2, "unaffected": 1, "lost": 7});
-        let found = [json!({"relay": "r", "units": [unit]})];
+        let answers = [Typed::new(json!({ "units": [unit] }), "r").unwrap()];
         let mut out = Vec::new();
-        units(&found, true).write(&mut out, true, false).unwrap();
+        units(&answers, true).write(&mut out, true, false).unwrap();
         let text = "\
 SERVER  LIST         CLASS     CLIENTS  ACCEPTED  PENDING  REJECTED  SILENT  UNAFFECTED  LOST  RELAY
 cp-1    xds_servers  c0ffee12  15       5         4        3         2       1           7     r
 ";
         assert_eq!(String::from_utf8(out).unwrap(), text);
-        assert_eq!(names(&found[0]), ["3"]);
     }
 }

@@ -2,16 +2,19 @@
 
 use clap::Args;
 use http::Method;
-use serde_json::Value;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::names::{self as api, ClientGroup};
+use sluice_admin_api::parameters::{Parameters, WhoParameters};
 
-use crate::command::answer::{self, Forms, Found};
+use crate::command::answer::{self, Answered, Forms};
 use crate::command::arguments::{Format, Reach, Show};
 use crate::command::console::Console;
-use crate::command::list::{path, with_relay};
+use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
-use crate::command::table::{Table, list, number, text, version};
+use crate::command::table::{Table, shown, version};
 use crate::command::text::safe;
+use crate::command::typed::Typed;
 
 #[derive(Args, Debug)]
 #[command(after_help = WHO_HELP)]
@@ -42,8 +45,15 @@ Examples:
   sluice who Cluster/web
   sluice who Cluster/web -l";
 
-const GROUPS: [(&str, &str); 4] =
-    [("has", "has"), ("lacks", "lacks it"), ("rejected", "rejected"), ("not_subscribed", "not subscribed")];
+/// The groups of clients, in words.
+fn groups(who: &api::Who) -> [(&'static str, &ClientGroup); 4] {
+    [
+        ("has", &who.has),
+        ("lacks it", &who.lacks),
+        ("rejected", &who.rejected),
+        ("not subscribed", &who.not_subscribed),
+    ]
+}
 
 pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let Some((type_name, name)) = who.resource.split_once('/') else {
@@ -53,19 +63,19 @@ pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Resu
     let is_counted =
         !who.list && who.show.format == Format::Table && (!who.show.watch || console.is_terminal);
     let ask = async |console: &mut Console<'_>| {
-        let query = [
-            ("type", Some(type_name.to_owned())),
-            ("name", Some(name.to_owned())),
-            ("version", who.version.clone()),
-            ("limit", Some(if is_counted { "1" } else { "1000" }.to_owned())),
-        ];
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let answers = relays.json(&Method::GET, &path("/who", query)).await;
-        let outcome = answers.tell(console.err)?;
-        let found = answers.found.into_iter();
-        Ok(Found { items: found.map(|(label, of)| with_relay(of, &label)).collect(), outcome })
+        let parameters = WhoParameters {
+            r#type: Some(type_name.to_owned()),
+            name: Some(name.to_owned()),
+            version: who.version.clone(),
+            limit: Some(if is_counted { "1" } else { "1000" }.to_owned()),
+            ..WhoParameters::default()
+        };
+        let path = path(Endpoint::Who.path(), parameters.into_pairs());
+        let answers = relays.typed(&Method::GET, &path).await;
+        let outcome = answers.report(console.err)?;
+        Ok(Answered { items: answers.values().collect(), outcome })
     };
-    let table = |items: &[Value], is_wide: bool, console: &mut Console<'_>| {
+    let table = |items: &[Typed<api::Who>], is_wide: bool, console: &mut Console<'_>| {
         if who.list || is_wide {
             let table = group_table(items, relays.are_several());
             return table.write(console.out, !who.show.no_headers, false);
@@ -76,31 +86,34 @@ pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Resu
 }
 
 /// The ids of the clients that have the resource.
-fn names(answer: &Value) -> Vec<String> {
-    let clients = answer.get("has").map(|group| list(group, "clients")).unwrap_or_default();
-    clients.iter().filter_map(|client| text(client, "id")).collect()
+fn names(who: &api::Who) -> Vec<String> {
+    who.has.clients.iter().map(|client| client.id.to_string()).collect()
 }
 
 /// The counts of all relays.
-fn group_line(found: &[Value]) -> String {
-    let parts = GROUPS.map(|(key, words)| {
-        let counts = found.iter().filter_map(|of| number(of.get(key)?, "count"));
-        format!("{words} {}", counts.sum::<u64>())
-    });
-    let version = found.iter().find_map(|of| version(of, "version")).map(|of| format!("version {of}: "));
+fn group_line(answers: &[Typed<api::Who>]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for (words, group) in answers.iter().flat_map(|answer| groups(&answer.value)) {
+        match counts.iter_mut().find(|(counted, _)| *counted == words) {
+            Some((_, count)) => *count += group.count,
+            None => counts.push((words, group.count)),
+        }
+    }
+    let parts: Vec<_> = counts.iter().map(|(words, count)| format!("{words} {count}")).collect();
+    let version = answers.iter().find_map(|answer| version(answer.value.version.as_ref()));
+    let version = version.map(|version| format!("version {version}: "));
     version.unwrap_or_default() + &parts.join("   ")
 }
 
-fn group_table(found: &[Value], are_several: bool) -> Table {
+fn group_table(answers: &[Typed<api::Who>], are_several: bool) -> Table {
     let heads: &[&'static str] =
         if are_several { &["GROUP", "ID", "NODE", "RELAY"] } else { &["GROUP", "ID", "NODE"] };
     let mut table = Table::plain(heads);
-    for of in found {
-        for (key, words) in GROUPS {
-            for client in of.get(key).map(|group| list(group, "clients")).unwrap_or_default() {
-                let relay = are_several.then(|| text(of, "relay"));
-                let cells = [Some(words.to_owned()), text(client, "id"), text(client, "node")];
-                table.push(cells.into_iter().chain(relay));
+    for answer in answers {
+        for (words, group) in groups(&answer.value) {
+            for client in &group.clients {
+                let relay = are_several.then(|| shown(&answer.relay));
+                table.push([shown(words), shown(client.id), shown(&client.node)].into_iter().chain(relay));
             }
         }
     }
@@ -115,15 +128,16 @@ mod tests {
 
     #[test]
     fn the_counts_of_all_relays_are_added() {
-        let of = |has: u64| {
-            json!({"version": "b41f0c2e00", "relay": "r", "has": {"count": has,
-            "clients": [{"id": 71, "node": "n\n"}]}, "lacks": {"count": 1}, "rejected": {"count": 0}, "not_subscribed": {"count": 2}})
+        let answer = |has: u64| {
+            let json = json!({"version": "b41f0c2e00", "has": {"count": has, "clients": [{"id": 71, "node": "n\n"}]},
+                "lacks": {"count": 1}, "rejected": {"count": 0}, "not_subscribed": {"count": 2}});
+            Typed::new(json, "r").unwrap()
         };
         let line = "version b41f0c2e: has 7   lacks it 2   rejected 0   not subscribed 4";
-        assert_eq!(group_line(&[of(3), of(4)]), line);
-        assert_eq!(names(&of(3)), ["71"]);
+        assert_eq!(group_line(&[answer(3), answer(4)]), line);
+        assert_eq!(names(&answer(3).value), ["71"]);
         let mut out = Vec::new();
-        group_table(&[of(3)], true).write(&mut out, true, false).unwrap();
+        group_table(&[answer(3)], true).write(&mut out, true, false).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "GROUP  ID  NODE    RELAY\nhas    71  n\\u{a}  r\n");
     }
 }

@@ -6,7 +6,10 @@ pub(super) mod view;
 mod watch;
 
 use http::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sluice_admin_api::lists::{Cursor, PageEnd};
 
 use super::address::Relay;
 use super::arguments::{Format, Show};
@@ -14,12 +17,12 @@ use super::console::Console;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::table::{Kind, Line, Table};
+use super::table::{Column, Kind, Table};
 use super::text::safe;
+use super::typed::{Typed, jsons};
 use super::yaml::yaml;
 use crate::text::encoded;
 use view::View;
-pub(super) use watch::REDRAW;
 
 /// The pages that one list may have. Without a bound, a relay could keep a command going for ever.
 const PAGES_MAX: usize = 10_000;
@@ -28,25 +31,30 @@ const PAGES_MAX: usize = 10_000;
 const PAGE_MAX: usize = 1_000;
 
 /// A list to show.
-#[derive(Debug)]
-pub(super) struct List {
-    pub view: &'static View,
+pub(super) struct List<T: 'static> {
+    pub view: &'static View<T>,
     /// The filters.
     pub query: Vec<(&'static str, String)>,
     pub limit: Option<usize>,
 }
 
-/// The items of all relays. Each has the key `relay`.
-#[derive(Debug, Default)]
-pub(super) struct Items {
-    pub items: Vec<Value>,
+/// The items of all relays.
+#[derive(Debug)]
+pub(super) struct Items<T> {
+    pub items: Vec<Typed<T>>,
     /// There may be more than `--limit` items.
     pub is_truncated: bool,
 }
 
-pub(super) async fn show(
+impl<T> Default for Items<T> {
+    fn default() -> Items<T> {
+        Items { items: Vec::new(), is_truncated: false }
+    }
+}
+
+pub(super) async fn show<T: DeserializeOwned>(
     relays: &Relays,
-    list: &List,
+    list: &List<T>,
     show: Show,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
@@ -59,53 +67,59 @@ pub(super) async fn show(
 }
 
 /// Asks all relays for the list.
-async fn gather(
+async fn gather<T: DeserializeOwned>(
     relays: &Relays,
-    list: &List,
+    list: &List<T>,
     console: &mut Console<'_>,
-) -> Result<(Items, Outcome), Failure> {
+) -> Result<(Items<T>, Outcome), Failure> {
     let answers =
         relays.all(async |caller: &Caller, relay: &Relay| fetch(caller, relay, list, None).await).await;
-    let outcome = answers.tell(console.err)?;
+    let outcome = answers.report(console.err)?;
     let mut all = Items::default();
-    for (label, found) in answers.found {
-        all.is_truncated |= found.is_truncated;
-        all.items.extend(found.items.into_iter().map(|item| with_relay(item, &label)));
+    for items in answers.values() {
+        all.is_truncated |= items.is_truncated;
+        all.items.extend(items.items);
     }
     Ok((all, outcome))
 }
 
 /// The list of one relay, page by page.
-pub(super) async fn fetch(
+pub(super) async fn fetch<T: DeserializeOwned>(
     caller: &Caller,
     relay: &Relay,
-    list: &List,
+    list: &List<T>,
     after: Option<String>,
-) -> Result<Items, Missing> {
-    let mut found = Items::default();
+) -> Result<Items<T>, Missing> {
+    let mut all = Items::default();
     let mut after = after;
     for _ in 0..PAGES_MAX {
-        let limit = list.limit.map(|limit| (limit - found.items.len()).min(PAGE_MAX).to_string());
+        let limit = list.limit.map(|limit| (limit - all.items.len()).min(PAGE_MAX).to_string());
         let page = [("after", after.take()), ("limit", limit)];
         let page = page.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let path = path(list.view.path, list.query.iter().cloned().chain(page));
+        let path = path(list.view.endpoint.path(), list.query.iter().cloned().chain(page));
         let mut answer = caller.json(relay, &Method::GET, &path).await?;
-        if let Some(Value::Array(items)) = answer.get_mut(list.view.key).map(Value::take) {
-            found.items.extend(items);
-        }
-        found.is_truncated = answer.get("truncated").and_then(Value::as_bool).unwrap_or(false);
-        after = answer.get("next").and_then(|next| match next {
-            Value::String(next) => Some(next.clone()),
-            Value::Number(next) => Some(next.to_string()),
-            _ => None,
-        });
-        let is_full = list.limit.is_some_and(|limit| found.items.len() >= limit);
-        found.is_truncated |= after.is_some();
+        all.items.extend(take_items(&mut answer, list.view.key, relay)?);
+        let end = PageEnd::deserialize(&answer).unwrap_or_default();
+        after = end.next.map(Cursor::into_parameter);
+        let is_full = list.limit.is_some_and(|limit| all.items.len() >= limit);
+        all.is_truncated = end.truncated || after.is_some();
         if is_full || after.is_none() {
-            return Ok(found);
+            return Ok(all);
         }
     }
-    Ok(found)
+    Ok(all)
+}
+
+/// Takes the items out of a list.
+pub(super) fn take_items<T: DeserializeOwned>(
+    answer: &mut Value,
+    key: &str,
+    relay: &Relay,
+) -> Result<Vec<Typed<T>>, Missing> {
+    match answer.get_mut(key).map(Value::take) {
+        Some(Value::Array(items)) => items.into_iter().map(|item| Typed::new(item, &relay.label)).collect(),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// A path with a query.
@@ -120,16 +134,9 @@ pub(super) fn path(base: &str, query: impl IntoIterator<Item = (&'static str, St
     path
 }
 
-pub(super) fn with_relay(mut item: Value, label: &str) -> Value {
-    if let Some(members) = item.as_object_mut() {
-        members.insert("relay".to_owned(), Value::from(label));
-    }
-    item
-}
-
-pub(super) fn write(
-    items: &Items,
-    list: &List,
+pub(super) fn write<T>(
+    items: &Items<T>,
+    list: &List<T>,
     are_several: bool,
     show: Show,
     console: &mut Console<'_>,
@@ -138,7 +145,7 @@ pub(super) fn write(
     match show.format {
         Format::Json | Format::Yaml => {
             let all = json!({
-                view.key: items.items,
+                view.key: jsons(&items.items),
                 "count": items.items.len(),
                 "truncated": items.is_truncated,
             });
@@ -148,7 +155,7 @@ pub(super) fn write(
             }
         }
         Format::Name => {
-            for name in items.items.iter().filter_map(view.name) {
+            for name in items.items.iter().filter_map(|item| (view.name)(&item.value)) {
                 writeln!(console.out, "{}", safe(&name))?;
             }
         }
@@ -170,23 +177,20 @@ pub(super) fn write(
     Ok(())
 }
 
-pub(super) fn table(items: &[Value], view: &View, is_wide: bool, are_several: bool) -> Table {
-    let shown = view.columns.iter().filter(|column| is_wide || column.kind != Kind::Wide);
-    let mut columns: Vec<_> = shown.copied().collect();
-    if are_several {
-        columns.push(view::RELAY);
+pub(super) fn table<T>(items: &[Typed<T>], view: &View<T>, is_wide: bool, are_several: bool) -> Table {
+    let is_shown = |column: &&Column<T>| is_wide || column.kind != Kind::Wide;
+    let columns: Vec<&Column<T>> = view.columns.iter().filter(is_shown).collect();
+    let mut table = Table::default();
+    for column in &columns {
+        table.head(column.head, column.kind);
     }
-    let mut table = Table::new(&columns);
+    if are_several {
+        table.head("RELAY", Kind::Plain);
+    }
     for item in items {
-        let parts = view.part.and_then(|key| item.get(key)).and_then(Value::as_array);
-        let parts = parts.filter(|parts| !parts.is_empty());
-        match parts {
-            Some(parts) => {
-                for part in parts {
-                    table.push(columns.iter().map(|column| (column.cell)(Line { item, part })));
-                }
-            }
-            None => table.push(columns.iter().map(|column| (column.cell)(Line { item, part: &Value::Null }))),
+        for line in 0..(view.lines)(&item.value).max(1) {
+            let cells = columns.iter().map(|column| (column.cell)(&item.value, line));
+            table.push(cells.chain(are_several.then(|| Some(item.relay.clone()))));
         }
     }
     table
@@ -195,11 +199,12 @@ pub(super) fn table(items: &[Value], view: &View, is_wide: bool, are_several: bo
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use sluice_admin_api::clients::Client;
 
     use super::view::{CLIENTS, RESOURCES, SOURCES};
     use super::*;
 
-    fn clients() -> Items {
+    fn clients() -> Items<Client<'static>> {
         let long = "envoy-".to_owned() + &"a-very-long-name-".repeat(12) + "end";
         let cluster = json!({
             "type": "envoy.config.cluster.v3.Cluster", "state": "STALE", "server": "cp-1.example:15010",
@@ -211,14 +216,11 @@ mod tests {
             "server": "cp-1.example:15010", "class": "c0ffee12",
             "nack": {"version": null, "detail": "no", "seconds": 61.0},
         });
-        Items {
-            items: vec![
-                json!({"id": 71, "node": "envoy\u{1b}[2J", "cluster": "web", "peer": "10.0.4.7:51344", "open_seconds": 7860,
-                    "types": [cluster, route], "relay": "r1:19000"}),
-                json!({"id": 2, "node": long, "cluster": "", "types": [], "relay": "r2:19000"}),
-            ],
-            is_truncated: false,
-        }
+        let first = json!({"id": 71, "node": "envoy\u{1b}[2J", "cluster": "web", "peer": "10.0.4.7:51344", "open_seconds": 7860,
+            "types": [cluster, route]});
+        let second = json!({"id": 2, "node": long, "cluster": "", "types": []});
+        let items = vec![Typed::new(first, "r1:19000").unwrap(), Typed::new(second, "r2:19000").unwrap()];
+        Items { items, is_truncated: false }
     }
 
     fn shown(format: Format, are_several: bool, no_headers: bool, is_terminal: bool) -> String {
@@ -266,7 +268,7 @@ mod tests {
     fn cmd_1_json_is_that_of_the_api_with_the_relay_of_each_item() {
         let text = shown(Format::Json, false, false, true);
         let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(json, json!({"clients": clients().items, "count": 2, "truncated": false}));
+        assert_eq!(json, json!({"clients": jsons(&clients().items), "count": 2, "truncated": false}));
         let yaml: Value = serde_saphyr::from_str(&shown(Format::Yaml, false, false, true)).unwrap();
         assert_eq!(yaml, json);
         assert_eq!(shown(Format::Name, true, false, false), "71\n2\n");
@@ -283,15 +285,17 @@ mod tests {
             "types": [{"type": "a.Cluster", "present": 3}, {"type": "a.Listener", "present": 1}],
         });
         let mut out = Vec::new();
+        let source = Typed::new(source, "r").unwrap();
         table(&[source], &SOURCES, false, false).write(&mut out, false, false).unwrap();
         let line =
             "cp-1:15010  xds_servers  c0ffee12  backoff  1m  1m  2  4  UNAVAILABLE: connection refused\n";
         assert_eq!(String::from_utf8(out).unwrap(), line);
         let secret = json!({"type": "envoy.extensions.transport_sockets.tls.v3.Secret", "name": "key"});
+        let secret = Typed::new(secret, "r").unwrap();
         let mut out = Vec::new();
         table(std::slice::from_ref(&secret), &RESOURCES, false, false).write(&mut out, false, false).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "Secret  key  -  -  -  -\n");
-        assert_eq!((RESOURCES.name)(&secret).as_deref(), Some("Secret/key"));
+        assert_eq!((RESOURCES.name)(&secret.value).as_deref(), Some("Secret/key"));
     }
 
     #[test]

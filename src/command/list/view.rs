@@ -1,194 +1,232 @@
 //! The lists, each with its columns.
 
-use serde_json::Value;
+use sluice_admin_api::changes::Change;
+use sluice_admin_api::clients::{Client, ClientContent, ClientType};
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::events::Event;
+use sluice_admin_api::lists::Listed;
+use sluice_admin_api::resources::{Resource, ResourceContent};
+use sluice_admin_api::rollouts::PlanState;
+use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::rollout::{others, step};
-use crate::command::table::{Column, column, list, number, span, state, text, type_name, version, wide};
+use crate::command::rollout::{others, plan_step};
+use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
 use crate::text::size;
 
 /// A list of the API as tables.
-#[derive(Debug)]
-pub(in crate::command) struct View {
-    pub path: &'static str,
+pub(in crate::command) struct View<T: 'static> {
+    pub endpoint: Endpoint,
     /// The key of the list in the answer.
     pub key: &'static str,
-    /// The key of the parts with a line each; `None`: a line for each item.
-    pub part: Option<&'static str>,
-    pub columns: &'static [Column],
+    /// The lines of an item; an item without any has a line all the same.
+    pub lines: fn(&T) -> usize,
+    pub columns: &'static [Column<T>],
     /// The name of an item, for `-o name` and for other commands.
-    pub name: fn(&Value) -> Option<String>,
+    pub name: fn(&T) -> Option<String>,
+    /// Texts that tell items of one name apart.
+    pub apart: fn(&T) -> Vec<String>,
 }
 
-pub(super) const RELAY: Column = column("RELAY", |of| text(of.item, "relay"));
-
-pub(in crate::command) const CLIENTS: View = View {
-    path: "/clients",
-    key: "clients",
-    part: Some("types"),
-    columns: &[
-        column("ID", |of| text(of.item, "id")),
-        column("NODE", |of| text(of.item, "node")),
-        column("CLUSTER", |of| text(of.item, "cluster")),
-        column("TYPE", |of| type_name(of.part)),
-        state("STATE", |of| text(of.part, "state")),
-        column("WHY", |of| text(of.part, "why")),
-        column("FOR", |of| span(of.part, "state_seconds")),
-        wide("HAS", |of| version(of.part, "has")),
-        wide("SHOULD", |of| version(of.part, "should")),
-        wide("VIA", |of| text(of.part, "server")),
-        wide("CLASS", |of| text(of.part, "class")),
-        wide("PEER", |of| text(of.item, "peer")),
-        wide("OPEN", |of| span(of.item, "open_seconds")),
-    ],
-    name: |item| text(item, "id"),
-};
-
-pub(in crate::command) const CHANGES: View = View {
-    path: "/changes",
-    key: "changes",
-    part: None,
-    columns: &[
-        column("ID", |of| text(of.item, "id")),
-        column("TYPE", |of| type_name(of.item)),
-        column("VERSION", |of| version(of.item, "version")),
-        column("AGE", |of| span(of.item, "age_seconds")),
-        column("WANTED", |of| text(of.item, "wanted")),
-        column("ACKED", |of| text(of.item, "acked")),
-        column("REJECTED", |of| text(of.item, "rejected")),
-        column("WAITING", |of| text(of.item, "waiting")),
-        column("P50", |of| span(of.item, "p50_seconds")),
-        column("P99", |of| span(of.item, "p99_seconds")),
-        wide("LAST", |of| span(of.item, "last_seconds")),
-        wide("SUPERSEDED", |of| text(of.item, "superseded")),
-        wide("SERVER", |of| text(of.item, "server")),
-        wide("CLASS", |of| text(of.item, "class")),
-        wide("SIZE", |of| number(of.item, "bytes").map(size)),
-    ],
-    name: |item| text(item, "id"),
-};
-
-pub(in crate::command) const ROLLOUTS: View = View {
-    path: "/rollouts",
-    key: "rollouts",
-    part: None,
-    columns: &[
-        column("PLAN", |of| text(of.item, "name")),
-        column("PUSH", |of| text(of.item, "push")),
-        state("STATE", |of| text(of.item, "state")),
-        column("STEP", |of| step(of.item)),
-        column("UNITS", |of| text(of.item, "units")),
-        column("CLIENTS", |of| text(of.item, "clients")),
-        column("ACCEPTED", |of| text(of.item, "accepted")),
-        column("PENDING", |of| text(of.item, "pending")),
-        column("REJECTED", |of| text(of.item, "rejected")),
-        column("SILENT", |of| text(of.item, "silent")),
-        column("LOST", |of| text(of.item, "lost")),
-        column("OTHERS", |of| others(of.item)),
-        column("WHY", |of| text(of.item, "why")),
-        wide("WAITING", |of| text(of.item, "waiting")),
-        wide("BLAMED", |of| texts(of.item, "blamed")),
-    ],
-    name: |item| text(item, "name"),
-};
-
-pub(in crate::command) const CLASSES: View = View {
-    path: "/classes",
-    key: "classes",
-    part: None,
-    columns: &[
-        column("CLASS", |of| text(of.item, "class")),
-        column("CLIENTS", |of| text(of.item, "clients")),
-        column("RULE", |of| texts(of.item, "rules")),
-        column("SERVERS", |of| texts(of.item, "servers")),
-        wide("SHOWN AS", |of| text(of.item, "upstream_id")),
-    ],
-    name: |item| text(item, "class"),
-};
-
-fn texts(of: &Value, key: &str) -> Option<String> {
-    let texts: Vec<_> = list(of, key).iter().filter_map(Value::as_str).collect();
-    Some(texts.join(", "))
+fn one_line<T>(_: &T) -> usize {
+    1
 }
 
-pub(in crate::command) const EVENTS: View = View {
-    path: "/events",
-    key: "events",
-    part: None,
+fn of_line<'a>(client: &'a Client<'static>, line: usize) -> Option<&'a ClientType<'static>> {
+    client.types.get(line)
+}
+
+fn content_of<'a>(client: &'a Client<'static>, line: usize) -> Option<&'a ClientContent<'static>> {
+    of_line(client, line)?.content.as_ref()
+}
+
+/// A line for each type.
+pub(in crate::command) const CLIENTS: View<Client<'static>> = View {
+    endpoint: Endpoint::Clients,
+    key: Client::<'static>::KEY,
+    lines: |client| client.types.len(),
     columns: &[
-        column("AT", |of| text(of.item, "at")),
-        column("NUMBER", |of| text(of.item, "number")),
-        column("KIND", |of| text(of.item, "kind")),
-        state("SEVERITY", |of| text(of.item, "severity")),
-        column("COUNT", |of| text(of.item, "count")),
-        column("TEXT", |of| text(of.item, "text")),
-        wide("SERVER", |of| text(of.item, "server")),
-        wide("TYPE", |of| type_name(of.item)),
-        wide("NODE", |of| text(of.item, "node")),
-        wide("STREAM", |of| text(of.item, "stream")),
-        wide("PEER", |of| text(of.item, "peer")),
-        wide("CHANGE", |of| text(of.item, "change")),
+        column("ID", |client, _| shown(client.id)),
+        column("NODE", |client, _| shown(&client.node)),
+        column("CLUSTER", |client, _| shown(&client.cluster)),
+        column("TYPE", |client, line| type_name(&of_line(client, line)?.r#type)),
+        state("STATE", |client, line| shown(&of_line(client, line)?.state)),
+        column("WHY", |client, line| maybe(of_line(client, line)?.why.as_ref())),
+        column("FOR", |client, line| span(of_line(client, line)?.state_seconds)),
+        wide("HAS", |client, line| version(content_of(client, line)?.has.as_ref())),
+        wide("SHOULD", |client, line| version(content_of(client, line)?.should.as_ref())),
+        wide("VIA", |client, line| maybe(of_line(client, line)?.server.as_ref())),
+        wide("CLASS", |client, line| maybe(of_line(client, line)?.class.as_ref())),
+        wide("PEER", |client, _| maybe(client.peer.as_ref())),
+        wide("OPEN", |client, _| span(client.open_seconds)),
     ],
-    name: |item| text(item, "number"),
+    name: |client| shown(client.id),
+    apart: |_| Vec::new(),
 };
 
-pub(in crate::command) const SOURCES: View = View {
-    path: "/sources",
-    key: "sources",
-    part: None,
+pub(in crate::command) const CHANGES: View<Change<'static>> = View {
+    endpoint: Endpoint::Changes,
+    key: Change::<'static>::KEY,
+    lines: one_line,
     columns: &[
-        column("SERVER", |of| text(of.item, "server")),
-        column("LIST", |of| text(of.item, "list")),
-        column("CLASS", |of| text(of.item, "class")),
-        state("STATE", |of| text(of.item, "state")),
-        column("FOR", |of| span(of.item, "state_seconds")),
-        column("STALE", |of| span(of.item, "stale_seconds")),
-        column("TYPES", |of| Some(list(of.item, "types").len().to_string())),
-        column("RESOURCES", |of| {
-            Some(
-                list(of.item, "types").iter().filter_map(|of| number(of, "present")).sum::<u64>().to_string(),
-            )
+        column("ID", |change, _| shown(&change.id)),
+        column("TYPE", |change, _| type_name(&change.r#type)),
+        column("VERSION", |change, _| version(change.versions.as_ref().map(|versions| &versions.version))),
+        column("AGE", |change, _| span(change.age_seconds)),
+        column("WANTED", |change, _| shown(change.counts.wanted)),
+        column("ACKED", |change, _| shown(change.counts.acked)),
+        column("REJECTED", |change, _| shown(change.counts.rejected)),
+        column("WAITING", |change, _| shown(change.counts.waiting)),
+        column("P50", |change, _| span(change.p50_seconds?)),
+        column("P99", |change, _| span(change.p99_seconds?)),
+        wide("LAST", |change, _| span(change.last_seconds?)),
+        wide("SUPERSEDED", |change, _| shown(change.counts.superseded)),
+        wide("SERVER", |change, _| shown(&change.server)),
+        wide("CLASS", |change, _| shown(&change.class)),
+        wide("SIZE", |change, _| Some(size(change.bytes))),
+    ],
+    name: |change| shown(&change.id),
+    apart: |_| Vec::new(),
+};
+
+pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
+    endpoint: Endpoint::Rollouts,
+    key: PlanState::<'static>::KEY,
+    lines: one_line,
+    columns: &[
+        column("PLAN", |plan, _| shown(&plan.name)),
+        column("PUSH", |plan, _| maybe(plan.push.as_ref())),
+        state("STATE", |plan, _| shown(&plan.state)),
+        column("STEP", |plan, _| plan_step(plan)),
+        column("UNITS", |plan, _| shown(plan.units)),
+        column("CLIENTS", |plan, _| shown(plan.clients)),
+        column("ACCEPTED", |plan, _| shown(plan.admitted.accepted)),
+        column("PENDING", |plan, _| shown(plan.admitted.pending)),
+        column("REJECTED", |plan, _| shown(plan.admitted.rejected)),
+        column("SILENT", |plan, _| shown(plan.admitted.silent)),
+        column("LOST", |plan, _| shown(plan.admitted.lost)),
+        column("OTHERS", |plan, _| shown(others(&plan.others))),
+        column("WHY", |plan, _| plan.why.clone()),
+        wide("WAITING", |plan, _| shown(plan.waiting)),
+        wide("BLAMED", |plan, _| Some(joined(&plan.blamed))),
+    ],
+    name: |plan| shown(&plan.name),
+    apart: |_| Vec::new(),
+};
+
+pub(in crate::command) const CLASSES: View<NodeClass> = View {
+    endpoint: Endpoint::Classes,
+    key: NodeClass::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLASS", |class, _| shown(&class.class)),
+        column("CLIENTS", |class, _| shown(class.clients)),
+        column("RULE", |class, _| Some(joined(&class.rules))),
+        column("SERVERS", |class, _| Some(joined(&class.servers))),
+        wide("SHOWN AS", |class, _| shown(&class.upstream_id)),
+    ],
+    name: |class| shown(&class.class),
+    apart: |_| Vec::new(),
+};
+
+pub(in crate::command) const EVENTS: View<Event<'static>> = View {
+    endpoint: Endpoint::Events,
+    key: Event::<'static>::KEY,
+    lines: one_line,
+    columns: &[
+        column("AT", |event, _| shown(&event.at)),
+        column("NUMBER", |event, _| shown(event.number)),
+        column("KIND", |event, _| shown(&event.kind)),
+        state("SEVERITY", |event, _| shown(&event.severity)),
+        column("COUNT", |event, _| shown(event.count)),
+        column("TEXT", |event, _| shown(&event.text)),
+        wide("SERVER", |event, _| maybe(event.server.as_ref())),
+        wide("TYPE", |event, _| type_name(event.r#type.as_ref()?)),
+        wide("NODE", |event, _| maybe(event.node.as_ref())),
+        wide("STREAM", |event, _| maybe(event.stream.as_ref())),
+        wide("PEER", |event, _| maybe(event.peer.as_ref())),
+        wide("CHANGE", |event, _| maybe(event.change.as_ref())),
+    ],
+    name: |event| shown(event.number),
+    apart: |_| Vec::new(),
+};
+
+pub(in crate::command) const SOURCES: View<Source<'static>> = View {
+    endpoint: Endpoint::Sources,
+    key: Source::<'static>::KEY,
+    lines: one_line,
+    columns: &[
+        column("SERVER", |source, _| shown(&source.server)),
+        column("LIST", |source, _| shown(&source.list)),
+        column("CLASS", |source, _| shown(&source.class)),
+        state("STATE", |source, _| shown(&source.state)),
+        column("FOR", |source, _| span(source.state_seconds)),
+        column("STALE", |source, _| span(source.stale_seconds?)),
+        column("TYPES", |source, _| shown(source.types.len())),
+        column("RESOURCES", |source, _| {
+            shown(source.types.iter().map(|of_type| of_type.present).sum::<usize>())
         }),
-        column("ERROR", |of| text(of.item, "last_error")),
-        wide("RESTORED", |of| text(of.item, "restored")),
-        wide("VARIANT", |of| text(of.item, "variant")),
-        wide("FAILURES", |of| text(of.item, "failures")),
-        wide("SHOWN AS", |of| text(of.item, "upstream_id")),
+        column("ERROR", |source, _| source.last_error.clone()),
+        wide("RESTORED", |source, _| shown(source.restored)),
+        wide("VARIANT", |source, _| maybe(source.variant.as_ref())),
+        wide("FAILURES", |source, _| shown(source.failures)),
+        wide("SHOWN AS", |source, _| shown(&source.upstream_id)),
     ],
-    name: |item| Some(format!("{}/{}", text(item, "server")?, text(item, "class")?)),
+    name: |source| Some(format!("{}/{}", source.server, source.class)),
+    apart: |source| vec![source.list.to_string(), maybe(source.stream.as_ref()).unwrap_or_default()],
 };
 
-pub(in crate::command) const RESOURCES: View = View {
-    path: "/resources",
-    key: "resources",
-    part: None,
+fn content<'a>(resource: &'a Resource<'static>) -> Option<&'a ResourceContent<'static>> {
+    resource.content.as_ref()
+}
+
+pub(in crate::command) const RESOURCES: View<Resource<'static>> = View {
+    endpoint: Endpoint::Resources,
+    key: Resource::<'static>::KEY,
+    lines: one_line,
     columns: &[
-        column("TYPE", |of| type_name(of.item)),
-        column("NAME", |of| text(of.item, "name")),
-        state("STATE", |of| text(of.item, "state")),
-        column("VERSION", |of| version(of.item, "version")),
-        column("SIZE", |of| number(of.item, "bytes").map(size)),
-        column("CHANGED", |of| text(of.item, "received_at")),
-        wide("FROM", |of| text(of.item, "server")),
-        wide("CLASS", |of| text(of.item, "class")),
-        wide("REJECTING", |of| text(of.item, "rejecting_clients")),
-        wide("ERROR", |of| text(of.item, "error")),
+        column("TYPE", |resource, _| type_name(&resource.r#type)),
+        column("NAME", |resource, _| shown(&resource.name)),
+        state("STATE", |resource, _| shown(&content(resource)?.state)),
+        column("VERSION", |resource, _| version(content(resource)?.version.as_ref())),
+        column("SIZE", |resource, _| Some(size(content(resource)?.bytes))),
+        column("CHANGED", |resource, _| content(resource)?.received_at.clone()),
+        wide("FROM", |resource, _| shown(&content(resource)?.server)),
+        wide("CLASS", |resource, _| shown(&content(resource)?.class)),
+        wide("REJECTING", |resource, _| rejecting(content(resource)?)),
+        wide("ERROR", |resource, _| content(resource)?.error.clone()),
     ],
-    name: |item| Some(format!("{}/{}", type_name(item)?, text(item, "name")?)),
+    name: |resource| Some(format!("{}/{}", type_name(&resource.r#type)?, resource.name)),
+    apart: |resource| {
+        let content = content(resource);
+        let text = |text: fn(&ResourceContent<'static>) -> String| content.map(text).unwrap_or_default();
+        let [server, class, collection] = [
+            text(|content| content.server.to_string()),
+            text(|content| content.class.to_string()),
+            text(|content| content.collection.to_string()),
+        ];
+        vec![server, class, collection, resource.r#type.to_string()]
+    },
 };
 
-pub(in crate::command) const REFUSED: View = View {
-    path: "/refused",
-    key: "refused",
-    part: None,
+/// The relay leaves the number out if it is zero.
+fn rejecting(content: &ResourceContent<'_>) -> Option<String> {
+    (content.rejecting_clients > 0).then(|| content.rejecting_clients.to_string())
+}
+
+pub(in crate::command) const REFUSED: View<RefusedClient<'static>> = View {
+    endpoint: Endpoint::Refused,
+    key: RefusedClient::<'static>::KEY,
+    lines: one_line,
     columns: &[
-        column("NODE", |of| text(of.item, "node")),
-        column("CLUSTER", |of| text(of.item, "cluster")),
-        column("TYPE", |of| type_name(of.item)),
-        column("LIMIT", |of| text(of.item, "limit")),
-        column("COUNT", |of| text(of.item, "count")),
-        column("LAST", |of| span(of.item, "seconds")),
-        wide("STREAM", |of| text(of.item, "stream")),
-        wide("PEER", |of| text(of.item, "peer")),
+        column("NODE", |client, _| shown(&client.node)),
+        column("CLUSTER", |client, _| shown(&client.cluster)),
+        column("TYPE", |client, _| type_name(&client.r#type)),
+        column("LIMIT", |client, _| shown(&client.limit)),
+        column("COUNT", |client, _| shown(client.count)),
+        column("LAST", |client, _| span(client.seconds)),
+        wide("STREAM", |client, _| shown(client.stream)),
+        wide("PEER", |client, _| maybe(client.peer.as_ref())),
     ],
-    name: |item| text(item, "node"),
+    name: |client| shown(&client.node),
+    apart: |client| vec![client.stream.to_string(), client.r#type.to_string(), client.limit.to_string()],
 };

@@ -3,32 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{Items, List, gather, write};
 use crate::command::arguments::{Format, Show};
-use crate::command::console::Console;
+use crate::command::console::{Console, REDRAW};
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
-use crate::command::table::text;
+use crate::command::typed::{Typed, is_age, timeless};
 
 /// The relay counts its clients once a second, so a shorter interval would show nothing more.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Moves the cursor home, and clears the screen below.
-pub(in crate::command) const REDRAW: &str = "\u{1b}[H\u{1b}[J";
-
-pub(super) async fn watch(
+pub(super) async fn watch<T: DeserializeOwned>(
     relays: &Relays,
-    list: &List,
+    list: &List<T>,
     show: Show,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let is_drawn = console.is_terminal && matches!(show.format, Format::Table | Format::Wide | Format::Name);
     let mut seen = Seen::default();
     loop {
-        // The first answer may fail. A relay that is restarted later is told, and asked again.
+        // The first answer may fail. A relay that is restarted later is reported, and asked again.
         match gather(relays, list, console).await {
             Ok((items, _)) if is_drawn => {
                 console.out.write_all(REDRAW.as_bytes())?;
@@ -50,24 +48,28 @@ pub(super) async fn watch(
     }
 }
 
-/// The items of the last answer, by identity.
+/// The identity of an item: a name, the relay, and the texts that tell items of one name apart.
+type Identity = (Option<String>, String, Vec<String>);
+
+/// The items of the last answer in JSON, by identity.
 #[derive(Default)]
 struct Seen {
-    items: BTreeMap<Vec<Option<String>>, Value>,
+    items: BTreeMap<Identity, Value>,
     has_begun: bool,
 }
 
 impl Seen {
     /// New and changed items, and those that have gone, with `"gone": true`. Without all relays, nothing has gone.
-    fn changes(&mut self, new: Items, is_whole: bool, list: &List) -> Vec<Value> {
+    fn changes<T>(&mut self, new: Items<T>, is_whole: bool, list: &List<T>) -> Vec<Value> {
         let mut changes = Vec::new();
         let mut now = BTreeMap::new();
         for item in new.items {
             let key = identity(&item, list);
-            if self.items.get(&key).map(timeless) != Some(timeless(&item)) {
-                changes.push(item.clone());
+            let lasting = |json: &Value| timeless(json, is_age);
+            if self.items.get(&key).map(lasting) != Some(lasting(&item.json)) {
+                changes.push(item.json.clone());
             }
-            now.insert(key, item);
+            now.insert(key, item.json);
         }
         for (key, item) in std::mem::take(&mut self.items) {
             if now.contains_key(&key) {
@@ -84,10 +86,8 @@ impl Seen {
     }
 }
 
-/// A name, and the keys that tell items of one name apart.
-fn identity(item: &Value, list: &List) -> Vec<Option<String>> {
-    let keys = ["relay", "list", "server", "class", "collection", "stream", "type", "limit"];
-    [(list.view.name)(item)].into_iter().chain(keys.map(|key| text(item, key))).collect()
+fn identity<T>(item: &Typed<T>, list: &List<T>) -> Identity {
+    ((list.view.name)(&item.value), item.relay.clone(), (list.view.apart)(&item.value))
 }
 
 fn gone(mut item: Value) -> Value {
@@ -95,18 +95,6 @@ fn gone(mut item: Value) -> Value {
         members.insert("gone".to_owned(), Value::Bool(true));
     }
     item
-}
-
-/// The item without ages, which change all the time.
-fn timeless(item: &Value) -> Value {
-    match item {
-        Value::Object(members) => {
-            let lasting = members.iter().filter(|(key, _)| !key.ends_with("seconds"));
-            Value::Object(lasting.map(|(key, value)| (key.clone(), timeless(value))).collect())
-        }
-        Value::Array(items) => Value::Array(items.iter().map(timeless).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => item.clone(),
-    }
 }
 
 #[cfg(test)]
@@ -121,8 +109,10 @@ mod tests {
         let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
         let mut seen = Seen::default();
         let item = |id: u64, state: &str, age: f64| json!({"relay": "r", "id": id, "open_seconds": age, "types": [{"state": state, "seconds": age}]});
-        let mut step =
-            |items: Vec<Value>, is_whole| seen.changes(Items { items, is_truncated: false }, is_whole, &list);
+        let mut step = |items: Vec<Value>, is_whole| {
+            let items = items.into_iter().map(|item| Typed::new(item, "r").unwrap()).collect();
+            seen.changes(Items { items, is_truncated: false }, is_whole, &list)
+        };
         let first = step(vec![item(1, "SYNCED", 1.0), item(2, "SYNCED", 1.0)], true);
         assert_eq!(first.len(), 2);
         assert_eq!(step(vec![item(1, "SYNCED", 2.0), item(2, "SYNCED", 2.0)], true), [] as [Value; 0]);

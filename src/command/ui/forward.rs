@@ -96,8 +96,8 @@ async fn pass(open: Open, relay: &Relay) -> Response<Body> {
 }
 
 fn chosen(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
-    let found = names.iter().filter_map(|name| Some((name.clone(), headers.get(name)?.clone())));
-    found.collect()
+    let kept = names.iter().filter_map(|name| Some((name.clone(), headers.get(name)?.clone())));
+    kept.collect()
 }
 
 /// A text of this command.

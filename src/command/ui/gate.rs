@@ -8,10 +8,11 @@ use std::net::IpAddr;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{Method, StatusCode, Uri};
+use sluice_admin_api::endpoints::Endpoint;
 
 /// The page and all paths below, and the live streams of the page. All other paths are refused.
-const PAGE: &str = "/ui/";
-const STREAMS: [&str; 2] = ["/events", "/tail"];
+const PAGE: &str = Endpoint::PageRoot.path();
+const STREAMS: [&str; 2] = [Endpoint::Events.path(), Endpoint::Tail.path()];
 
 /// Browsers add these headers; scripts of pages cannot.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -65,7 +66,7 @@ fn is_of_page(path: &str) -> bool {
 
 /// A person follows a link to the page. The other site cannot read the answer.
 fn is_visit(path: &str, headers: &HeaderMap) -> bool {
-    let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|said| said == value);
+    let says = |name: HeaderName, value: &str| headers.get(name).is_some_and(|header| header == value);
     path.starts_with("/ui") && says(FETCH_MODE, "navigate") && says(FETCH_DEST, "document")
 }
 

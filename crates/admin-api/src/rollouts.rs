@@ -1,0 +1,278 @@
+//! `/rollouts` and below: the plans, and the way of their pushes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::changes::ChangedNames;
+use crate::lists::Listed;
+use crate::{Text, is_zero};
+
+/// The state of a plan, and of its latest push.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlanState<'a> {
+    pub name: Text<'a>,
+    pub mode: Text<'a>,
+    pub state: Text<'a>,
+    pub push: Option<u64>,
+    /// The step that the push has reached; 0 before the first.
+    pub step: u8,
+    pub steps: u8,
+    /// The percentage of clients that the step admits; null for a push before its first step.
+    pub percent: Option<f64>,
+    /// Units that the plan covers.
+    pub units: usize,
+    /// Admitted clients that the push affects.
+    pub clients: u64,
+    #[serde(flatten)]
+    pub admitted: ClientVerdicts,
+    /// Clients that a plan which enforces would not have admitted yet. They have the push nevertheless.
+    pub others: ClientVerdicts,
+    /// The age of the oldest change that is held from somebody. 0: nothing is held back.
+    pub behind_seconds: f64,
+    /// Units whose changes wait for the next push.
+    pub waiting: usize,
+    pub why: Option<String>,
+    /// The classes of the units whose clients speak against the push.
+    pub blamed: Vec<Text<'a>>,
+    /// The classes of units that wait although the others go on.
+    pub barred: Vec<Text<'a>>,
+    /// Units with a content that all clients were given without a judgement.
+    pub unproved: usize,
+    /// Condemned contents that all clients of a unit are served (QUA-5).
+    pub condemned_served: usize,
+    /// The release that all clients are served.
+    pub pinned: Option<Pinned>,
+    /// The classes of units without the content of the pinned release.
+    pub diverged: Vec<Text<'a>>,
+    /// No push begins before this time.
+    pub frozen_until: Option<String>,
+    /// No push begins, because the contents that are held take too many bytes.
+    pub full: bool,
+    /// The classes of units whose changes wait because their server is lost.
+    pub left_out: Vec<Text<'a>>,
+    /// No push begins before a server is back.
+    pub waits_for_server: bool,
+    /// The releases that `pin` can serve again, the latest first.
+    pub releases: Vec<u64>,
+}
+
+impl Listed for PlanState<'_> {
+    const KEY: &'static str = "rollouts";
+}
+
+/// Clients by their standing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientVerdicts {
+    pub accepted: u64,
+    pub pending: u64,
+    pub rejected: u64,
+    pub rejected_again: u64,
+    pub silent: u64,
+    pub unaffected: u64,
+    pub overtaken: u64,
+    pub lost: u64,
+    pub departed: u64,
+    pub unjudged: u64,
+}
+
+/// A release in the place of the newest content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pinned {
+    pub release: u64,
+    /// `next_push`, `unpin`, or a time.
+    pub until: String,
+}
+
+/// The answer of `/rollouts/{plan}`: a plan with its latest push in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WholePlan<'a> {
+    #[serde(flatten)]
+    pub state: PlanState<'a>,
+    pub about: Text<'a>,
+    pub covers: Vec<Unit<'a>>,
+    pub waits: Vec<Unit<'a>>,
+    pub latest: Option<WholePush<'a>>,
+    /// The numbers of the pushes that the plan remembers, the latest first.
+    pub pushes: Vec<u64>,
+    /// The contents that no push may bring (TRU-4).
+    pub condemned: CondemnedList<'a>,
+}
+
+/// Contents, the latest first, bounded, and their number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CondemnedList<'a> {
+    pub count: usize,
+    pub contents: Vec<CondemnedUntil<'a>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CondemnedUntil<'a> {
+    pub r#type: Text<'a>,
+    pub name: Text<'a>,
+    pub version: String,
+    /// The time at which the plan forgets the content.
+    pub until: String,
+    /// All clients of some unit are served the content.
+    pub served: bool,
+}
+
+/// A unit: a source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unit<'a> {
+    pub source: u64,
+    pub server: Text<'a>,
+    pub list: Text<'a>,
+    pub class: Text<'a>,
+}
+
+/// A push in a list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Push<'a> {
+    pub plan: Text<'a>,
+    pub push: u64,
+    pub state: Text<'a>,
+    /// Null while the push is not over.
+    pub outcome: Option<Text<'a>>,
+    /// The end of the gathering.
+    pub began: String,
+    pub ended: Option<String>,
+    pub seconds: Option<f64>,
+    pub step: u8,
+    pub steps: u8,
+    pub units: usize,
+    /// Resources that changed, were added or removed; in several units, several times.
+    pub resources: usize,
+    pub clients: u64,
+    #[serde(flatten)]
+    pub admitted: ClientVerdicts,
+    pub others: ClientVerdicts,
+    pub why: Option<String>,
+    pub blamed: Vec<Text<'a>>,
+}
+
+impl Listed for Push<'_> {
+    const KEY: &'static str = "pushes";
+}
+
+/// A push in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WholePush<'a> {
+    #[serde(flatten)]
+    pub push: Push<'a>,
+    pub about: Text<'a>,
+    pub gathered_from: String,
+    pub types: Vec<PushedType<'a>>,
+    pub way: Vec<PushStep>,
+    pub sources: Vec<Unit<'a>>,
+    /// The contents that may be the reason for rejections, those named by most clients first.
+    pub suspects: Vec<SuspectContent<'a>>,
+    pub rejections: Vec<PushRejection<'a>>,
+    pub condemned: Vec<SuspectContent<'a>>,
+    /// Changed and added resources that no admitted client was sent so far.
+    pub without_evidence: Vec<UnsentNames<'a>>,
+    pub notes: Vec<String>,
+    /// Null without a hook.
+    pub hook: Option<HookQuestion<'a>>,
+}
+
+/// The latest question to the hook.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookQuestion<'a> {
+    /// The step at whose end the hook was asked; 0: before the first step.
+    pub step: u8,
+    pub asked: String,
+    /// `go`, `wait`, `halt` or `failed`; null: no answer yet.
+    pub verdict: Option<Text<'a>>,
+    pub reason: Option<Text<'a>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PushedType<'a> {
+    pub r#type: Text<'a>,
+    #[serde(flatten)]
+    pub names: ChangedNames<'a>,
+    pub resources: BeforeAfter,
+    pub bytes: BeforeAfter,
+    pub largest: Option<LargestGrowth<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BeforeAfter {
+    pub before: u64,
+    pub after: u64,
+}
+
+/// Resources of a type, bounded, and their number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnsentNames<'a> {
+    pub r#type: Text<'a>,
+    pub names: Vec<Text<'a>>,
+    pub count: usize,
+}
+
+/// The changed resource that grew by most bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LargestGrowth<'a> {
+    pub name: Text<'a>,
+    pub bytes: BeforeAfter,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PushStep {
+    pub step: u8,
+    pub percent: f64,
+    pub began: String,
+    pub ended: Option<String>,
+    pub clients: u64,
+    #[serde(flatten)]
+    pub admitted: ClientVerdicts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SuspectContent<'a> {
+    pub r#type: Text<'a>,
+    pub name: Text<'a>,
+    pub version: String,
+    /// Rejections in the list that suspect the content.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rejections: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PushRejection<'a> {
+    pub id: u64,
+    pub node: Text<'a>,
+    pub class: Option<Text<'a>>,
+    pub r#type: Text<'a>,
+    pub message: Text<'a>,
+    pub suspects: Vec<Text<'a>>,
+    pub bucket: u16,
+    /// The step whose labels name the client.
+    pub labelled_step: Option<u8>,
+    pub known_rejecter: bool,
+}
+
+/// The answer of `/freeze` and `/unfreeze`: the plans that obeyed, and those that hold nothing back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FrozenPlans {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub observing: Vec<String>,
+    pub plans: Vec<String>,
+}
