@@ -79,20 +79,18 @@ pub(super) fn turn_of(request: &Extensions) -> Arc<Turn> {
     request.get::<Arc<Turn>>().cloned().unwrap_or_default()
 }
 
-impl Admin {
-    /// A place for a request of this area.
-    ///
-    /// # Errors
-    /// The answer to one request too many.
-    #[expect(clippy::result_large_err, reason = "the error is the answer")]
-    pub(super) fn permit(&self, area: Area, request: &Extensions) -> Result<Place, Response> {
-        let places = if area == Area::Act { &self.orders } else { &self.requests };
-        places.take(&turn_of(request)).ok_or_else(|| {
-            self.metrics.limit_hit(Limit::AdminRequests);
-            let retry = [(header::RETRY_AFTER, "1")];
-            (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
-        })
-    }
+/// A place for a request of this area.
+///
+/// # Errors
+/// The answer to one request too many.
+#[expect(clippy::result_large_err, reason = "the error is the answer")]
+pub(super) fn permit(admin: &Admin, area: Area, request: &Extensions) -> Result<Place, Response> {
+    let places = if area == Area::Act { &admin.budgets.acts } else { &admin.budgets.requests };
+    places.take(&turn_of(request)).ok_or_else(|| {
+        admin.metrics.limit_hit(Limit::AdminRequests);
+        let retry = [(header::RETRY_AFTER, "1")];
+        (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
+    })
 }
 
 pub(super) async fn bound(
@@ -100,7 +98,7 @@ pub(super) async fn bound(
     request: Request,
     next: Next,
 ) -> Response {
-    match admin.permit(area, request.extensions()) {
+    match permit(&admin, area, request.extensions()) {
         Ok(place) => held(next.run(request).await, place),
         Err(refusal) => refusal,
     }

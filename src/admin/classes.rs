@@ -101,7 +101,7 @@ pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> R
     let node = read_node(request.into_body()).await?;
     admin.relay.refresh().await;
     let classes = gather(&admin).await;
-    let rules = admin.reloading.status();
+    let rules = admin.process.reloading.status();
     let types = admin.relay.classify_node(&node);
     let types = types.iter().map(|status| node_type(status, &classes, &rules)).collect();
     Ok(in_alphabetical_order(&ExplainedNode { node: node.id, types }))

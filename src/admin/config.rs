@@ -34,7 +34,7 @@ pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Respo
 /// The answer of `/config`.
 pub(super) fn status(admin: &Admin, uri: &Uri) -> Result<ConfigStatus, Declined> {
     let params: ConfigParameters = read(uri)?;
-    let status = admin.reloading.status();
+    let status = admin.process.reloading.status();
     let chosen: Option<u64> = number("generation", params.generation, "a number")?;
     let against: Option<u64> = number("against", params.against, "a number")?;
     let current = status.current().map_or(0, |current| current.number);
@@ -43,7 +43,8 @@ pub(super) fn status(admin: &Admin, uri: &Uri) -> Result<ConfigStatus, Declined>
     let changes = match against {
         None => None,
         Some(from) => {
-            let changes = admin.reloading.difference(from, number).ok_or_else(|| not_kept(&status, from))?;
+            let changes =
+                admin.process.reloading.difference(from, number).ok_or_else(|| not_kept(&status, from))?;
             Some(changes.into_iter().map(api::KeyChange::from).collect())
         }
     };

@@ -14,13 +14,13 @@ use sluice_admin_api::resources::{CandidateResource, CopyFacts, ResourceCopies, 
 use tokio::sync::Semaphore;
 
 use super::item::{rfc_3339, seconds_since};
-use super::page::Page;
+use super::list;
+use super::page::{Page, resource_cursor, resource_place};
 use super::params::{Declined, bad_request, not_found, read, word};
 use super::rollouts::{find, find_push};
 use super::state::Admin;
 use super::types;
 use super::unknown::nearest_name;
-use super::{list, places};
 use crate::driver::api::content::CachedCopy;
 use crate::telemetry::wall_now;
 use crate::wire::json::redact::{Reader, redact, sizes};
@@ -157,7 +157,7 @@ pub(super) async fn candidate(
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
     let page = Page::parse(&uri, &headers)?;
-    let after = places::read(&page)?;
+    let after = resource_place(&page)?;
     let status = find(&admin.relay.rollouts(), &plan).map_err(not_found)?;
     let push = find_push(&status, &number).map_err(not_found)?;
     if push.end.is_some() {
@@ -175,7 +175,7 @@ pub(super) async fn candidate(
             ShownCopy { copy, resource }
         });
         let render = |shown: &ShownCopy, out: &mut _| list::append(out, Some(shown.item()));
-        writer.write_stream(shown, |shown| places::write(&shown.copy.status), render).await
+        writer.write_stream(shown, |shown| resource_cursor(&shown.copy.status), render).await
     }))
 }
 

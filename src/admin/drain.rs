@@ -42,7 +42,7 @@ fn answer(status: EmptyingStatus) -> DrainStatus {
 
 /// The window of a drain.
 fn window(admin: &Admin, wish: Option<Duration>) -> (Duration, Option<String>) {
-    let EmptyingStatus { left, streams, .. } = admin.emptying.status();
+    let EmptyingStatus { left, streams, .. } = admin.process.emptying.status();
     choose(wish, left, streams, admin.relay.first_answers_per_second())
 }
 
@@ -90,7 +90,7 @@ async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
 
 pub(super) async fn show(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     read::<NoParameters>(&uri)?;
-    Ok(Json(answer(admin.emptying.status())).into_response())
+    Ok(Json(answer(admin.process.emptying.status())).into_response())
 }
 
 pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
@@ -98,18 +98,18 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     let over = time("over", params.over, TIMES)?;
     let after = time("after", params.after, TIMES)?.unwrap_or(Duration::ZERO);
     let dry_run = flag("dry_run", params.dry_run)?;
-    let is_serving = admin.readiness.state() == State::Ready;
+    let is_serving = admin.process.readiness.state() == State::Ready;
     if dry_run && is_serving {
-        let ((over, warning), status) = (window(&admin, over), admin.emptying.status());
+        let ((over, warning), status) = (window(&admin, over), admin.process.emptying.status());
         let status = EmptyingStatus { left: after + over, ..status };
         return Ok(Json(DrainStatus { dry_run, warning, ..answer(status) }).into_response());
     }
     let (over, warning) = window(&admin, over);
-    if !is_serving || admin.emptying.empty(after, Some(over)).is_err() {
-        let left = admin.emptying.status().left;
+    if !is_serving || admin.process.emptying.empty(after, Some(over)).is_err() {
+        let left = admin.process.emptying.status().left;
         let text = format!(
             "the relay is not in service: {}; {:.1} s left of a drain",
-            admin.readiness.state().name(),
+            admin.process.readiness.state().name(),
             left.as_secs_f64()
         );
         return Err(conflict(text));
@@ -120,17 +120,17 @@ pub(super) async fn begin(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
         warn!(trace_id = act.trace_id(), warning, "the window of the drain is short");
     }
     act.note("sluice.trigger", "request");
-    tokio::spawn(follow(admin.emptying.clone(), act));
-    Ok(Json(DrainStatus { warning, ..answer(admin.emptying.status()) }).into_response())
+    tokio::spawn(follow(admin.process.emptying.clone(), act));
+    Ok(Json(DrainStatus { warning, ..answer(admin.process.emptying.status()) }).into_response())
 }
 
 pub(super) async fn end(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     read::<NoParameters>(&uri)?;
-    if !admin.emptying.admit() {
+    if !admin.process.emptying.admit() {
         return Err(conflict("there is no drain; POST /drain begins one".to_owned()));
     }
     admin.metrics.events.add(Occurrence::info(Kind::Drain, "the relay is in service again"));
-    Ok(Json(answer(admin.emptying.status())).into_response())
+    Ok(Json(answer(admin.process.emptying.status())).into_response())
 }
 
 #[cfg(test)]

@@ -14,10 +14,10 @@ use super::access::Target;
 use super::bound::bound;
 use super::state::Admin;
 use super::{
-    changes, classes, client, confirm, content, csds, events, guard, host, metrics, overview, ready,
+    acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, ready,
     refuse_body, refused, resources, rollouts, sources, tail, ui, versions, who,
 };
-use super::{config, drain, end, log, reload, upgrade};
+use super::{config, drain, reload, upgrade};
 
 /// Whether the endpoint of a request reads the body, and bounds it.
 pub(super) fn takes_body(request: &Request) -> bool {
@@ -83,9 +83,9 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
         Endpoint::Config => get(config::show),
         Endpoint::Reload => post(reload::reload),
         Endpoint::Rollback => post(reload::rollback),
-        Endpoint::EndStream => post(end::stream),
-        Endpoint::Log => post(log::set),
-        Endpoint::ConfirmDeletions => post(confirm::confirm_deletions),
+        Endpoint::EndStream => post(acts::end_stream),
+        Endpoint::Log => post(acts::set_log),
+        Endpoint::ConfirmDeletions => post(acts::confirm_deletions),
         Endpoint::CommandPlan => post(rollouts::command),
         Endpoint::Freeze => post(rollouts::freeze),
         Endpoint::Unfreeze => post(rollouts::unfreeze),
@@ -103,25 +103,24 @@ const OTHERS: Target = Target { method: "this", path: "path", area: Area::View }
 /// The answer to `GET /`.
 pub(super) static INDEX: LazyLock<String> = LazyLock::new(index);
 
-impl Admin {
-    pub(super) fn router(self) -> Router {
-        let mut router = Router::new().fallback(not_found);
-        for endpoint in Endpoint::ALL.iter().copied() {
-            let mut handler = handler(endpoint);
-            let target = Target::from(endpoint);
-            if is_bounded(endpoint) {
-                handler = handler.route_layer(from_fn_with_state((self.clone(), target.area), bound));
-            }
-            // Also the answer to a wrong method takes the role.
-            let check = from_fn_with_state((self.clone(), target), guard::check);
-            router = router.route(target.path, handler.layer(check));
+/// The routes of all endpoints.
+pub(super) fn router(admin: Admin) -> Router {
+    let mut router = Router::new().fallback(not_found);
+    for endpoint in Endpoint::ALL.iter().copied() {
+        let mut handler = handler(endpoint);
+        let target = Target::from(endpoint);
+        if is_bounded(endpoint) {
+            handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), bound));
         }
-        router
-            .layer(from_fn(refuse_body))
-            .layer(from_fn_with_state(self.clone(), host::check))
-            .layer(from_fn(guard::protect))
-            .with_state(self)
+        // Also the answer to a wrong method takes the role.
+        let check = from_fn_with_state((admin.clone(), target), guard::check);
+        router = router.route(target.path, handler.layer(check));
     }
+    router
+        .layer(from_fn(refuse_body))
+        .layer(from_fn_with_state(admin.clone(), host::check))
+        .layer(from_fn(guard::protect))
+        .with_state(admin)
 }
 
 async fn not_found(Shared(admin): Shared<Admin>, request: Request) -> Response {

@@ -8,6 +8,7 @@ use sluice_admin_api::Text;
 use sluice_admin_api::events::{self as api, EventGap, EventList};
 
 use super::access::Area;
+use super::bound::{held, permit};
 use super::item::rfc_3339;
 use super::live::{self, Feed, Next};
 use super::params::bad_request;
@@ -49,7 +50,7 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
         let feed = LiveEvents::new(events, query.filter, last.or(query.after));
         return Ok(live::respond(&admin, request.extensions(), feed));
     }
-    let place = admin.permit(Area::View, request.extensions())?;
+    let place = permit(&admin, Area::View, request.extensions())?;
     let limit = query.limit.unwrap_or(super::query::EVENTS_LIMIT);
     let page = events.after(query.after.unwrap_or_default(), limit, |event| query.filter.has(event));
     let gap = page.gap.filter(|_| query.after.is_some());
@@ -59,7 +60,7 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
         gap: gap.map(|(from, to)| EventGap { from, to: Some(to) }),
         next: page.has_more.then_some(page.looked_to),
     };
-    Ok(super::bound::held(axum::Json(list).into_response(), place))
+    Ok(held(axum::Json(list).into_response(), place))
 }
 
 fn item(event: &Event) -> api::Event<'_> {

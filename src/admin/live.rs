@@ -74,7 +74,7 @@ pub(super) fn message(out: &mut String, id: Option<u64>, event: Option<&str>, da
 
 /// Answers with the feed, until the reader leaves or the listener closes.
 pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> Response {
-    let Some(place) = admin.live.take(&turn_of(request)) else {
+    let Some(place) = admin.budgets.live.take(&turn_of(request)) else {
         admin.metrics.limit_hit(Limit::AdminStreams);
         let text = format!("{LIVE_MAX} live streams are open\n");
         return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5")], text).into_response();

@@ -9,25 +9,22 @@
 //!
 //! 1. [`entrance`]: connections and their peers. `turn`, `bound`: the peers that keep the relay waiting, and the places that they lose.
 //!    [`access`]: who may ask for what. `guard`, `host`: the checks of each request.
-//! 2. `endpoints`: the routes of the endpoints. `params`, `page`, `places`, `query`, `types`: parameters. `unknown`: the nearest name.
+//! 2. `endpoints`: the routes of the endpoints. `params`, `page`, `query`, `types`: parameters. `unknown`: the nearest name.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
 //!    whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients. `changes`: what was
-//!    published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to `/ready`. [`shutdown`]: the end of the server, or of its connections. [`reloading`], `reload`,
-//!    `config`: the configuration, and the way to another one. `process`, `confirm`, `drain`, `upgrade`, `end`, `log`:
-//!    the other acts.
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients.
+//!    `changes`: what was published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to
+//!    `/ready`. [`reloading`], `reload`, `config`: the configuration, and the way to another one. `acts`, `drain`, `upgrade`: the
+//!    other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
 pub mod access;
 mod readiness;
-mod shutdown;
 pub mod reloading;
-mod process;
 mod state;
 mod params;
 mod page;
-mod places;
 mod query;
 mod item;
 mod rejections;
@@ -43,12 +40,10 @@ mod versions;
 mod who;
 mod classes;
 mod connection;
-mod confirm;
 mod drain;
 mod reload;
 mod config;
-mod end;
-mod log;
+mod acts;
 mod upgrade;
 mod host;
 mod guard;
@@ -65,9 +60,8 @@ mod ui;
 mod endpoints;
 
 pub use content::ContentMode;
-pub use process::Process;
+pub use entrance::Shutdown;
 pub use readiness::{Readiness, State};
-pub use shutdown::Shutdown;
 pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
 use std::cmp::Reverse;
@@ -94,11 +88,12 @@ use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
 use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
 use entrance::Entrance;
-use page::{Page, cursor};
+use page::{Page, cursor, resource_cursor, resource_place};
 use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
-pub use state::{About, Admin, AdminSettings};
+use state::Budgets;
+pub use state::{About, Admin, AdminSettings, Process};
 use turn::{GRACE, Turns};
 
 /// For a further connection, the oldest connection without a request under way is closed, or one that keeps the relay waiting. Health
@@ -120,25 +115,22 @@ impl Admin {
     ) {
         let shutdown = shutdown.into();
         let throttle = Arc::new(Throttle::new(metrics.log.clone()));
-        let Process { readiness, emptying, log, upgrading, reloading } = process;
         let admin = Admin {
             relay,
-            readiness,
-            emptying,
-            log,
-            upgrading,
-            reloading,
+            process,
             metrics: metrics.clone(),
-            requests: Places::new(REQUESTS_MAX),
-            orders: Places::new(ORDERS_MAX),
-            live: Places::new(live::LIVE_MAX),
-            calls: Places::new(csds::CALLS_MAX),
+            budgets: Budgets {
+                requests: Places::new(REQUESTS_MAX),
+                acts: Places::new(ORDERS_MAX),
+                live: Places::new(live::LIVE_MAX),
+                calls: Places::new(csds::CALLS_MAX),
+            },
             census: Arc::default(),
             started: wall_now(),
             settings,
             throttle,
         };
-        let router = admin.router();
+        let router = endpoints::router(admin);
         let mut connections = JoinSet::new();
         let mut open: VecDeque<Open> = VecDeque::new();
         while let Some(proving) = shutdown.all().run_until_cancelled(entrance.accept()).await {
@@ -194,7 +186,7 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
         let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
-        admin.readiness.report(requires_upstream, &sources, &plans, admin.relay.now())
+        admin.process.readiness.report(requires_upstream, &sources, &plans, admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
@@ -232,13 +224,13 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
 async fn resources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> Result<Response, Declined> {
     let (filter, page) = query::resources(&uri, &headers)?;
     types::check(&admin, filter.type_name.as_deref()).await.map_err(bad_request)?;
-    let after = places::read(&page)?;
+    let after = resource_place(&page)?;
     Ok(list::respond(Resource::KEY, &page, move |writer| async move {
         let rejections = Rejections::gather(&*admin.relay, &filter).await;
         let resources = admin.relay.resources_after(&filter, after);
         let render =
             |status: &_, out: &mut _| list::append(out, item::resource(status, &filter, &rejections));
-        writer.write_all(resources, places::write, render).await
+        writer.write_all(resources, resource_cursor, render).await
     }))
 }
 

@@ -14,6 +14,7 @@ use sluice_admin_api::overview::{
 use sluice_admin_api::parameters::OverviewParameters;
 
 use super::access::Area;
+use super::bound::{held, permit};
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
 use super::live::{self, Feed, Next};
@@ -43,9 +44,9 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
     }
     // The wait for a count holds no place among the requests.
     let census = if is_from_now { Some(admin.census.count_now(&*admin.relay).await) } else { None };
-    let place = admin.permit(Area::View, request.extensions())?;
-    let text = admin.overview(census).await;
-    Ok(super::bound::held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), place))
+    let place = permit(&admin, Area::View, request.extensions())?;
+    let text = text(&admin, census).await;
+    Ok(held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), place))
 }
 
 /// The newest overview, at each look.
@@ -53,7 +54,7 @@ struct LiveOverview(Admin);
 
 impl Feed for LiveOverview {
     async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
-        live::message(out, None, None, &self.0.overview(None).await);
+        live::message(out, None, None, &text(&self.0, None).await);
         Next::Wait
     }
 }
@@ -82,94 +83,92 @@ fn look_at(what: String, see: &str, say: &str) -> Attention {
     Attention { what, see: see.to_owned(), say: say.to_owned() }
 }
 
-impl Admin {
-    /// `census`: in place of the latest count.
-    async fn overview(&self, census: Option<Arc<Census>>) -> String {
-        self.relay.refresh().await;
-        let mut overview = match census {
-            Some(census) => self.collect(&census, self.relay.now()),
-            None => self.gather(self.relay.now()).await,
-        };
-        loop {
-            let text = serde_json::to_string(&overview).unwrap_or_default();
-            if text.len() <= BYTES_MAX || !leave_out(&mut overview) {
-                return text;
-            }
+/// `census`: in place of the latest count.
+async fn text(admin: &Admin, census: Option<Arc<Census>>) -> String {
+    admin.relay.refresh().await;
+    let mut overview = match census {
+        Some(census) => collect(admin, &census, admin.relay.now()),
+        None => gather(admin, admin.relay.now()).await,
+    };
+    loop {
+        let text = serde_json::to_string(&overview).unwrap_or_default();
+        if text.len() <= BYTES_MAX || !leave_out(&mut overview) {
+            return text;
         }
     }
+}
 
-    /// The whole overview, however long.
-    pub(super) async fn gather(&self, now: SystemTime) -> Overview {
-        let census = self.census.census(&*self.relay).await;
-        self.collect(&census, now)
-    }
+/// The whole overview, however long.
+pub(super) async fn gather(admin: &Admin, now: SystemTime) -> Overview {
+    let census = admin.census.census(&*admin.relay).await;
+    collect(admin, &census, now)
+}
 
-    fn collect(&self, census: &Census, now: SystemTime) -> Overview {
-        let (settings, sources, config) =
-            (self.settings.get(), self.relay.sources(), self.reloading.status());
-        let (ready, _) = self.readiness.report(settings.ready_requires_upstream, &sources, &[], now);
-        let upstreams = upstreams(&sources, now);
-        Overview {
-            api: API,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            node: cut(&settings.about.node),
-            started: rfc_3339(self.started),
-            uptime_seconds: seconds_since(self.started, now),
-            ready,
-            draining: self.readiness.state() == State::Draining,
-            config: in_force(&config),
-            clients: clients(census),
-            types: types(census),
-            attention: self.attention(census, &upstreams, &sources, &config),
-            upstreams,
-            delivery: self.relay.latest_change().map(|change| delivery(&change)),
-            left_out: 0,
-            predecessor: self.upgrading.predecessor(),
-        }
+fn collect(admin: &Admin, census: &Census, now: SystemTime) -> Overview {
+    let (settings, sources, config) =
+        (admin.settings.get(), admin.relay.sources(), admin.process.reloading.status());
+    let (ready, _) = admin.process.readiness.report(settings.ready_requires_upstream, &sources, &[], now);
+    let upstreams = upstreams(&sources, now);
+    Overview {
+        api: API,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: cut(&settings.about.node),
+        started: rfc_3339(admin.started),
+        uptime_seconds: seconds_since(admin.started, now),
+        ready,
+        draining: admin.process.readiness.state() == State::Draining,
+        config: in_force(&config),
+        clients: clients(census),
+        types: types(census),
+        attention: attention(admin, census, &upstreams, &sources, &config),
+        upstreams,
+        delivery: admin.relay.latest_change().map(|change| delivery(&change)),
+        left_out: 0,
+        predecessor: admin.process.upgrading.predecessor(),
     }
+}
 
-    fn attention(
-        &self,
-        census: &Census,
-        upstreams: &[UpstreamOverview],
-        sources: &[Arc<SourceStatus>],
-        config: &ConfigHistory,
-    ) -> Vec<Attention> {
-        let mut attention = Vec::new();
-        attention.extend(config.last_reload.as_ref().and_then(failed_reload));
-        let (rejected, silent) = (census.count(Why::Rejected), census.silent);
-        if rejected > 0 {
-            let what = format!("{rejected} {} the last update", clients_do(rejected, "rejects", "reject"));
-            attention.push(look_at(what, "/clients?state=ERROR", "sluice get clients --state ERROR"));
-        }
-        for upstream in upstreams.iter().filter(|upstream| upstream.stale_seconds.is_some()) {
-            let seconds = upstream.stale_seconds.unwrap_or_default();
-            let what = format!("{} has been unreachable for {seconds:.0} s", upstream.server);
-            attention.push(look_at(what, "/sources", "sluice get sources"));
-        }
-        if silent > 0 {
-            let what = format!("{silent} {} for a minute", clients_do(silent, "is silent", "are silent"));
-            let say = "sluice get clients --why unacked --behind-for 60s";
-            attention.push(look_at(what, "/clients?why=unacked&behind_for=60s", say));
-        }
-        let held_back: usize =
-            sources.iter().flat_map(|source| &source.types).map(|status| status.held_back).sum();
-        if held_back > 0 {
-            let what = format!("a deletion of {held_back} resources is held back");
-            attention.push(look_at(what, "/sources", "sluice get sources"));
-        }
-        if census.refused > 0 {
-            let refused = clients_do(census.refused, "has", "have");
-            let what = format!("{} {refused} no place for the node class", census.refused);
-            attention.push(look_at(what, "/refused", "sluice events --kind class"));
-        }
-        attention.extend(self.relay.rollouts().iter().flat_map(|plan| stopped_pushes(plan)));
-        if self.readiness.has_expired_certificate() {
-            let what = "a certificate of the relay has expired".to_owned();
-            attention.push(look_at(what, "/events?kind=tls", "sluice events --kind tls"));
-        }
-        attention
+fn attention(
+    admin: &Admin,
+    census: &Census,
+    upstreams: &[UpstreamOverview],
+    sources: &[Arc<SourceStatus>],
+    config: &ConfigHistory,
+) -> Vec<Attention> {
+    let mut attention = Vec::new();
+    attention.extend(config.last_reload.as_ref().and_then(failed_reload));
+    let (rejected, silent) = (census.count(Why::Rejected), census.silent);
+    if rejected > 0 {
+        let what = format!("{rejected} {} the last update", clients_do(rejected, "rejects", "reject"));
+        attention.push(look_at(what, "/clients?state=ERROR", "sluice get clients --state ERROR"));
     }
+    for upstream in upstreams.iter().filter(|upstream| upstream.stale_seconds.is_some()) {
+        let seconds = upstream.stale_seconds.unwrap_or_default();
+        let what = format!("{} has been unreachable for {seconds:.0} s", upstream.server);
+        attention.push(look_at(what, "/sources", "sluice get sources"));
+    }
+    if silent > 0 {
+        let what = format!("{silent} {} for a minute", clients_do(silent, "is silent", "are silent"));
+        let say = "sluice get clients --why unacked --behind-for 60s";
+        attention.push(look_at(what, "/clients?why=unacked&behind_for=60s", say));
+    }
+    let held_back: usize =
+        sources.iter().flat_map(|source| &source.types).map(|status| status.held_back).sum();
+    if held_back > 0 {
+        let what = format!("a deletion of {held_back} resources is held back");
+        attention.push(look_at(what, "/sources", "sluice get sources"));
+    }
+    if census.refused > 0 {
+        let refused = clients_do(census.refused, "has", "have");
+        let what = format!("{} {refused} no place for the node class", census.refused);
+        attention.push(look_at(what, "/refused", "sluice events --kind class"));
+    }
+    attention.extend(admin.relay.rollouts().iter().flat_map(|plan| stopped_pushes(plan)));
+    if admin.process.readiness.has_expired_certificate() {
+        let what = "a certificate of the relay has expired".to_owned();
+        attention.push(look_at(what, "/events?kind=tls", "sluice events --kind tls"));
+    }
+    attention
 }
 
 /// Leaves the last entry of the longest list out. Returns whether there was one.

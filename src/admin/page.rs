@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 use sluice_admin_api::parameters::PageParameters;
 
 use super::params::{Declined, bad_request, read};
+use crate::driver::api::status::{ResourcePlace, ResourceStatus};
+use crate::xds::{ResourceName, TypeUrl};
 
 /// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at once.
 pub(super) const LIMIT_MAX: usize = 1_000;
@@ -89,4 +91,22 @@ impl Page {
 /// The cursor of a place.
 pub(super) fn cursor(place: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).unwrap_or_default())
+}
+
+/// The place of a page in the list of resources.
+pub(super) fn resource_place(page: &Page) -> Result<Option<ResourcePlace>, Declined> {
+    let Some((source, type_url, number, name)) = page.after::<(u64, String, usize, String)>()? else {
+        return Ok(None);
+    };
+    let Some(collection) = ResourceStatus::COLLECTIONS.get(number) else {
+        return Err(bad_request("after is no cursor of a resource".to_owned()));
+    };
+    let (type_url, name) = (TypeUrl::new(&type_url), ResourceName::new(&name));
+    Ok(Some(ResourcePlace { source, type_url, collection, name }))
+}
+
+/// The cursor of a resource.
+pub(super) fn resource_cursor(resource: &ResourceStatus) -> String {
+    let number = ResourceStatus::COLLECTIONS.iter().position(|collection| *collection == resource.collection);
+    cursor(&(resource.source, resource.type_url.as_str(), number, resource.name.as_str()))
 }

@@ -39,7 +39,7 @@ pub(super) async fn reload(Shared(admin): Shared<Admin>, request: Request) -> Re
             return Err(bad_request(text));
         }
     };
-    Ok(respond(admin.reloading.reload(desired).await))
+    Ok(respond(admin.process.reloading.reload(desired).await))
 }
 
 pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
@@ -48,7 +48,7 @@ pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     let yes = flag("yes", params.yes)?;
     let to = number("to", params.to, "the number of a generation")?;
     let desired = if is_plan { Wanted::PlanGeneration { to } } else { Wanted::Generation { to, yes } };
-    Ok(respond(admin.reloading.reload(desired).await))
+    Ok(respond(admin.process.reloading.reload(desired).await))
 }
 
 async fn read_text(request: Request) -> Result<String, Declined> {

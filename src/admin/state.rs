@@ -41,24 +41,36 @@ pub struct About {
     pub node: String,
 }
 
+/// Everything that an operator can change besides the relay's content.
+#[derive(Clone)]
+pub struct Process {
+    pub readiness: Arc<Readiness>,
+    pub emptying: Arc<dyn Emptying>,
+    pub log: Arc<LogLevel>,
+    pub upgrading: Arc<dyn Upgrading>,
+    pub reloading: Arc<dyn Reloading>,
+}
+
+/// Places for requests, by kind. Open pages never keep a scrape or an act out.
+#[derive(Clone)]
+pub(super) struct Budgets {
+    /// Requests for metrics and lists (ADM-14).
+    pub requests: Places,
+    /// Requests that act.
+    pub acts: Places,
+    /// Open live streams.
+    pub live: Places,
+    /// Answers with client status.
+    pub calls: Places,
+}
+
 /// The admin server.
 #[derive(Clone)]
 pub struct Admin {
     pub(super) relay: Arc<dyn Controls>,
-    pub(super) readiness: Arc<Readiness>,
-    pub(super) emptying: Arc<dyn Emptying>,
-    pub(super) log: Arc<LogLevel>,
-    pub(super) upgrading: Arc<dyn Upgrading>,
-    pub(super) reloading: Arc<dyn Reloading>,
+    pub(super) process: Process,
     pub(super) metrics: Arc<Metrics>,
-    /// Requests for metrics and lists (ADM-14).
-    pub(super) requests: Places,
-    /// Requests that act.
-    pub(super) orders: Places,
-    /// Open live streams.
-    pub(super) live: Places,
-    /// Answers with client status.
-    pub(super) calls: Places,
+    pub(super) budgets: Budgets,
     pub(super) census: Arc<CensusTaker>,
     /// The beginning of the admin server, and so of the process.
     pub(super) started: SystemTime,

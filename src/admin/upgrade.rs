@@ -71,7 +71,7 @@ pub(super) async fn begin(
     if binary.is_some() {
         may_choose(&admin, peer.as_ref().map(|Extension(peer)| &**peer))?;
     }
-    let upgraded = admin.upgrading.upgrade(UpgradeWish { now, dry_run, binary }).await;
+    let upgraded = admin.process.upgrading.upgrade(UpgradeWish { now, dry_run, binary }).await;
     upgraded.map(|upgraded| Json(upgraded).into_response()).map_err(|refusal| {
         let status = match refusal {
             NotUpgraded::Conflict { .. } => StatusCode::CONFLICT,

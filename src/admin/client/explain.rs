@@ -61,7 +61,11 @@ fn answer(admin: &Admin, status: &client_api::Explanation, type_url: &TypeUrl) -
     let source = status.source.as_deref();
     Explanation {
         client: client(&status.session),
-        class: class(&status.class, source.map(|source| &*source.class.fields), &admin.reloading.status()),
+        class: class(
+            &status.class,
+            source.map(|source| &*source.class.fields),
+            &admin.process.reloading.status(),
+        ),
         list: list(status),
         source: source.map(|source| self::source(source, now)),
         name: status.name.as_ref().map(|name| self::name(name, type_url)),

@@ -2,11 +2,12 @@
 
 mod item;
 mod sorted;
-mod gather;
 mod one;
 mod compare;
 mod diff;
 mod explain;
+
+use std::time::SystemTime;
 
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Uri};
@@ -14,8 +15,8 @@ use axum::response::Response;
 use sluice_admin_api::clients::Client;
 use sluice_admin_api::lists::Listed;
 
-use super::list;
-use super::page::cursor;
+use super::list::{self, ITEMS_PER_TURN};
+use super::page::{Page, cursor};
 use super::params::{Declined, bad_request};
 use super::query::{ClientsQuery, Sort};
 use super::state::Admin;
@@ -24,7 +25,6 @@ use crate::driver::api::status::SessionStatus;
 
 pub(super) use diff::{diff, difference};
 pub(super) use explain::{canonical, class as class_text, explain, explanation};
-pub(super) use gather::gather;
 pub(super) use one::one;
 
 /// `GET /clients`.
@@ -53,4 +53,43 @@ pub(super) async fn clients(
         let render = |row: &(_, _), out: &mut _| list::append(out, item::client(&row.1, &query, now));
         writer.write_all(rows, |row| cursor(&row.0), render).await
     }))
+}
+
+/// Clients, and the cursor of the next page.
+pub(super) struct ClientPage {
+    pub sessions: Vec<SessionStatus>,
+    pub next: Option<String>,
+}
+
+/// The clients of one page. The limit of `page` is a number.
+pub(super) async fn gather(
+    admin: &Admin,
+    query: &ClientsQuery,
+    page: &Page,
+    now: SystemTime,
+) -> Result<ClientPage, Declined> {
+    if query.sort != Sort::Id {
+        let after: Option<sorted::SortKey> = page.after()?;
+        let mut keys = sorted::first(&*admin.relay, query, after, page.limit.saturating_add(1), now).await;
+        let has_more = keys.len() > page.limit;
+        keys.truncate(page.limit);
+        let next = keys.last().filter(|_| has_more).map(cursor);
+        let sessions = keys.iter().filter_map(|key| admin.relay.session(key.id())).collect();
+        return Ok(ClientPage { sessions, next });
+    }
+    let after: Option<u64> = page.after()?;
+    let mut gathered = ClientPage { sessions: Vec::new(), next: None };
+    for (number, session) in admin.relay.sessions_after(after).enumerate() {
+        if query.matching(&session, now).is_some() {
+            if gathered.sessions.len() == page.limit {
+                gathered.next = gathered.sessions.last().map(|last: &SessionStatus| cursor(&last.id));
+                break;
+            }
+            gathered.sessions.push(session);
+        }
+        if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(gathered)
 }

@@ -96,7 +96,7 @@ struct CallPlace {
 
 impl CallPlace {
     fn take(&self, admin: &Admin) -> Result<(), Status> {
-        let place = admin.calls.take(&self.turn).ok_or_else(|| too_many(admin))?;
+        let place = admin.budgets.calls.take(&self.turn).ok_or_else(|| too_many(admin))?;
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
         Ok(())
     }

@@ -21,7 +21,7 @@ const RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";
 
 /// `POST /v3/discovery:client_status`.
 pub(in crate::admin) async fn rest(Shared(admin): Shared<Admin>, request: Request) -> Response {
-    let Some(place) = admin.calls.take(&turn_of(request.extensions())) else {
+    let Some(place) = admin.budgets.calls.take(&turn_of(request.extensions())) else {
         return refuse(&too_many(&admin));
     };
     match timeout(ANSWER_MAX, respond(&admin, request.into_body())).await {

@@ -1,20 +1,22 @@
 //! Plans and pushes in JSON.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use sluice_admin_api::Text;
 use sluice_admin_api::rollouts::{
-    BeforeAfter, ClientVerdicts, CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, PlanState, Push,
-    PushRejection, PushStep, PushedType, SuspectContent, Unit, UnsentNames, WholePlan, WholePush,
+    BeforeAfter, ClientVerdicts, CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, Pinned,
+    PlanState, Push, PushRejection, PushStep, PushedType, SuspectContent, Unit, UnsentNames, WholePlan,
+    WholePush,
 };
 
 use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
-use super::standing::{behind_seconds, frozen_until, pinned};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::Time;
 use crate::engine::change::NameList;
+use crate::engine::rollout::command::Until;
 use crate::engine::rollout::push::{Condemned, Growth, TypePush};
 use crate::engine::rollout::report::StepReport;
 use crate::engine::rollout::tally::Rejection;
@@ -63,6 +65,27 @@ pub(in crate::admin) fn plan_state(status: &RolloutStatus) -> RolloutState {
 /// The percentage of clients that a step admits.
 pub(in crate::admin) fn step_percent(step: &StepReport) -> f64 {
     percent(step.threshold)
+}
+
+pub(in crate::admin) fn pinned(status: &RolloutStatus) -> Option<Pinned> {
+    let pin = status.report.pin?;
+    let until = match pin.until {
+        Until::NextPush => "next_push".to_owned(),
+        Until::Unpin => "unpin".to_owned(),
+        Until::Time(until) => rfc_3339(status.wall(until)),
+    };
+    Some(Pinned { release: pin.release, until })
+}
+
+/// The end of a freeze.
+pub(in crate::admin) fn frozen_until(status: &RolloutStatus) -> Option<String> {
+    status.report.frozen_until.map(|until| rfc_3339(status.wall(until)))
+}
+
+/// The age of the oldest change that is held from somebody.
+pub(in crate::admin) fn behind_seconds(status: &RolloutStatus) -> f64 {
+    let age = |since: SystemTime| since.elapsed().unwrap_or_default().as_secs_f64();
+    status.behind_from().map_or(0.0, age)
 }
 
 /// A plan, and the state of its latest push.

@@ -2,7 +2,6 @@
 //!
 //! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use" (TRU-5).
 
-mod standing;
 mod item;
 mod command;
 
@@ -24,8 +23,7 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::engine::rollout::PushReport;
 use crate::text::nearest::nearest;
 pub(super) use command::{command, freeze, is_order, unfreeze};
-pub(super) use item::{plan_state, step_percent};
-pub(super) use standing::{behind_seconds, frozen_until, pinned};
+pub(super) use item::{behind_seconds, frozen_until, pinned, plan_state, step_percent};
 
 /// `GET /rollouts`.
 pub(super) async fn plans(

@@ -59,7 +59,7 @@ struct LastRow {
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/config")?;
-    let history = ask.admin.reloading.status();
+    let history = ask.admin.process.reloading.status();
     let mut config = config::status(ask.admin, &filter.plain_uri())?;
     let current = history.current().map_or(0, |current| current.number);
     let last = config.last_reload.take();

@@ -12,6 +12,7 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, Look, Mark};
 use super::plot::{Bar, Delivery};
 use super::text::{count, counted};
+use crate::admin::overview;
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
 use crate::text::span;
@@ -67,7 +68,7 @@ struct TypeRow {
 }
 
 pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
-    let now = ask.admin.gather(ask.now).await;
+    let now = overview::gather(ask.admin, ask.now).await;
     let filter = ChangeFilter { limit: PLOTTED, ..ChangeFilter::default() };
     let latest = ask.admin.relay.changes(filter).await;
     let mut rows = events::latest(ask, |event| event.first.severity >= Severity::Warn);

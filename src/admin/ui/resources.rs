@@ -7,7 +7,8 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Classes, Mark};
 use super::text::{age, version};
 use crate::admin::list::ITEMS_PER_TURN;
-use crate::admin::{places, query, types};
+use crate::admin::page::{resource_cursor, resource_place};
+use crate::admin::{query, types};
 use crate::driver::api::status::{ClientStatus, ResourceStatus};
 use crate::text::{encoded, size, span};
 
@@ -44,13 +45,13 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let filter = Filter::new(ask, "/ui/resources")?;
     let (filtered, page) = query::resources(&filter.uri(), ask.headers)?;
     types::check(ask.admin, filtered.type_name.as_deref()).await?;
-    let after = places::read(&page)?;
+    let after = resource_place(&page)?;
     let (mut rows, mut last, mut next) = (Vec::new(), None, None);
     for (number, resource) in ask.admin.relay.resources_after(&filtered, after).enumerate() {
         // A filter by state would tell the state of a Secret.
         if filtered.matches(&resource) && !(resource.type_url.is_secret() && filtered.state.is_some()) {
             if rows.len() == page.limit {
-                next = last.as_ref().map(|last| filter.next(&places::write(last), rows.len()));
+                next = last.as_ref().map(|last| filter.next(&resource_cursor(last), rows.len()));
                 break;
             }
             rows.push(row(&resource, ask));
@@ -80,7 +81,7 @@ fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> Row {
         expires: resource.expires_in.map(span),
     });
     Row {
-        key: places::write(resource),
+        key: resource_cursor(resource),
         name: resource.name.as_str().to_owned(),
         link: format!(
             "/ui/resource?type={}&name={}",

@@ -298,17 +298,18 @@ fn pin_text(pin: &Pinned) -> String {
 
 /// The contents that no push may bring, the latest first, bounded.
 fn all_condemned(status: &RolloutStatus) -> Vec<String> {
-    let tell = |(end, content): &(Time, Content)| {
+    let sentence = |end: Time, content: &Content| {
         let (type_url, name, version) = content;
         let served = match status.condemned_served.contains(content) {
             true => "; all clients of a unit are served it",
             false => "",
         };
-        let (short, until) = (type_url.short(), rfc_3339(status.wall(*end)));
+        let (short, until) = (type_url.short(), rfc_3339(status.wall(end)));
         let version: String = version.to_string().chars().take(8).collect();
         format!("Condemned: {short} {name}, version {version}, until {until}: no push may bring it{served}.")
     };
-    let shown = status.condemned.latest_first().take(CONDEMNED_SHOWN).map(tell);
+    let latest = status.condemned.latest_first().take(CONDEMNED_SHOWN);
+    let shown = latest.map(|(end, content)| sentence(*end, content));
     let more = status.condemned.len().saturating_sub(CONDEMNED_SHOWN);
     shown.chain((more > 0).then(|| format!("Condemned: {more} more."))).collect()
 }
@@ -491,7 +492,7 @@ fn words(rejections: &[Rejection]) -> Vec<Words> {
     }
     let mut by_text: Vec<_> = by_text.into_iter().collect();
     by_text.sort_by_key(|(_, all)| std::cmp::Reverse(all.len()));
-    let shown = |(text, all): (&str, Vec<&Rejection>)| Words {
+    let shown = |text: &str, all: Vec<&Rejection>| Words {
         text: text.to_owned(),
         count: all.len(),
         clients: all
@@ -501,7 +502,7 @@ fn words(rejections: &[Rejection]) -> Vec<Words> {
             .collect(),
         more: all.len().saturating_sub(CLIENTS_MAX),
     };
-    by_text.into_iter().map(shown).collect()
+    by_text.into_iter().map(|(text, all)| shown(text, all)).collect()
 }
 
 /// The suspects of all rejections, with the addresses of their pages.
