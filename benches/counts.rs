@@ -16,10 +16,10 @@ mod counted {
 
     use bytes::Bytes;
     use gungraun::{library_benchmark, library_benchmark_group};
-    use sluice::engine::authorization::Grant;
-    use sluice::engine::class::NodeClass;
-    use sluice::engine::downstream::{Answer, Verdict};
-    use sluice::xds::{DeltaResponse, Request, Response, Variant};
+    use sluice_engine::authorization::Grant;
+    use sluice_engine::class::NodeClass;
+    use sluice_engine::downstream::{Answer, Verdict};
+    use sluice_xds::{DeltaResponse, Request, Response, Variant};
 
     use super::paths::authorization::Authorize;
     use super::paths::decode::{FirstRequest, NodeAgain, decode, delta_response};

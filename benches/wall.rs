@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use paths::authorization::Authorize;
 use paths::decode::{FirstRequest, NodeAgain, decode, delta_response};

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::identity::SpiffeId;
+use sluice_identity::SpiffeId;
 use crate::telemetry::wall_now;
 use crate::trust::issue::{Authority, Issued, Leaf};
 

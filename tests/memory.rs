@@ -20,9 +20,9 @@ use paths::first_answer::{CLIENTS, FirstAnswer};
 use paths::hold::Hold;
 use paths::relay::Relay;
 use paths::{ENDPOINTS, name};
-use sluice::engine::authorization::Grant;
-use sluice::engine::downstream::SUBSCRIBED_NAME_BYTES;
-use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
+use sluice_engine::authorization::Grant;
+use sluice_engine::downstream::SUBSCRIBED_NAME_BYTES;
+use sluice_xds::{Request, ResourceName, TypeUrl, Variant};
 use tikv_jemalloc_ctl::thread;
 
 #[global_allocator]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sluice::engine::authorization::{
+use sluice_engine::authorization::{
     Allow, Claimant, Condition, Field, Grant, IdentityPattern, Match, Mode, NamePattern, NodeCondition,
     Policy, Rule, Template, Types, Verdict,
 };
-use sluice::identity::{Identity, SpiffeId};
-use sluice::xds::{Node, ResourceName, TypeUrl, Value};
+use sluice_identity::{Identity, SpiffeId};
+use sluice_xds::{Node, ResourceName, TypeUrl, Value};
 
 use super::name;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sluice::engine::class::{NameStyle, NodeClass, NodeClasses};
-use sluice::identity::Identity;
-use sluice::wire::response::{Beside, delta_body, head};
-use sluice::wire::upstream::{decode_delta_response, encode_node};
-use sluice::wire::{ReaderLimits, RequestReader};
-use sluice::xds::{
+use sluice_engine::class::{NameStyle, NodeClass, NodeClasses};
+use sluice_identity::Identity;
+use sluice_wire::response::{Beside, delta_body, head};
+use sluice_wire::upstream::{decode_delta_response, encode_node};
+use sluice_wire::{ReaderLimits, RequestReader};
+use sluice_xds::{
     DeltaResponse, Locality, Node, Request, Resource, TypeUrl, UserAgentVersion, Value, Variant, Version,
 };
 

@@ -1,7 +1,7 @@
 //! One cluster of a wildcard changes, and every session gets the change; and a complete set, encoded once.
 
-use sluice::engine::downstream::Answer;
-use sluice::xds::{Request, Response, TypeUrl, Variant};
+use sluice_engine::downstream::Answer;
+use sluice_xds::{Request, Response, TypeUrl, Variant};
 
 use super::CLUSTER;
 use super::relay::{Encoded, Relay, encode};

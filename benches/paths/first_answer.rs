@@ -1,7 +1,7 @@
 //! Clients of a wildcard are sent the first answer, with a body from the cache.
 
-use sluice::engine::downstream::AnswerKey;
-use sluice::xds::{TypeUrl, Variant};
+use sluice_engine::downstream::AnswerKey;
+use sluice_xds::{TypeUrl, Variant};
 
 use super::CLUSTER;
 use super::relay::{Encoded, Relay};

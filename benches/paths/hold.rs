@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use sluice::engine::Time;
-use sluice::engine::lanes::{Lanes, Published};
-use sluice::engine::rollout::plan::Gated;
-use sluice::engine::snapshot::Snapshot;
-use sluice::xds::{TypeUrl, Variant};
+use sluice_engine::Time;
+use sluice_engine::lanes::{Lanes, Published};
+use sluice_engine::rollout::plan::Gated;
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::{TypeUrl, Variant};
 
 use super::CLUSTER;
 use super::relay::Relay;

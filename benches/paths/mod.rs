@@ -11,8 +11,8 @@ pub mod hold;
 pub mod subscribe;
 
 use bytes::Bytes;
-use sluice::wire::version::of_content;
-use sluice::xds::{Any, Received, Resource, ResourceName, TypeUrl};
+use sluice_wire::version::of_content;
+use sluice_xds::{Any, Received, Resource, ResourceName, TypeUrl};
 use std::sync::Arc;
 
 pub const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";

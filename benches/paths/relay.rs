@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::engine::Time;
-use sluice::engine::authority::{Authority, NameGroup};
-use sluice::engine::authorization::Grant;
-use sluice::engine::cache::SessionId;
-use sluice::engine::collection::HashSeed;
-use sluice::engine::downstream::{
+use sluice_engine::Time;
+use sluice_engine::authority::{Authority, NameGroup};
+use sluice_engine::authorization::Grant;
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::HashSeed;
+use sluice_engine::downstream::{
     Answer, AnswerKey, Composition, Limits, RequestOutcome, Router, Session, SourceId, Watch,
 };
-use sluice::engine::lanes::{Lanes, Published};
-use sluice::engine::rollout::plan::{BUCKETS, Gated};
-use sluice::engine::rollout::{Admission, RolloutState, Seat};
-use sluice::engine::snapshot::Snapshot;
-use sluice::engine::source::{self, Attachment, Output, Source, Streams};
-use sluice::engine::upstream::{self, Input};
-use sluice::wire::response::{self, Beside};
-use sluice::xds::{
+use sluice_engine::lanes::{Lanes, Published};
+use sluice_engine::rollout::plan::{BUCKETS, Gated};
+use sluice_engine::rollout::{Admission, RolloutState, Seat};
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::{self, Attachment, Output, Source, Streams};
+use sluice_engine::upstream::{self, Input};
+use sluice_wire::response::{self, Beside};
+use sluice_xds::{
     DeltaRequest, DeltaResponse, Request, ResourceName, Response, SotwRequest, Status, TypeUrl, Variant,
     Version,
 };
@@ -307,7 +307,7 @@ impl Relay {
 pub fn encode(answer: &Answer) -> Encoded {
     let composition = answer.with_plain_names(answer.spelled(answer.compose()));
     let type_url = &answer.type_url;
-    let body = |chunk: &sluice::engine::downstream::Chunk| {
+    let body = |chunk: &sluice_engine::downstream::Chunk| {
         let resources = chunk.resources.iter().map(Arc::as_ref);
         let ttls = Some(&chunk.ttls).filter(|ttls| !ttls.is_empty());
         let beside = Beside { ttls, beats: &chunk.beats, errors: &chunk.errors };

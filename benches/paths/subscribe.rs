@@ -1,7 +1,7 @@
 //! A session subscribes to many names.
 
-use sluice::engine::downstream::Verdict;
-use sluice::xds::{Request, ResourceName, TypeUrl, Variant};
+use sluice_engine::downstream::Verdict;
+use sluice_xds::{Request, ResourceName, TypeUrl, Variant};
 
 use super::relay::Relay;
 use super::{ENDPOINTS, name};

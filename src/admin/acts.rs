@@ -10,11 +10,11 @@ use sluice_admin_api::parameters::{DeletionsParameters, LogParameters, NoParamet
 use super::params::{Declined, bad_request, not_found, read, time};
 use super::state::Admin;
 use crate::driver::api::control::DeletionFilter;
-use crate::setting::{Range, hours, minutes, seconds};
+use sluice_setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
 
 /// A log at `debug` or `trace` grows by gigabytes a day. So its time always ends.
-const LOG_TIMES: Range = crate::setting::time(seconds(1)..=hours(24));
+const LOG_TIMES: Range = sluice_setting::time(seconds(1)..=hours(24));
 
 /// `POST /clients/{id}/end`: ends one stream, so that its client connects again.
 pub(super) async fn end_stream(

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::driver::api::control::Controls;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why};
-use crate::xds::{TypeUrl, Version};
+use sluice_xds::{TypeUrl, Version};
 
 /// The least time between two counts.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@ use super::state::Admin;
 use super::types;
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::{self as driver_api, ChangeStatus, ChangedNames as ChangedList};
-use crate::xds::ResourceName;
+use sluice_xds::ResourceName;
 
 /// The first of some names, and the number of all.
 pub(super) struct BoundedNames<'a> {

@@ -20,8 +20,8 @@ use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
 use crate::driver::api::evidence::EvidenceStatus;
-use crate::wire::json::parse_node;
-use crate::xds::Node;
+use sluice_json::parse_node;
+use sluice_xds::Node;
 
 /// The most bytes of a node. Envoy's nodes have a few KiB.
 const NODE_BYTES_MAX: usize = 64 << 10;

@@ -23,8 +23,8 @@ use super::types;
 use super::unknown::nearest_name;
 use crate::driver::api::content::CachedCopy;
 use crate::telemetry::wall_now;
-use crate::wire::json::redact::{Reader, redact, sizes};
-use crate::xds::{Resource, TypeUrl};
+use sluice_json::redact::{Reader, redact, sizes};
+use sluice_xds::{Resource, TypeUrl};
 
 /// One resource is decoded at a time: a large one takes up to 60 MiB for some 100 ms.
 static DECODING: Semaphore = Semaphore::const_new(1);

@@ -16,12 +16,12 @@ use super::params::{Declined, conflict, flag, read, time};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
-use crate::setting::{Range, hours, ms};
+use sluice_setting::{Range, hours, ms};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::{Act, ActTrace};
 
 /// Longer drains are mistakes: a client may be told to leave only by the end of its stream.
-const TIMES: Range = crate::setting::time(ms(0)..=hours(1));
+const TIMES: Range = sluice_setting::time(ms(0)..=hours(1));
 
 /// The time between two looks at a drain that is traced.
 const LOOKS: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::identity::Identity;
+use sluice_identity::Identity;
 
 /// A source of connections.
 pub trait Entrance: Send {

@@ -16,7 +16,7 @@ use crate::driver::api::status::{
     RefusalStatus, RefusedStatus, ResourceFilter, ResourceStatus, SourceState, SourceStatus,
     SourceTypeStatus, names_type,
 };
-use crate::xds::ResourceName;
+use sluice_xds::ResourceName;
 
 /// 0 if the clock was set back meanwhile (I18).
 pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {

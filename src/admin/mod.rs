@@ -82,7 +82,7 @@ use tracing::debug;
 
 use crate::driver::api::control::Controls;
 use crate::driver::api::status::{ConfigStatus, Why};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};

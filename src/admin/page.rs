@@ -12,7 +12,7 @@ use sluice_admin_api::parameters::PageParameters;
 
 use super::params::{Declined, bad_request, read};
 use crate::driver::api::status::{ResourcePlace, ResourceStatus};
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at once.
 pub(super) const LIMIT_MAX: usize = 1_000;

@@ -10,9 +10,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use sluice_admin_api::parameters::{BadKey, Parameters};
 
-use crate::setting::{Range, parse_duration};
-use crate::text::nearest::nearest;
-use crate::text::span;
+use sluice_setting::{Range, parse_duration};
+use sluice_text::nearest::nearest;
+use sluice_text::span;
 
 /// The parameters of a request, each at most once, and all known.
 pub(super) fn read<P: Parameters>(uri: &Uri) -> Result<P, Declined> {

@@ -12,7 +12,7 @@ use super::list::ITEMS_PER_TURN;
 use super::state::Admin;
 use crate::driver::api::clients::ClientState;
 use crate::driver::api::status::SourceStatus;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// Units in an answer. Classes with many clients are few; classes by node id are as many as the clients.
 const UNITS_MAX: usize = 1_000;

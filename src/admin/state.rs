@@ -12,7 +12,7 @@ use super::reloading::Reloading;
 use super::upgrade::Upgrading;
 use crate::driver::api::control::Controls;
 use crate::driver::api::emptying::Emptying;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, Throttle};
 use crate::trust::rotation::Watched;

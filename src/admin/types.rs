@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::state::Admin;
 use super::unknown::search;
 use crate::driver::api::status::names_type;
-use crate::text::nearest::Near;
-use crate::xds::TypeUrl;
+use sluice_text::nearest::Near;
+use sluice_xds::TypeUrl;
 
 /// The number of suggested types.
 const NEAR_MAX: usize = 3;

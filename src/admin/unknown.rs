@@ -5,7 +5,7 @@ use tokio::task::spawn_blocking;
 
 use super::state::Admin;
 use crate::driver::api::status::{ResourceFilter, ResourceStatus};
-use crate::text::nearest::Near;
+use sluice_text::nearest::Near;
 
 /// The names that one search looks at.
 const NAMES_MAX: usize = 100_000;

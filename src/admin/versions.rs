@@ -24,7 +24,7 @@ use super::who::unknown_name;
 use crate::driver::api::clients::{HeldVersion, Holding};
 use crate::driver::api::content::Release;
 use crate::driver::api::status::Why;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// Versions in an answer.
 const VERSIONS_MAX: usize = 100;

@@ -18,7 +18,7 @@ use super::types;
 use super::unknown::nearest_name;
 use crate::driver::api::clients::{HeldVersion, Holding};
 use crate::driver::api::status::Why;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// The least number of digits of a selected version.
 const VERSION_DIGITS_MIN: usize = 8;

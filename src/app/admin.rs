@@ -15,7 +15,7 @@ use crate::admin::{About, Admin, AdminSettings, Process, Shutdown};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::watched_file::{Look, WatchedFile};
 use crate::config::{self, Authorization, Config};
 use crate::driver::Relay;
-use crate::engine::authorization::{Mode, Policy};
+use sluice_engine::authorization::{Mode, Policy};
 use crate::telemetry::events::{Events, Kind, Occurrence};
 
 /// Open streams are judged within 5 s after the file has changed.

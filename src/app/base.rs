@@ -10,7 +10,7 @@ use super::ending::Ending;
 use super::handover::Ways;
 use crate::config::{Config, LogFormat};
 use crate::handover::HandoverSettings;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::logging::{self, LogGuard, LogLevel};
 use crate::telemetry::{Metrics, logging::Format};
 

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{admin, facts, servers, tls};
-use crate::checkpoint::store::check_usable;
+use sluice_checkpoint::store::check_usable;
 use crate::client::{FileServer, FileSettings, MetadataValue};
 use crate::config::{self, Config, Endpoint, FactsSource, ServerKind};
-use crate::engine::class::facts::Facts;
-use crate::identity::Identity;
+use sluice_engine::class::facts::Facts;
+use sluice_identity::Identity;
 use crate::kubernetes::{Access, Interest};
 use crate::trust::contents::PlaceFile;
-use crate::xds::Node;
+use sluice_xds::Node;
 
 /// The faults of this host: one line each, beginning with the key.
 #[derive(Debug, Default)]

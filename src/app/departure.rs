@@ -19,7 +19,7 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::events::{Events, Kind, Occurrence};
 
 /// The interval of reports to the successor.

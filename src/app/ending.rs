@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// The part of the drain reserved for work after the connections: a tenth, at most this long.
 const RESERVE_MAX: Duration = Duration::from_secs(1);

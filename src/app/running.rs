@@ -27,7 +27,7 @@ use crate::driver::api::emptying::Emptying;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::server::{self, Server};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence, count_each_second};
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::{cgroup_memory_limit, resident_bytes};

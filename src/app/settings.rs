@@ -8,8 +8,8 @@ use crate::config::{Config, Listener};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::servers::ServerLists;
-use crate::engine::class::facts::FactTable;
-use crate::engine::source;
+use sluice_engine::class::facts::FactTable;
+use sluice_engine::source;
 use crate::server::ServerLimits;
 use crate::telemetry::cgroup_memory_limit;
 

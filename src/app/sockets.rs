@@ -6,7 +6,7 @@ use super::handover::{Pool, Ways};
 use super::tls::{self, LiveTls};
 use crate::config::{self, Address, Config};
 use crate::server::{self, ListenerOptions};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 
 use crate::config::{Config, Listener};
 use crate::server;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client;
 use crate::trust::contents::Contents;

@@ -20,7 +20,7 @@ use sluice::command::console::Console;
 use sluice::config::xds_relay::{Migrated, Migration};
 use sluice::config::{self, Config, ConfigError, Loaded, LogFormat};
 use sluice::dev_certs::{self, DevCertsError};
-use sluice::identity::Identity;
+use sluice_identity::Identity;
 
 #[cfg(not(target_env = "msvc"))]
 #[global_allocator]
@@ -318,7 +318,7 @@ fn check_files(config: &Config) -> Result<(), Failure> {
     })
 }
 
-fn read_node(file: &Path) -> Result<sluice::xds::Node, Failure> {
+fn read_node(file: &Path) -> Result<sluice_xds::Node, Failure> {
     let at = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
     config::parse_client_node(&text).map_err(|error| at(&error))

@@ -18,7 +18,7 @@ use super::connections::PoolInner;
 use super::dial::Dialed;
 use super::tls::OwnLeaf;
 use super::transport::Traffic;
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// How long the orderly close of an idle connection may take.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -11,9 +11,9 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
-use crate::setting::{Backoff, Epoch, InForce};
+use sluice_setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
-use crate::xds::Status;
+use sluice_xds::Status;
 
 /// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a connection at the
 /// third PING that comes too early (gRFC A8); the PING of the interval may come between.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event::Arrival;
-use crate::wire::{ReadError, ResponseReader, read_mark, upstream};
-use crate::xds::{Code, Response, SetMark, Status, Variant};
+use sluice_wire::{ReadError, ResponseReader, read_mark, upstream};
+use sluice_xds::{Code, Response, SetMark, Status, Variant};
 
 /// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;

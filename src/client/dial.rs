@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 use super::tls::{OwnLeaf, Secured};
 use super::transport::{Socket, Traffic, Transport};
 use super::{Channel, ClientSettings, GrpcAddress};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::trust::refusal::Reason;
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// The longest list of response headers or trailers accepted.
 const HEADER_BYTES_MAX: u32 = 64 << 10;

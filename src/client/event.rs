@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::xds::{Response, SetMark, Status, TypeUrl};
+use sluice_xds::{Response, SetMark, Status, TypeUrl};
 
 /// The times of a response, or of a directory, on its way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use super::stream::USER_AGENT;
 use super::tls::OwnLeaf;
 use super::{Arrival, StreamEvent, status};
 use crate::telemetry::wall_now;
-use crate::wire::json::{JsonError, encode_rest_request, parse_rest_response};
-use crate::xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl, relay_path};
+use sluice_json::{JsonError, encode_rest_request, parse_rest_response};
+use sluice_xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl, relay_path};
 
 const NOT_JSON: &str = "the response is not JSON";
 

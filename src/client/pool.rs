@@ -9,8 +9,8 @@ use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
 use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
-use crate::xds::Variant;
-use crate::xds::service::ads_path;
+use sluice_xds::Variant;
+use sluice_xds::service::ads_path;
 
 /// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::ClientSettings;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// A queue of messages, bounded by bytes and by number (FU30). The message being sent counts until HTTP/2 has
 /// accepted its last byte.

@@ -16,9 +16,9 @@ use super::dial::{Dialer, Http1};
 use super::tls::OwnLeaf;
 use super::transport::Transport;
 use super::{Channel, ClientSettings};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
-use crate::xds::Status;
+use sluice_xds::Status;
 
 #[derive(Debug)]
 pub(super) struct RestInner {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::setting::{Backoff, Range, bytes, count, hours, minutes, ms, seconds, settings, time};
+use sluice_setting::{Backoff, Range, bytes, count, hours, minutes, ms, seconds, settings, time};
 use crate::trust::client::HANDSHAKE_TIMEOUT;
 
 /// Timeouts of single steps. Longer ones would delay the attempt at another server.

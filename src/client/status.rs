@@ -3,7 +3,7 @@
 use h2::Reason;
 use http::{HeaderMap, StatusCode};
 
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// The maximum length of a status message, in bytes; the rest is cut off. The text is only for humans.
 /// Statuses within messages have the same limit (`wire::status`).

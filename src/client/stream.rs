@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::{Queue, Queued};
 use super::{StreamEvent, status};
-use crate::xds::{Code, Status, Variant, mark, relay_path};
+use sluice_xds::{Code, Status, Variant, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 

@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::first_bytes::FirstBytes;
 use super::transport::Socket;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::telemetry::wall_now;
 use crate::trust::certificate::Certificate;

@@ -14,7 +14,7 @@ use super::dial::Dialer;
 use super::rest_connector::Connector;
 use super::stream::USER_AGENT;
 use super::{Channel, ClientSettings, Credentials, GrpcAddress};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::trust::client::{ClientTls, Protocol};
 

@@ -18,7 +18,7 @@ use super::table::{Table, bounded_names, joined, shown, span};
 use super::text::{safe, short_type};
 use super::typed::{Typed, jsons};
 use super::yaml::yaml;
-use crate::text::{encoded, size};
+use sluice_text::{encoded, size};
 
 /// The latest change of a relay.
 pub(super) const LATEST: &str = "latest";
@@ -101,7 +101,7 @@ fn describe(
     let short = short_type(&change.r#type);
     let mut head = format!("change {}  {short}  source {}/{}", change.id, change.server, change.class);
     if let Some(versions) = &change.versions {
-        head += &format!("  version {}", crate::text::version(&versions.version));
+        head += &format!("  version {}", sluice_text::version(&versions.version));
         if let Some(theirs) = versions.upstream_version.as_deref().filter(|theirs| !theirs.is_empty()) {
             head += &format!(" (upstream {theirs:?})");
         }

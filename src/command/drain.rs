@@ -16,7 +16,7 @@ use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::table::span;
 use super::text::parse_duration;
-use crate::text::count;
+use sluice_text::count;
 
 /// A drain ends when its last stream has ended. The status of the relay is cheap.
 const INTERVAL: Duration = Duration::from_millis(250);

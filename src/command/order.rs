@@ -20,8 +20,8 @@ use super::rollout::plan_step;
 use super::table::joined;
 use super::text::{parse_duration, safe};
 use super::typed::jsons;
-use crate::setting::hours;
-use crate::text::encoded;
+use sluice_setting::hours;
+use sluice_text::encoded;
 
 /// The longest freeze; the relay has the same limit (HIS-4).
 const FREEZE_MAX: Duration = hours(7 * 24);

@@ -26,7 +26,7 @@ use super::request::{Caller, Missing};
 use super::table::{Table, bounded_names, joined, shown, span, type_name, version};
 use super::text::{safe, short_type};
 use super::typed::Typed;
-use crate::text::{encoded, size};
+use sluice_text::{encoded, size};
 
 /// Plans and pushes.
 #[derive(Debug, Subcommand)]

@@ -17,7 +17,7 @@ use super::relays::Relays;
 use super::request::{Caller, Missing};
 use super::table::{Table, span};
 use super::typed::Typed;
-use crate::text::{count, version};
+use sluice_text::{count, version};
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]

@@ -131,11 +131,11 @@ pub(super) fn maybe(value: Option<&impl ToString>) -> Option<String> {
 
 /// Seconds as a time span.
 pub(super) fn span(seconds: f64) -> Option<String> {
-    Some(crate::text::span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?))
+    Some(sluice_text::span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?))
 }
 
 pub(super) fn version(version: Option<&String>) -> Option<String> {
-    version.map(|version| crate::text::version(version))
+    version.map(|version| sluice_text::version(version))
 }
 
 /// The last segment of a type's name; nothing for none.

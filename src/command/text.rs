@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::text::is_hidden;
+use sluice_text::is_hidden;
 
 /// A text of a peer on one line of a terminal (CMD-3). Clients name themselves.
 pub(super) fn safe(text: &str) -> Cow<'_, str> {
@@ -48,7 +48,7 @@ pub(super) fn short_type(message: &str) -> &str {
 
 /// A time span of an operator: `500ms`, `10s`, `5m`, `1h`, `2d`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    crate::setting::parse_duration(text)
+    sluice_setting::parse_duration(text)
         .ok_or_else(|| "expected a time like 500ms, 10s, 5m, 1h or 2d".to_owned())
 }
 

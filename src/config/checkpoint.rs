@@ -6,7 +6,7 @@ use super::reader::{Item, Map};
 use super::units::text;
 use crate::driver::CheckpointSettings;
 use crate::driver::ground::checkpoint_writer::{INTERVAL, MAX_AGE};
-use crate::setting::Read;
+use sluice_setting::Read;
 
 /// `None`: off, or an error was reported.
 pub(super) fn read_checkpoint(item: &Item<'_>, directory: &Path) -> Option<CheckpointSettings> {

@@ -8,11 +8,11 @@ use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
-use crate::engine::class::{
+use sluice_engine::class::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses,
     NodeMatch, Paths, Projection, Resources, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
 };
-use crate::xds::{Kind, TypeUrl};
+use sluice_xds::{Kind, TypeUrl};
 
 const STYLES: &[(&str, NameStyle)] = &[("old", NameStyle::Old), ("xdstp", NameStyle::Xdstp)];
 

@@ -2,7 +2,7 @@
 
 use super::reader::Map;
 use crate::client::{ClientSettings, TcpKeepalive};
-use crate::setting::Backoff;
+use sluice_setting::Backoff;
 
 /// Keys for gRPC only.
 pub(super) const GRPC_KEYS: &[&str] = &[

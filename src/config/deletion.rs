@@ -2,8 +2,8 @@
 
 use super::reader::Map;
 use super::units::word;
-use crate::engine::upstream::{Hold, MASS_DELETION_HOLD};
-use crate::setting::Read;
+use sluice_engine::upstream::{Hold, MASS_DELETION_HOLD};
+use sluice_setting::Read;
 
 #[derive(Clone, Copy)]
 enum Policy {

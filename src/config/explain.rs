@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use super::servers::{ServerList, Servers};
 use crate::driver::ground::class_identity::class_digest;
-use crate::engine::class::{NodeClass, NodeClasses, UpstreamNode};
-use crate::engine::fallback::{FallbackSettings, Policy};
-use crate::identity::Identity;
-use crate::xds::{Locality, Node, TypeUrl, UserAgentVersion};
+use sluice_engine::class::{NodeClass, NodeClasses, UpstreamNode};
+use sluice_engine::fallback::{FallbackSettings, Policy};
+use sluice_identity::Identity;
+use sluice_xds::{Locality, Node, TypeUrl, UserAgentVersion};
 
 /// Types shown even if no rule names them.
 const COMMON: [&str; 5] = [

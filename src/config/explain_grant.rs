@@ -5,15 +5,15 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::{Address, Config, Listener};
-use crate::engine::authorization::{
+use sluice_engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
-use crate::engine::class::{
+use sluice_engine::class::{
     IdPart, MetadataParts, NodeKey, NodeMatch, Projection, ShareSecrets, VersionPart,
 };
-use crate::identity::spiffe::check_trust_domain;
-use crate::identity::{Identity, SpiffeId};
-use crate::xds::{Node, ResourceName, TypeUrl};
+use sluice_identity::spiffe::check_trust_domain;
+use sluice_identity::{Identity, SpiffeId};
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// The listener with this name; without a name, the first.
 ///

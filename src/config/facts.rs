@@ -15,11 +15,11 @@ use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map};
 use super::tree::{Tree, repeated_key, syntax_error, without_position};
 use super::units::{TEXT, boolean};
-use crate::engine::class::NodeKey;
-use crate::engine::class::facts::{FactTable, Fields};
+use sluice_engine::class::NodeKey;
+use sluice_engine::class::facts::{FactTable, Fields};
 use crate::kubernetes::{Access, Interest};
-use crate::text::shortened;
-use crate::xds::Value;
+use sluice_text::shortened;
+use sluice_xds::Value;
 
 /// The longest file of facts, in bytes: 100,000 entries with ten labels take half of it.
 const FILE_BYTES_MAX: u64 = 64 << 20;

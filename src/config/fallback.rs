@@ -3,7 +3,7 @@
 use super::reader::Map;
 use super::units::{boolean, word};
 use super::upstream::{ServerKind, UpstreamServer};
-use crate::engine::fallback::{FallbackSettings, HOLD_DOWN, Policy, RESOLVE_TIMEOUT};
+use sluice_engine::fallback::{FallbackSettings, HOLD_DOWN, Policy, RESOLVE_TIMEOUT};
 
 const FALLBACK: &str = "fallback";
 const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::reader::{Report, without_indices};
 use super::tree::Tree;
 use super::units::Parsed;
-use crate::setting::Range;
+use sluice_setting::Range;
 
 /// A form of a value; a value may have several.
 #[derive(Clone, Copy, Debug, PartialEq)]

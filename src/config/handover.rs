@@ -5,7 +5,7 @@ use std::path::Path;
 use super::reader::Map;
 use super::tls::read_path;
 use crate::handover::{DRAIN, HandoverSettings, TIMEOUT};
-use crate::setting::Read;
+use sluice_setting::Read;
 
 pub(super) fn read_handover(map: &mut Map<'_>, directory: &Path) -> HandoverSettings {
     HandoverSettings {

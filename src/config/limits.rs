@@ -3,10 +3,10 @@
 
 use super::reader::Map;
 use crate::driver::RelayLimits;
-use crate::engine::downstream;
+use sluice_engine::downstream;
 use crate::server::ServerLimits;
 use crate::trust::server::ChainLimits;
-use crate::wire::ReaderLimits;
+use sluice_wire::ReaderLimits;
 
 /// The keys of `limits:`, by room. The limits on requests are in `server`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -15,7 +15,7 @@ use super::units::{Parsed, boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};
-use crate::setting::Read;
+use sluice_setting::Read;
 use crate::trust::server::ServerTls;
 
 /// An xDS listener.

@@ -5,7 +5,7 @@ use super::form::{Form, Shaped};
 use super::reader::{Item, Map, Report};
 use super::tree::{Entry, Format, Node as Syntax, Tree};
 use super::units::text;
-use crate::xds::{Locality, Node, UserAgentVersion, Value};
+use sluice_xds::{Locality, Node, UserAgentVersion, Value};
 
 /// Reads a client's node from the JSON form of `core.v3.Node`, with field names in either of protobuf's
 /// spellings.
@@ -77,7 +77,7 @@ fn read_locality(map: &mut Map<'_>, is_client: bool) -> Locality {
 fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
     map.allow_unknown_keys();
     map.item("version")?.map(|map| {
-        let part = || super::units::number::<u32>(crate::setting::count(0..=u64::from(u32::MAX)));
+        let part = || super::units::number::<u32>(sluice_setting::count(0..=u64::from(u32::MAX)));
         let major = either(map, "major_number", "majorNumber").and_then(|item| item.parse(part()));
         let minor = either(map, "minor_number", "minorNumber").and_then(|item| item.parse(part()));
         let patch = map.or("patch", 0, part());

@@ -24,10 +24,10 @@ use super::units::word;
 use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
-use crate::engine::rollout::plan::History;
-use crate::engine::source::{self, UNWATCHED_BYTES};
+use sluice_engine::rollout::plan::History;
+use sluice_engine::source::{self, UNWATCHED_BYTES};
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
-use crate::setting::Read;
+use sluice_setting::Read;
 
 /// Enough to tell files apart.
 const HASH_DIGITS: usize = 8;

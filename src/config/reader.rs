@@ -9,8 +9,8 @@ use super::form::{Form, MapForm, Parser};
 use super::place::Place;
 use super::tree::{Entry, Node, Tree};
 use super::units::{TEXT, number, show};
-use crate::setting::{Read, Setting, Value};
-use crate::text::nearest::nearest;
+use sluice_setting::{Read, Setting, Value};
+use sluice_text::nearest::nearest;
 
 /// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys that are known at its
 /// place.

@@ -2,7 +2,7 @@
 
 use super::reader::Map;
 use super::units::boolean;
-use crate::setting::{Read, Setting, count};
+use sluice_setting::{Read, Setting, count};
 
 /// In percent of the streams. A wrong pattern in `node_classes` moves all of them, and may delete from all.
 pub const MAX_MOVED: Setting<u32> = Setting::new("max_moved", 50, count(0..=100));

@@ -10,9 +10,9 @@ use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::units::number;
 use crate::client::{ClientSettings, Credentials};
-use crate::engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
+use sluice_engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
 use crate::trust::client::ClientTls;
-use crate::xds::Variant;
+use sluice_xds::Variant;
 
 /// A control plane polled by REST-JSON (RST-10).
 #[derive(Clone, Debug, PartialEq)]

@@ -10,13 +10,13 @@ use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
-use crate::engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
-use crate::engine::rollout::hook::{Hook, HookSettings};
-use crate::engine::rollout::plan::{
+use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
+use sluice_engine::rollout::hook::{Hook, HookSettings};
+use sluice_engine::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
     OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch,
 };
-use crate::setting::count;
+use sluice_setting::count;
 
 /// Each plan has a task, and labels of metrics.
 const PLANS_MAX: usize = 64;

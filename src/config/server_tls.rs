@@ -10,8 +10,8 @@ use super::form::{Form, Shaped};
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::{Parsed, text, word};
-use crate::identity::SpiffeId;
-use crate::setting::Read;
+use sluice_identity::SpiffeId;
+use sluice_setting::Read;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::client::{
     ClientTls, HANDSHAKE_TIMEOUT, KeyExchange, REFRESH_INTERVAL, SanMatch, ServerAuthorities, is_server_name,

@@ -9,8 +9,8 @@ use super::form::Form;
 use super::reader::{Item, Map};
 use super::units::text;
 use super::upstream::UpstreamServer;
-use crate::engine::fallback::FallbackSettings;
-use crate::xds::{Kind, TypeUrl};
+use sluice_engine::fallback::FallbackSettings;
+use sluice_xds::{Kind, TypeUrl};
 
 /// Servers that are replacements for each other.
 #[derive(Clone, Debug, PartialEq)]

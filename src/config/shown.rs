@@ -8,7 +8,7 @@ use super::effect::{Effect, effect_of};
 use super::place::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
-use crate::text::{secrets, shortened};
+use sluice_text::{secrets, shortened};
 
 /// The only credentials in the text itself; all others are in files of their own.
 const CREDENTIALS: &[&str] = &["xds_servers[].initial_metadata[].value"];

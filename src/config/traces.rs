@@ -3,7 +3,7 @@
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::text;
-use crate::setting::Read;
+use sluice_setting::Read;
 use crate::telemetry::traces::{PER_SECOND, SLOW, TraceSettings};
 
 const EXPECTED: &str = "http://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)";

@@ -2,7 +2,7 @@
 
 use super::form::{Form, Parser, Shaped};
 use super::tree::Tree;
-use crate::setting::{Range, TIME_UNITS, Unit, Value, with_unit};
+use sluice_setting::{Range, TIME_UNITS, Unit, Value, with_unit};
 
 /// The result of a parser for one value. The error describes the expected value.
 pub(super) type Parsed<T> = Result<T, String>;

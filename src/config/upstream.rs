@@ -13,10 +13,10 @@ use super::reader::{Item, Map};
 use super::rest::RestServer;
 use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
-use crate::engine::upstream::{
+use sluice_engine::upstream::{
     Hold, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
 };
-use crate::xds::{TypeUrl, Variant};
+use sluice_xds::{TypeUrl, Variant};
 
 /// A server entry.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ use super::form::Form;
 use super::node::to_value;
 use super::reader::{Item, Map};
 use super::tree::{Entry, Node, Tree};
-use crate::engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode};
+use sluice_engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode};
 
 const EXPECTED: &str = "projection, member or {template: {…}}";
 

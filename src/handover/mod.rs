@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use frame::Channel;
 pub use message::Message;
 
-use crate::setting::{Setting, hours, minutes, ms, seconds, time};
+use sluice_setting::{Setting, hours, minutes, ms, seconds, time};
 
 /// The window in which the streams of the predecessor end, each at a random moment. Long enough for 10,000 clients to
 /// come back without a queue for first answers; short enough for an operator to wait for.

@@ -14,7 +14,7 @@ use super::access::Access;
 use super::follow::{News, follow};
 use super::object::{Node, Pod};
 use super::pods::Pods;
-use crate::engine::class::facts::FactTable;
+use sluice_engine::class::facts::FactTable;
 
 /// Changes within this time come into force together.
 const GATHER: Duration = Duration::from_millis(10);

@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::server::ServerLimits;
-    use crate::setting::InForce;
+    use sluice_setting::InForce;
 
     #[test]
     fn fd21_a_lack_of_resources_backs_off_and_a_dead_connection_does_not() {

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::status;
 use super::unfinished::Untaken;
 use crate::driver::api::downstream::Delivery;
-use crate::xds::Status;
+use sluice_xds::Status;
 
 pub(super) enum RequestBody {
     Http1(Incoming),

@@ -24,7 +24,7 @@ use super::service::{Answer, Service};
 use super::status;
 use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
-use crate::xds::{Status, mark};
+use sluice_xds::{Status, mark};
 
 /// A call, until its response is written or the client has left. Dropping the call resets an unfinished stream.
 pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;

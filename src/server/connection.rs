@@ -24,7 +24,7 @@ use super::streams::Streams;
 use super::transport::{Protocol, Socket, Transport};
 use super::wakes::Seldom;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
 

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::Signal;
 use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 
 /// The end of the connections that were accepted between two drains.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::handshake::certificate::LeafEnd;
 use super::streams::{StreamId, Streams};
 use crate::driver::api::downstream::RelayStream;
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// The least time between the last end of a stream and the cut, in windows twice as long. A client on a busy host needs
 /// some hundred milliseconds to read the end and to close the connection (HND-1).

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::limits::ServerLimits;
-use crate::identity::Identity;
-use crate::setting::InForce;
+use sluice_identity::Identity;
+use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 

@@ -19,7 +19,7 @@ use super::service::Service;
 use super::transport::{Socket, Transport};
 use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::OpenStreams;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service, which
 /// counts the refusal and gives a reason.

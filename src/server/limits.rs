@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::setting::{Range, SOME, Setting, bytes, count, hours, minutes, ms, seconds, settings, time};
+use sluice_setting::{Range, SOME, Setting, bytes, count, hours, minutes, ms, seconds, settings, time};
 use crate::trust::server::ChainLimits;
-use crate::wire::ReaderLimits;
+use sluice_wire::ReaderLimits;
 
 const KIB: u32 = 1024;
 

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use super::handshake::{ListenerTls, Security};
 use super::passage::{Passage, Pause};
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::identity;
-use crate::setting::{InForce, Setting, ms, seconds, time};
+use sluice_identity;
+use sluice_setting::{InForce, Setting, ms, seconds, time};
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
 

@@ -16,7 +16,7 @@ use super::listener::{Accepted, Listener};
 use super::socket::Plain;
 use super::{Shared, accept, connection};
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
-use crate::identity::Identity;
+use sluice_identity::Identity;
 
 /// A handle to the listeners of a server. Clones share the listeners.
 pub struct Listening<R: OpenStreams>(Arc<Inner<R>>);

@@ -20,7 +20,7 @@ use super::streams::Streams;
 use crate::driver::api::downstream::RelayStream;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
-use crate::xds::{ApiVersion, Code, Status};
+use sluice_xds::{ApiVersion, Code, Status};
 
 /// The API of the load reporting method with this path.
 pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {

@@ -73,7 +73,7 @@ pub use passage::Passage;
 
 use crate::driver::api::downstream::OpenStreams;
 use crate::driver::api::emptying::Emptying;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crowd::Exit;
 use emptying::Emptier;

@@ -21,11 +21,11 @@ use super::body::poll_data;
 use super::limits::ServerLimits;
 use super::unfinished::Received;
 use crate::driver::api::downstream::RelayStream;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
-use crate::wire::{Bound, ReadError, RequestReader};
-use crate::xds::{Code, Request, Status};
+use sluice_wire::{Bound, ReadError, RequestReader};
+use sluice_xds::{Code, Request, Status};
 
 /// The time between two looks at the bytes behind a request that waits.
 const WEIGHED_EVERY: Duration = Duration::from_millis(500);
@@ -273,7 +273,7 @@ fn configured(bound: Bound) -> Option<Limit> {
 mod tests {
     use super::*;
     use crate::driver::api::downstream::{Form, Message, Polled};
-    use crate::xds::SotwRequest;
+    use sluice_xds::SotwRequest;
     use tokio::time::advance;
 
     #[derive(Clone)]

@@ -22,11 +22,11 @@ use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
 use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
-use crate::wire::RequestReader;
-use crate::xds::{ApiVersion, Call, Code, Method, RelayPath, Status, StreamKind, Variant, mark, relay_path};
+use sluice_wire::RequestReader;
+use sluice_xds::{ApiVersion, Call, Code, Method, RelayPath, Status, StreamKind, Variant, mark, relay_path};
 
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

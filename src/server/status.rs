@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::body::ResponseBody;
 use super::unfinished::Untaken;
-use crate::xds::Status;
+use sluice_xds::Status;
 
 /// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the length.
 const MESSAGE_BYTES_MAX: usize = 1024;
@@ -71,7 +71,7 @@ fn add(status: &Status, headers: &mut HeaderMap) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::xds::Code;
+    use sluice_xds::Code;
 
     #[test]
     fn messages_are_encoded_and_bounded() {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::driver::api::downstream::{RelayStream, Signal, Variant};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// The streams of a connection, so that the connection can end them.
 pub(super) struct Streams<S> {

@@ -15,12 +15,12 @@ use super::streams::Streams;
 use super::unfinished::Received;
 use super::{Shared, status};
 use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, RelayStream, Variant};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Limit;
-use crate::wire::RequestReader;
-use crate::wire::json::read_request;
-use crate::xds::service::rest_path;
-use crate::xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwRequest, Status, StreamKind};
+use sluice_wire::RequestReader;
+use sluice_json::read_request;
+use sluice_xds::service::rest_path;
+use sluice_xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwRequest, Status, StreamKind};
 
 type Answer = Response<ResponseBody>;
 

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::{Charge, Peer, Polling};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::telemetry::{Limit, Warnings};
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// A smaller part does not count: its stream costs the relay as much. An ACK takes no lock.
 const COUNTED_BYTES: usize = 4 << 10;

@@ -7,12 +7,12 @@ use tracing::{info, warn};
 use super::events::{Events, Kind, Occurrence};
 use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
-use crate::engine::evidence::Content;
-use crate::engine::rollout::hook::{HookAnswer, HookVerdict};
-use crate::engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
-use crate::engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
-use crate::engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
-use crate::text::{count, size, span};
+use sluice_engine::evidence::Content;
+use sluice_engine::rollout::hook::{HookAnswer, HookVerdict};
+use sluice_engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
+use sluice_engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
+use sluice_engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
+use sluice_text::{count, size, span};
 
 /// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
 /// change.
@@ -328,7 +328,7 @@ fn grown_text(of: &Grown) -> String {
 
 /// A content by type, name and version.
 pub fn content(of: &Condemned) -> String {
-    let version = crate::text::version(&of.version.to_string());
+    let version = sluice_text::version(&of.version.to_string());
     format!("{} {:?} {version}", of.type_url.short(), of.name.as_str())
 }
 
@@ -343,13 +343,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::Time;
-    use crate::engine::rollout::command::Until;
-    use crate::engine::rollout::report::{Outcome, Pin};
-    use crate::engine::rollout::tally::Control;
-    use crate::engine::rollout::{Counts, UnitId};
+    use sluice_engine::Time;
+    use sluice_engine::rollout::command::Until;
+    use sluice_engine::rollout::report::{Outcome, Pin};
+    use sluice_engine::rollout::tally::Control;
+    use sluice_engine::rollout::{Counts, UnitId};
     use crate::telemetry::Metrics;
-    use crate::xds::{ResourceName, TypeUrl, Version};
+    use sluice_xds::{ResourceName, TypeUrl, Version};
 
     fn push(state: RolloutState, step: u8, reason: Reason) -> PushReport {
         let (at, after) = (Time::ZERO, Duration::from_millis(400));

@@ -16,7 +16,7 @@ use super::certificate::Certificate;
 use super::fault::Fault;
 use super::pem::BLOCKS_MAX;
 use super::pool::check_anchor;
-use crate::identity::spiffe::check_trust_domain;
+use sluice_identity::spiffe::check_trust_domain;
 
 /// The trust anchors by trust domain.
 pub type BundleMap = BTreeMap<String, Vec<CertificateDer<'static>>>;

@@ -1,7 +1,7 @@
 //! From a certificate to an identity (IDN-2, IDN-5).
 
 use super::certificate::Certificate;
-use crate::identity::{Identity, SpiffeId};
+use sluice_identity::{Identity, SpiffeId};
 
 /// The kind of identity that a listener takes from certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use sluice::client::{
 use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use sluice::telemetry::wall_now;
 use sluice::trust::client::Protocol;
-use sluice::xds::Code;
+use sluice_xds::Code;
 
 use crate::peer::*;
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::engine::class::facts::FactTable;
 use sluice::kubernetes::{Access, Interest, Registry, Report};
-use sluice::xds::Value;
+use sluice_engine::class::facts::FactTable;
+use sluice_xds::Value;
 use tempfile::TempDir;
 use tokio::time::timeout;
 

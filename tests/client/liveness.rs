@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use h2::server::Builder;
 use sluice::client::ClientSettings;
-use sluice::xds::Code;
+use sluice_xds::Code;
 
 use crate::peer::*;
 

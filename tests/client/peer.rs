@@ -7,9 +7,9 @@ use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent, StreamHandle};
-use sluice::setting::Backoff;
 use sluice::telemetry::metrics::ClientMetrics;
-use sluice::xds::{Status, Variant};
+use sluice_setting::Backoff;
+use sluice_xds::{Status, Variant};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -236,7 +236,7 @@ impl Client {
     /// The next event as text, for comparison with a transcript.
     pub async fn event_text(&mut self) -> String {
         match self.event().await {
-            Some(StreamEvent::Response(sluice::xds::Response::Sotw(r), _)) => {
+            Some(StreamEvent::Response(sluice_xds::Response::Sotw(r), _)) => {
                 format!("Response {}", r.version_info)
             }
             Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use h2::server::Builder;
 use sluice::client::ClientSettings;
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use h2::server::Builder;
 use sluice::client::{ClientSettings, GrpcAddress, Pool, StreamEvent};
 use sluice::telemetry::metrics::ClientMetrics;
-use sluice::xds::Code;
+use sluice_xds::Code;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 

@@ -10,7 +10,7 @@ use sluice::client::{
 };
 use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use sluice::trust::client::Protocol;
-use sluice::xds::{SotwRequest, TypeUrl};
+use sluice_xds::{SotwRequest, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -82,7 +82,7 @@ impl Poll {
         while let Some(event) = soon(self.events.recv()).await {
             match event {
                 StreamEvent::Opened => {}
-                StreamEvent::Response(sluice::xds::Response::Sotw(response), _) => {
+                StreamEvent::Response(sluice_xds::Response::Sotw(response), _) => {
                     let names: Vec<_> =
                         response.resources.iter().map(|r| r.as_ref().unwrap().name.as_str()).collect();
                     reports.push(format!("{} {}", response.version_info, names.join(" ")));

@@ -7,8 +7,8 @@ use h2::Reason;
 use h2::server::Builder;
 use http::Response;
 use sluice::client::{ClientSettings, StreamEvent};
-use sluice::wire::response::{Beside, delta_body, marked_head};
-use sluice::xds::{Code, SetMark, TypeUrl, Variant, Version};
+use sluice_wire::response::{Beside, delta_body, marked_head};
+use sluice_xds::{Code, SetMark, TypeUrl, Variant, Version};
 
 use crate::peer::*;
 

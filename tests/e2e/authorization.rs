@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use sluice::xds::{ApiVersion, Call, Method, Service};
+use sluice_xds::{ApiVersion, Call, Method, Service};
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -35,8 +35,7 @@ fn paths() -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     let aggregated =
         ["v3", "v2"].map(|api| format!("/envoy.service.discovery.{api}.AggregatedDiscoveryService/"));
-    let streams =
-        Service::all().iter().filter_map(|service| service.stream_path(sluice::xds::Variant::Delta));
+    let streams = Service::all().iter().filter_map(|service| service.stream_path(sluice_xds::Variant::Delta));
     for path in streams {
         let (service, method) = path.rsplit_once('/').unwrap();
         let noun = method.strip_prefix("Delta").unwrap();
@@ -76,7 +75,7 @@ async fn call(relay: &Relay, path: &str) -> Status {
             let request = tonic::Request::new(proto::DiscoveryRequest::from(ask));
             grpc.unary(request, path, Sotw::default()).await.map(|_| ())
         }
-        Call::Stream(sluice::xds::Variant::Sotw) => {
+        Call::Stream(sluice_xds::Variant::Sotw) => {
             let requests = tokio_stream::iter([proto::DiscoveryRequest::from(ask)]);
             let requests = tokio_stream::StreamExt::chain(requests, tokio_stream::pending());
             match grpc.streaming(tonic::Request::new(requests), path, Sotw::default()).await {
@@ -84,7 +83,7 @@ async fn call(relay: &Relay, path: &str) -> Status {
                 Err(status) => Err(status),
             }
         }
-        Call::Stream(sluice::xds::Variant::Delta) => {
+        Call::Stream(sluice_xds::Variant::Delta) => {
             let requests = tokio_stream::iter([proto::DeltaDiscoveryRequest::from(ask)]);
             let requests = tokio_stream::StreamExt::chain(requests, tokio_stream::pending());
             match grpc.streaming(tonic::Request::new(requests), path, Delta::default()).await {

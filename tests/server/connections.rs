@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::Request;
 use sluice::driver::api::downstream::Variant;
-use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
 use sluice::telemetry::Limit;
+use sluice_identity::Identity;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;

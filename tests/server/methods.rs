@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluice::driver::api::downstream::WhenUnavailable;
 use sluice::server::{Listener, ListenerOptions, LoadReports, ServerLimits};
-use sluice::xds::{ApiVersion, Code, Status, Variant};
+use sluice_xds::{ApiVersion, Code, Status, Variant};
 
 use crate::kit::*;
 

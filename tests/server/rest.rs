@@ -7,8 +7,8 @@ use sluice::driver::api::downstream::{Form, Polled};
 use sluice::server::{Listener, ListenerOptions, ServerLimits};
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::CallKind;
-use sluice::wire::ReaderLimits;
-use sluice::xds::{Code, Status};
+use sluice_wire::ReaderLimits;
+use sluice_xds::{Code, Status};
 
 use crate::kit::*;
 use crate::web::{Web, request};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sluice::driver::api::downstream::Variant;
 use sluice::server::ServerLimits;
 use sluice::telemetry::Limit;
-use sluice::xds::{Code, Request, SotwRequest, Status};
+use sluice_xds::{Code, Request, SotwRequest, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;

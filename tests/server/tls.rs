@@ -8,9 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, RootCertStore};
 use sluice::driver::api::downstream::Variant;
-use sluice::identity::Identity;
 use sluice::server::{Listener, ServerLimits};
-use sluice::setting::InForce;
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::anchors::AnchorFiles;
@@ -23,6 +21,8 @@ use sluice::trust::rotation::Place;
 use sluice::trust::server::{
     ChainLimits, ClientCertificate, Generation, MinVersion, OnClientExpiry, ServerTls,
 };
+use sluice_identity::Identity;
+use sluice_setting::InForce;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use sluice::engine::downstream::SourceId;
-use sluice::engine::snapshot::Snapshot;
-use sluice::xds::TypeUrl;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::TypeUrl;
 
 use super::relay::StreamSlot;
 use super::world::{Invariant, World};

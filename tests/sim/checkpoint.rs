@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sluice::checkpoint::format::{decode, encode, is_empty};
-use sluice::checkpoint::{Header, Identity, Restored};
-use sluice::engine::downstream::{Answer, SourceId};
-use sluice::engine::snapshot::{Snapshot, Standing};
-use sluice::engine::source::{Kept, RestoredType, Source};
+use sluice_checkpoint::format::{decode, encode, is_empty};
+use sluice_checkpoint::{Header, Identity, Restored};
+use sluice_engine::downstream::{Answer, SourceId};
+use sluice_engine::snapshot::{Snapshot, Standing};
+use sluice_engine::source::{Kept, RestoredType, Source};
 
 use super::hearing::Heard;
 use super::lists::server_of;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
+use sluice_xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
 use super::held::{Held, Sent};
 use super::relay::show_sent;
@@ -254,9 +254,9 @@ impl World {
     fn delta_request(
         &self,
         ty: usize,
-        subscribe: Vec<sluice::xds::ResourceName>,
-        unsubscribe: Vec<sluice::xds::ResourceName>,
-        initial_resource_versions: Vec<(sluice::xds::ResourceName, String)>,
+        subscribe: Vec<sluice_xds::ResourceName>,
+        unsubscribe: Vec<sluice_xds::ResourceName>,
+        initial_resource_versions: Vec<(sluice_xds::ResourceName, String)>,
         response_nonce: String,
         error_detail: Option<Status>,
     ) -> Request {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice::xds::{DeltaRequest, Request, SotwRequest, Variant};
+use sluice_xds::{DeltaRequest, Request, SotwRequest, Variant};
 
 use super::failing::{Failing, code_of};
 use super::message::{Item, Message};

@@ -1,7 +1,7 @@
 //! The reference's knowledge of a server's answers to the subscriptions of a session: the times at which the
 //! session may, and must, return to the server (I9, RLY-44).
 
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use super::reference::{Source, Stream, StreamType};
 use super::words::{Mask, bit, is_full_state};

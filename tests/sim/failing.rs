@@ -1,9 +1,9 @@
 //! Servers that are reachable and cannot supply the requested resources: errors instead of resources (ERR-1
 //! to ERR-5), and unusable responses.
 
-use sluice::engine::annotations::ErrorKind;
-use sluice::engine::snapshot::TypeSnapshot;
-use sluice::xds::Code;
+use sluice_engine::annotations::ErrorKind;
+use sluice_engine::snapshot::TypeSnapshot;
+use sluice_xds::Code;
 
 use super::control_plane::ControlPlane;
 use super::message::Message;
@@ -116,10 +116,10 @@ impl World {
 
 impl Message {
     /// The errors in the engine's form.
-    pub fn resource_errors(&self, words: &Lexicon) -> Vec<sluice::xds::ResourceError> {
-        let error = |(name, code): &(usize, Code)| sluice::xds::ResourceError {
+    pub fn resource_errors(&self, words: &Lexicon) -> Vec<sluice_xds::ResourceError> {
+        let error = |(name, code): &(usize, Code)| sluice_xds::ResourceError {
             name: words.names[self.ty][*name].clone(),
-            status: sluice::xds::Status::new(*code, "it cannot be had"),
+            status: sluice_xds::Status::new(*code, "it cannot be had"),
         };
         self.errors.iter().map(error).collect()
     }

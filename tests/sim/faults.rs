@@ -1,7 +1,7 @@
 //! The possible events: the faults of `docs/rules/faults.md`, as far as the machines are concerned, and
 //! ordinary life.
 
-use sluice::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 use super::client::Want;
 use super::control_plane::{Entry, Reachable};

@@ -2,8 +2,8 @@
 //!
 //! The reference does not consult the machines; their verdict is compared with the reference's.
 
-use sluice::engine::reachability::Reachability;
-use sluice::engine::upstream::Input;
+use sluice_engine::reachability::Reachability;
+use sluice_engine::upstream::Input;
 
 use super::judge::kind_of;
 use super::relay::Slot;

@@ -2,7 +2,7 @@
 //! received responses, and the judge, with the sent responses.
 
 use super::words::{Content, Mask, NAMES, bit, bits, is_full_state};
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 /// One response to a client.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sluice::engine::cache::Known;
-use sluice::engine::collection::CollectionKind;
-use sluice::engine::downstream::Verdict;
-use sluice::engine::snapshot::Standing;
-use sluice::engine::source::Attachment;
-use sluice::engine::upstream::Cause;
-use sluice::xds::{Request, Resource, TypeUrl, Variant};
+use sluice_engine::cache::Known;
+use sluice_engine::collection::CollectionKind;
+use sluice_engine::downstream::Verdict;
+use sluice_engine::snapshot::Standing;
+use sluice_engine::source::Attachment;
+use sluice_engine::upstream::Cause;
+use sluice_xds::{Request, Resource, TypeUrl, Variant};
 
 use super::held::{Held, Sent};
 use super::reference::Source;
@@ -90,7 +90,7 @@ impl World {
             }
             Request::Delta(request) => {
                 let has_star =
-                    |names: &[sluice::xds::ResourceName]| names.iter().any(|name| name.is_wildcard());
+                    |names: &[sluice_xds::ResourceName]| names.iter().any(|name| name.is_wildcard());
                 let star = match (has_star(&request.subscribe), has_star(&request.unsubscribe)) {
                     (_, true) => Some(false),
                     (true, false) => Some(true),
@@ -652,7 +652,7 @@ impl World {
 
 /// Which collection of a type the engine has put on a stream; that is its own affair.
 pub fn kind_of(
-    source: Option<&sluice::engine::source::Source>,
+    source: Option<&sluice_engine::source::Source>,
     index: usize,
     type_url: &TypeUrl,
 ) -> Option<CollectionKind> {

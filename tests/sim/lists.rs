@@ -4,9 +4,9 @@
 //! Each class has a seat for each source: two of the default list, two of the authority's list, two of the type with its
 //! own list, which has the servers of the default list, and one for names of an unknown authority.
 
-use sluice::engine::authority::{Authority, NameGroup};
-use sluice::engine::downstream::{ListId, SourceId};
-use sluice::xds::TypeUrl;
+use sluice_engine::authority::{Authority, NameGroup};
+use sluice_engine::downstream::{ListId, SourceId};
+use sluice_xds::TypeUrl;
 
 use super::relay::{Routes, StreamSlot};
 use super::rng::Rng;
@@ -172,7 +172,7 @@ impl World {
 
     /// Whether some collection of a stream has another list by another configuration.
     pub fn is_relisted(&self, stream: &StreamSlot, routes: &Routes<'_>) -> bool {
-        use sluice::engine::downstream::Router;
+        use sluice_engine::downstream::Router;
         let mut subscriptions = stream.session.subscriptions().iter();
         subscriptions
             .any(|of| of.parts.iter().any(|part| routes.list(&of.type_url, part.group) != part.asked.list))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice::xds::{BadElement, Code, DeltaResponse, Element, Received, Response, SotwResponse, Variant};
+use sluice_xds::{BadElement, Code, DeltaResponse, Element, Received, Response, SotwResponse, Variant};
 
 use super::words::{Content, Lexicon, Mask, bit};
 

@@ -1,8 +1,8 @@
 //! The servers that serve a session. In a list with a stream or polls for each type, each type moves between
 //! the servers alone (RLY-40, ADR 18).
 
-use sluice::engine::downstream::SourceId;
-use sluice::xds::TypeUrl;
+use sluice_engine::downstream::SourceId;
+use sluice_xds::TypeUrl;
 
 use super::hearing::Heard;
 use super::lists::OF_TYPE;

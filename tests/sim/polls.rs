@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use sluice::engine::upstream::{Input, Transport};
-use sluice::xds::{Code, Request, Status, Variant};
+use sluice_engine::upstream::{Input, Transport};
+use sluice_xds::{Code, Request, Status, Variant};
 
 use super::control_plane::{PollAnswer, Reachable};
 use super::judge::kind_of;

@@ -13,8 +13,8 @@ use super::restored::Restoring;
 use super::schedule::MILLI;
 use super::track::{State, Track};
 use super::words::{ALL, Mask, NAMES, SDS, TYPES, bit, bits};
-use sluice::engine::collection::CollectionKind;
-use sluice::xds::{Code, Variant};
+use sluice_engine::collection::CollectionKind;
+use sluice_xds::{Code, Variant};
 
 /// The subscriptions of sessions to a type.
 #[derive(Clone, Debug, Default)]

@@ -4,17 +4,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sluice::engine::Time;
-use sluice::engine::authority::{Authorities, Authority, NameGroup};
-use sluice::engine::authorization::Grant;
-use sluice::engine::cache::SessionId;
-use sluice::engine::collection::{Collection, CollectionKey, HashSeed};
-use sluice::engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
-use sluice::engine::fallback;
-use sluice::engine::snapshot::Snapshot;
-use sluice::engine::source::{self, Attachment, Files, Output, Source, Streams};
-use sluice::engine::upstream::{self, WildcardStyle};
-use sluice::xds::{Request, ResourceName, Status, TypeUrl, Variant};
+use sluice_engine::Time;
+use sluice_engine::authority::{Authorities, Authority, NameGroup};
+use sluice_engine::authorization::Grant;
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::{Collection, CollectionKey, HashSeed};
+use sluice_engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
+use sluice_engine::fallback;
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::{self, Attachment, Files, Output, Source, Streams};
+use sluice_engine::upstream::{self, WildcardStyle};
+use sluice_xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
 use super::calm::LastLook;
 use super::flight::Flight;

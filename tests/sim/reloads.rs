@@ -1,8 +1,8 @@
 //! Other configurations of the running relay: classes are split and merged, server lists change (`lists.rs`), and the
 //! sessions of other classes and lists move (REL-6). In half of these worlds the classes have equal answers (`Plan::twins`), so that a move is no byte.
 
-use sluice::engine::authority::Authority;
-use sluice::engine::downstream::{Moved, Shift};
+use sluice_engine::authority::Authority;
+use sluice_engine::downstream::{Moved, Shift};
 
 use super::held::{Held, Sent};
 use super::lists::{Lists, number_of};

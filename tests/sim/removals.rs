@@ -12,7 +12,7 @@
 //!
 //! The demands are limited to removals whose time is known beyond doubt, see [`World::gone_since`].
 
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use super::held::Sent;
 use super::judge::due_of;

@@ -1,6 +1,6 @@
 //! The judge at the end of a schedule: everything is at rest, and then all clients have left.
 
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use super::judge::due_of;
 use super::schedule::Wire;

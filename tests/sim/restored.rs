@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use sluice::engine::collection::CollectionKind;
-use sluice::xds::Variant;
+use sluice_engine::collection::CollectionKind;
+use sluice_xds::Variant;
 
 use super::reference::Source;
 use super::schedule::SECOND;

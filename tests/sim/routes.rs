@@ -1,7 +1,7 @@
 //! Routes and listeners that name clusters, and make before break: no client is told that a cluster is gone while a route that it
 //! uses names this cluster and the relay has another one for it (RLY-51, ORD-3).
 
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use super::control_plane::Entry;
 use super::held::{Held, Sent};

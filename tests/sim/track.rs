@@ -1,7 +1,7 @@
 //! The history of one resource in the reference model.
 
 use super::words::Content;
-use sluice::xds::Code;
+use sluice_xds::Code;
 
 /// The three states of a name (RLY-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use sluice::engine::upstream::{Event, Input, Output};
-use sluice::xds::{Code, Request, Status, Variant};
+use sluice_engine::upstream::{Event, Input, Output};
+use sluice_xds::{Code, Request, Status, Variant};
 
 use super::control_plane::Reachable;
 use super::hearing::{Ending, Heard};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice::xds::{Any, Kind, Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{Any, Kind, Resource, ResourceName, TypeUrl, Version};
 
 use super::rng::mix;
 

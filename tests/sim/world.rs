@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use sluice::engine::Time;
-use sluice::engine::authority::Authorities;
-use sluice::xds::{Request, Status};
+use sluice_engine::Time;
+use sluice_engine::authority::Authorities;
+use sluice_xds::{Request, Status};
 
 use super::checkpoint::Disk;
 use super::client::Client;

@@ -9,8 +9,8 @@ use sluice_admin_api::names::ContentDifference;
 use crate::admin::content::{ContentMode, show};
 use crate::admin::state::Admin;
 use crate::driver::api::clients::HeldVersion;
-use crate::wire::json::redact::{diff_text, patch};
-use crate::xds::{Resource, TypeUrl};
+use sluice_json::redact::{diff_text, patch};
+use sluice_xds::{Resource, TypeUrl};
 
 /// Changes with contents in one answer. Each is decoded twice, and a large one takes 100 ms.
 const CONTENTS_MAX: usize = 16;
@@ -82,7 +82,7 @@ impl<'a> Contents<'a> {
             let version = held.known().ok_or("the version that the client has is not known")?;
             let mut bodies = copies.iter().filter_map(|copy| copy.resource.as_ref());
             bodies.find(|resource| resource.version == version).cloned().ok_or_else(|| {
-                let brief = crate::text::version(&version.to_string());
+                let brief = sluice_text::version(&version.to_string());
                 format!("the content of {brief} is gone: the relay keeps none that only a client still has")
             })
         };

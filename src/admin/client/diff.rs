@@ -19,7 +19,7 @@ use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{HeldVersion, NameStatus, NameStatuses};
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// The bound of each list of names. The counts have all.
 const NAMES_MAX: usize = 1_000;

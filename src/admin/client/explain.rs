@@ -21,8 +21,8 @@ use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{self as client_api, ClassChoice, NameExplanation, NearMiss, RuleText};
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, SourceStatus, Why};
-use crate::engine::class::RuleId;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::class::RuleId;
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// `GET /clients/{id}/explain?type=&name=`.
 pub(in crate::admin) async fn explain(

@@ -18,7 +18,7 @@ use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{HeldVersion, NameStatus};
 use crate::driver::api::status::{NackStatus, SessionStatus, SessionTypeStatus, Why};
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The held version as text.
 pub(super) fn held_text(held: HeldVersion) -> String {

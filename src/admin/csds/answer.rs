@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::admin::content::ContentMode;
 use crate::admin::state::Admin;
-use crate::wire::json::redact::redact_bytes;
-use crate::wire::proto::csds::{ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
-use crate::wire::proto::{self, Timestamp};
-use crate::xds::{Code, Node, Resource, Status, TypeUrl};
+use sluice_json::redact::redact_bytes;
+use sluice_proto::csds::{ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
+use sluice_proto::{self, Timestamp};
+use sluice_xds::{Code, Node, Resource, Status, TypeUrl};
 
 /// The encoded answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;

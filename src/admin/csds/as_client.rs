@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::admin::state::Admin;
 use crate::driver::api::content::{CachedCopy, HeldSource, UpstreamVersions};
-use crate::wire::proto::csds::{
+use sluice_proto::csds::{
     ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState,
 };
-use crate::xds::Status;
+use sluice_xds::Status;
 
 use super::answer::{Answer, shown_node, timestamp};
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use crate::admin::state::Admin;
 use crate::driver::api::clients::{HeldVersion, NameStatus};
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why};
-use crate::wire::proto;
-use crate::wire::proto::csds::{
+use sluice_proto;
+use sluice_proto::csds::{
     ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState,
 };
-use crate::xds::Status;
+use sluice_xds::Status;
 
 use super::answer::{Answer, timestamp};
 use super::matcher::Matchers;

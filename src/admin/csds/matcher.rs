@@ -2,11 +2,11 @@
 
 use regex::{Regex, RegexBuilder};
 
-use crate::wire::proto::csds::matcher::{
+use sluice_proto::csds::matcher::{
     NodeMatcher, StringMatcher, StructMatcher, ValueMatcher, double_matcher, list_matcher, string_matcher,
     struct_matcher, value_matcher,
 };
-use crate::xds::{Code, Node, Status, Value};
+use sluice_xds::{Code, Node, Status, Value};
 
 /// The text of a regular expression. Its engine takes linear time.
 const REGEX_BYTES_MAX: usize = 4 << 10;
@@ -204,7 +204,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::wire::proto::csds::matcher::{
+    use sluice_proto::csds::matcher::{
         DoubleMatcher, ListMatcher, OrMatcher, RegexMatcher, double_matcher, struct_matcher::PathSegment,
         struct_matcher::path_segment::Segment, value_matcher::NullMatch,
     };

@@ -32,7 +32,7 @@ use super::bound::{Place, held, turn_of};
 use super::state::Admin;
 use super::turn::Turn;
 use crate::telemetry::Limit;
-use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse};
+use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse};
 use generated::client_status_discovery_service_server::{
     ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
 };

@@ -12,10 +12,10 @@ use tonic::{Code, Status};
 use super::{ANSWER_MAX, REQUEST_BYTES_MAX, answer, too_many};
 use crate::admin::bound::{held, turn_of};
 use crate::admin::state::Admin;
-use crate::wire::json::read_status_request;
-use crate::wire::json::redact::{Reader, redact};
-use crate::wire::proto::csds::ClientStatusRequest;
-use crate::xds::TypeUrl;
+use sluice_json::read_status_request;
+use sluice_json::redact::{Reader, redact};
+use sluice_proto::csds::ClientStatusRequest;
+use sluice_xds::TypeUrl;
 
 const RESPONSE: &str = "envoy.service.status.v3.ClientStatusResponse";
 

@@ -21,14 +21,14 @@ use super::super::params::{Declined, bad_request, conflict, flag, not_found, num
 use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
-use crate::engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
-use crate::engine::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
-use crate::setting::{Range, hours, seconds};
+use sluice_engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
+use sluice_engine::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
+use sluice_setting::{Range, hours, seconds};
 use crate::telemetry::events::{Events, Kind, Occurrence};
-use crate::xds::ResourceName;
+use sluice_xds::ResourceName;
 
-const PIN_TIMES: Range = crate::setting::time(seconds(1)..=hours(24 * 365));
-const FREEZE_TIMES: Range = crate::setting::time(seconds(1)..=FREEZE_MAX);
+const PIN_TIMES: Range = sluice_setting::time(seconds(1)..=hours(24 * 365));
+const FREEZE_TIMES: Range = sluice_setting::time(seconds(1)..=FREEZE_MAX);
 
 /// A freeze without a stated end (HIS-4).
 const FREEZE: std::time::Duration = hours(4);

@@ -14,13 +14,13 @@ use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::engine::Time;
-use crate::engine::change::NameList;
-use crate::engine::rollout::command::Until;
-use crate::engine::rollout::push::{Condemned, Growth, TypePush};
-use crate::engine::rollout::report::StepReport;
-use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{Counts, PushReport, RolloutState, UnitId};
+use sluice_engine::Time;
+use sluice_engine::change::NameList;
+use sluice_engine::rollout::command::Until;
+use sluice_engine::rollout::push::{Condemned, Growth, TypePush};
+use sluice_engine::rollout::report::StepReport;
+use sluice_engine::rollout::tally::Rejection;
+use sluice_engine::rollout::{Counts, PushReport, RolloutState, UnitId};
 use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 
 /// TRU-5, beside the numbers.

@@ -9,7 +9,7 @@ use crate::admin::item::rfc_3339;
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, Why};
 use crate::driver::api::tail::{Answered, Asked, Fact, Sent, SomeNames, TailLine};
-use crate::text::{size, version};
+use sluice_text::{size, version};
 
 /// A line at its time.
 pub(super) struct Item {

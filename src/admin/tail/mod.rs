@@ -20,7 +20,7 @@ use super::types;
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, Why, names_type};
 use crate::driver::api::tail::{Followed, TAILS_MAX, Tail};
 use crate::telemetry::Limit;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// Streams whose states are written. A node has a few streams, and a poller has a new one for each poll.
 const STREAMS_MAX: usize = 64;

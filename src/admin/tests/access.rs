@@ -2,8 +2,8 @@
 
 use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, Reach, TokenGrant};
 use super::*;
-use crate::engine::authorization::IdentityPattern;
-use crate::identity::SpiffeId;
+use sluice_engine::authorization::IdentityPattern;
+use sluice_identity::SpiffeId;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
 use crate::trust::rotation::Place;

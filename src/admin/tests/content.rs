@@ -4,7 +4,7 @@ use super::*;
 use crate::admin::ContentMode;
 use crate::driver::api::content::{CachedCopy, ContentView, HeldSource, UpstreamVersions};
 use crate::driver::api::status::names_type;
-use crate::xds::{Any, Node, Resource};
+use sluice_xds::{Any, Node, Resource};
 
 const CANARY: &str = "CANARY-canary";
 
@@ -86,7 +86,7 @@ pub(super) fn copy(type_url: &TypeUrl, source: u64, server: &str, name: &str, ti
             ),
         }
     );
-    let parsed = crate::wire::json::parse_json(&body).unwrap();
+    let parsed = sluice_json::parse_json(&body).unwrap();
     let value = parsed.resources[0].as_ref().unwrap().resource.as_ref().unwrap().body.value.clone();
     let resource = Resource {
         name: ResourceName::new(name),

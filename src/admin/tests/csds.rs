@@ -9,9 +9,9 @@ use super::super::access::{Access, Reach};
 use super::*;
 use crate::admin::ContentMode;
 use crate::driver::api::status::LostStatus;
-use crate::wire::json::redact::redact_bytes;
-use crate::wire::proto::csds::matcher::{NodeMatcher, StringMatcher, string_matcher::MatchPattern};
-use crate::wire::proto::csds::{ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
+use sluice_json::redact::redact_bytes;
+use sluice_proto::csds::matcher::{NodeMatcher, StringMatcher, string_matcher::MatchPattern};
+use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
 
 /// A client that has ACKed a version of each type.
 pub(super) const ACKED: usize = SESSIONS - 2;
@@ -122,7 +122,7 @@ async fn adm_24_contents_can_be_left_out_or_off() {
 
 #[tokio::test]
 async fn adm_22_the_relay_is_the_server_of_matching_streams() {
-    let request = matching(MatchPattern::SafeRegex(crate::wire::proto::csds::matcher::RegexMatcher {
+    let request = matching(MatchPattern::SafeRegex(sluice_proto::csds::matcher::RegexMatcher {
         regex: "node-(100|7)".to_owned(),
     }));
     let answer = ask(channel(&fixture(), "localhost"), request).await.unwrap();

@@ -53,11 +53,11 @@ use crate::driver::api::status::{
 };
 use crate::driver::api::tail::Tails;
 use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
-use crate::identity::Identity;
+use sluice_identity::Identity;
 use crate::telemetry::logging::{LogFilter, LogLevel};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
-use crate::xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
+use sluice_xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";

@@ -5,8 +5,8 @@ use crate::admin::ContentMode;
 use crate::admin::turn::ANSWER_TIMEOUT;
 use crate::driver::api::clients::{ClientState, ClientTypes, TypeState};
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::engine::Time;
-use crate::engine::evidence::CondemnedContents;
+use sluice_engine::Time;
+use sluice_engine::evidence::CondemnedContents;
 
 #[tokio::test]
 async fn a_difference_leads_to_what_the_client_should_have() {

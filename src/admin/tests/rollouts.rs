@@ -7,14 +7,14 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView, UnitStatus};
-use crate::engine::Time;
-use crate::engine::change::NameList;
-use crate::engine::rollout::command::{Promotion, Until};
-use crate::engine::rollout::hook::HookReport;
-use crate::engine::rollout::push::{Condemned, Growth, TypePush};
-use crate::engine::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
-use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{
+use sluice_engine::Time;
+use sluice_engine::change::NameList;
+use sluice_engine::rollout::command::{Promotion, Until};
+use sluice_engine::rollout::hook::HookReport;
+use sluice_engine::rollout::push::{Condemned, Growth, TypePush};
+use sluice_engine::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
+use sluice_engine::rollout::tally::Rejection;
+use sluice_engine::rollout::{
     Command, CommandError, Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId,
 };
 

@@ -12,7 +12,7 @@ use crate::admin::query;
 use crate::admin::types;
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::{ChangeCounts, ChangeStatus, ChangedNames};
-use crate::text::{encoded, size, span};
+use sluice_text::{encoded, size, span};
 
 /// Names of a change in a row of the list.
 const NAMES_MAX: usize = 3;

@@ -13,7 +13,7 @@ use super::text::{age, count};
 use crate::admin::classes;
 use crate::admin::params::read;
 use crate::driver::api::status::RefusalStatus;
-use crate::text::encoded;
+use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "classes.html")]

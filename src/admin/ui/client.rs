@@ -12,8 +12,8 @@ use crate::admin::page::{Page as Part, cursor};
 use crate::admin::params::read;
 use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why, names_type};
-use crate::text::{encoded, span};
-use crate::xds::{ResourceName, Version};
+use sluice_text::{encoded, span};
+use sluice_xds::{ResourceName, Version};
 
 /// The longest node id that its heading shows whole, also in a narrow window.
 const HEADING_BYTES_MAX: usize = 100;

@@ -9,7 +9,7 @@ use super::text::age;
 use crate::admin::item::rfc_3339;
 use crate::admin::query::EventsQuery;
 use crate::telemetry::events::{Event, Kind, Severity};
-use crate::text::encoded;
+use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "events.html")]

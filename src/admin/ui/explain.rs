@@ -5,7 +5,7 @@ use askama::Template;
 use super::filter::Filter;
 use super::frame::{Ask, Fault, Frame};
 use crate::admin::client;
-use crate::text::encoded;
+use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "explain.html")]

@@ -5,7 +5,7 @@ use axum::extract::Query;
 use axum::http::Uri;
 
 use super::frame::{Ask, Fault};
-use crate::text::encoded;
+use sluice_text::encoded;
 
 /// The rows of a page (PAG-5).
 pub(super) const ROWS_MAX: usize = 200;

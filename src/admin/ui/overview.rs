@@ -15,7 +15,7 @@ use super::text::{count, counted};
 use crate::admin::overview;
 use crate::driver::api::changes::ChangeFilter;
 use crate::telemetry::events::Severity;
-use crate::text::span;
+use sluice_text::span;
 
 /// Rows of the short lists.
 const SHORT: usize = 5;
@@ -169,7 +169,7 @@ fn numbers(clients: &ClientCensus) -> [Number; 4] {
 fn upstream(upstream: &UpstreamOverview) -> UpstreamRow {
     UpstreamRow {
         server: upstream.server.clone(),
-        link: format!("/ui/sources?server={}", crate::text::encoded(&upstream.server)),
+        link: format!("/ui/sources?server={}", sluice_text::encoded(&upstream.server)),
         list: upstream.list.clone(),
         state: Mark::of_source_name(&upstream.state),
         sources: upstream.sources,
@@ -182,7 +182,7 @@ fn upstream(upstream: &UpstreamOverview) -> UpstreamRow {
 }
 
 fn type_row(row: &TypeOverview) -> TypeRow {
-    let name = crate::text::encoded(&row.r#type);
+    let name = sluice_text::encoded(&row.r#type);
     TypeRow {
         name: row.r#type.clone(),
         link: format!("/ui/clients?type={name}"),
@@ -191,6 +191,6 @@ fn type_row(row: &TypeOverview) -> TypeRow {
             ("good", row.synced, "in sync"),
             ("late", row.streams.saturating_sub(row.synced), "not in sync"),
         ]),
-        version: row.version.as_deref().map_or_else(|| "several".to_owned(), crate::text::version),
+        version: row.version.as_deref().map_or_else(|| "several".to_owned(), sluice_text::version),
     }
 }

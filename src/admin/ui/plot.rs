@@ -6,7 +6,7 @@ use askama::Template;
 
 use super::text::count;
 use crate::driver::api::changes::ChangeStatus;
-use crate::text::span;
+use sluice_text::span;
 
 /// The width of a bar in its own units.
 const BAR_WIDTH: f64 = 200.0;

@@ -14,7 +14,7 @@ use super::parts::{Command, Look};
 use super::text::{argument, count};
 use crate::admin::content::{self, ContentQuery};
 use crate::admin::who;
-use crate::text::{encoded, size, span};
+use sluice_text::{encoded, size, span};
 
 /// Clients in a group on the page.
 const CLIENTS_MAX: usize = 20;

@@ -10,7 +10,7 @@ use crate::admin::list::ITEMS_PER_TURN;
 use crate::admin::page::{resource_cursor, resource_place};
 use crate::admin::{query, types};
 use crate::driver::api::status::{ClientStatus, ResourceStatus};
-use crate::text::{encoded, size, span};
+use sluice_text::{encoded, size, span};
 
 #[derive(Template)]
 #[template(path = "resources.html")]

@@ -16,17 +16,17 @@ use crate::admin::rollouts::{
     find, find_push, frozen_until, is_order, of_plan, pinned, plan_state, step_percent,
 };
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::engine::Time;
-use crate::engine::change::NameList;
-use crate::engine::evidence::Content;
-use crate::engine::rollout::push::{Growth, TypePush};
-use crate::engine::rollout::report::{Outcome, StepReport};
-use crate::engine::rollout::tally::Rejection;
-use crate::engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
+use sluice_engine::Time;
+use sluice_engine::change::NameList;
+use sluice_engine::evidence::Content;
+use sluice_engine::rollout::push::{Growth, TypePush};
+use sluice_engine::rollout::report::{Outcome, StepReport};
+use sluice_engine::rollout::tally::Rejection;
+use sluice_engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
 use crate::telemetry::events::Event;
 use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
-use crate::text::{encoded, size, span};
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_text::{encoded, size, span};
+use sluice_xds::{ResourceName, TypeUrl};
 
 #[derive(Template)]
 #[template(path = "rollouts.html")]
@@ -441,7 +441,7 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     }
 }
 
-fn condemned(suspect: &crate::engine::rollout::push::Condemned) -> String {
+fn condemned(suspect: &sluice_engine::rollout::push::Condemned) -> String {
     format!("{} is condemned: a later push with it halts before its first client", content(suspect))
 }
 

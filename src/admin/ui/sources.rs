@@ -13,7 +13,7 @@ use crate::admin::page::cursor;
 use crate::admin::query::SourcesQuery;
 use crate::admin::types;
 use crate::driver::api::status::{SourceState, SourceStatus, SourceTypeStatus, names_type};
-use crate::text::size;
+use sluice_text::size;
 
 #[derive(Template)]
 #[template(path = "sources.html")]

@@ -7,7 +7,7 @@ use super::frame::{Ask, Fault, Frame};
 use super::parts::{Command, client_argument};
 use crate::admin::params::read;
 use crate::admin::types;
-use crate::text::encoded;
+use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "tail.html")]

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use askama::filters::{Escaper, Html};
 
-use crate::text::{is_hidden, span};
-use crate::xds::Version;
+use sluice_text::{is_hidden, span};
+use sluice_xds::Version;
 
 /// The escaping of all templates (`askama.toml`). Clients name themselves, so their texts are neither markup nor
 /// invisible: characters that control or hide are written out (PAG-2).
@@ -59,7 +59,7 @@ pub(super) fn counted(number: usize, one: &str) -> String {
 
 /// The beginning of a version; of the version of an empty set, a word.
 pub(super) fn version(version: Version) -> String {
-    crate::text::version(&version.to_string())
+    sluice_text::version(&version.to_string())
 }
 
 /// An argument of a command in a shell. Hidden characters cannot be copied from a page, so such an argument is `None`.

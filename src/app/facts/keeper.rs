@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 use super::tell_missing;
 use crate::driver::Relay;
-use crate::engine::class::facts::FactTable;
+use sluice_engine::class::facts::FactTable;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::{Metrics, wall_now};
 

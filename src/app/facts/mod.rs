@@ -16,8 +16,8 @@ use tracing::warn;
 use self::keeper::Keeper;
 use crate::config::{self, Config, FactsSource};
 use crate::driver::Relay;
-use crate::engine::class::facts::FactTable;
-use crate::engine::class::{MetadataParts, NodeClasses};
+use sluice_engine::class::facts::FactTable;
+use sluice_engine::class::{MetadataParts, NodeClasses};
 use crate::kubernetes::{Registry, Report};
 use crate::telemetry::{Metrics, wall_now};
 

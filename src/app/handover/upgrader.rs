@@ -23,7 +23,7 @@ use crate::handover::message::Hello;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{Channel, Fault, HandoverSettings, Message};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::Act;

@@ -3,7 +3,7 @@
 
 use crate::admin::reloading::{Moves, Wanted};
 use crate::driver::api::reload::{LoosenedPlan, Loosening, MovedInPlan, ReloadPlan};
-use crate::engine::rollout::RolloutState;
+use sluice_engine::rollout::RolloutState;
 
 /// The reasons to wait for a yes, in words. `max_moved` is in percent.
 pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {
@@ -113,7 +113,7 @@ pub(super) fn moves(plan: &ReloadPlan) -> Moves {
 mod tests {
     use super::*;
     use crate::driver::api::reload::NamesGone;
-    use crate::xds::{ResourceName, TypeUrl};
+    use sluice_xds::{ResourceName, TypeUrl};
 
     #[test]
     fn rel_7_many_moves_and_any_name_that_goes_wait_for_a_yes() {

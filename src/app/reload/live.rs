@@ -18,7 +18,7 @@ use crate::config::{Authorization, Config};
 use crate::driver::Relay;
 use crate::server::ServerLimits;
 use crate::server::listening::Listening;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 pub(in crate::app) struct Live {
     pub base: Arc<Base>,

@@ -43,7 +43,7 @@ use crate::driver::api::reload::ReloadPlan;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
-use crate::xds::Status;
+use sluice_xds::Status;
 
 /// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
 const PREPARE_MAX: Duration = Duration::from_secs(10);

@@ -17,7 +17,7 @@ use crate::app::settings::{default_response_bytes, relay_settings};
 use crate::app::sockets::LiveListener;
 use crate::config::Config;
 use crate::driver::DriverSettings;
-use crate::engine::class::facts::FactTable;
+use sluice_engine::class::facts::FactTable;
 use crate::telemetry::logging::parse_directives;
 use crate::telemetry::traces::TraceThread;
 use crate::telemetry::{Metrics, resident_bytes};

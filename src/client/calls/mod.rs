@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 pub use token::{TokenError, VALUE_BYTES_MAX, token_expiry};
 use value_file::{Content, ValueFile};
 
-use crate::setting::Backoff;
-use crate::xds::Status;
+use sluice_setting::Backoff;
+use sluice_xds::Status;
 
 /// The metadata of all calls to one server, as configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -12,9 +12,9 @@ use tracing::{info, warn};
 
 use super::token::{VALUE_BYTES_MAX, token_expiry};
 use crate::client::connections::backoff;
-use crate::setting::Backoff;
+use sluice_setting::Backoff;
 use crate::telemetry::wall_now;
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// A token is not sent in the last 30 s of its life: the clock of the server may be ahead (gRFC A97).
 const UNUSABLE: Duration = Duration::from_secs(30);

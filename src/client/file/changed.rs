@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::FileState;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// The maximum number of names in a log line. The line gives the number of further ones.
 const NAMES_MAX: usize = 3;
@@ -31,7 +31,7 @@ fn versions(state: &FileState) -> BTreeMap<(&TypeUrl, &ResourceName), Version> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::json::parse_json;
+    use sluice_json::parse_json;
 
     fn state(clusters: &[(&str, &str)]) -> FileState {
         let texts = clusters.iter().map(|(name, stat)| {

@@ -15,9 +15,9 @@ use tracing::debug;
 use super::FileState;
 use super::changes::KUBERNETES_DATA;
 use super::debounce::Stamp;
-use crate::wire::json::{JsonError, parse_json, parse_text, parse_yaml};
-use crate::wire::upstream::{DecodeError, decode_file_response, undelimited};
-use crate::xds::{Resource, ResourceName, SotwResponse, TypeUrl};
+use sluice_json::{JsonError, parse_json, parse_text, parse_yaml};
+use sluice_wire::upstream::{DecodeError, decode_file_response, undelimited};
+use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 
 /// The content of one file.
 #[derive(Clone, Debug, PartialEq)]

@@ -33,7 +33,7 @@ use self::changes::Watch;
 use self::debounce::{Changes, Debounce, Due};
 use self::load::{Listing, Loaded, Problem, Unusable};
 use crate::client::Arrival;
-use crate::xds::{Resource, TypeUrl};
+use sluice_xds::{Resource, TypeUrl};
 
 /// All resources of a directory, by type and name.
 pub type FileState = Vec<(TypeUrl, Vec<Arc<Resource>>)>;

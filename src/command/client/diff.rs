@@ -135,7 +135,7 @@ fn difference(answer: &ClientDifference, is_wide: bool) -> String {
 /// The versions of a changed resource, and the lines that differ.
 fn content(changed: &ChangedName, short: &str, is_wide: bool) -> String {
     let (Some(has), Some(should)) = (&changed.has, &changed.should) else { return String::new() };
-    let brief = |version: &String| if is_wide { version.clone() } else { crate::text::version(version) };
+    let brief = |version: &String| if is_wide { version.clone() } else { sluice_text::version(version) };
     let (has, should) = (brief(has), brief(should));
     let name = safe(&format!("{short}/{}", changed.name)).into_owned();
     let reason = match &changed.content {

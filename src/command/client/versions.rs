@@ -159,7 +159,7 @@ fn rejections(answers: &[Typed<HeldVersions>]) -> Vec<String> {
             continue;
         }
         let suspect = if tally.suspect { ", suspect" } else { "" };
-        let brief = crate::text::version(&tally.version);
+        let brief = sluice_text::version(&tally.version);
         lines.push(format!("{brief}: rejected by {}{suspect}", tally.rejected));
         for rejection in tally.rejected_by.iter().take(REJECTIONS_SHOWN) {
             let line = format!("  {} ({}): {:?}", rejection.node, rejection.user_agent, rejection.message);

@@ -21,7 +21,7 @@ use super::table::{Column, Kind, Table};
 use super::text::safe;
 use super::typed::{Typed, jsons};
 use super::yaml::yaml;
-use crate::text::encoded;
+use sluice_text::encoded;
 use view::View;
 
 /// The pages that one list may have. Without a bound, a relay could keep a command going for ever.

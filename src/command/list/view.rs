@@ -11,7 +11,7 @@ use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
 use crate::command::rollout::{others, plan_step};
 use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
-use crate::text::size;
+use sluice_text::size;
 
 /// A list of the API as tables.
 pub(in crate::command) struct View<T: 'static> {

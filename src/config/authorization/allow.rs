@@ -7,8 +7,8 @@ use super::super::reader::{Item, Map};
 use super::super::tree::Tree;
 use super::super::units::boolean;
 use super::{Captures, read_text};
-use crate::engine::authorization::{Allow, NamePattern, Types};
-use crate::xds::xdstp::spell_authority;
+use sluice_engine::authorization::{Allow, NamePattern, Types};
+use sluice_xds::xdstp::spell_authority;
 
 pub(super) fn read_allow(item: &Item<'_>, captures: Captures<'_>) -> Option<Vec<Allow>> {
     let items = item.list()?;

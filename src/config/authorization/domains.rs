@@ -3,7 +3,7 @@
 use super::super::listener::Listener;
 use super::super::reader::Map;
 use super::Authorization;
-use crate::engine::authorization::{IdentityPattern, Rule};
+use sluice_engine::authorization::{IdentityPattern, Rule};
 use crate::trust::anchors::AnchorFiles;
 
 /// Warns of rules that no client can match: their trust domain is none of their listeners'. `map` is the whole file.

@@ -8,7 +8,7 @@ use super::super::reader::{Item, Map};
 use super::super::tree::Tree;
 use super::super::units::boolean;
 use super::{Captures, read_pattern, read_template, read_text};
-use crate::engine::authorization::{Condition, Field, Match, NodeCondition};
+use sluice_engine::authorization::{Condition, Field, Match, NodeCondition};
 
 pub(super) fn read_conditions(map: &mut Map<'_>, captures: Captures<'_>) -> Vec<NodeCondition> {
     let mut conditions = Vec::new();

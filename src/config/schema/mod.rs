@@ -15,7 +15,7 @@ use super::read::read_config;
 use super::reader::{Declared, HOLDER, Item, Report, join};
 use super::tree::{Format, Node};
 use super::units::SIZE_UNITS;
-use crate::setting::{Range, TIME_UNITS, Unit};
+use sluice_setting::{Range, TIME_UNITS, Unit};
 
 /// Every map that a reader reads, for readers and tests.
 pub(super) const VISITS: &str = include_str!("visits.yaml");

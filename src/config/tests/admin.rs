@@ -3,7 +3,7 @@
 use super::*;
 use crate::admin::ContentMode;
 use crate::admin::access::{Area, Areas, IdentityGrant, TokenGrant};
-use crate::engine::authorization::IdentityPattern;
+use sluice_engine::authorization::IdentityPattern;
 use crate::trust::server::ClientCertificate;
 use crate::trust::tokens::TokenFile;
 

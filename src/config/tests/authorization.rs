@@ -1,7 +1,7 @@
 //! `authorization`, and the faults of its rules.
 
 use super::*;
-use crate::engine::authorization::Mode;
+use sluice_engine::authorization::Mode;
 
 /// A rule with these lines.
 fn rule(lines: &str) -> String {
@@ -150,11 +150,11 @@ fn aut_12_a_file_of_rules_is_read_with_its_errors() {
 fn iso_1_iso_2_iso_4_classes_by_identity() {
     let classes = |text: &str| with_server(&format!("node_classes: [{text}]")).node_classes.rules[0].clone();
     let rule = classes("{ split_by: { identity: { segments: 2 } }, identity_metadata: WHO }");
-    assert_eq!(rule.projection.identity, crate::engine::class::IdentityPart::Segments(2));
+    assert_eq!(rule.projection.identity, sluice_engine::class::IdentityPart::Segments(2));
     assert_eq!(rule.identity_metadata.as_deref(), Some("WHO"));
     let secret = "match: { types: [envoy.extensions.transport_sockets.tls.v3.Secret] }";
     let rule = classes(&format!("{{ {secret}, split_by: {{ identity: full }}, share_secrets: identity }}"));
-    assert_eq!(rule.share_secrets, crate::engine::class::ShareSecrets::Identity);
+    assert_eq!(rule.share_secrets, sluice_engine::class::ShareSecrets::Identity);
     for (text, path) in [
         (
             "{ split_by: { identity: { segments: 0 } } }",

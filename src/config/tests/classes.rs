@@ -1,12 +1,12 @@
 //! `node_classes`, and the effect of the rules on a node.
 
 use super::*;
-use crate::engine::class::{
+use sluice_engine::class::{
     ClassRule, IdPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeMatch, Projection,
     Resources, RuleId, ShareSecrets, TextMatch, UpstreamNode, ValueMatch, VersionPart,
 };
-use crate::identity::Identity;
-use crate::xds::{Node, TypeUrl, Value};
+use sluice_identity::Identity;
+use sluice_xds::{Node, TypeUrl, Value};
 
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 

@@ -1,7 +1,7 @@
 //! `mass_deletion` of a server: FU18.
 
 use super::*;
-use crate::engine::upstream::Hold;
+use sluice_engine::upstream::Hold;
 
 /// Of a gRPC server with these keys.
 fn policy(keys: &str) -> Option<Hold> {

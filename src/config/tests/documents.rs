@@ -8,7 +8,7 @@ use crate::config::reader::{Declared, Item, Report};
 use crate::config::schema::VISITS;
 use crate::config::tree::Node;
 use crate::config::units::show;
-use crate::engine::upstream::REFRESH_DELAY;
+use sluice_engine::upstream::REFRESH_DELAY;
 use crate::telemetry::Limit;
 
 const DOCS: &str = include_str!("../../../docs/configuration.md");

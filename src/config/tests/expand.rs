@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use proptest::prelude::*;
 
 use super::*;
-use crate::xds::Value;
+use sluice_xds::Value;
 
 fn variable(name: &str) -> Option<OsString> {
     let value = match name {

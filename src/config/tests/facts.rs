@@ -1,10 +1,10 @@
 //! `facts:`, and the file with the table.
 
 use super::*;
-use crate::engine::class::facts::{FactTable, Facts};
-use crate::engine::class::{MetadataParts, NodeKey};
+use sluice_engine::class::facts::{FactTable, Facts};
+use sluice_engine::class::{MetadataParts, NodeKey};
 use crate::kubernetes::{Access, Interest};
-use crate::xds::Node;
+use sluice_xds::Node;
 
 const RULE: &str = "node_classes: [{split_by: {facts: [zone]}}]\n";
 
@@ -102,7 +102,7 @@ fn rly_11_a_file_of_facts_is_read_in_both_formats() {
     assert_eq!(table, load("facts.json", json).unwrap());
     let facts = Facts { key: NodeKey::Id, table: table.into() };
     let of = |id: &str| facts.of(&Node { id: id.into(), ..Node::default() }).cloned();
-    assert_eq!(of("10.1.1.1").unwrap().get("zone"), Some(&crate::xds::Value::String("z1".into())));
+    assert_eq!(of("10.1.1.1").unwrap().get("zone"), Some(&sluice_xds::Value::String("z1".into())));
     assert_eq!(of("::1").unwrap().len(), 0);
     assert_eq!(of("10.1.1.2"), None);
     assert_eq!(load("facts.yaml", "{}").unwrap().len(), 0);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::engine::fallback::{FallbackSettings, Policy};
+use sluice_engine::fallback::{FallbackSettings, Policy};
 
 fn server(uri: &str) -> String {
     format!("{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}")

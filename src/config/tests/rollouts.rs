@@ -1,14 +1,14 @@
 //! `rollouts`.
 
 use super::*;
-use crate::engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
-use crate::engine::rollout::Plan;
-use crate::engine::rollout::hook::{Hook, HookSettings};
-use crate::engine::rollout::plan::{
+use sluice_engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
+use sluice_engine::rollout::Plan;
+use sluice_engine::rollout::hook::{Hook, HookSettings};
+use sluice_engine::rollout::plan::{
     BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Step, Times, UnitMatch,
 };
-use crate::setting::{minutes, ms, seconds};
-use crate::xds::{TypeUrl, Value};
+use sluice_setting::{minutes, ms, seconds};
+use sluice_xds::{TypeUrl, Value};
 
 fn plans(text: &str) -> Vec<Arc<Plan>> {
     with_server(text).rollouts

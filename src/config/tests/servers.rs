@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::client::{ClientSettings, TcpKeepalive};
-use crate::engine::upstream::{Transport, UpstreamSettings};
-use crate::setting::Backoff;
-use crate::xds::{Locality, Value, Variant};
+use sluice_engine::upstream::{Transport, UpstreamSettings};
+use sluice_setting::Backoff;
+use sluice_xds::{Locality, Value, Variant};
 
 #[test]
 fn fed_1_a_grpc_bootstrap_loads_as_it_is() {

@@ -1,7 +1,7 @@
 //! `node_classes[].upstream_node`: RLY-15.
 
 use super::*;
-use crate::engine::class::{NodeTemplate, Text, UpstreamNode};
+use sluice_engine::class::{NodeTemplate, Text, UpstreamNode};
 
 fn told(rule: &str) -> UpstreamNode {
     let loaded = with_server(&format!("node_classes: [{{{rule}}}]"));

@@ -25,7 +25,7 @@ fn rules(fragments: &str) -> (Vec<String>, Vec<(String, String)>) {
         .map(|rule| {
             (
                 rule.describe_match(),
-                rule.projection.describe(&node, &crate::identity::Identity::Anonymous, None),
+                rule.projection.describe(&node, &sluice_identity::Identity::Anonymous, None),
             )
         })
         .collect();

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::xds_relay::Migration;
-use crate::engine::class::NameStyle;
-use crate::identity::Identity;
-use crate::xds::{Locality, Node, TypeUrl};
+use sluice_engine::class::NameStyle;
+use sluice_identity::Identity;
+use sluice_xds::{Locality, Node, TypeUrl};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";

@@ -7,7 +7,7 @@ use super::super::reader::{Item, Map};
 use super::super::tree::Tree;
 use super::super::units::show;
 use super::{CONTROL_PLANE, either, line, quoted};
-use crate::setting::Unit;
+use sluice_setting::Unit;
 
 /// The translated values.
 #[derive(Default)]

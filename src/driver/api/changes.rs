@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::status::names_type;
-use crate::xds::{ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// The changes that the relay remembers: the latest of each source.
 pub trait ChangesView {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::driver::api::status::{ConfigStatus, NackStatus, RuleId, SessionStatus, SourceStatus, Why};
-pub use crate::engine::class::NearMiss;
-pub use crate::engine::downstream::HeldVersion;
-pub use crate::engine::rollout::ClientState;
-use crate::xds::{Node, ResourceName, Status, TypeUrl, Version};
+pub use sluice_engine::class::NearMiss;
+pub use sluice_engine::downstream::HeldVersion;
+pub use sluice_engine::rollout::ClientState;
+use sluice_xds::{Node, ResourceName, Status, TypeUrl, Version};
 
 /// Single clients, and their names. Each method locks one stream for a moment, and returned iterators hold no lock.
 pub trait ClientView: Send + Sync + 'static {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::{ResourcePlace, ResourceStatus, SourceStatus};
-use crate::xds::{Node, Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{Node, Resource, ResourceName, TypeUrl, Version};
 
 /// The server's own versions of the resources of a source.
 pub type UpstreamVersions = BTreeMap<(TypeUrl, ResourceName), Box<str>>;

@@ -15,10 +15,10 @@ pub use crate::driver::ground::account::Account;
 pub use crate::driver::ground::connection::{Charge, ConnectionCut, Polling};
 pub use crate::driver::ground::signal::{Raised, Signal};
 pub use crate::driver::ground::unread::Delivery;
-use crate::engine::authorization::Claimant;
-use crate::identity::Identity;
-pub use crate::xds::Variant;
-use crate::xds::{RelayPath, Request, SotwRequest, Status, StreamKind};
+use sluice_engine::authorization::Claimant;
+use sluice_identity::Identity;
+pub use sluice_xds::Variant;
+use sluice_xds::{RelayPath, Request, SotwRequest, Status, StreamKind};
 
 /// The treatment of a client for whom no server is reachable and nothing is cached (RLY-4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

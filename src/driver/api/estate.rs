@@ -2,10 +2,10 @@
 
 use std::io;
 
-use crate::checkpoint::Header;
-use crate::checkpoint::format::encode_with_secrets;
-use crate::engine::class::Attributes;
-use crate::engine::source::Image;
+use sluice_checkpoint::Header;
+use sluice_checkpoint::format::encode_with_secrets;
+use sluice_engine::class::Attributes;
+use sluice_engine::source::Image;
 
 /// The class of a source. The node may be confidential: it goes to the successor alone.
 #[derive(Clone, Debug, PartialEq, Eq)]

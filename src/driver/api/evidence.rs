@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// Other content in the first answers to another member of a class (RLY-10): a push at the same moment, or the two need different
 /// classes.

@@ -1,7 +1,7 @@
 //! The effects of another configuration on sessions and sources, before it is in force (REL-7).
 
-use crate::engine::rollout::RolloutState;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::rollout::RolloutState;
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The maximum number of listed names of a type.
 pub const NAMES_LISTED: usize = 20;

@@ -9,10 +9,10 @@ use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::ClassStatus;
 use crate::driver::ground::clock::wall_from;
-use crate::engine::Time;
-use crate::engine::evidence::{CondemnedContents, Content};
-use crate::engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
-use crate::xds::ResourceName;
+use sluice_engine::Time;
+use sluice_engine::evidence::{CondemnedContents, Content};
+use sluice_engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
+use sluice_xds::ResourceName;
 
 /// The plans of the configuration in force.
 pub trait RolloutsView {

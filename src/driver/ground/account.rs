@@ -12,8 +12,8 @@ use std::task::Waker;
 
 use crate::driver::ground::rate::{Limiter, RateDecision};
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
-use crate::xds::{Code, Status};
+use sluice_engine::Time;
+use sluice_xds::{Code, Status};
 
 /// The memory that one connection holds, and the limit.
 #[derive(Debug)]

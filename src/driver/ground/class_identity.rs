@@ -1,10 +1,10 @@
 //! The node that a class shows to its server, and the digest that names the class in logs, in the admin's
 //! lists and upstream.
 
-use crate::engine::class::{NodeClass, Parts, UpstreamNode};
-use crate::engine::downstream::upstream_features;
-use crate::wire::upstream::encode_node;
-use crate::xds::Node;
+use sluice_engine::class::{NodeClass, Parts, UpstreamNode};
+use sluice_engine::downstream::upstream_features;
+use sluice_wire::upstream::encode_node;
+use sluice_xds::Node;
 
 /// Everything that makes a class, as bytes.
 pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
@@ -38,7 +38,7 @@ pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
 
 /// The digest by which a class is known everywhere.
 pub fn class_digest(class: &NodeClass) -> String {
-    crate::wire::version::digest(&class_bytes(class))
+    sluice_wire::version::digest(&class_bytes(class))
 }
 
 /// The node that a class shows upstream (RLY-15). The default is the class's projection. Its id is the

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use crate::engine::Time;
-use crate::engine::time::ReceivedAt;
+use sluice_engine::Time;
+use sluice_engine::time::ReceivedAt;
 use crate::telemetry::wall_now;
 
 /// Translates between the engine's time and tokio's.

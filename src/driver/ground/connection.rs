@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use crate::driver::ground::account::Account;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::signal::{Raised, Signal};
-use crate::xds::Status;
+use sluice_xds::Status;
 
 /// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
@@ -162,7 +162,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::xds::Code;
+    use sluice_xds::Code;
 
     #[test]
     fn a_charge_over_the_budget_is_refused_and_taken_back() {
@@ -213,9 +213,9 @@ mod tests {
     /// Two requests are needed for so many names, by `names_per_request`.
     #[test]
     fn as_many_names_as_a_stream_may_ask_for_fit_into_the_default_budget() {
-        use crate::engine::downstream::SUBSCRIBED_NAME_BYTES;
-        use crate::wire::NAME_IN_REQUEST_BYTES;
-        use crate::xds::ResourceName;
+        use sluice_engine::downstream::SUBSCRIBED_NAME_BYTES;
+        use sluice_wire::NAME_IN_REQUEST_BYTES;
+        use sluice_xds::ResourceName;
         let (names, text) = (200_000, 60);
         let taken = names * (ResourceName::new(&"x".repeat(text)).allocated() + SUBSCRIBED_NAME_BYTES);
         let on_the_way = names / 2 * (text + NAME_IN_REQUEST_BYTES);

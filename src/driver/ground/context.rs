@@ -22,19 +22,19 @@ use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
 use crate::driver::ground::tails::Tails;
-use crate::engine::authority::Authority;
-use crate::engine::authorization::Policy;
-use crate::engine::class::{
+use sluice_engine::authority::Authority;
+use sluice_engine::authorization::Policy;
+use sluice_engine::class::{
     IdPart, NameKind, NameStyle, NodeClass, NodeClasses, SecretsWithheld, ShareSecrets,
 };
-use crate::engine::collection::HashSeed;
-use crate::engine::downstream::{ClientFeatures, Limits};
-use crate::engine::rollout::Plan;
-use crate::engine::{Time, source};
-use crate::identity::Identity;
-use crate::setting::{Epoch, InForce};
+use sluice_engine::collection::HashSeed;
+use sluice_engine::downstream::{ClientFeatures, Limits};
+use sluice_engine::rollout::Plan;
+use sluice_engine::{Time, source};
+use sluice_identity::Identity;
+use sluice_setting::{Epoch, InForce};
 use crate::telemetry::{Metrics, Throttle};
-use crate::xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
+use sluice_xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
 #[derive(Clone, Debug)]

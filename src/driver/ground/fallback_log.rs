@@ -65,10 +65,10 @@ impl Drop for FallbackEpisode {
 mod tests {
     use super::*;
     use crate::driver::ground::servers::{Attach, Server, ServerLists};
-    use crate::engine::authority::Authority;
-    use crate::engine::fallback::FallbackSettings;
+    use sluice_engine::authority::Authority;
+    use sluice_engine::fallback::FallbackSettings;
     use crate::telemetry::Metrics;
-    use crate::xds::TypeUrl;
+    use sluice_xds::TypeUrl;
 
     #[test]
     fn rly_40_all_streams_at_a_server_share_one_episode() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
-use crate::checkpoint::{Identity, Restored};
+use sluice_checkpoint::{Identity, Restored};
 use crate::driver::ground::registry::lock;
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ mod tests {
     use crate::telemetry::wall_now;
 
     use super::*;
-    use crate::checkpoint::Header;
+    use sluice_checkpoint::Header;
 
     #[tokio::test]
     async fn wav_8_the_state_of_a_class_that_sleeps_under_a_hold_stays_as_long_as_the_hold() {

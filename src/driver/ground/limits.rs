@@ -1,6 +1,6 @@
 //! The limits that the driver enforces, for each server, connection, listener or stream.
 
-use crate::setting::{Range, SOME, Setting, bytes, count, settings};
+use sluice_setting::{Range, SOME, Setting, bytes, count, settings};
 
 /// Classes and private sources: each costs at least an upstream stream.
 const SOURCES: Range = count(1..=1_000_000);

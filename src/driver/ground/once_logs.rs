@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::driver::ground::fallback_log::FallbackLog;
 use crate::driver::ground::registry::lock;
-use crate::identity::Identity;
-use crate::xds::RelayPath;
+use sluice_identity::Identity;
+use sluice_xds::RelayPath;
 
 /// The logs of facts that are logged once.
 #[derive(Debug, Default)]

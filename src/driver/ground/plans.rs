@@ -13,14 +13,14 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::driver::ground::leavers::Leavers;
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
-use crate::engine::class::NodeClass;
-use crate::engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use crate::engine::evidence::{Content, Ended, Seen};
-use crate::engine::lanes::Published;
-use crate::engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
-use crate::engine::snapshot::Snapshot;
-use crate::xds::{Node, ResourceName, TypeUrl};
+use sluice_engine::Time;
+use sluice_engine::class::NodeClass;
+use sluice_engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
+use sluice_engine::evidence::{Content, Ended, Seen};
+use sluice_engine::lanes::Published;
+use sluice_engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;

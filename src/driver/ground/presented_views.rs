@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::driver::ground::registry::lock;
-use crate::engine::view::{View, ViewId};
+use sluice_engine::view::{View, ViewId};
 
 /// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
@@ -49,8 +49,8 @@ impl PresentedViews {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::collection::HashSeed;
-    use crate::xds::{ResourceName, Version};
+    use sluice_engine::collection::HashSeed;
+    use sluice_xds::{ResourceName, Version};
 
     fn view(count: u128) -> View {
         let versions = (0..count).map(|n| (ResourceName::from(format!("name-{n}")), Version(n + 1)));

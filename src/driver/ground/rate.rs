@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
+use sluice_engine::Time;
 
 /// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are
 /// polls.

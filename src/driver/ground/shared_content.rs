@@ -11,8 +11,8 @@ use moka::sync::Cache;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::servers::ListKey;
-use crate::engine::collection::HashSeed;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::collection::HashSeed;
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The parts by which clients share content.
 pub struct SharedContent {

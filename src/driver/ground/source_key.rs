@@ -1,8 +1,8 @@
 //! The key of a source.
 
 use crate::driver::ground::servers::Place;
-use crate::engine::cache::SessionId;
-use crate::engine::class::NodeClass;
+use sluice_engine::cache::SessionId;
+use sluice_engine::class::NodeClass;
 
 /// The clients of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::Identity;
-use crate::engine::rollout::{PinRecord, PushRecord, ReleaseRecord, UnitId};
-use crate::xds::Version;
+use sluice_checkpoint::Identity;
+use sluice_engine::rollout::{PinRecord, PushRecord, ReleaseRecord, UnitId};
+use sluice_xds::Version;
 
 /// The format of the file. Another number means another format.
 const FORMAT: u32 = 1;
@@ -109,7 +109,7 @@ mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::xds::Version;
+    use sluice_xds::Version;
 
     pub(super) fn serialize<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(version)
@@ -168,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::rollout::{PinEnd, ReleaseDigest, UnitRecord};
+    use sluice_engine::rollout::{PinEnd, ReleaseDigest, UnitRecord};
 
     fn plan() -> StoredPlan {
         let identity = Identity { list: "xds_servers".into(), server: "cp-1:15010".into(), class: [7; 32] };

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 
 use crate::driver::ground::registry::lock;
-use crate::xds::{ResourceName, Status, Version};
+use sluice_xds::{ResourceName, Status, Version};
 
 /// OpenTail tails. Each costs the streams a comparison of numbers or names, and up to [`BYTES_MAX`].
 pub const TAILS_MAX: usize = 8;

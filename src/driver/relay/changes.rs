@@ -14,7 +14,7 @@ use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::shared_source;
-use crate::engine::downstream::Subscription;
+use sluice_engine::downstream::Subscription;
 
 /// The number of streams between two turns of other tasks (ADM-6).
 const STREAMS_PER_TURN: usize = 64;

@@ -12,8 +12,8 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
-use crate::engine::downstream::TypeStanding;
-use crate::xds::{Node, ResourceName, TypeUrl};
+use sluice_engine::downstream::TypeStanding;
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 impl ClientView for Relay {
     fn session(&self, id: u64) -> Option<SessionStatus> {

@@ -17,8 +17,8 @@ use crate::driver::ground::class_identity::of_class;
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-use crate::engine::collection::CollectionKind;
-use crate::xds::{Node, ResourceName, TypeUrl};
+use sluice_engine::collection::CollectionKind;
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// A source answers at once unless it is processing a large response.
 const VERSIONS_MAX: Duration = Duration::from_secs(1);

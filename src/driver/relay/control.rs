@@ -12,7 +12,7 @@ use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
 /// that.

@@ -13,14 +13,14 @@ use crate::driver::relay::inspect::{nack_status, session_status};
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::StreamState;
-use crate::engine::authority::Authority;
-use crate::engine::cache::EntryState;
-use crate::engine::class::{NameKind, RuleChoice};
-use crate::engine::collection::CollectionKind;
-use crate::engine::downstream::{Ledger, NameEntry, NameKnowledge, NameStanding, WhyUnsent};
-use crate::engine::upstream::Cause;
-use crate::identity::Identity;
-use crate::xds::{Node, ResourceName, TypeUrl};
+use sluice_engine::authority::Authority;
+use sluice_engine::cache::EntryState;
+use sluice_engine::class::{NameKind, RuleChoice};
+use sluice_engine::collection::CollectionKind;
+use sluice_engine::downstream::{Ledger, NameEntry, NameKnowledge, NameStanding, WhyUnsent};
+use sluice_engine::upstream::Cause;
+use sluice_identity::Identity;
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// Types that are explained even if no rule names them.
 const COMMON: [&str; 5] = [

@@ -17,10 +17,10 @@ use crate::driver::relay::walk::SnapshotWalk;
 use crate::driver::source::handle::{SourceHandle, Subscriber};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
-use crate::engine::Time;
-use crate::engine::downstream::{Nack, Session, Subscription, TypeReport, UnsentNews, WhyUnsent};
-use crate::text::secrets;
-use crate::xds::{Node, TypeUrl, Variant, Version};
+use sluice_engine::Time;
+use sluice_engine::downstream::{Nack, Session, Subscription, TypeReport, UnsentNews, WhyUnsent};
+use sluice_text::secrets;
+use sluice_xds::{Node, TypeUrl, Variant, Version};
 
 impl StatusView for Relay {
     fn now(&self) -> SystemTime {

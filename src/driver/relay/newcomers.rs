@@ -19,7 +19,7 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::Tables;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
-use crate::xds::{Code, Status};
+use sluice_xds::{Code, Status};
 
 /// Newcomers are refused for so long before others make room: memory may be free again by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::driver::api::downstream::{Charge, OpenStreams, RelayStream};
     use crate::driver::stream::state::tests::{peer, relay};
-    use crate::xds::{StreamKind, Variant};
+    use sluice_xds::{StreamKind, Variant};
 
     const MIB: u64 = 1 << 20;
 

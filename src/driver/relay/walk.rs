@@ -7,12 +7,12 @@ use crate::driver::api::content::CachedCopy;
 use crate::driver::api::status::{ClientStatus, ResourceFilter, ResourcePlace, ResourceStatus};
 use crate::driver::ground::clock::Clock;
 use crate::driver::source::handle::SourceHandle;
-use crate::engine::Time;
-use crate::engine::annotations::Annotations;
-use crate::engine::cache::{CachedResource, EntryState};
-use crate::engine::collection::CollectionKind;
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::Time;
+use sluice_engine::annotations::Annotations;
+use sluice_engine::cache::{CachedResource, EntryState};
+use sluice_engine::collection::CollectionKind;
+use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// An iterator over one snapshot, name by name.
 pub(super) struct SnapshotWalk {

@@ -10,11 +10,11 @@ use crate::driver::source::handle::Subscriber as _;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
-use crate::engine::Time;
-use crate::engine::downstream::{Compared, PushStanding, SourceId, WithoutEvidence};
-use crate::engine::evidence::{self, Content, Ended, Seen};
-use crate::engine::rollout::{Admission, Plan, Tally, UnitId};
-use crate::xds::Node;
+use sluice_engine::Time;
+use sluice_engine::downstream::{Compared, PushStanding, SourceId, WithoutEvidence};
+use sluice_engine::evidence::{self, Content, Ended, Seen};
+use sluice_engine::rollout::{Admission, Plan, Tally, UnitId};
+use sluice_xds::Node;
 
 /// The clients of one push, from its begin to its release.
 #[derive(Debug)]

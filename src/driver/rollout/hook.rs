@@ -10,12 +10,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::Webhook;
 use crate::driver::ground::context::DriverContext;
-use crate::engine::downstream::{PushSet, PushedName};
-use crate::engine::rollout::hook::{Hook, HookAnswer, HookVerdict};
-use crate::engine::rollout::{Counts, Plan, PushReport};
+use sluice_engine::downstream::{PushSet, PushedName};
+use sluice_engine::rollout::hook::{Hook, HookAnswer, HookVerdict};
+use sluice_engine::rollout::{Counts, Plan, PushReport};
 use crate::telemetry::rollouts::note_text;
-use crate::text::is_hidden;
-use crate::xds::{TypeUrl, Version};
+use sluice_text::is_hidden;
+use sluice_xds::{TypeUrl, Version};
 
 /// The changed names in a question.
 const CHANGES_MAX: usize = 1_000;
@@ -206,7 +206,7 @@ fn address_towards(towards: IpAddr) -> Option<IpAddr> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::rollout::hook::HookSettings;
+    use sluice_engine::rollout::hook::HookSettings;
 
     #[test]
     fn wav_20_a_verdict_is_one_of_three_words() {

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::downstream::PushUnit;
-use crate::engine::rollout::plan::{GuardAction, Guards};
-use crate::engine::rollout::push::{Finding, FindingKind};
-use crate::engine::snapshot::{Snapshot, TypeSnapshot};
-use crate::wire::json::redact::named_clusters;
-use crate::xds::{Kind, Resource, ResourceName, TypeUrl};
+use sluice_engine::downstream::PushUnit;
+use sluice_engine::rollout::plan::{GuardAction, Guards};
+use sluice_engine::rollout::push::{Finding, FindingKind};
+use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
+use sluice_json::redact::named_clusters;
+use sluice_xds::{Kind, Resource, ResourceName, TypeUrl};
 
 /// The contents that are read for one unit, in bytes: a second of work or two. The rest is not looked at.
 const BYTES_MAX: usize = 64 << 20;

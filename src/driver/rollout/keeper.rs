@@ -14,11 +14,11 @@ use crate::driver::rollout::restater::Restater;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
-use crate::engine::Time;
-use crate::engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
-use crate::engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
+use sluice_engine::Time;
+use sluice_engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use sluice_engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
 use crate::telemetry::wall_now;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// Keeps the record of a plan, and the holds of its sources.
 #[derive(Default)]
@@ -215,8 +215,8 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::evidence::Rejecters;
-    use crate::xds::Version;
+    use sluice_engine::evidence::Rejecters;
+    use sluice_xds::Version;
 
     #[test]
     fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {

@@ -9,11 +9,11 @@ use crate::driver::api::status::names_type;
 use crate::driver::ground::plans::{Order, Turn};
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::state::PlanState;
-use crate::engine::Time;
-use crate::engine::downstream::PushSet;
-use crate::engine::evidence::KnownContents;
-use crate::engine::rollout::{Command, CommandError, Mode, UnitId};
-use crate::xds::ResourceName;
+use sluice_engine::Time;
+use sluice_engine::downstream::PushSet;
+use sluice_engine::evidence::KnownContents;
+use sluice_engine::rollout::{Command, CommandError, Mode, UnitId};
+use sluice_xds::ResourceName;
 
 /// The answer to a command, until readers see the state after it.
 pub(super) struct Reply {
@@ -101,10 +101,10 @@ mod tests {
 
     use super::*;
     use crate::driver::ground::plans::PlanHandle;
-    use crate::engine::change::NameList;
-    use crate::engine::rollout::push::{Differs, Growth, TypePush};
-    use crate::engine::rollout::{Plan, ReleaseDigest, RolloutState, UnitPush};
-    use crate::xds::TypeUrl;
+    use sluice_engine::change::NameList;
+    use sluice_engine::rollout::push::{Differs, Growth, TypePush};
+    use sluice_engine::rollout::{Plan, ReleaseDigest, RolloutState, UnitPush};
+    use sluice_xds::TypeUrl;
 
     /// A machine with push 1 under way.
     fn waving() -> PlanState {

@@ -9,10 +9,10 @@ use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
-use crate::engine::collection::CollectionKind;
-use crate::engine::lanes::Restated;
-use crate::engine::rollout::UnitId;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::collection::CollectionKind;
+use sluice_engine::lanes::Restated;
+use sluice_engine::rollout::UnitId;
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16
 /// MiB together, and are written at each step. Nodes beyond are left out, and so is a unit whose names have

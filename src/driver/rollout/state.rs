@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::engine::Time;
-use crate::engine::evidence::Rejecters;
-use crate::engine::rollout::{Plan, Rollout};
+use sluice_engine::Time;
+use sluice_engine::evidence::Rejecters;
+use sluice_engine::rollout::{Plan, Rollout};
 
 /// The machine of a plan, and the memory of rejections.
 pub(super) struct PlanState {

@@ -13,8 +13,8 @@ use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::StreamState;
-use crate::engine::downstream::SourceId;
-use crate::engine::rollout::{Admission, Plan, RolloutState, UnitId};
+use sluice_engine::downstream::SourceId;
+use sluice_engine::rollout::{Admission, Plan, RolloutState, UnitId};
 use crate::telemetry::metrics::PlanMetrics;
 
 /// The time between two tallies.

@@ -16,7 +16,7 @@ use crate::driver::rollout::restater::Restater;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
-use crate::engine::rollout::{Admission, Output, RolloutState};
+use sluice_engine::rollout::{Admission, Output, RolloutState};
 use crate::telemetry::rollouts;
 
 /// A plan at work: the machine, and the parts that supply its inputs and carry out its outputs.

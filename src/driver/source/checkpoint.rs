@@ -9,11 +9,11 @@ use std::time::SystemTime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::checkpoint::{Identity, Restored};
+use sluice_checkpoint::{Identity, Restored};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
-use crate::engine::Time;
-use crate::engine::snapshot::Snapshot;
-use crate::engine::source::{Image, Source};
+use sluice_engine::Time;
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::{Image, Source};
 
 pub struct CheckpointSchedule {
     writer: Arc<CheckpointWriter>,

@@ -12,7 +12,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::identity::Identity;
+use sluice_identity::Identity;
 
 /// The number of classes per user that take precedence over further classes of others. A
 /// client needs few: one for each style of names, and those of rules that name types.

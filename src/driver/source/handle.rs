@@ -18,15 +18,15 @@ use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
 use crate::driver::source::rejected::Rejected;
-use crate::engine::cache::SessionId;
-use crate::engine::class::UpstreamNode;
-use crate::engine::collection::{Collection, NameSet};
-use crate::engine::downstream::SourceId;
-use crate::engine::lanes::Published;
-use crate::engine::rollout::{Plan, Seat};
-use crate::engine::snapshot::Snapshot;
-use crate::engine::source::CollectionKey;
-use crate::xds::{Code, Node, RelayPath, Status, TypeUrl};
+use sluice_engine::cache::SessionId;
+use sluice_engine::class::UpstreamNode;
+use sluice_engine::collection::{Collection, NameSet};
+use sluice_engine::downstream::SourceId;
+use sluice_engine::lanes::Published;
+use sluice_engine::rollout::{Plan, Seat};
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::CollectionKey;
+use sluice_xds::{Code, Node, RelayPath, Status, TypeUrl};
 
 /// The maximum number of changes in a source's queue. Streams with more changes wait.
 const COMMANDS_MAX: usize = 4096;
@@ -91,7 +91,7 @@ pub enum Command {
         stream: Arc<dyn Subscriber>,
         type_url: TypeUrl,
         collection: Collection,
-        /// See [`Watch::Watch`](crate::engine::downstream::Watch).
+        /// See [`Watch::Watch`](sluice_engine::downstream::Watch).
         former: Option<Arc<NameSet>>,
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::engine::Time;
-use crate::engine::source::StreamIndex;
+use sluice_engine::Time;
+use sluice_engine::source::StreamIndex;
 
 /// A stream is up from its opening or its first answer until its end. A stream is lost from a failure that
 /// makes the server unreachable until the next answer.

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use super::handle::{Command, SourceHandle, Subscriber};
-use crate::engine::cache::SessionId;
-use crate::engine::class::NameStyle;
-use crate::engine::collection::{Collection, CollectionKind, HashSeed, NameSet, style_of};
-use crate::engine::downstream::SourceId;
-use crate::engine::source::RestoredType;
-use crate::xds::{Node, RelayPath, ResourceName, Status, TypeUrl};
+use sluice_engine::cache::SessionId;
+use sluice_engine::class::NameStyle;
+use sluice_engine::collection::{Collection, CollectionKind, HashSeed, NameSet, style_of};
+use sluice_engine::downstream::SourceId;
+use sluice_engine::source::RestoredType;
+use sluice_xds::{Node, RelayPath, ResourceName, Status, TypeUrl};
 
 /// Lets the source go when it is dropped.
 pub struct Keeper {

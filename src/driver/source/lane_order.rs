@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::engine::lanes::{Release, Restated};
-use crate::engine::snapshot::Snapshot;
+use sluice_engine::lanes::{Release, Restated};
+use sluice_engine::snapshot::Snapshot;
 
 /// A move of the lanes of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use tracing::trace;
 
 use crate::client::{FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
 use crate::driver::ground::servers::Attach;
-use crate::engine::source::StreamIndex;
-use crate::engine::upstream::Output;
+use sluice_engine::source::StreamIndex;
+use sluice_engine::upstream::Output;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
-use crate::wire::json::encode_rest_node;
-use crate::wire::upstream::{encode_node, encode_request};
-use crate::xds::service::ads_path;
-use crate::xds::{Node, RelayPath, Request, Service, TypeUrl, Variant};
+use sluice_json::encode_rest_node;
+use sluice_wire::upstream::{encode_node, encode_request};
+use sluice_xds::service::ads_path;
+use sluice_xds::{Node, RelayPath, Request, Service, TypeUrl, Variant};
 
 /// Responses in the queue of a source's task. The task is never far behind, and a slow task slows the stream
 /// down (FLW-4).
@@ -270,7 +270,7 @@ mod tests {
     use crate::client::{ClientSettings, RestServer};
     use crate::telemetry::Metrics;
     use crate::telemetry::metrics::ClientMetrics;
-    use crate::xds::{Code, Status};
+    use sluice_xds::{Code, Status};
 
     /// The handle does not matter: the test sends the events.
     fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {

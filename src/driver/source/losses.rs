@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
-use crate::xds::TypeUrl;
+use sluice_engine::Time;
+use sluice_xds::TypeUrl;
 
 /// The counted minutes.
 pub const MINUTES: usize = 10;

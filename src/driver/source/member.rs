@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::handle::Subscriber;
 use super::witness::{Testimony, Witness};
 use crate::driver::ground::class_identity::of_member;
-use crate::engine::cache::SessionId;
-use crate::engine::change::Change;
-use crate::engine::downstream::SourceId;
-use crate::engine::source::StreamIndex;
-use crate::xds::{Code, Node, TypeUrl};
+use sluice_engine::cache::SessionId;
+use sluice_engine::change::Change;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::source::StreamIndex;
+use sluice_xds::{Code, Node, TypeUrl};
 
 /// The minimum time between two changes of the member. Each change costs the server a stream, and in a
 /// restart of a fleet every member departs.
@@ -142,7 +142,7 @@ impl Member {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::xds::{RelayPath, Status};
+    use sluice_xds::{RelayPath, Status};
 
     /// A number, and whether the client is on its way to another class.
     struct Client(u64, bool);

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use crate::driver::api::status::RefusalStatus;
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
-use crate::engine::cache::SessionId;
+use sluice_engine::Time;
+use sluice_engine::cache::SessionId;
 use crate::telemetry::Limit;
-use crate::xds::{Node, TypeUrl};
+use sluice_xds::{Node, TypeUrl};
 
 /// The maximum number of remembered clients, the latest: enough to identify them.
 const REFUSALS_MAX: usize = 256;

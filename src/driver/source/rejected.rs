@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 
 use crate::driver::ground::registry::lock;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// Rejections by type, from streams to the source's task.
 #[derive(Debug, Default)]

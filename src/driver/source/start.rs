@@ -20,11 +20,11 @@ use crate::driver::source::report::Report;
 use crate::driver::source::task::saver::Saver;
 use crate::driver::source::task::surroundings::Surroundings;
 use crate::driver::source::task::{Numbers, SourceTask, settings_of};
-use crate::engine::class::UpstreamNode;
-use crate::engine::downstream::{SourceId, tells_ttl};
-use crate::engine::lanes::Published;
-use crate::engine::source::{Attachment, Files, Source, Streams};
-use crate::xds::{Code, Status};
+use sluice_engine::class::UpstreamNode;
+use sluice_engine::downstream::{SourceId, tells_ttl};
+use sluice_engine::lanes::Published;
+use sluice_engine::source::{Attachment, Files, Source, Streams};
+use sluice_xds::{Code, Status};
 
 /// Starts the task of a source. `failed`: the releases of the source before a failure of its task.
 pub(super) fn start(

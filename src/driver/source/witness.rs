@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::driver::ground::class_identity::of_member;
-use crate::engine::change::Change;
-use crate::engine::source::StreamIndex;
-use crate::text::shortened;
-use crate::xds::{Node, TypeUrl};
+use sluice_engine::change::Change;
+use sluice_engine::source::StreamIndex;
+use sluice_text::shortened;
+use sluice_xds::{Node, TypeUrl};
 
 /// A server answers a new stream within this time, mostly. Later answers are pushes: a server that knows the
 /// relay's versions sends nothing where nothing differs.
@@ -122,9 +122,9 @@ impl Witness {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::engine::Time;
-    use crate::engine::change::{Altered, NameList};
-    use crate::xds::{ResourceName, Version};
+    use sluice_engine::Time;
+    use sluice_engine::change::{Altered, NameList};
+    use sluice_xds::{ResourceName, Version};
 
     fn change(type_url: &TypeUrl, added: usize, changed: usize) -> Change {
         let list = |count: usize| {

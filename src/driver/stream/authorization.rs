@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::driver::stream::context::{StreamContext, node_id};
-use crate::engine::authorization::{Decision, Denial, Denials, Grant, Mode};
-use crate::engine::downstream::{Regrant, Session};
+use sluice_engine::authorization::{Decision, Denial, Denials, Grant, Mode};
+use sluice_engine::downstream::{Regrant, Session};
 use crate::telemetry::events::{Kind, Occurrence};
-use crate::xds::{Code, Node, Status};
+use sluice_xds::{Code, Node, Status};
 
 /// Judges a stream by the policy in force.
 ///

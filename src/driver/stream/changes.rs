@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::stream::own_sources::{OwnSources, newest};
-use crate::engine::Time;
-use crate::engine::downstream::{Answer, ChangeId, RequestOutcome, Session, Verdict};
-use crate::xds::Request;
+use sluice_engine::Time;
+use sluice_engine::downstream::{Answer, ChangeId, RequestOutcome, Session, Verdict};
+use sluice_xds::Request;
 
 fn count(sources: &OwnSources, ids: &[ChangeId], count: impl Fn(&TrackedChange)) {
     for id in ids {

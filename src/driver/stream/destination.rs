@@ -8,10 +8,10 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::source_key;
 use crate::driver::stream::context::StreamContext;
-use crate::engine::authority::NameGroup;
-use crate::engine::class::{NameStyle, NodeClass};
-use crate::engine::downstream::{ListId, Part};
-use crate::xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
+use sluice_engine::authority::NameGroup;
+use sluice_engine::class::{NameStyle, NodeClass};
+use sluice_engine::downstream::{ListId, Part};
+use sluice_xds::{Code, Kind, Node, ResourceName, Status, TypeUrl, Variant};
 
 /// A source that need not exist.
 pub(crate) struct Destination<'a> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// The time between two moves of a stream. Each move goes through all names of the stream, and a control
 /// plane may mark the names one by one.

@@ -26,16 +26,16 @@ use crate::driver::stream::routes::Routes;
 use crate::driver::stream::schedule::Schedule;
 use crate::driver::stream::tail::SentMessage;
 use crate::driver::stream::{authorization, changes, loss, tail};
-use crate::engine::Time;
-use crate::engine::authorization::Grant;
-use crate::engine::downstream::{
+use sluice_engine::Time;
+use sluice_engine::authorization::Grant;
+use sluice_engine::downstream::{
     Answer, Excess, Look, Portion, RequestOutcome, Session, Shift, SourceId, Subscription, Verdict, Watch,
 };
-use crate::setting::Epoch;
+use sluice_setting::Epoch;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::TypeMetrics;
-use crate::wire::response;
-use crate::xds::{Code, Node, Request, SetMark, Status, TypeUrl};
+use sluice_wire::response;
+use sluice_xds::{Code, Node, Request, SetMark, Status, TypeUrl};
 
 /// The memory of a stream before any name is requested: with its buffers, its
 /// subscriptions and HTTP/2's part, rounded up (ADR 66).

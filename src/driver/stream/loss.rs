@@ -6,10 +6,10 @@ use crate::driver::ground::plans::{PlanHandle, StreamClient};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::own_sources::{OwnSources, newest};
-use crate::engine::Time;
-use crate::engine::downstream::Session;
-use crate::engine::evidence::{LOST_WITHIN, Leavers as _};
-use crate::xds::{Node, Status};
+use sluice_engine::Time;
+use sluice_engine::downstream::Session;
+use sluice_engine::evidence::{LOST_WITHIN, Leavers as _};
+use sluice_xds::{Node, Status};
 
 /// Whether the client went without a word: the relay ended neither the stream nor the connection, and the
 /// client did not close its half.

@@ -13,7 +13,7 @@ use thin_vec::ThinVec;
 
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{Encoded, Encoder, Maker};
-use crate::engine::downstream::{Answer, AnswerKey, Session};
+use sluice_engine::downstream::{Answer, AnswerKey, Session};
 
 /// After this many waits for a body, each ended by a newer state, the stream makes the next body itself.
 /// Otherwise it would not be served while updates come faster than bodies are encoded.

@@ -5,10 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::driver::source::handle::SourceHandle;
-use crate::engine::downstream::{Answer, SourceId};
-use crate::engine::rollout::{Plan, Seat};
-use crate::engine::snapshot::Snapshot;
-use crate::xds::Node;
+use sluice_engine::downstream::{Answer, SourceId};
+use sluice_engine::rollout::{Plan, Seat};
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::Node;
 
 /// The maximum number of plans with a known seat. A stream mostly has sources of one plan.
 const SEATS_MAX: usize = 8;

@@ -4,8 +4,8 @@
 //! source for the private part. A directory gives all clients the same answers, and has a single source.
 //! There, the two parts are two sessions, because a session has one subscription per type.
 
-use crate::engine::cache::SessionId;
-use crate::engine::downstream::SourceId;
+use sluice_engine::cache::SessionId;
+use sluice_engine::downstream::SourceId;
 
 /// The numbers of sources and streams count from 0, and never reach this bit.
 const PRIVATE_BIT: u64 = 1 << 63;
@@ -35,8 +35,8 @@ mod tests {
     use crate::driver::api::downstream::{OpenStreams, RelayStream};
     use crate::driver::ground::tails::{Fact, Followed};
     use crate::driver::stream::state::tests::{peer, relay_before_clusters};
-    use crate::engine::authority::Authority;
-    use crate::xds::{DeltaRequest, Node, Request, SotwRequest, StreamKind, TypeUrl, Variant};
+    use sluice_engine::authority::Authority;
+    use sluice_xds::{DeltaRequest, Node, Request, SotwRequest, StreamKind, TypeUrl, Variant};
 
     /// A list of a control plane, which nobody can reach, and of a directory: names that may not be shared,
     /// and others of the same type, are two parts with one source there. The directory answers both.

@@ -7,7 +7,7 @@ use thin_vec::ThinVec;
 use crate::driver::ground::plans::{PlanHandle, Plans};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::own_sources::OwnSources;
-use crate::engine::downstream::{Session, SourceId};
+use sluice_engine::downstream::{Session, SourceId};
 
 /// A rejected push that went back or was halted, one for each plan at most.
 #[derive(Debug)]

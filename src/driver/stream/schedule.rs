@@ -10,7 +10,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::driver::ground::clock::Clock;
-use crate::engine::Time;
+use sluice_engine::Time;
 
 /// The sources may have published something, or a timer of the driver is over.
 const NEWS: u8 = 1;

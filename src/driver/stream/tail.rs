@@ -7,9 +7,9 @@ use crate::driver::ground::tails::{
 };
 use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::private_part::shared_source;
-use crate::engine::Time;
-use crate::engine::downstream::{Answer, RequestOutcome, Session, Verdict};
-use crate::xds::{Node, Request, ResourceName, Status, TypeUrl, Version};
+use sluice_engine::Time;
+use sluice_engine::downstream::{Answer, RequestOutcome, Session, Verdict};
+use sluice_xds::{Node, Request, ResourceName, Status, TypeUrl, Version};
 
 /// A message that was just committed.
 pub(crate) struct SentMessage<'a> {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::class::facts::Fields;
-use crate::xds::Value;
+use sluice_engine::class::facts::Fields;
+use sluice_xds::Value;
 
 /// A key and a value with their allocations and their share of a map.
 const BYTES_OF_FIELD: usize = 120;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use self::contents::{Contents, cost};
 use super::object::{Metadata, Node, Pod};
-use crate::engine::class::facts::{FactTable, Fields};
-use crate::xds::Value;
+use sluice_engine::class::facts::{FactTable, Fields};
+use sluice_xds::Value;
 
 /// The memory of all facts, in bytes by [`cost`] and [`BYTES_OF_POD`]: 100,000 Pods of 1,000 workloads in three zones count as a quarter.
 const BYTES_MAX: usize = 256 << 20;

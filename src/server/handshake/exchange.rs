@@ -16,7 +16,7 @@ use super::turn::{Turn, Turns};
 use super::{Accepted, Failed, ListenerTls};
 use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::{Limit, LimitHits};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::server::Generation;

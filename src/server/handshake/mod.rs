@@ -27,7 +27,7 @@ use self::threads::Threads;
 use super::limits::ServerLimits;
 use super::socket::Plain;
 use super::warnings::WarnTable;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::{TLS_OK, TlsMetrics};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::Watched;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// Handshakes whose turn is fixed. The peers of the others may still leave without a loss of CPU.
 pub(super) const FIXED_MAX: usize = 64;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{Kind, Occurrence};
 use crate::telemetry::metrics::{Limit, Metrics};
-use crate::xds::Variant;
+use sluice_xds::Variant;
 
 /// The time between two events of one limit. An attack lasts for hours, and its hits are in the metrics.
 const LIMIT_PAUSE: Duration = Duration::from_secs(10);

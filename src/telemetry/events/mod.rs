@@ -208,7 +208,7 @@ impl Ring {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::xds::TypeUrl;
+    use sluice_xds::TypeUrl;
 
     fn warn(place: usize) -> Occurrence {
         Occurrence::warn(Kind::Reload, "cannot use a file").place(place)
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(told.detail.unwrap().len(), 400);
         assert_eq!(told.node.unwrap().len(), 400);
         let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
-        let told = warn(1).of_type(&secret).version(crate::xds::Version(7));
+        let told = warn(1).of_type(&secret).version(sluice_xds::Version(7));
         assert_eq!(told.version, None, "the version of a Secret is a hash of its content");
     }
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::kind::{Kind, Severity};
-use crate::text::secrets;
-use crate::xds::{TypeUrl, Version};
+use sluice_text::secrets;
+use sluice_xds::{TypeUrl, Version};
 
 /// The maximum length of a text that a peer or the system chose, in bytes. A full ring of longest texts stays
 /// below 4 MiB.

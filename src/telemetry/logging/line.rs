@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::Format;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// The maximum length of a value in a line. Longer than a client's rejection (`limits.error_detail_bytes`, 4
 /// KiB), and short enough for a few hundred of the longest lines in the queue.

@@ -29,7 +29,7 @@ use tracing_subscriber::{EnvFilter, reload};
 pub use level::{LogLevel, LogStatus};
 
 use super::metrics::LogMetrics;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 
 /// Limits on lines queued for a blocked output: the memory of a process must not depend on its log. Further
 /// lines are dropped and counted (FP14).

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::telemetry::events::Events;
-use crate::xds::Variant;
+use sluice_xds::Variant;
 
 pub(super) type Labels<const N: usize> = [(&'static str, Arc<str>); N];
 pub(super) type Counters<const N: usize> = Family<Labels<N>, Counter>;

@@ -12,7 +12,7 @@ use super::catalogue::{Catalogue, Counters, Gauges, SecondsGauge, VARIANTS, vari
 use super::tls::{self, TlsMetrics};
 use crate::telemetry::instruments::{BehindEntry, BehindTable, GaugePart};
 use crate::telemetry::limit::{Limit, LimitHits};
-use crate::xds::Variant;
+use sluice_xds::Variant;
 
 /// The kind of a call to the discovery services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::wall_now;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 mod catalogue;
 mod checkpoint;

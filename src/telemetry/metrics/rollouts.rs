@@ -5,10 +5,10 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 
 use super::catalogue::{Catalogue, Counters, Gauges};
-use crate::engine::Time;
-use crate::engine::rollout::hook::HookVerdict;
-use crate::engine::rollout::report::Outcome;
-use crate::engine::rollout::{Counts, RolloutReport, RolloutState};
+use sluice_engine::Time;
+use sluice_engine::rollout::hook::HookVerdict;
+use sluice_engine::rollout::report::Outcome;
+use sluice_engine::rollout::{Counts, RolloutReport, RolloutState};
 
 type CountOf = fn(&Counts) -> u64;
 

@@ -9,9 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
-use crate::engine::cache::EntryState;
+use sluice_engine::cache::EntryState;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
-use crate::xds::{Code, Kind, TypeUrl, Variant};
+use sluice_xds::{Code, Kind, TypeUrl, Variant};
 
 /// The maximum number of types with a label of their own; later types share the label `other`. Types with
 /// rules of their own (TYP-2) always have a label.

@@ -15,7 +15,7 @@ use super::client::{ClientFamilies, ClientMetrics};
 use super::types::TypeMetrics;
 use crate::telemetry::SourceState;
 use crate::telemetry::instruments::{GaugePart, lock};
-use crate::xds::{Code, TypeUrl, Variant};
+use sluice_xds::{Code, TypeUrl, Variant};
 
 /// The statuses of a server that the configuration does not fit.
 const REFUSALS: [Code; 4] =

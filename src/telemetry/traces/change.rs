@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::telemetry::metrics::ChangeOutcome;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 /// Single clients in a trace: the slowest, and the first that rejected. They keep a trace small at any number of clients.
 pub const SLOWEST_MAX: usize = 5;

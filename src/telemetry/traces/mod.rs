@@ -32,7 +32,7 @@ use self::change::FinishedChange;
 pub(super) use self::exemplars::Exemplars;
 use self::ids::Ids;
 use self::sampling::Sampler;
-use crate::setting::{Setting, count, time};
+use sluice_setting::{Setting, count, time};
 use crate::telemetry::instruments::lock;
 
 /// Every change that took longer from its receipt to the last ACK has a trace.

@@ -21,7 +21,7 @@ use super::change::{Decoding, Delivery, Encoding, Skipped};
 use super::*;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ChangeOutcome;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 const WAIT: Duration = Duration::from_secs(10);
 

@@ -6,7 +6,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 
 use super::sans::SanMatch;
-use crate::setting::{Range, Setting, hours, minutes, ms, seconds, time};
+use sluice_setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::contents::PlaceFile;
 use crate::trust::pair::PairFiles;

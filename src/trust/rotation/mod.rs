@@ -18,7 +18,7 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;

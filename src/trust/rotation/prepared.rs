@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::{Clock, Files, Followed, Generation, Place, Rotation, Turn, Watched, lock};
-use crate::setting::InForce;
+use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Stamps;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-use crate::setting::{Range, Setting, bytes, count, hours, minutes, seconds, settings, time};
+use sluice_setting::{Range, Setting, bytes, count, hours, minutes, seconds, settings, time};
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::contents::PlaceFile;
 use crate::trust::crl::CrlSettings;

@@ -12,7 +12,7 @@ use rustls::{
 };
 
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
-use crate::identity::Identity;
+use sluice_identity::Identity;
 use crate::trust::anchors::{AnchorFiles, Anchors};
 use crate::trust::certificate::Certificate;
 use crate::trust::crl::Depth;

@@ -23,10 +23,10 @@ use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
 use sluice::driver::api::tail::TailView;
-use sluice::setting::InForce;
 use sluice::telemetry::Metrics;
 use sluice::telemetry::logging::{LogFilter, LogLevel};
-use sluice::xds::{Node, ResourceName, TypeUrl};
+use sluice_setting::InForce;
+use sluice_xds::{Node, ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sluice::checkpoint::format::decode;
-use sluice::wire::version::FORMAT as VERSIONS;
+use sluice_checkpoint::format::decode;
+use sluice_wire::version::FORMAT as VERSIONS;
 
 use super::draw::Draw;
 use super::{MEMORY, Target};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluice::config::{explain_classes, parse_client_node};
-use sluice::engine::class::facts::FactTable;
-use sluice::engine::class::{
+use sluice_engine::class::facts::FactTable;
+use sluice_engine::class::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataParts, NameStyle, NodeClasses, NodeKey,
     NodeMatch, Projection, ShareSecrets, TextMatch, VersionPart,
 };
-use sluice::identity::{Identity, SpiffeId};
-use sluice::xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
+use sluice_identity::{Identity, SpiffeId};
+use sluice_xds::{Locality, Node, TypeUrl, UserAgentVersion, Value};
 
 use super::draw::Draw;
 use super::{MEMORY, Target};
@@ -74,7 +74,7 @@ fn run(data: &[u8]) {
     if is_secret && !may_share && found[0] == found[1] {
         assert_eq!(clients[0].1, clients[1].1, "two identities share secrets");
     }
-    assert!(!explain_classes(&classes, &clients[0].0, &sluice::identity::Identity::Anonymous).is_empty());
+    assert!(!explain_classes(&classes, &clients[0].0, &sluice_identity::Identity::Anonymous).is_empty());
     if let Ok(node) = std::str::from_utf8(draw.rest()).map(parse_client_node) {
         let _ = node.map(|node| classes.classify(Some(&node), &Identity::Anonymous, &type_url, style));
     }

@@ -9,9 +9,9 @@ use sluice::config::{
     ConfigError, Format, Origin, explain_classes, explain_decision, explain_servers, explain_unbound, parse,
     parse_policy,
 };
-use sluice::engine::authorization::{Claimant, Policy};
-use sluice::identity::{Identity, SpiffeId};
-use sluice::xds::{Node, ResourceName, TypeUrl};
+use sluice_engine::authorization::{Claimant, Policy};
+use sluice_identity::{Identity, SpiffeId};
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
 use super::Target;
 use super::identities::naive_match;
@@ -210,7 +210,7 @@ fn read_policy(data: &[u8]) {
 fn decide(policy: &Policy, value: Option<&Value>, claimant: Claimant<'_>) {
     let decision = policy.decide(claimant, None);
     let types = ["envoy.config.cluster.v3.Cluster", "envoy.extensions.transport_sockets.tls.v3.Secret"];
-    let enforces = policy.mode() == Some(sluice::engine::authorization::Mode::Enforce);
+    let enforces = policy.mode() == Some(sluice_engine::authorization::Mode::Enforce);
     if enforces && decision.denial.is_some() {
         let all = types.map(TypeUrl::of_message);
         assert!(

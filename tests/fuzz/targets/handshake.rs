@@ -9,7 +9,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::Acceptor;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
-use sluice::setting::InForce;
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::anchors::AnchorFiles;
 use sluice::trust::contents::Contents;
@@ -20,6 +19,7 @@ use sluice::trust::rotation::Place;
 use sluice::trust::server::{
     ChainLimits, ClientCertificate, Generation, MinVersion, OnClientExpiry, ServerTls,
 };
+use sluice_setting::InForce;
 
 use super::draw::Draw;
 use super::peer::{Host, check_panics};

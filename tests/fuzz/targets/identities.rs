@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 use sluice::client::{VALUE_BYTES_MAX, token_expiry};
-use sluice::engine::authorization::{Captures, IdentityPattern, Match, Template};
-use sluice::identity::{Identity, SpiffeId};
 use sluice::trust::certificate::Certificate;
 use sluice::trust::identity::{ClientName, IdentityKind, TextMatch, of_client, spiffe_id};
+use sluice_engine::authorization::{Captures, IdentityPattern, Match, Template};
+use sluice_identity::{Identity, SpiffeId};
 
 use super::der::{self, CERTIFICATE_SIGN, CRL_SIGN, DIGITAL_SIGNATURE};
 use super::issue;

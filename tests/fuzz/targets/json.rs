@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use sluice::wire::ReaderLimits;
-use sluice::wire::json::{
+use sluice_json::{
     AnswerError, encode_rest_node, encode_rest_request, parse_json, parse_rest_response, parse_text,
     parse_yaml, read_request, write_response,
 };
-use sluice::wire::version::of_response;
-use sluice::xds::{Resource, ResourceName, SotwRequest, SotwResponse, TypeUrl};
+use sluice_wire::ReaderLimits;
+use sluice_wire::version::of_response;
+use sluice_xds::{Resource, ResourceName, SotwRequest, SotwResponse, TypeUrl};
 
 use super::Target;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sluice::xds::ResourceName;
-use sluice::xds::dynamic::is_reserved;
-use sluice::xds::xdstp::{Xdstp, canonical, glob_of, is_glob, member_as};
+use sluice_xds::ResourceName;
+use sluice_xds::dynamic::is_reserved;
+use sluice_xds::xdstp::{Xdstp, canonical, glob_of, is_glob, member_as};
 
 use super::{MEMORY, Target};
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
-use sluice::xds::{Request, SotwRequest, Status, StreamKind};
+use sluice_xds::{Request, SotwRequest, Status, StreamKind};
 use tokio::runtime::Runtime;
 
 /// The server ends a connection within this time after its peer has.

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-use sluice::wire::proto;
-use sluice::wire::upstream::{encode_node, encode_request};
-use sluice::wire::{NAME_IN_REQUEST_BYTES, ReadError, ReaderLimits, RequestReader};
-use sluice::xds::{Request, ResourceName, Variant};
+use sluice_proto;
+use sluice_wire::upstream::{encode_node, encode_request};
+use sluice_wire::{NAME_IN_REQUEST_BYTES, ReadError, ReaderLimits, RequestReader};
+use sluice_xds::{Request, ResourceName, Variant};
 
 use super::draw::Draw;
 use super::{MEMORY, Target};

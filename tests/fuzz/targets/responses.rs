@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use prost::Message;
-use sluice::wire::response::{Beside, delta_body, head, sotw_body};
-use sluice::wire::upstream::{decode_delta_response, decode_file_response, decode_sotw_response};
-use sluice::wire::version::of_response;
-use sluice::wire::{ResponseReader, proto, read_mark};
-use sluice::xds::{Element, Resource, TypeUrl};
+use sluice_wire::response::{Beside, delta_body, head, sotw_body};
+use sluice_wire::upstream::{decode_delta_response, decode_file_response, decode_sotw_response};
+use sluice_wire::version::of_response;
+use sluice_wire::{ResponseReader, proto, read_mark};
+use sluice_xds::{Element, Resource, TypeUrl};
 use std::sync::Arc;
 
 use super::{MEMORY, Target};

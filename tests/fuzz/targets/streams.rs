@@ -1,6 +1,6 @@
 //! Scripts of streams, played by the machines of a whole relay (`tests/sim`).
 
-use sluice::xds::Variant;
+use sluice_xds::Variant;
 
 use super::Target;
 use super::draw::Draw;

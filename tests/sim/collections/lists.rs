@@ -1,11 +1,11 @@
 //! The server lists of these worlds. Where a list has two servers, sessions move between the two (A71).
 
-use sluice::engine::authority::{Authorities, Authority, NameGroup};
-use sluice::engine::cache::SessionId;
-use sluice::engine::collection::Collection;
-use sluice::engine::downstream::{List, ListId, Router, SourceId, Watch};
-use sluice::engine::fallback;
-use sluice::xds::{ResourceName, Status, TypeUrl};
+use sluice_engine::authority::{Authorities, Authority, NameGroup};
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::Collection;
+use sluice_engine::downstream::{List, ListId, Router, SourceId, Watch};
+use sluice_engine::fallback;
+use sluice_xds::{ResourceName, Status, TypeUrl};
 
 use super::names::server_of;
 use super::relay::StreamSlot;

@@ -13,9 +13,9 @@ mod server;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use sluice::engine::Time;
-use sluice::engine::authority::Authorities;
-use sluice::xds::{Code, DeltaRequest, Request, Status};
+use sluice_engine::Time;
+use sluice_engine::authority::Authorities;
+use sluice_xds::{Code, DeltaRequest, Request, Status};
 
 use self::client::{Client, Sent};
 use self::lists::LISTS;
@@ -278,11 +278,11 @@ impl Collections {
             Job::Flush(link) => self.flush(link),
             Job::Begun(link) => {
                 self.links.get_mut(&link).into_iter().for_each(|link| link.is_receiving = true);
-                self.tell_link(link, sluice::engine::upstream::Input::Receiving);
+                self.tell_link(link, sluice_engine::upstream::Input::Receiving);
             }
             Job::ToRelay(link, message) => self.reach_relay(link, &message),
             Job::End(link, status, is_own) => self.end_link(link, status, is_own),
-            Job::Probed(link) => self.tell_link(link, sluice::engine::upstream::Input::Alive),
+            Job::Probed(link) => self.tell_link(link, sluice_engine::upstream::Input::Alive),
             Job::Returned(link) => self.returned(link),
             Job::ServerCloses(server, link) => self.servers[server].close(link),
             Job::Watch(stream) => self.tell_source(stream),
@@ -294,7 +294,7 @@ impl Collections {
         }
     }
 
-    fn tell_link(&mut self, link: u64, input: sluice::engine::upstream::Input) {
+    fn tell_link(&mut self, link: u64, input: sluice_engine::upstream::Input) {
         let Some((slot, index)) = self.links.get(&link).map(|link| (link.slot, link.index)) else { return };
         self.input(slot, index, input);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sluice::xds::{Any, Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{Any, Resource, ResourceName, TypeUrl, Version};
 
 use crate::rng::mix;
 

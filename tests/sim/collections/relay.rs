@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::engine::Time;
-use sluice::engine::authorization::Grant;
-use sluice::engine::cache::SessionId;
-use sluice::engine::collection::HashSeed;
-use sluice::engine::downstream::{Composition, Limits, Session, SourceId, Watch};
-use sluice::engine::snapshot::Snapshot;
-use sluice::engine::source::{self, Attachment, Output, Source, Streams};
-use sluice::engine::upstream::{self, Input};
-use sluice::xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
+use sluice_engine::Time;
+use sluice_engine::authorization::Grant;
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::HashSeed;
+use sluice_engine::downstream::{Composition, Limits, Session, SourceId, Watch};
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::{self, Attachment, Output, Source, Streams};
+use sluice_engine::upstream::{self, Input};
+use sluice_xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
 use super::client::{Held, Sent};
 use super::names::{ALIASES, GLOBS, LISTED, Mask, NAMES, TYPES, bit, bits, glob_of, read, show};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice::xds::{DeltaRequest, DeltaResponse, Received, Response};
+use sluice_xds::{DeltaRequest, DeltaResponse, Received, Response};
 
 use super::names::{ALIASES, GLOBS, Mask, NAMES, Names, TYPES, bit, bits, glob_of, members};
 use crate::rng::Rng;

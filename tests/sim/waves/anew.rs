@@ -1,9 +1,9 @@
 //! Units that go and come back under a plan: their task fails, another class takes their place, or their clients sleep (RLY-14, WAV-8).
 
-use sluice::checkpoint::format::encode;
-use sluice::engine::downstream::SourceId;
-use sluice::engine::rollout::UnitId;
-use sluice::engine::source::Image;
+use sluice_checkpoint::format::encode;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::rollout::UnitId;
+use sluice_engine::source::Image;
 
 use super::client::Client;
 use super::reference::Releases;

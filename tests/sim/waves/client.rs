@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sluice::engine::rollout::{Plan, Seat};
-use sluice::xds::{Code, DeltaRequest, Node, Request, SotwRequest, Status};
+use sluice_engine::rollout::{Plan, Seat};
+use sluice_xds::{Code, DeltaRequest, Node, Request, SotwRequest, Status};
 
 use super::content::{FATAL, FLAGS, IGNORED, REJECTED, cluster_of, is_gated};
 use super::plan::{ClientPlan, Kind, WavePlan};

@@ -1,9 +1,9 @@
 //! The contents that the plan refuses, and first answers of a unit whose clients come from the other server of the list (WAV-22): the work
 //! of the driver, and the model.
 
-use sluice::engine::evidence::Content;
-use sluice::engine::lanes::Elder;
-use sluice::engine::rollout::{Refused, RolloutState, UnitId};
+use sluice_engine::evidence::Content;
+use sluice_engine::lanes::Elder;
+use sluice_engine::rollout::{Refused, RolloutState, UnitId};
 
 use super::reference::Contents;
 use super::world::World;

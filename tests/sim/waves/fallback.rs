@@ -3,12 +3,12 @@
 
 use std::borrow::Cow;
 
-use sluice::engine::authority::{Authority, NameGroup};
-use sluice::engine::cache::SessionId;
-use sluice::engine::downstream::{List, ListId, Router, SourceId};
-use sluice::engine::fallback::FallbackSettings;
-use sluice::engine::rollout::UnitId;
-use sluice::xds::{ResourceName, Status, TypeUrl};
+use sluice_engine::authority::{Authority, NameGroup};
+use sluice_engine::cache::SessionId;
+use sluice_engine::downstream::{List, ListId, Router, SourceId};
+use sluice_engine::fallback::FallbackSettings;
+use sluice_engine::rollout::UnitId;
+use sluice_xds::{ResourceName, Status, TypeUrl};
 
 use super::client::Want;
 use super::content::table;

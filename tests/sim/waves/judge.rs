@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sluice::engine::cache::Known;
-use sluice::engine::snapshot::Snapshot;
-use sluice::xds::Request;
+use sluice_engine::cache::Known;
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::Request;
 
 use super::client::Want;
 use super::content::{GATED, cluster_of, is_gated};
@@ -128,8 +128,7 @@ impl World {
                 wildcard: of.resource_names.iter().any(|name| name.is_wildcard()),
             },
             Request::Delta(of) => {
-                let has_star =
-                    |list: &[sluice::xds::ResourceName]| list.iter().any(|name| name.is_wildcard());
+                let has_star = |list: &[sluice_xds::ResourceName]| list.iter().any(|name| name.is_wildcard());
                 let (add, remove) = (self.words.mask_of(&of.subscribe), self.words.mask_of(&of.unsubscribe));
                 Want {
                     names: former.names & !remove | add,

@@ -1,7 +1,7 @@
 //! The judge of first answers: what a client newly asks for, and its release knows, comes soon, whatever waits, bakes or is halted
 //! (I27). Newcomers never wait for a bake.
 
-use sluice::engine::snapshot::Snapshot;
+use sluice_engine::snapshot::Snapshot;
 
 use super::client::Want;
 use super::relay::{Given, Stream};

@@ -5,16 +5,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sluice::engine::Time;
-use sluice::engine::downstream::{Compared, PushSet, SourceId};
-use sluice::engine::evidence::{
+use sluice_engine::Time;
+use sluice_engine::downstream::{Compared, PushSet, SourceId};
+use sluice_engine::evidence::{
     Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, returned, sum_up,
 };
-use sluice::engine::rollout::report::{Outcome, Reason};
-use sluice::engine::rollout::{
+use sluice_engine::rollout::report::{Outcome, Reason};
+use sluice_engine::rollout::{
     Admission, Command, Output, Plan, PushReport, Refused, Rollout, RolloutState, UnitId, UnitPush,
 };
-use sluice::engine::snapshot::Snapshot;
+use sluice_engine::snapshot::Snapshot;
 
 use super::hook::Question;
 use super::relay::{Restating, Stream};
@@ -36,7 +36,7 @@ struct Leavers {
     is_paused: bool,
 }
 
-impl sluice::engine::evidence::Leavers for Leavers {
+impl sluice_engine::evidence::Leavers for Leavers {
     fn note(&self, node: &str, _: Time) {
         if !self.is_paused {
             *self.ends.borrow_mut().entry(node.to_owned()).or_default() += 1;

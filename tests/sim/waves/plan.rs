@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::engine::class::{NodeMatch, TextMatch};
-use sluice::engine::rollout::hook::{Hook, HookSettings};
-use sluice::engine::rollout::plan::{Gated, Gather, Step, Times};
-use sluice::engine::rollout::{Mode, OnHalt, Plan};
-use sluice::xds::Node;
+use sluice_engine::class::{NodeMatch, TextMatch};
+use sluice_engine::rollout::hook::{Hook, HookSettings};
+use sluice_engine::rollout::plan::{Gated, Gather, Step, Times};
+use sluice_engine::rollout::{Mode, OnHalt, Plan};
+use sluice_xds::Node;
 
 use super::hook::HookPlan;
 use crate::rng::{Rng, mix};

@@ -6,17 +6,17 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::engine::Time;
-use sluice::engine::authorization::Grant;
-use sluice::engine::cache::SessionId;
-use sluice::engine::collection::HashSeed;
-use sluice::engine::downstream::{Answer, Composition, Limits, PushUnit, Session, SourceId, Verdict, Watch};
-use sluice::engine::lanes::{Lanes, Published, Wakes};
-use sluice::engine::rollout::UnitId;
-use sluice::engine::snapshot::Snapshot;
-use sluice::engine::source::{Attachment, Source, SourceSettings, Streams};
-use sluice::engine::upstream::{UpstreamSettings, WildcardStyle};
-use sluice::xds::{Request, Variant};
+use sluice_engine::Time;
+use sluice_engine::authorization::Grant;
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::HashSeed;
+use sluice_engine::downstream::{Answer, Composition, Limits, PushUnit, Session, SourceId, Verdict, Watch};
+use sluice_engine::lanes::{Lanes, Published, Wakes};
+use sluice_engine::rollout::UnitId;
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::source::{Attachment, Source, SourceSettings, Streams};
+use sluice_engine::upstream::{UpstreamSettings, WildcardStyle};
+use sluice_xds::{Request, Variant};
 
 use super::client::Want;
 use super::newcomers::Awaited;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sluice::checkpoint::format::{decode, encode};
-use sluice::checkpoint::{Header, Identity};
-use sluice::engine::evidence::Content;
-use sluice::engine::lanes::Restated;
-use sluice::engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
+use sluice_checkpoint::format::{decode, encode};
+use sluice_checkpoint::{Header, Identity};
+use sluice_engine::evidence::Content;
+use sluice_engine::lanes::Restated;
+use sluice_engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
 use super::client::Client;
 use super::pilot::{Pilot, Rejected};

@@ -1,8 +1,8 @@
 //! The streams between the units and their servers: in order, late, and at times cut.
 
-use sluice::engine::source::Output as SourceOutput;
-use sluice::engine::upstream::{Input, Output};
-use sluice::xds::{Code, Request, Status, Variant};
+use sluice_engine::source::Output as SourceOutput;
+use sluice_engine::upstream::{Input, Output};
+use sluice_xds::{Code, Request, Status, Variant};
 
 use super::world::{Job, World};
 use crate::control_plane::Reachable;

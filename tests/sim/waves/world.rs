@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use sluice::engine::Time;
-use sluice::engine::rollout::hook::HookVerdict;
-use sluice::xds::Request;
+use sluice_engine::Time;
+use sluice_engine::rollout::hook::HookVerdict;
+use sluice_xds::Request;
 
 use super::client::Client;
 use super::pilot::Pilot;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwapOption;
 
 use crate::driver::ground::encoder::Encoded;
-use crate::engine::collection::Collection;
-use crate::engine::downstream::{Answer, AnswerKey};
-use crate::engine::lanes::Published;
-use crate::engine::snapshot::Snapshot;
-use crate::engine::view::ViewId;
-use crate::xds::TypeUrl;
+use sluice_engine::collection::Collection;
+use sluice_engine::downstream::{Answer, AnswerKey};
+use sluice_engine::lanes::Published;
+use sluice_engine::snapshot::Snapshot;
+use sluice_engine::view::ViewId;
+use sluice_xds::TypeUrl;
 
 /// No sweep happens with fewer entries.
 pub(super) const SWEEP_MIN: usize = 64;

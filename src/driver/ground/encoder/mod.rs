@@ -22,17 +22,17 @@ use crate::driver::ground::encoder::made::{Made, RecentBodies};
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
-use crate::engine::downstream::ToldNames;
-use crate::engine::downstream::{Answer, AnswerKey};
-use crate::engine::downstream::{AnswerPart, Chunk};
-use crate::engine::lanes::Published;
-use crate::engine::view::View;
-use crate::setting::InForce;
+use sluice_engine::downstream::ToldNames;
+use sluice_engine::downstream::{Answer, AnswerKey};
+use sluice_engine::downstream::{AnswerPart, Chunk};
+use sluice_engine::lanes::Published;
+use sluice_engine::view::View;
+use sluice_setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
-use crate::wire::json::write_response;
-use crate::wire::response::{self, Beside};
-use crate::xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
+use sluice_json::write_response;
+use sluice_wire::response::{self, Beside};
+use sluice_xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// A body that was unused for this time is dropped. An update reaches its clients sooner, and the next update
 /// has another key.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::sync::oneshot;
 
 use crate::driver::ground::encoder::Encoder;
-use crate::engine::downstream::AnswerKey;
+use sluice_engine::downstream::AnswerKey;
 
 /// The streams that may have a body.
 pub(crate) enum Sharing<'a, T> {

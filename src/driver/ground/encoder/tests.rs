@@ -9,7 +9,7 @@ use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, relay_of_clusters, wildcard_of, write_clusters};
-use crate::xds::{DeltaRequest, Request, SotwRequest, StreamKind};
+use sluice_xds::{DeltaRequest, Request, SotwRequest, StreamKind};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

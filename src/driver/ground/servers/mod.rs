@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Credentials, Pool, RestServer};
-use crate::engine::authority::{Authorities, Authority, AuthorityId};
-use crate::engine::downstream::{List, ListId};
-use crate::engine::fallback::{self, Policy};
-use crate::engine::upstream;
-use crate::xds::{TypeUrl, Variant};
+use sluice_engine::authority::{Authorities, Authority, AuthorityId};
+use sluice_engine::downstream::{List, ListId};
+use sluice_engine::fallback::{self, Policy};
+use sluice_engine::upstream;
+use sluice_xds::{TypeUrl, Variant};
 
 /// The server side of a source.
 #[derive(Clone, Debug)]
@@ -406,8 +406,8 @@ impl ServerLists {
 mod tests {
     use super::*;
     use crate::client::RestServer;
-    use crate::engine::fallback::FallbackSettings;
-    use crate::engine::upstream::{Transport, UpstreamSettings};
+    use sluice_engine::fallback::FallbackSettings;
+    use sluice_engine::upstream::{Transport, UpstreamSettings};
     use crate::telemetry::Metrics;
 
     const CDS: &str = "envoy.config.cluster.v3.Cluster";

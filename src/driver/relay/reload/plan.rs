@@ -12,11 +12,11 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::destination::{Destination, PartDestination};
 use crate::driver::stream::state::{StreamState, Tables};
-use crate::engine::cache::Known;
-use crate::engine::collection::Collection;
-use crate::engine::downstream::{Part, SourceId};
-use crate::engine::snapshot::TypeSnapshot;
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_engine::cache::Known;
+use sluice_engine::collection::Collection;
+use sluice_engine::downstream::{Part, SourceId};
+use sluice_engine::snapshot::TypeSnapshot;
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
 pub fn plan(

@@ -16,11 +16,11 @@ use crate::driver::rollout::inspect::Inspection;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
-use crate::engine::Time;
-use crate::engine::downstream::{PushSet, PushUnit, SourceId};
-use crate::engine::evidence::{self, KnownContents, condemn, returned};
-use crate::engine::rollout::{Plan, UnitId, UnitPush};
-use crate::engine::snapshot::Snapshot;
+use sluice_engine::Time;
+use sluice_engine::downstream::{PushSet, PushUnit, SourceId};
+use sluice_engine::evidence::{self, KnownContents, condemn, returned};
+use sluice_engine::rollout::{Plan, UnitId, UnitPush};
+use sluice_engine::snapshot::Snapshot;
 
 /// The maximum time from a publication to the note.
 const LATE_NOTES: Duration = Duration::from_secs(10);

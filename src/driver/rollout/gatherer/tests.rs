@@ -6,18 +6,18 @@ use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use super::*;
-use crate::checkpoint::{Header, Restored};
+use sluice_checkpoint::{Header, Restored};
 use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::ground::checkpoint_writer::{CheckpointWriter, digest_of_relay};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::driver::stream::state::tests::{peer, relay_with};
-use crate::engine::cache::SessionId;
-use crate::engine::collection::Collection;
-use crate::engine::rollout::Mode;
-use crate::engine::source::{Kept, RestoredType};
+use sluice_engine::cache::SessionId;
+use sluice_engine::collection::Collection;
+use sluice_engine::rollout::Mode;
+use sluice_engine::source::{Kept, RestoredType};
 use crate::telemetry::wall_now;
-use crate::xds::{
+use sluice_xds::{
     Any, Code, DeltaRequest, Node, RelayPath, Request, Resource, ResourceName, Status, StreamKind, TypeUrl,
     Variant, Version,
 };

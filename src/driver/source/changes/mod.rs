@@ -16,8 +16,8 @@ use crate::client::Arrival;
 use crate::driver::api::changes::{ChangeCounts, ChangeRejection, ChangedNames};
 use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::ground::registry::lock;
-use crate::engine::Time;
-use crate::engine::change::{Change, NameList};
+use sluice_engine::Time;
+use sluice_engine::change::{Change, NameList};
 use crate::telemetry::traces::change::Delivery;
 use journal::Journal;
 use rejections::RejectionGroups;
@@ -218,8 +218,8 @@ impl ChangeRing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::change::Altered;
-    use crate::xds::{TypeUrl, Version};
+    use sluice_engine::change::Altered;
+    use sluice_xds::{TypeUrl, Version};
 
     fn change(number: u64, sessions: usize) -> Arc<TrackedChange> {
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");

@@ -3,9 +3,9 @@
 use tracing::{debug, info, warn};
 
 use super::Report;
-use crate::engine::upstream::Event;
+use sluice_engine::upstream::Event;
 use crate::telemetry::events::{Kind, Occurrence};
-use crate::xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The maximum number of names in a log line or in a status. The rest is a count.
 pub(super) const NAMES_MAX: usize = 10;

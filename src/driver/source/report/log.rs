@@ -5,12 +5,12 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::Report;
-use crate::engine::Time;
-use crate::engine::upstream::{Hold, Lower};
+use sluice_engine::Time;
+use sluice_engine::upstream::{Hold, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
-use crate::xds::{Parameters, ResourceName, Status, TypeUrl, Version};
+use sluice_xds::{Parameters, ResourceName, Status, TypeUrl, Version};
 
 /// The shortest time between two log lines about the repetitions of a type, or about its lack of room.
 const TOLD_EVERY: Duration = Duration::from_secs(60);

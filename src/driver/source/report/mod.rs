@@ -22,18 +22,18 @@ use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::engine::Time;
-use crate::engine::class::NodeClass;
-use crate::engine::downstream::SourceId;
-use crate::engine::source::{StreamIndex, is_mass};
-use crate::engine::upstream::Event;
+use sluice_engine::Time;
+use sluice_engine::class::NodeClass;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::source::{StreamIndex, is_mass};
+use sluice_engine::upstream::Event;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
 use crate::telemetry::wall_now;
-use crate::xds::{Code, Node, Response, Status, TypeUrl, Variant};
+use sluice_xds::{Code, Node, Response, Status, TypeUrl, Variant};
 
 /// The metrics of one type.
 struct TypeReport {

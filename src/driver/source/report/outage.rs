@@ -7,10 +7,10 @@ use tracing::{info, warn};
 
 use super::{OutageKind, Report};
 use crate::driver::api::status::SourceState;
-use crate::engine::Time;
-use crate::engine::source::StreamIndex;
+use sluice_engine::Time;
+use sluice_engine::source::StreamIndex;
 use crate::telemetry::events::{Kind, Occurrence};
-use crate::xds::{Code, Status, TypeUrl};
+use sluice_xds::{Code, Status, TypeUrl};
 
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.

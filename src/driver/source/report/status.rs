@@ -6,11 +6,11 @@ use crate::driver::api::status::{
     LostStatus, NoRoomStatus, Refused, RefusedStatus, SilentStatus, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
-use crate::engine::cache::EntryState;
-use crate::engine::reachability::Reachability;
-use crate::engine::source::{Attachment, Source};
+use sluice_engine::cache::EntryState;
+use sluice_engine::reachability::Reachability;
+use sluice_engine::source::{Attachment, Source};
 use crate::telemetry::Limit;
-use crate::xds::TypeUrl;
+use sluice_xds::TypeUrl;
 
 impl Report {
     /// Also updates the gauges of the cache.

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::driver::source::handle::{Subscriber, failed};
 use crate::driver::source::member::Member;
-use crate::engine::cache::SessionId;
-use crate::engine::downstream::SourceId;
-use crate::xds::{Node, RelayId, RelayPath, TypeUrl};
+use sluice_engine::cache::SessionId;
+use sluice_engine::downstream::SourceId;
+use sluice_xds::{Node, RelayId, RelayPath, TypeUrl};
 
 /// The streams that ask the source for something.
 pub(super) struct Audience {

@@ -13,13 +13,13 @@ use super::surroundings::Surroundings;
 use crate::driver::ground::plans::{PlanHandle, Publication};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
-use crate::engine::Time;
-use crate::engine::cache::SessionId;
-use crate::engine::evidence::{Content, GivenContents};
-use crate::engine::lanes::{Elder, Lanes, Published, Release, Wakes};
-use crate::engine::rollout::plan::Gated;
-use crate::engine::snapshot::Snapshot;
-use crate::xds::TypeUrl;
+use sluice_engine::Time;
+use sluice_engine::cache::SessionId;
+use sluice_engine::evidence::{Content, GivenContents};
+use sluice_engine::lanes::{Elder, Lanes, Published, Release, Wakes};
+use sluice_engine::rollout::plan::Gated;
+use sluice_engine::snapshot::Snapshot;
+use sluice_xds::TypeUrl;
 
 /// The time between two looks at the weight of lanes.
 const WEIGHED_EVERY: Duration = Duration::from_secs(1);

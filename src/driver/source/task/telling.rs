@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::surroundings::Surroundings;
 use crate::driver::source::report::Report;
-use crate::engine::source::Source;
+use sluice_engine::source::Source;
 
 /// From the first rejection to the request. Most clients of a bad push answer within this time, and are
 /// counted together.

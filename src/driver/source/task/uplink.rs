@@ -6,9 +6,9 @@ use super::audience::Audience;
 use super::surroundings::Surroundings;
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::report::Report;
-use crate::engine::source::{Attachment, Source, StreamIndex};
-use crate::engine::upstream::Output;
-use crate::xds::{Node, TypeUrl};
+use sluice_engine::source::{Attachment, Source, StreamIndex};
+use sluice_engine::upstream::Output;
+use sluice_xds::{Node, TypeUrl};
 
 /// The link to the servers, and the streams left to a successor of the process.
 pub(super) struct Uplink {

@@ -14,11 +14,11 @@ use crate::driver::api::downstream::{Charge, ConnectionCut};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::rate::{Limiter, RateDecision};
 use crate::driver::stream::context::StreamContext;
-use crate::engine::Time;
-use crate::engine::downstream::{Portion, Session};
+use sluice_engine::Time;
+use sluice_engine::downstream::{Portion, Session};
 use crate::telemetry::Limit;
-use crate::wire::NAME_IN_REQUEST_BYTES;
-use crate::xds::{DeltaRequest, Node, Request, ResourceName, SotwRequest, Status, TypeUrl};
+use sluice_wire::NAME_IN_REQUEST_BYTES;
+use sluice_xds::{DeltaRequest, Node, Request, ResourceName, SotwRequest, Status, TypeUrl};
 
 /// The longest delay between two changes of a client over its rate. A longer silence could be taken for a
 /// hung relay.

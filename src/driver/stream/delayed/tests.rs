@@ -16,7 +16,7 @@ use crate::driver::ground::registry::lock;
 use crate::driver::relay::Relay;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, relay_of_clusters, relay_with, write_clusters};
-use crate::xds::{StreamKind, Variant};
+use sluice_xds::{StreamKind, Variant};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::driver::ground::servers::Place;
 use crate::driver::stream::own_sources::OwnSources;
-use crate::engine::Time;
-use crate::engine::downstream::{Session, SourceId};
-use crate::xds::Status;
+use sluice_engine::Time;
+use sluice_engine::downstream::{Session, SourceId};
+use sluice_xds::Status;
 
 #[cfg(test)]
 mod tests;

@@ -13,11 +13,11 @@ use crate::driver::ground::servers::Place;
 use crate::driver::relay::Relay;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, relay, relay_with};
-use crate::engine::authority::Authority;
-use crate::identity::Identity;
-use crate::identity::spiffe::SpiffeId;
+use sluice_engine::authority::Authority;
+use sluice_identity::Identity;
+use sluice_identity::spiffe::SpiffeId;
 use crate::telemetry::Limit;
-use crate::xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
+use sluice_xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";

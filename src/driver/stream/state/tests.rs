@@ -11,16 +11,16 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
 use crate::driver::ground::tails::{Answered, Fact, Followed};
 use crate::driver::relay::Relay;
-use crate::engine::authority::Authority;
-use crate::engine::authorization::Policy;
-use crate::engine::class::NodeClasses;
-use crate::engine::downstream::Limits;
-use crate::engine::{fallback, source, upstream};
-use crate::identity::Identity;
+use sluice_engine::authority::Authority;
+use sluice_engine::authorization::Policy;
+use sluice_engine::class::NodeClasses;
+use sluice_engine::downstream::Limits;
+use sluice_engine::{fallback, source, upstream};
+use sluice_identity::Identity;
 use crate::telemetry::Metrics;
-use crate::xds::DeltaRequest;
-use crate::xds::Variant;
-use crate::xds::{Code, Node, RelayPath, ResourceName, TypeUrl};
+use sluice_xds::DeltaRequest;
+use sluice_xds::Variant;
+use sluice_xds::{Code, Node, RelayPath, ResourceName, TypeUrl};
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 

@@ -10,7 +10,7 @@ use rustls::server::NoServerSessionStorage;
 use super::resolver::Resolver;
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
 use super::verifier::ClientVerifier;
-use crate::identity::Identity;
+use sluice_identity::Identity;
 use crate::trust::anchors::Anchors;
 use crate::trust::certificate::{Certificate, unix_time};
 use crate::trust::contents::Contents;

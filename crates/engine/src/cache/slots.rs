@@ -1,0 +1,331 @@
+//! The watched sets of names, each with a view.
+//!
+//! A set exists once, as a slot, however many sessions watch the set. The cache that owns the slots knows the
+//! slots of each name. So the cost of an update is proportional to the number of sets with the updated name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::watchers::Watchers;
+use super::{News, SessionId, Stamp};
+use crate::collection::{NameSet, SetId};
+use crate::filling::Filling;
+use crate::view::{View, ViewId};
+use sluice_xds::ResourceName;
+
+/// A watched set, and its view.
+#[derive(Clone, Debug)]
+pub struct WatchedSet {
+    pub names: Arc<NameSet>,
+    pub view: Arc<View>,
+}
+
+/// By the view.
+impl PartialEq for WatchedSet {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.view, &other.view)
+    }
+}
+
+/// A watched set inside one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(pub(super) u32);
+
+/// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The session's slot now; `None` if the session watches no name any more.
+    pub slot: Option<SlotId>,
+    /// Names without a subscription: the source has to subscribe upstream.
+    pub new: Vec<ResourceName>,
+    /// Lingering names with a session again.
+    pub revived: Vec<ResourceName>,
+    /// Names without sessions now. The caller lets the names linger (RLY-60).
+    pub unwatched: Vec<ResourceName>,
+}
+
+/// A session's new set of names, and the former set if the session made the new one from it.
+#[derive(Clone, Copy)]
+pub struct NamesAfter<'a> {
+    pub names: &'a Arc<NameSet>,
+    pub former: Option<&'a NameSet>,
+}
+
+impl<'a> NamesAfter<'a> {
+    /// The set to compare the new names with: the session's former set, or the names of the slot (`old`) if the two sets
+    /// differ. The sets of a session share their nodes. A comparison of a session's set with a source's set visits all names.
+    pub fn before(&self, old: &'a NameSet) -> &'a NameSet {
+        self.former.filter(|former| former.id() == old.id()).unwrap_or(old)
+    }
+}
+
+/// A cache with sets of names that sessions watch. In the cache of globs, names are names of globs.
+pub trait WatchedInSets {
+    fn slots(&mut self) -> &mut Slots;
+
+    /// The slots that contain a name; `None` for a name without an upstream subscription.
+    fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers>;
+
+    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
+    /// all sets of the cache share, if there are such texts.
+    fn reshape(
+        &mut self,
+        id: SlotId,
+        old: &NameSet,
+        names: NamesAfter<'_>,
+        moved: &mut Moved,
+    ) -> Option<NameSet>;
+
+    /// Stamps the changed views, and adds their sessions to `news`.
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
+
+    /// Moves a session from its set to another set.
+    fn watch(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        names: NamesAfter<'_>,
+        stamp: &mut Stamp,
+    ) -> Moved {
+        let mut moved = Moved::default();
+        if names.names.is_empty() {
+            self.leave(session, from, &mut moved);
+            return moved;
+        }
+        let entered = self.slots().enter(session, from, names.names);
+        if let Some(old) = entered.reshaped
+            && let Some(names) = self.reshape(entered.slot, &old, names, &mut moved)
+        {
+            self.slots().set_names(entered.slot, names);
+        }
+        if entered.leaves {
+            self.leave(session, from, &mut moved);
+        }
+        moved.slot = Some(entered.slot);
+        self.settle(stamp, &mut News::default());
+        moved
+    }
+
+    /// Removes a session from its set. Returns the names that lost their last session.
+    fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
+        let mut moved = Moved::default();
+        self.leave(session, Some(from), &mut moved);
+        moved.unwatched
+    }
+
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+        let Some(id) = from else { return };
+        for name in self.slots().leave(session, id).iter().flat_map(|names| names.iter()) {
+            self.detach(name, id, moved);
+        }
+    }
+
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+        if let Some(watchers) = self.watchers(name) {
+            watchers.remove(slot);
+            if watchers.is_empty() {
+                moved.unwatched.push(name.clone());
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    names: Arc<NameSet>,
+    view: Arc<View>,
+    /// The number of present names when the view was last refilled.
+    refilled: usize,
+    /// The content has changed since [`Slots::settle`].
+    is_altered: bool,
+    sessions: BTreeSet<SessionId>,
+}
+
+impl Slot {
+    /// Refills the nodes of a view after many changes. The cost is in proportion to these changes.
+    fn refill(&mut self) {
+        if !(self.view.is_loose() && self.view.is_complete()) {
+            return;
+        }
+        let has_doubled = self.view.len() >= 2 * self.refilled;
+        // Several sessions share the cost of empty places, and each would compare two views without common nodes.
+        if has_doubled || self.sessions.len() == 1 {
+            let filling = if self.refilled == 0 { Filling::Full } else { Filling::Roomy };
+            self.refilled = self.view.len();
+            Arc::make_mut(&mut self.view).refill(filling);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Slots {
+    slots: BTreeMap<SlotId, Slot>,
+    by_set: BTreeMap<SetId, SlotId>,
+    published: OrdMap<SetId, WatchedSet>,
+    made: u32,
+    /// Slots whose view has changed since [`Slots::settle`].
+    touched: BTreeSet<SlotId>,
+    /// The touched slots with a newly known name.
+    resolved: BTreeSet<SlotId>,
+}
+
+/// The result of [`Slots::enter`].
+pub(super) struct Entered {
+    pub slot: SlotId,
+    /// The former names of the slot, if they changed: the caller has to update the view.
+    pub reshaped: Option<Arc<NameSet>>,
+    /// The caller still has to remove the session from its previous slot.
+    pub leaves: bool,
+}
+
+impl Slots {
+    /// Moves a session from its set to `names`. A session that is alone in its slot changes the slot's names
+    /// instead: the cost is proportional to the number of changed names.
+    pub(super) fn enter(
+        &mut self,
+        session: SessionId,
+        from: Option<SlotId>,
+        names: &Arc<NameSet>,
+    ) -> Entered {
+        let is_alone = |slot: &SlotId| self.slots.get(slot).is_some_and(|slot| slot.sessions.len() == 1);
+        let (id, leaves) = match (self.by_set.get(&names.id()).copied(), from.filter(is_alone)) {
+            (Some(id), _) => (id, from != Some(id)),
+            (None, Some(alone)) => (alone, false),
+            (None, None) => (self.make(), true),
+        };
+        let mut reshaped = None;
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.sessions.insert(session);
+            if slot.names.id() != names.id() {
+                reshaped = Some(std::mem::replace(&mut slot.names, names.clone()));
+            }
+        }
+        if let Some(old) = &reshaped {
+            if self.by_set.get(&old.id()) == Some(&id) {
+                self.by_set.remove(&old.id());
+                self.published.remove(&old.id());
+            }
+            self.by_set.insert(names.id(), id);
+            self.touched.insert(id);
+        }
+        Entered { slot: id, reshaped, leaves }
+    }
+
+    fn make(&mut self) -> SlotId {
+        let id = SlotId(self.made);
+        self.made = self.made.wrapping_add(1);
+        let empty = Slot {
+            names: Arc::default(),
+            view: Arc::default(),
+            refilled: 0,
+            is_altered: false,
+            sessions: BTreeSet::new(),
+        };
+        self.slots.insert(id, empty);
+        id
+    }
+
+    /// Removes a session from a slot. After the last session, removes the slot, too, and returns its names.
+    pub fn leave(&mut self, session: SessionId, id: SlotId) -> Option<Arc<NameSet>> {
+        let slot = self.slots.get_mut(&id)?;
+        slot.sessions.remove(&session);
+        if !slot.sessions.is_empty() {
+            return None;
+        }
+        let slot = self.slots.remove(&id)?;
+        self.by_set.remove(&slot.names.id());
+        self.published.remove(&slot.names.id());
+        self.touched.remove(&id);
+        self.resolved.remove(&id);
+        Some(slot.names)
+    }
+
+    /// Replaces the names of a slot by an equal set.
+    fn set_names(&mut self, id: SlotId, names: NameSet) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.names = Arc::new(names);
+        }
+    }
+
+    pub fn view(&self, id: SlotId) -> Option<&Arc<View>> {
+        self.slots.get(&id).map(|slot| &slot.view)
+    }
+
+    pub fn set_view(&mut self, id: SlotId, view: View) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.view = Arc::new(view);
+        }
+    }
+
+    /// Applies `change` to the views of the slots.
+    pub fn touch<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>, change: impl Fn(&mut View)) {
+        for id in ids {
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            let view = Arc::make_mut(&mut slot.view);
+            let before = view.digest();
+            change(view);
+            slot.is_altered |= view.digest() != before;
+            self.touched.insert(*id);
+        }
+    }
+
+    /// A name in these slots has become known.
+    pub fn resolve<'a>(&mut self, ids: impl IntoIterator<Item = &'a SlotId>) {
+        self.resolved.extend(ids);
+    }
+
+    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of content.
+    /// Returns the number of sessions with changed content.
+    pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, change: Option<u64>, news: &mut News) -> usize {
+        let resolved = std::mem::take(&mut self.resolved);
+        let mut sessions = 0;
+        for id in std::mem::take(&mut self.touched) {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let (view_id, now) = stamp.next();
+            let is_resolved = resolved.contains(&id);
+            slot.refill();
+            let view = Arc::make_mut(&mut slot.view);
+            view.stamp(view_id, now, lost);
+            if std::mem::take(&mut slot.is_altered)
+                && let Some(number) = change
+            {
+                view.note_change(number);
+                sessions += slot.sessions.len();
+            }
+            let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
+            self.published.insert(slot.names.id(), set);
+            let list = if is_resolved { &mut news.first } else { &mut news.update };
+            list.extend(slot.sessions.iter().copied());
+        }
+        sessions
+    }
+
+    /// The sessions of the slots, without duplicates; sorted.
+    pub fn sessions_of<'a>(&self, ids: impl IntoIterator<Item = &'a SlotId>) -> Vec<SessionId> {
+        // Many names of a set are in the same slot.
+        let ids: BTreeSet<&SlotId> = ids.into_iter().collect();
+        let slots = ids.into_iter().filter_map(|slot| self.slots.get(slot));
+        let sessions: BTreeSet<SessionId> = slots.flat_map(|slot| slot.sessions.iter().copied()).collect();
+        sessions.into_iter().collect()
+    }
+
+    /// The sets and their views, as last settled.
+    pub fn published(&self) -> &OrdMap<SetId, WatchedSet> {
+        &self.published
+    }
+
+    /// Panics in debug builds if the slots are inconsistent. `known`: the number of names in a view with a
+    /// known state.
+    pub fn check_invariants(&self, known: impl Fn(&View) -> usize) {
+        if cfg!(debug_assertions) {
+            for (id, slot) in &self.slots {
+                debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
+                debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
+                debug_assert_eq!(known(&slot.view), slot.names.len(), "every name has one state in the view");
+            }
+            debug_assert_eq!(self.by_set.len(), self.slots.len(), "every set has a slot");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The states of cache entries as gRFC A88 names them (DAT-5, DAT-8), and the number of names in each state.
+
+use super::Known;
+use crate::annotations::{Annotations, ErrorKind};
+use sluice_xds::{Code, ResourceName};
+
+/// The state of one name, and whether a copy is held. There is no `does_not_exist_but_cached`: a deletion
+/// drops the copy, and each client decides about its own copy (DAT-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryState {
+    Requested,
+    DoesNotExist,
+    Acked,
+    Nacked,
+    NackedButCached,
+    Timeout,
+    ReceivedError,
+    ReceivedErrorButCached,
+}
+
+impl EntryState {
+    pub const ALL: [EntryState; 8] = [
+        EntryState::Requested,
+        EntryState::DoesNotExist,
+        EntryState::Acked,
+        EntryState::Nacked,
+        EntryState::NackedButCached,
+        EntryState::Timeout,
+        EntryState::ReceivedError,
+        EntryState::ReceivedErrorButCached,
+    ];
+
+    /// The state of a name, from its entry and its error.
+    ///
+    /// An unreachable server is no state, because the resource may be unaffected. A second error for the
+    /// absence of a name is no state either.
+    pub fn of(known: &Known, name: &ResourceName, annotations: &Annotations) -> EntryState {
+        let kind = annotations.error_kind(name);
+        match (known, kind) {
+            (Known::Present(_), _) => EntryState::of_member(name, annotations),
+            (_, Some(ErrorKind::Malformed)) => EntryState::Nacked,
+            (Known::Unknown, Some(ErrorKind::Timeout)) => EntryState::Timeout,
+            (Known::Unknown, Some(ErrorKind::Reported)) => EntryState::ReceivedError,
+            (Known::Unknown, Some(ErrorKind::Unreachable) | None) => EntryState::Requested,
+            (Known::Absent(_), Some(ErrorKind::Reported)) if !is_not_found(name, annotations) => {
+                EntryState::ReceivedError
+            }
+            (Known::Absent(_), _) => EntryState::DoesNotExist,
+        }
+    }
+
+    /// The state of a held resource.
+    pub fn of_member(name: &ResourceName, annotations: &Annotations) -> EntryState {
+        match annotations.error_kind(name) {
+            Some(ErrorKind::Malformed) => EntryState::NackedButCached,
+            Some(ErrorKind::Reported) => EntryState::ReceivedErrorButCached,
+            Some(ErrorKind::Timeout | ErrorKind::Unreachable) | None => EntryState::Acked,
+        }
+    }
+
+    /// The value of the metric (DAT-8).
+    pub fn label(self) -> &'static str {
+        match self {
+            EntryState::Requested => "requested",
+            EntryState::DoesNotExist => "does_not_exist",
+            EntryState::Acked => "acked",
+            EntryState::Nacked => "nacked",
+            EntryState::NackedButCached => "nacked_but_cached",
+            EntryState::Timeout => "timeout",
+            EntryState::ReceivedError => "received_error",
+            EntryState::ReceivedErrorButCached => "received_error_but_cached",
+        }
+    }
+}
+
+fn is_not_found(name: &ResourceName, annotations: &Annotations) -> bool {
+    annotations.error(name).is_some_and(|error| error.code == Code::NotFound)
+}
+
+/// The number of names in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts([usize; EntryState::ALL.len()]);
+
+impl StateCounts {
+    pub fn get(&self, state: EntryState) -> usize {
+        self.0[state as usize]
+    }
+
+    pub fn add(&mut self, state: EntryState, count: usize) {
+        self.0[state as usize] += count;
+    }
+
+    pub fn sub(&mut self, state: EntryState, count: usize) {
+        self.0[state as usize] -= count;
+    }
+
+    /// Counts the members of a collection, at the cost of its errors. `is_member` separates members from
+    /// other names with errors.
+    pub fn add_members(
+        &mut self,
+        len: usize,
+        annotations: &Annotations,
+        is_member: impl Fn(&ResourceName) -> bool,
+    ) {
+        self.add(EntryState::Acked, len);
+        for (name, _) in annotations.errors().filter(|(name, _)| is_member(name)) {
+            self.sub(EntryState::Acked, 1);
+            self.add(EntryState::of_member(name, annotations), 1);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The membership of a wildcard: the server's selection for this node class, as one cached object (RLY-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::members::{Members, takes_error};
+use super::{CachedBodies, Departed, News, SessionId, Stamp};
+use crate::annotations::Lease;
+use crate::time::ReceivedAt;
+use crate::upstream::Changes;
+use crate::view::View;
+use sluice_xds::{Resource, ResourceName, Status};
+
+#[derive(Debug)]
+pub struct WildcardCache {
+    members: Members,
+    view: Arc<View>,
+    sessions: BTreeSet<SessionId>,
+    touched: bool,
+    /// The membership has become known.
+    resolved: bool,
+}
+
+impl WildcardCache {
+    pub fn new(stamp: &mut Stamp) -> WildcardCache {
+        let mut view = View::unknown(1);
+        let mut members = Members::default();
+        let lost = members.departed.settle(stamp);
+        let (id, now) = stamp.next();
+        view.stamp(id, now, lost);
+        WildcardCache {
+            members,
+            view: Arc::new(view),
+            sessions: BTreeSet::new(),
+            touched: false,
+            resolved: false,
+        }
+    }
+
+    pub fn watch(&mut self, session: SessionId) {
+        self.sessions.insert(session);
+    }
+
+    pub fn unwatch(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.iter().copied()
+    }
+
+    pub fn is_watched(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
+    /// Applies one upstream response as one step (I7b).
+    pub fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
+        for resource in &changes.present {
+            self.put(resource, received_at);
+        }
+        if changes.replaces {
+            let kept: BTreeSet<&ResourceName> =
+                changes.present.iter().map(|resource| &resource.name).collect();
+            let members = self.members.bodies().keys();
+            let gone: Vec<_> = members.filter(|name| !kept.contains(name)).cloned().collect();
+            for name in &gone {
+                self.take(name);
+            }
+            // A full set without an error for a name ends the name's error.
+            let errors = self.view.annotations().errors();
+            let over: Vec<_> =
+                errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
+            for name in &over {
+                self.set_error(name, None);
+            }
+        }
+        for (name, _) in &changes.absent {
+            self.take(name);
+        }
+        if changes.complete {
+            self.complete();
+        }
+    }
+
+    /// Takes the whole membership from a file server (FIL-8).
+    pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
+        for resource in members.values() {
+            self.put(resource, received_at);
+        }
+        for name in &self.members.missing_in(members) {
+            self.take(name);
+        }
+        self.complete();
+    }
+
+    /// The membership is known: other resources that a client holds are gone.
+    fn complete(&mut self) {
+        if !self.view.is_complete() {
+            Arc::make_mut(&mut self.view).complete();
+            self.members.departed.lose_some();
+            self.touched = true;
+            self.resolved = true;
+        }
+    }
+
+    fn put(&mut self, resource: &Arc<Resource>, received_at: ReceivedAt) {
+        self.set_error(&resource.name, None);
+        let Some(change) = self.members.put(resource, received_at) else { return };
+        change.apply(Arc::make_mut(&mut self.view));
+        self.touched = true;
+    }
+
+    /// Removes a name from the membership. Returns whether the name was a member.
+    pub fn take(&mut self, name: &ResourceName) -> bool {
+        self.set_error(name, None);
+        self.set_lease(name, None);
+        let Some(old) = self.members.take(name) else { return false };
+        Arc::make_mut(&mut self.view).take(&old);
+        self.touched = true;
+        true
+    }
+
+    /// The server cannot supply a name (ERR-1), or can again. A member stays a member (ERR-4).
+    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        if takes_error(self.view.annotations(), name, error, || self.members.contains(name)) {
+            self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
+        }
+    }
+
+    /// Ends the transient errors (DAT-7).
+    pub fn end_transient_errors(&mut self) {
+        let over = self.view.annotations().transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+    }
+
+    /// Sets or ends the lease of a member.
+    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
+        if self.view.annotations().lease(name) != lease.as_ref()
+            && (lease.is_none() || self.members.contains(name))
+        {
+            self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);
+        }
+    }
+
+    /// Stamps a changed view, and adds its sessions to `news`.
+    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        if !std::mem::take(&mut self.touched) {
+            return;
+        }
+        let lost = self.members.departed.settle(stamp);
+        let (id, now) = stamp.next();
+        let altered = self.members.take_altered();
+        let number = stamp.number(altered.as_deref());
+        let view = Arc::make_mut(&mut self.view);
+        view.stamp(id, now, lost);
+        if let Some(number) = number {
+            view.note_change(number);
+        }
+        news.note_change(number, altered, (self.members.digest(), self.sessions.len()), now);
+        let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
+        list.extend(self.sessions.iter().copied());
+    }
+
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    pub fn members(&self) -> &CachedBodies {
+        self.members.bodies()
+    }
+
+    pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.members.get(name)
+    }
+
+    /// The last bytes of former members.
+    pub fn departed(&self) -> &Departed {
+        &self.members.departed
+    }
+
+    pub fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.members.departed
+    }
+}

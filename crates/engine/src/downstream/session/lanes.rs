@@ -1,0 +1,209 @@
+//! Moves of a session between the releases of a source (WAV-9).
+//!
+//! A move is like a shift between servers: the client's content stays a view, and the other release's snapshot serves
+//! all types. The difference of two views is all that is sent, in the order of make before break. The lanes keep the
+//! last bytes that the client needs meanwhile, once for all clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Time;
+use crate::downstream::order::ORDER_WAIT_MAX;
+use crate::downstream::order::turn::Snapshots;
+use crate::downstream::session::Session;
+use crate::downstream::sources::SourceId;
+use crate::downstream::subscription::Subscription;
+use crate::lanes::Restated;
+use crate::snapshot::Snapshot;
+use crate::view::{PERHAPS, View};
+use sluice_xds::{ResourceName, TypeUrl, Version};
+
+/// The time in which clients that ask by name may be on their way to other names after a move.
+const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
+
+/// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    positions: Vec<Position>,
+    restating: Vec<Restating>,
+}
+
+/// The release of one source.
+#[derive(Debug)]
+struct Position {
+    source: SourceId,
+    release: u64,
+    /// Clients that ask by name may be on their way to other names until this time.
+    moved_until: Option<Time>,
+}
+
+/// The content of one source that has to be restated.
+#[derive(Debug)]
+struct Restating {
+    source: SourceId,
+    of: Arc<Restated>,
+    /// The types that are restated already.
+    done: Vec<TypeUrl>,
+}
+
+impl Session {
+    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
+    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
+    pub fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
+        let restating = &mut self.lanes.get_or_insert_default().restating;
+        restating.retain(|of| of.source != source);
+        restating.push(Restating { source, of: restated, done: Vec::new() });
+    }
+
+    /// Notes the releases of these snapshots. A session that is served another release than before moves. Nearly all polls find
+    /// nothing to note.
+    #[inline]
+    pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
+        if self.lanes.is_some() || newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0) {
+            self.note_releases(newest, now);
+        }
+    }
+
+    #[inline(never)]
+    fn note_releases(&mut self, newest: &Snapshots, now: Time) {
+        // Nearly all clients have one source, whose position is known.
+        if let Some(lanes) = &mut self.lanes
+            && lanes.restating.is_empty()
+            && let ([position], [(source, snapshot)]) = (lanes.positions.as_mut_slice(), newest.as_slice())
+            && position.source == *source
+        {
+            let moves = position.follow(release_of(snapshot.as_ref()), &mut self.subscriptions, now);
+            if moves && self.round.is_some() {
+                self.round = None;
+            }
+        } else {
+            self.note_releases_of_all(newest, now);
+        }
+    }
+
+    #[cold]
+    fn note_releases_of_all(&mut self, newest: &Snapshots, now: Time) {
+        let Session { lanes, subscriptions, sources, round, .. } = self;
+        let lanes = lanes.get_or_insert_default();
+        if lanes.positions.len() > newest.len() {
+            lanes.positions.retain(|position| sources.contains(&position.source));
+        }
+        for (source, snapshot) in newest {
+            if lanes.position(*source).follow(release_of(snapshot.as_ref()), subscriptions, now) {
+                *round = None;
+            }
+        }
+        if !lanes.restating.is_empty() {
+            lanes.restate_types(subscriptions, newest);
+        }
+    }
+}
+
+impl Position {
+    /// Follows the source to a release. Returns whether the session moves.
+    #[inline]
+    fn follow(&mut self, release: u64, subscriptions: &mut [Subscription], now: Time) -> bool {
+        self.moved_until.take_if(|until| *until <= now);
+        if self.release == release {
+            return false;
+        }
+        self.release = release;
+        if move_lane(subscriptions, self.source) {
+            self.moved_until = Some(now + MOVED_MAX);
+        }
+        true
+    }
+}
+
+/// Ends what was begun with another release of a source. Returns whether the client has content of the source.
+#[inline]
+fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
+    let (mut has_content, mut has_begun) = (false, false);
+    for subscription in subscriptions.iter() {
+        has_begun |= subscription.pending.is_some();
+        let mut of_source = subscription.parts.iter().filter(|part| part.source() == source);
+        has_content |= of_source.any(|part| !part.held.is_empty());
+    }
+    if has_begun {
+        interrupt(subscriptions, source);
+    }
+    has_content
+}
+
+/// Nearly all sessions have begun nothing when they move.
+#[cold]
+fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
+    for subscription in subscriptions {
+        if subscription.parts.iter().any(|part| part.source() == source) {
+            subscription.interrupt();
+        }
+    }
+}
+
+impl Lanes {
+    fn position(&mut self, source: SourceId) -> &mut Position {
+        let index = self.positions.iter().position(|position| position.source == source);
+        let index = index.unwrap_or_else(|| {
+            self.positions.push(Position { source, release: 0, moved_until: None });
+            self.positions.len() - 1
+        });
+        &mut self.positions[index]
+    }
+
+    fn restate_types(&mut self, subscriptions: &mut [Subscription], newest: &Snapshots) {
+        for Restating { source, of, done } in &mut self.restating {
+            for subscription in subscriptions.iter_mut() {
+                let type_url = &subscription.type_url;
+                let has_part = || subscription.parts.iter().any(|part| part.source() == *source);
+                if of.types.contains_key(type_url) && !done.contains(type_url) && has_part() {
+                    done.push(type_url.clone());
+                    subscription.restate(*source, of, newest);
+                }
+            }
+        }
+        self.restating.retain(|restating| restating.done.len() < restating.of.types.len());
+    }
+
+    /// Whether the move at a source is so recent that clients may be on their way to other names.
+    pub fn has_moved(&self, source: SourceId) -> bool {
+        self.positions.iter().any(|position| position.source == source && position.moved_until.is_some())
+    }
+}
+
+/// The number of the release; 0 for all that is no lane.
+#[inline]
+fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
+    snapshot.map_or(0, |snapshot| snapshot.lane().release)
+}
+
+impl Subscription {
+    /// Makes all names of a source due that differ between a release and the former one, as if the client had unknown versions. What the client
+    /// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
+    fn restate(&mut self, source: SourceId, restated: &Restated, newest: &Snapshots) {
+        self.interrupt();
+        let Some(kinds) = restated.types.get(&self.type_url) else { return };
+        self.keep_content();
+        for part in self.parts.iter_mut().filter(|part| part.source() == source) {
+            let names = kinds.get(&part.kind()).into_iter().flatten();
+            let snapshot = newest.iter().find(|(source, _)| *source == part.source());
+            let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(&self.type_url));
+            let view = types.and_then(|types| types.view(&part.collection));
+            let is_lost =
+                |name: &ResourceName| view.is_some_and(|view| !view.has(name)) && part.held.has(name);
+            let names = names.filter(|name| part.collection.covers(name) && !is_lost(name));
+            let names: Vec<_> = names.collect();
+            if names.is_empty() {
+                continue;
+            }
+            // The client is told that a name is gone which the release lacks, and is not sent the name before.
+            let is_due = |name: &ResourceName| view.is_none_or(|view| view.has(name));
+            let version = |name| if is_due(name) { Version::default() } else { PERHAPS };
+            names.iter().for_each(|name| View::keep_known(&mut part.held, name));
+            let held = Arc::make_mut(&mut part.held);
+            held.hold(names.into_iter().map(|name| (name, version(name))), std::iter::empty());
+            part.at = None;
+            self.presented = None;
+            self.fresh = true;
+        }
+    }
+}

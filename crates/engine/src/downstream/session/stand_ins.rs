@@ -1,0 +1,339 @@
+//! Snapshots for sessions that are not served by the preferred server of a list.
+//!
+//! All resources come from one server, with one exception for named subscriptions: if this server lacks a
+//! name that a higher server supplied, the client is served the higher server's resource (RLY-42, FBK-6).
+//! The source's snapshot is changed accordingly, so that the code for answers needs no special case. If no
+//! name is lacking, the snapshot is the source's own. Resources that only the former server has, and that
+//! the client must keep until its routes have moved, are added in the same way.
+
+use std::sync::Arc;
+
+use crate::Time;
+use crate::collection::{Collection, NameSet};
+use crate::downstream::order::ORDER_WAIT_MAX;
+use crate::downstream::order::turn::Snapshots;
+use crate::downstream::session::Session;
+use crate::downstream::session::list_position::{Former, ListPosition};
+use crate::downstream::sources::{Asked, ListId, SourceId};
+use crate::downstream::subscription::Subscription;
+use crate::downstream::subscription::part::Part;
+use crate::snapshot::{LastVersion, Snapshot, TypeSnapshot};
+use crate::view::View;
+use sluice_xds::{Resource, ResourceName, Version};
+
+/// The maximum number of snapshots from before the latest move. A session that moves again and again stays with its server after a
+/// few moves (FU25).
+const FORMER_MAX: usize = 4;
+
+type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
+
+impl Session {
+    /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
+    pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
+        if self.positions.has_waited(now) {
+            let awaited = self.lists_with_read_aliases(latest, now);
+            self.positions.forget_former(&awaited, now);
+        }
+        let newest = self.newest(latest);
+        self.note_kept(&newest);
+        if self.is_returning {
+            self.end_returns(&newest);
+        }
+        self.without_refused(self.with_stand_ins(newest, None))
+    }
+
+    /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the client has not
+    /// been sent the alias since the session moved. Nearly always none.
+    fn lists_with_read_aliases(&self, latest: Latest<'_>, now: Time) -> Vec<ListId> {
+        let is_over = |former: &&Former| former.until <= now;
+        let over = self.positions.iter().filter_map(|position| {
+            position.former.as_deref().filter(is_over).map(|former| (position, former))
+        });
+        let needed = over.filter(|(position, former)| {
+            self.parts_of(position).any(|(subscription, part)| {
+                let own = latest(part.source());
+                former.snapshots.iter().any(|(_, there)| {
+                    there
+                        .as_ref()
+                        .is_some_and(|there| knows_alias_alone(there, own.as_deref(), subscription, part))
+                })
+            })
+        });
+        needed.map(|(position, _)| position.list.id).collect()
+    }
+
+    /// Remembers the sources that served a list until now. Those before stay, if they alone know an alias that the client
+    /// holds (ALI-2), or alone have bytes that a complete set keeps until the routes have moved (RLY-51).
+    pub(super) fn remember_former(&mut self, index: usize, former: Snapshots, latest: Latest<'_>, now: Time) {
+        let Some(position) = self.positions.0.get(index) else { return };
+        let earlier = position.former.iter().flat_map(|former| &former.snapshots);
+        let is_needed = |there: &Snapshot| {
+            self.parts_of(position).any(|(subscription, part)| {
+                let own = latest(part.source());
+                let others: Vec<_> = former.iter().filter_map(|(_, other)| other.as_deref()).collect();
+                let own = own.as_deref();
+                knows_alias_alone(there, own, subscription, part)
+                    || subscription.is_full(self.variant())
+                        && has_bytes_alone(there, &others, own, subscription, part)
+            })
+        };
+        let needed = earlier.filter(|(_, there)| there.as_deref().is_some_and(is_needed));
+        let needed: Vec<_> = needed.take(FORMER_MAX).cloned().collect();
+        let snapshots = former.into_iter().chain(needed).collect();
+        if let Some(position) = self.positions.0.get_mut(index) {
+            position.former = Some(Box::new(Former { snapshots, until: now + ORDER_WAIT_MAX * 2 }));
+        }
+    }
+
+    /// See [`Session::serve_from`].
+    pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
+        self.without_refused(self.with_stand_ins(self.newest(latest), None))
+    }
+
+    /// The sources' own snapshots.
+    pub(super) fn newest(&self, latest: Latest<'_>) -> Snapshots {
+        self.sources.iter().map(|source| (*source, latest(*source))).collect()
+    }
+
+    /// The snapshots of a round: the serving sources as of the start of the round, and what other servers supply
+    /// in their place as of now, even if they serve other types. With older snapshots, a name that a higher
+    /// server came to supply would be reported as gone (RLY-42).
+    pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
+        let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
+        let of_round = |source| match parts().any(|part| part.source() == source) {
+            true => snapshot_of(round, source),
+            false => latest(source),
+        };
+        self.without_refused(self.with_stand_ins(self.newest(&of_round), Some(latest)))
+    }
+
+    /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from `snapshots`.
+    fn with_stand_ins(&self, mut snapshots: Snapshots, others: Option<Latest<'_>>) -> Snapshots {
+        let is_moving = self.moving.is_some();
+        for position in self.positions.iter().filter(|position| is_moving || position.needs_stand_ins()) {
+            for (subscription, part) in self.parts_of(position) {
+                let type_url = &subscription.type_url;
+                let own = snapshot_of(&snapshots, part.source());
+                let taken = |id| snapshot_of(&snapshots, id);
+                let others = others.unwrap_or(&taken);
+                let stand_ins = position.stand_ins(subscription, part, &part.asked, (own, others));
+                let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
+                let aliases = position.with_aliases(subscription, part, &snapshots);
+                if stand_ins.is_empty() && lasts.is_empty() && aliases.is_empty() {
+                    continue;
+                }
+                let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
+                let Some((_, Some(own))) = own else { continue };
+                if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
+                    let there = aliases.iter().filter_map(|snapshot| snapshot.of(type_url));
+                    there.for_each(|there| types.add_aliases(&part.collection, there));
+                    types.stand_in(&part.collection, stand_ins);
+                    types.keep_last(part.kind(), lasts, u64::from(part.asked.serving()));
+                }
+            }
+        }
+        if self.is_returning {
+            self.doubt(&mut snapshots);
+        }
+        snapshots
+    }
+
+    /// Whether the session is served other content than its sources' own.
+    pub(super) fn needs_stand_ins(&self) -> bool {
+        self.is_returning
+            || self.keeps_something()
+            || self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
+    }
+}
+
+/// Whether a resource that would stand in for an alias contradicts other content of the client. One resource has one content,
+/// whatever its aliases: that of the serving server if it has the resource, or what is stated for the resource's own name
+/// if the client asks for that, too. And the resource's list must not take an alias back that leads elsewhere by now.
+fn conflicts<'a>(
+    resource: &Resource,
+    types: &TypeSnapshot,
+    own: &View,
+    names: &NameSet,
+    stated: &dyn Fn(&ResourceName) -> Option<&'a Arc<Resource>>,
+) -> bool {
+    let is_other = |by_name: &Arc<Resource>| by_name.version != resource.version;
+    let leads_elsewhere = |alias: &ResourceName| {
+        let there = types.names.aliases.get(alias);
+        own.has(alias) && there.is_some_and(|there| *there.own() != resource.name)
+    };
+    types.names.has_own(&resource.name)
+        || (names.contains(&resource.name) && stated(&resource.name).is_none_or(is_other))
+        || resource.aliases.iter().any(leads_elsewhere)
+}
+
+/// Whether a snapshot has the resource that the client holds for an alias, and the source's own snapshot has not.
+fn knows_alias_alone(
+    there: &Snapshot,
+    own: Option<&Snapshot>,
+    subscription: &Subscription,
+    part: &Part,
+) -> bool {
+    let Some(there) = there.of(&subscription.type_url) else { return false };
+    let own = own.and_then(|own| own.of(&subscription.type_url));
+    there.names.aliases.iter().filter(|(alias, _)| part.collection.covers(alias)).any(|(alias, aliased)| {
+        let is_known =
+            |held| own.is_some_and(|own| own.names.aliases.get(alias).is_some_and(|of| of.has(held)));
+        part.held.version_of(alias).is_some_and(|held| aliased.has(held) && !is_known(held))
+    })
+}
+
+/// Whether a snapshot has bytes that the client holds, and that the source's own snapshot and the others lack.
+fn has_bytes_alone(
+    there: &Snapshot,
+    others: &[&Snapshot],
+    own: Option<&Snapshot>,
+    subscription: &Subscription,
+    part: &Part,
+) -> bool {
+    let (type_url, kind) = (&subscription.type_url, part.kind());
+    let Some(view) = own.and_then(|own| own.of(type_url)?.view(&part.collection)) else { return false };
+    let has = |snapshot: &Snapshot, name: &ResourceName, held: Version| {
+        let types = snapshot.of(type_url);
+        let mut bodies = types.into_iter().flat_map(|of| [of.body(kind, name), of.departed(kind, name)]);
+        bodies.any(|body| body.is_some_and(|body| body.version == held))
+    };
+    let mut held = part.held.beside(view);
+    held.any(|(name, held)| {
+        has(there, &name, held) && !others.iter().chain(&own).any(|other| has(other, &name, held))
+    })
+}
+
+fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>> {
+    let (_, snapshot) = snapshots.iter().find(|(id, _)| *id == source)?;
+    snapshot.clone()
+}
+
+impl ListPosition {
+    fn needs_stand_ins(&self) -> bool {
+        self.fallback.serving() > 0 || self.former.is_some()
+    }
+
+    /// Names that are lacking at a server other than the preferred server, with the resource of the nearest
+    /// higher server that supplied the name (RLY-42).
+    fn stand_ins(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        asked: &Asked,
+        (own, others): (Option<Arc<Snapshot>>, Latest<'_>),
+    ) -> Vec<(ResourceName, Arc<Resource>)> {
+        let type_url = &subscription.type_url;
+        let serving = asked.serving();
+        let is_deleting =
+            self.list.deleting.checked_shr(u32::from(serving)).is_some_and(|bits| bits & 1 == 1);
+        let Collection::Names(names) = &part.collection else { return Vec::new() };
+        if serving == 0 || is_deleting {
+            return Vec::new();
+        }
+        let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
+        let Some(own) = types.view(&part.collection) else { return Vec::new() };
+        // A name in the server's wildcard or glob is not lacking, although the server has not answered for
+        // the name alone.
+        let is_beside = |other: &&Part| {
+            other.is_broad() && [other.source(), other.bound_for().source].contains(&asked.source)
+        };
+        let beside = subscription.parts.iter().filter(is_beside);
+        let beside: Vec<_> = beside.filter_map(|other| types.view(&other.collection)).collect();
+        let higher: Vec<_> = asked.others().rev().filter(|(server, _)| *server < serving).collect();
+        let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| others(source)).collect();
+        let stated = |name: &ResourceName| {
+            higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource())
+        };
+        let supplied = |name: &ResourceName| {
+            let found = stated(name).filter(|resource| {
+                *name == resource.name || !conflicts(resource, types, own, names, &stated)
+            });
+            // The client has newer content by an alias. Older content would take the alias back (ALI-1).
+            let found = types.names.by_alias(name, |alias| own.has(alias)).or(found);
+            found.map(|resource| (name.clone(), resource.clone()))
+        };
+        let unknown = names.iter().filter(|_| own.unknown_len() > 0);
+        let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
+        let lacking = own.absent_names().chain(unknown);
+        lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
+    }
+
+    /// The other servers with aliases of the type, which serve the session or served it until lately. Nearly always none.
+    fn with_aliases(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        snapshots: &Snapshots,
+    ) -> Vec<Arc<Snapshot>> {
+        let has_aliases = |snapshot: &Arc<Snapshot>| {
+            snapshot.of(&subscription.type_url).is_some_and(|types| !types.names.aliases.is_empty())
+        };
+        let others = part.asked.others().filter_map(|(_, source)| snapshot_of(snapshots, source));
+        let former = self.former.iter().flat_map(|former| &former.snapshots);
+        others.chain(former.filter_map(|(_, snapshot)| snapshot.clone())).filter(has_aliases).collect()
+    }
+
+    /// The number of names that are UNKNOWN at the serving server and have a stand-in.
+    pub(super) fn unknown_stand_ins(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        asked: &Asked,
+        latest: Latest<'_>,
+    ) -> usize {
+        let type_url = &subscription.type_url;
+        let own = latest(asked.source);
+        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection));
+        let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
+        let stand_ins = self.stand_ins(subscription, part, asked, (own.clone(), latest));
+        stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
+    }
+
+    /// Last bytes for a client with complete sets: resources that the client holds and that only another server has, or had:
+    /// the former one, or one that stood in. The client keeps them until its routes have moved (RLY-51).
+    fn last_bytes(
+        &self,
+        subscription: &Subscription,
+        part: &Part,
+        variant: sluice_xds::Variant,
+        snapshots: &Snapshots,
+    ) -> Vec<(ResourceName, LastVersion)> {
+        if !subscription.is_full(variant) {
+            return Vec::new();
+        }
+        let type_url = &subscription.type_url;
+        let own = snapshot_of(snapshots, part.source());
+        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection)) else {
+            return Vec::new();
+        };
+        let held = || part.held.beside(view);
+        if held().next().is_none() {
+            return Vec::new();
+        }
+        let kind = part.kind();
+        let former = self.former.iter().flat_map(|former| &former.snapshots);
+        let former: Vec<_> = former.filter_map(|(_, snapshot)| snapshot.clone()).collect();
+        let serving = part.asked.serving();
+        let higher = part.asked.others().filter(|(server, _)| *server < serving);
+        let higher: Vec<_> = higher.filter_map(|(_, source)| snapshot_of(snapshots, source)).collect();
+        // A removal that rested at the other server rests here, too.
+        let bytes = |name: &ResourceName, held: Version| {
+            let last =
+                |resource: &Arc<Resource>, is_open| LastVersion { resource: resource.clone(), is_open };
+            let departed =
+                |of: &TypeSnapshot| of.departed_as(kind, name, || Some(held)).map(|of| last(of, false));
+            // A push may be halted since.
+            let body =
+                |of: &TypeSnapshot, push: Option<u64>| of.body(kind, name).map(|of| last(of, push.is_none()));
+            let of_former = former.iter().filter_map(|snapshot| {
+                let of = snapshot.of(type_url)?;
+                Some([body(of, snapshot.lane().push), departed(of)])
+            });
+            let of_higher = higher.iter().filter_map(|snapshot| Some(departed(snapshot.of(type_url)?)));
+            let all: Vec<_> = of_former.flatten().chain(of_higher).flatten().collect();
+            let exact = all.iter().find(|last| last.resource.version == held);
+            exact.or(all.first()).cloned()
+        };
+        held().filter_map(|(name, held)| bytes(&name, held).map(|body| (name, body))).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! The resources of a push that no admitted client was sent (WAV-14).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use crate::change::NameList;
+use crate::downstream::session::Session;
+use crate::downstream::session::push_set::{PushSet, PushType};
+use crate::downstream::session::standing::SentPlace;
+use crate::downstream::sources::SourceId;
+use crate::downstream::subscription::Subscription;
+use crate::downstream::subscription::part::Part;
+use sluice_xds::{ResourceName, TypeUrl};
+
+/// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of the push say, they say
+/// nothing about these. Removals are left out, since there is no resource that a client could be sent.
+#[derive(Debug, Default)]
+pub struct WithoutEvidence {
+    /// Only types with such a resource.
+    types: BTreeMap<(SourceId, TypeUrl), BTreeSet<ResourceName>>,
+    /// The contents that this tally has looked at. Many clients have the same.
+    seen: HashSet<SentPlace>,
+}
+
+impl WithoutEvidence {
+    /// A push before its first client.
+    pub fn of(push: &PushSet) -> WithoutEvidence {
+        let types = push.units().iter().flat_map(|unit| unit.types.iter().map(|of| (unit.source, of)));
+        let types = types.map(|(source, of)| {
+            let names = of.names().filter(|of| of.after.is_some()).map(|of| of.name.clone());
+            ((source, of.type_url.clone()), names.collect::<BTreeSet<_>>())
+        });
+        WithoutEvidence { types: types.filter(|(_, names)| !names.is_empty()).collect(), ..Self::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty()
+    }
+
+    /// Another tally begins.
+    pub fn next_tally(&mut self) {
+        self.seen.clear();
+    }
+
+    /// The resources by type. One that several sources lack counts for each.
+    pub fn lists(&self) -> Vec<(TypeUrl, NameList)> {
+        let mut lists: BTreeMap<&TypeUrl, NameList> = BTreeMap::new();
+        for ((_, type_url), names) in &self.types {
+            let mut own = NameList::default();
+            names.iter().for_each(|name| own.add(name));
+            lists.entry(type_url).or_default().merge(&own);
+        }
+        lists.into_iter().map(|(type_url, names)| (type_url.clone(), names)).collect()
+    }
+
+    fn take(&mut self, of: &Subscription, part: &Part, pushed: &PushType) {
+        let key = (part.source(), of.type_url.clone());
+        let Some(names) = self.types.get_mut(&key) else { return };
+        if !self.seen.insert(SentPlace::of(of, part)) {
+            return;
+        }
+        let part = of.part_so_far(part);
+        pushed.names_of(&part.collection, |of| {
+            if of.after.is_some() && part.held.version_of(&of.name) == of.version() {
+                names.remove(&of.name);
+            }
+        });
+        if names.is_empty() {
+            self.types.remove(&key);
+        }
+    }
+}
+
+impl Session {
+    /// Takes away what the client was sent, ACKed or not. The client is admitted to the push.
+    pub fn note_sent(&self, push: &PushSet, without: &mut WithoutEvidence) {
+        for (of, part) in self.parts() {
+            if let Some((_, pushed)) = push.find(part.source(), &of.type_url) {
+                without.take(of, part, pushed);
+            }
+        }
+    }
+}

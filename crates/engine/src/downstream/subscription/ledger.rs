@@ -1,0 +1,386 @@
+//! The content of a client beside the content that it should have, name by name (ADM-7). Computed for a report only:
+//! a ledger shares the views of the session, so that the report needs no lock.
+
+use std::sync::Arc;
+
+use crate::Time;
+use crate::cache::{CachedResource, EntryState, Known};
+use crate::collection::{Collection, CollectionKind};
+use crate::downstream::answer::spelling::Refusals;
+use crate::downstream::order::acknowledged::RejectedContent;
+use crate::downstream::order::turn::Turn;
+use crate::downstream::sources::SourceId;
+use crate::downstream::subscription::Subscription;
+use crate::downstream::subscription::part::Part;
+use crate::snapshot::Snapshot;
+use crate::upstream::Cause;
+use crate::view::{FORCED, PERHAPS, STAYS, View, ViewId};
+use sluice_xds::{ResourceName, Status, TypeUrl, Version};
+
+/// One type of one client at one moment.
+#[derive(Debug)]
+pub struct Ledger {
+    pub type_url: TypeUrl,
+    parts: Vec<LedgerPart>,
+    refusals: Option<Refusals>,
+    is_waiting: bool,
+    is_rejected: bool,
+}
+
+#[derive(Debug)]
+struct LedgerPart {
+    collection: Collection,
+    source: SourceId,
+    /// The last view that was sent.
+    sent: Arc<View>,
+    /// The view before the first response that the client has not accepted.
+    before: Option<Arc<View>>,
+    rejected: Option<Box<RejectedContent>>,
+    withheld: Vec<Arc<View>>,
+    snapshot: Option<Arc<Snapshot>>,
+}
+
+/// The standing of one name at one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameStanding {
+    /// The client has the newest content, or knows that there is none.
+    Current,
+    /// The client rejected the newest content.
+    Rejected,
+    /// The client has not answered.
+    Unacked,
+    /// The newest content was not sent.
+    Unsent,
+    /// The resource is gone, and the client is not told yet (RLY-51).
+    Withheld,
+    /// The client has the resource, and its existence is not known (RLY-5).
+    Doubtful,
+    /// The existence of the resource is not known.
+    Unknown,
+    /// The client may not ask for the name, or the name is malformed.
+    Refused,
+}
+
+/// One name of a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameEntry {
+    pub name: ResourceName,
+    /// The version that the client has accepted.
+    pub has: Option<HeldVersion>,
+    /// The version that the client should have.
+    pub should: Option<Version>,
+    pub standing: NameStanding,
+}
+
+/// The version of a client's resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldVersion {
+    Known(Version),
+    /// The client has the resource from another server, or from a former stream.
+    Unknown,
+}
+
+/// The knowledge of a source about one name.
+#[derive(Clone, Debug)]
+pub struct NameKnowledge {
+    pub source: SourceId,
+    pub kind: CollectionKind,
+    /// `None` while the source has not processed the collection.
+    pub state: Option<EntryState>,
+    pub cached: Option<CachedResource>,
+    pub absent: Option<Cause>,
+    pub error: Option<Arc<Status>>,
+}
+
+impl HeldVersion {
+    pub(super) fn of(view: &View, name: &ResourceName) -> Option<HeldVersion> {
+        let version = view.known_version_of(name)?;
+        let is_unknown = version == Version::default() || matches!(version, FORCED | PERHAPS | STAYS);
+        Some(if is_unknown { HeldVersion::Unknown } else { HeldVersion::Known(version) })
+    }
+
+    pub fn known(self) -> Option<Version> {
+        match self {
+            HeldVersion::Known(version) => Some(version),
+            HeldVersion::Unknown => None,
+        }
+    }
+}
+
+impl Subscription {
+    pub(in crate::downstream) fn ledger(&self, turn: &Turn<'_>) -> Ledger {
+        let part = |part: &Part| LedgerPart {
+            collection: part.collection.clone(),
+            source: part.source(),
+            sent: part.held.clone(),
+            before: part.before.clone(),
+            rejected: part.rejected.clone(),
+            withheld: part.keeps(),
+            snapshot: turn.snapshot(part.source()).cloned(),
+        };
+        Ledger {
+            type_url: self.type_url.clone(),
+            parts: self.parts.iter().map(part).collect(),
+            refusals: self.refusals().cloned(),
+            is_waiting: self.nonces.is_waiting(),
+            is_rejected: self.nonces.nack.is_some(),
+        }
+    }
+
+    /// The version of the client's accepted content; `None` if the client has nothing.
+    pub fn version_held(&self) -> Option<Version> {
+        let accepted = |part: &Part| part.before.as_ref().unwrap_or(&part.held).known_digest();
+        let has_any = |part: &Part| !part.before.as_ref().unwrap_or(&part.held).is_empty();
+        let rejects = |part: &Part| part.rejected.is_some();
+        match self.parts.iter().any(rejects) {
+            false => self.parts.iter().any(has_any).then(|| sum(self.parts.iter().map(accepted))),
+            true => self.version_beside_rejected(),
+        }
+    }
+
+    /// As [`Self::version_held`], with the former content of names whose content the client rejected.
+    fn version_beside_rejected(&self) -> Option<Version> {
+        let views = self.parts.iter().map(|part| {
+            let base = part.before.as_ref().unwrap_or(&part.held);
+            let Some(rejected) = &part.rejected else { return base.clone() };
+            let mut view = View::clone(base);
+            for name in rejected.before.differing(&rejected.sent) {
+                match part.accepted(name) {
+                    Some(version) => view.hold(std::iter::once((name, version)), std::iter::empty()),
+                    None => view.let_go(name),
+                }
+            }
+            Arc::new(view)
+        });
+        let views: Vec<_> = views.collect();
+        let has_any = views.iter().any(|view| !view.is_empty());
+        has_any.then(|| sum(views.iter().map(|view| view.known_digest())))
+    }
+
+    /// The version of the content that the client was sent last, of all messages together.
+    pub fn version_of_sent(&self) -> Option<Version> {
+        self.parts.iter().map(|part| part.held.known_digest()).reduce(Version::plus)
+    }
+
+    /// The version of the content that the sources have for the client; `None` if they know nothing yet.
+    pub(in crate::downstream) fn version_due(&self, turn: &Turn<'_>) -> Option<Version> {
+        let mut views = self.parts.iter().filter_map(|part| part.view_in(turn, &self.type_url)).peekable();
+        views.peek()?;
+        Some(sum(views.map(|view| view.digest())))
+    }
+
+    /// Whether the sources know everything about the collections. Without a collection there is nothing to know.
+    pub(in crate::downstream) fn is_known(&self, turn: &Turn<'_>) -> bool {
+        let mut views = self.parts.iter().map(|part| part.view_in(turn, &self.type_url));
+        !self.parts.is_empty() && views.all(|view| view.is_some_and(|view| view.is_complete()))
+    }
+
+    /// The time of the last change of the content that the client should have.
+    pub(in crate::downstream) fn changed_at(&self, turn: &Turn<'_>) -> Option<Time> {
+        let views = self.parts.iter().filter_map(|part| part.view_in(turn, &self.type_url));
+        views.map(|view| view.changed_at()).max()
+    }
+}
+
+fn sum(versions: impl Iterator<Item = Version>) -> Version {
+    versions.fold(Version::default(), Version::plus)
+}
+
+/// The view with the content of a name that the client accepted.
+fn accepted_in<'a>(
+    sent: &'a Arc<View>,
+    before: Option<&'a Arc<View>>,
+    rejected: Option<&'a RejectedContent>,
+    name: &ResourceName,
+) -> &'a View {
+    let is_rejected = |of: &&RejectedContent| {
+        let version = of.sent.known_version_of(name);
+        sent.known_version_of(name) == version && of.before.known_version_of(name) != version
+    };
+    rejected.filter(is_rejected).map_or(before.unwrap_or(sent), |rejected| &rejected.before)
+}
+
+impl Part {
+    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
+    /// out is not accepted before its ACK.
+    pub(in crate::downstream) fn has_accepted(
+        &self,
+        name: &ResourceName,
+        version: Option<Version>,
+    ) -> bool {
+        let is_first =
+            || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
+        self.accepted(name) == version && !(version.is_none() && is_first())
+    }
+
+    /// Whether the client was sent nothing of the part yet, and had no resource of the name before.
+    pub(in crate::downstream) fn never_had(&self, name: &ResourceName) -> bool {
+        let had = || self.before.as_ref().is_some_and(|before| before.has(name));
+        self.at.is_none() && self.held.is_empty() && !had()
+    }
+
+    /// The version of a name that the client has accepted.
+    pub(super) fn accepted(&self, name: &ResourceName) -> Option<Version> {
+        let accepted = accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
+        accepted.known_version_of(name)
+    }
+}
+
+impl LedgerPart {
+    fn due(&self, type_url: &TypeUrl) -> Option<&Arc<View>> {
+        self.snapshot.as_ref()?.of(type_url)?.view(&self.collection)
+    }
+
+    fn accepted(&self, name: &ResourceName) -> Option<HeldVersion> {
+        HeldVersion::of(accepted_in(&self.sent, self.before.as_ref(), self.rejected.as_deref(), name), name)
+    }
+
+    fn withholds(&self, name: &ResourceName) -> bool {
+        self.sent.has(name) && self.withheld.iter().any(|base| base.has(name))
+    }
+
+    fn next_name(&self, type_url: &TypeUrl, after: Option<&ResourceName>) -> Option<&ResourceName> {
+        let asked = self.collection.names().filter(|_| self.collection.kind() == CollectionKind::Names);
+        let asked = asked.and_then(|names| names.next_name(after));
+        let views = [Some(&self.sent), self.before.as_ref(), self.due(type_url)];
+        asked.into_iter().chain(views.into_iter().flatten().filter_map(|view| view.next_name(after))).min()
+    }
+}
+
+impl Ledger {
+    /// Whether the client asks for the name, by itself, by a glob or by the wildcard.
+    pub fn covers(&self, name: &ResourceName) -> bool {
+        self.parts.iter().any(|part| part.collection.covers(name)) || self.refusal(name).is_some()
+    }
+
+    /// The reason for which the client's name was refused.
+    pub fn refusal(&self, name: &ResourceName) -> Option<Arc<Status>> {
+        self.refusals.as_ref()?.reason(name)
+    }
+
+    /// The first name behind `after`, requested, held or due. Names that the client gave up are left out.
+    pub fn next_name(&self, after: Option<&ResourceName>) -> Option<ResourceName> {
+        let mut after = after.cloned();
+        loop {
+            let of_parts =
+                self.parts.iter().filter_map(|part| part.next_name(&self.type_url, after.as_ref()));
+            let refused = self.refusals.as_ref().and_then(|refusals| refusals.next_name(after.as_ref()));
+            let next = of_parts.chain(refused).min()?.clone();
+            if self.covers(&next) {
+                return Some(next);
+            }
+            after = Some(next);
+        }
+    }
+
+    /// The version that the client has accepted. The last part with the name decides, because names come after the
+    /// wildcard.
+    pub fn has(&self, name: &ResourceName) -> Option<HeldVersion> {
+        self.parts.iter().rev().find_map(|part| part.accepted(name))
+    }
+
+    /// The version that was sent last.
+    pub fn sent(&self, name: &ResourceName) -> Option<HeldVersion> {
+        self.parts.iter().rev().find_map(|part| HeldVersion::of(&part.sent, name))
+    }
+
+    /// The version that the client should have.
+    pub fn should(&self, name: &ResourceName) -> Option<Version> {
+        self.parts.iter().rev().find_map(|part| part.due(&self.type_url)?.version_of(name))
+    }
+
+    pub fn entry(&self, name: ResourceName) -> NameEntry {
+        let (has, should) = (self.has(&name), self.should(&name));
+        NameEntry { standing: self.standing(&name, has, should), name, has, should }
+    }
+
+    fn standing(
+        &self,
+        name: &ResourceName,
+        has: Option<HeldVersion>,
+        should: Option<Version>,
+    ) -> NameStanding {
+        if self.refusal(name).is_some() {
+            return NameStanding::Refused;
+        }
+        let (sent, wanted) = (self.sent(name), should.map(HeldVersion::Known));
+        match (has == wanted, sent == wanted) {
+            (true, true) if should.is_some() || self.is_known_absent(name) => NameStanding::Current,
+            (true, true) => NameStanding::Unknown,
+            _ if should.is_none() && self.parts.iter().any(|part| part.withholds(name)) => {
+                NameStanding::Withheld
+            }
+            (false, true) if self.is_waiting => NameStanding::Unacked,
+            (false, true) => NameStanding::Rejected,
+            _ if should.is_none() && !self.is_known_absent(name) => NameStanding::Doubtful,
+            _ if self.is_waiting => NameStanding::Unacked,
+            _ => NameStanding::Unsent,
+        }
+    }
+
+    /// Whether the sources know that there is no resource with a name that is not due.
+    fn is_known_absent(&self, name: &ResourceName) -> bool {
+        self.parts.iter().filter(|part| part.collection.covers(name)).all(|part| {
+            let Some(view) = part.due(&self.type_url) else { return false };
+            part.knows_membership(view, name)
+        })
+    }
+
+    /// Whether the client's last verdict on the type is a rejection.
+    pub fn is_rejected(&self) -> bool {
+        self.is_rejected
+    }
+
+    /// The source of the first part.
+    pub fn first_source(&self) -> Option<SourceId> {
+        self.parts.first().map(|part| part.source)
+    }
+
+    /// The knowledge of the sources about a name that the client asks for, by part.
+    pub fn knowledge(&self, name: &ResourceName) -> Vec<NameKnowledge> {
+        let asked = self.parts.iter().filter(|part| part.collection.covers(name));
+        asked.map(|part| part.knowledge(&self.type_url, name)).collect()
+    }
+}
+
+impl LedgerPart {
+    fn knowledge(&self, type_url: &TypeUrl, name: &ResourceName) -> NameKnowledge {
+        let kind = self.collection.kind();
+        let mut known =
+            NameKnowledge { source: self.source, kind, state: None, cached: None, absent: None, error: None };
+        let types = self.snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
+        let (Some(types), Some(view)) = (types, self.due(type_url)) else { return known };
+        known.error = view.annotations().error(name).cloned();
+        match kind {
+            CollectionKind::Names => {
+                let entry = types.names.known.get(name);
+                known.state = entry.map(|entry| EntryState::of(entry, name, &types.names.annotations));
+                known.cached = entry.and_then(Known::cached).cloned();
+                if let Some(Known::Absent(cause)) = entry {
+                    known.absent = Some(*cause);
+                }
+            }
+            CollectionKind::Wildcard | CollectionKind::Globs => {
+                let members = match kind {
+                    CollectionKind::Globs => &types.globs.members,
+                    _ => &types.wildcard.members,
+                };
+                known.cached = members.get(name).cloned();
+                known.state = match &known.cached {
+                    Some(_) => Some(EntryState::of_member(name, view.annotations())),
+                    None if self.knows_membership(view, name) => Some(EntryState::DoesNotExist),
+                    None => Some(EntryState::Requested),
+                };
+            }
+        }
+        known
+    }
+
+    fn knows_membership(&self, view: &View, name: &ResourceName) -> bool {
+        if self.collection.kind() == CollectionKind::Wildcard {
+            view.is_complete()
+        } else {
+            view.knows_gone(name)
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Lanes of the first source, with clients that are admitted by hand.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::downstream::SourceId;
+use crate::downstream::tests::bench::{Bench, ClientId};
+use crate::lanes::{Lanes, Published};
+use crate::rollout::plan::Gated;
+use crate::rollout::{Admission, RolloutState, Seat};
+use crate::snapshot::Snapshot;
+
+/// The releases that are kept.
+const HISTORY: usize = 3;
+
+pub struct LaneBench {
+    pub of: Lanes,
+    pub published: Published,
+    pub push: u64,
+    pub admitted: BTreeSet<ClientId>,
+}
+
+impl Bench {
+    /// From now on pushes of the first source go by steps.
+    pub fn hold(&mut self) {
+        let live = self.snapshots[0].clone();
+        let mut of = Lanes::new(0, Gated::Default, HISTORY);
+        let published = of.follow(&live, &live, self.now);
+        self.lanes = Some(LaneBench { of, published, push: 0, admitted: BTreeSet::new() });
+    }
+
+    fn operate(&mut self, operation: impl FnOnce(&mut Lanes)) {
+        let lanes = self.lanes.as_mut().unwrap();
+        operation(&mut lanes.of);
+        lanes.published = lanes.of.published(self.now);
+    }
+
+    /// The source's content becomes the next push, for these clients.
+    pub fn cut(&mut self, admitted: &[ClientId]) {
+        let lanes = self.lanes.as_mut().unwrap();
+        lanes.push += 1;
+        lanes.admitted = admitted.iter().copied().collect();
+        let push = lanes.push;
+        self.operate(|lanes| {
+            lanes.cut(push);
+            lanes.give(push);
+        });
+    }
+
+    /// The push goes on to these clients, too.
+    pub fn admit(&mut self, clients: &[ClientId]) {
+        self.lanes.as_mut().unwrap().admitted.extend(clients);
+    }
+
+    /// The push under way is halted, and stands: no client was sent anything of it.
+    pub fn halt(&mut self) {
+        self.lanes.as_mut().unwrap().admitted.clear();
+    }
+
+    /// The push under way has reached everybody.
+    pub fn finish(&mut self) {
+        let push = self.lanes.as_ref().unwrap().push;
+        self.operate(|lanes| lanes.settle(push));
+    }
+
+    /// The push under way goes back.
+    pub fn abort(&mut self) {
+        let push = self.lanes.as_ref().unwrap().push;
+        self.operate(|lanes| lanes.go_back(push));
+    }
+
+    pub fn end_lanes(&mut self) {
+        self.operate(Lanes::release);
+    }
+
+    /// The release of this push serves everybody.
+    pub fn pin(&mut self, push: u64) {
+        let lanes = self.lanes.as_ref().unwrap();
+        let release = lanes.of.released().find(|release| release.push == push).unwrap().clone();
+        self.operate(|lanes| lanes.serve(&release));
+    }
+
+    /// The content of the push under way.
+    pub fn candidate(&self) -> Arc<Snapshot> {
+        let lanes = self.lanes.as_ref().unwrap();
+        lanes.published.candidate_of(lanes.push).unwrap().clone()
+    }
+
+    pub fn is_holding(&self) -> bool {
+        self.lanes.as_ref().unwrap().of.is_holding()
+    }
+
+    /// The latest push that went back, for a client that rejected it.
+    pub fn restate(&mut self, client: ClientId) {
+        let restated = self.lanes.as_ref().unwrap().published.restated.clone();
+        self.clients[client].session.restate(SourceId(0), restated.unwrap());
+    }
+
+    /// The snapshots for a client.
+    pub fn picked(&self, client: ClientId) -> Vec<Arc<Snapshot>> {
+        let mut snapshots = self.snapshots.clone();
+        if let Some(lanes) = &self.lanes {
+            let bucket = if lanes.admitted.contains(&client) { 0 } else { 9 };
+            let seat = Seat { bucket, labelled_step: None };
+            let (push, state) = (lanes.push, RolloutState::Waving);
+            let admission = Admission { push, threshold: 1, step: 1, state, ..Admission::NOBODY };
+            snapshots[0] = lanes.published.pick(&admission, seat, None).clone();
+        }
+        snapshots
+    }
+}

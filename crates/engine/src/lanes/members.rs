@@ -1,0 +1,254 @@
+//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness on. Before, the lane has
+//! the source's members, in the lane's own content where another way to ask tells it (WAV-7).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::lane_type::{LaneType, Step, names_of_news, settled};
+use super::rule::{Rule, Stamps};
+use super::stated::{first_wildcard, held_or_elders};
+use crate::cache::slots::WatchedSet;
+use crate::cache::{CachedBodies, Known, members};
+use crate::collection::{CollectionKind, NameSet};
+use crate::snapshot::{GlobsSnapshot, WildcardSnapshot};
+use crate::view::View;
+use sluice_xds::{Resource, ResourceName};
+
+impl LaneType {
+    pub(super) fn follow_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+        let (before, live) = (&step.before.wildcard, &step.live.wildcard);
+        let own = match &self.content.wildcard.view {
+            Some(view) if view.is_complete() => view.clone(),
+            _ => return self.follow_first_wildcard(step, stamps),
+        };
+        let Some(live_view) = live.view.as_ref().filter(|_| live.is_whole()) else {
+            self.keeps_wildcard = true;
+            self.wildcard.clear();
+            let view = settled(own.clone(), &own, before.view.as_ref(), None, None, stamps);
+            self.content.wildcard.view = Some(view);
+            return;
+        };
+        let is_new = std::mem::take(&mut self.keeps_wildcard) || !before.is_whole();
+        let former = if is_new { &self.content.wildcard.members } else { &before.members };
+        let changed = changed_members(former, &live.members);
+        let mut view = own.clone();
+        for name in &changed {
+            let is_held = !self.take_member(name, &live.members, step, &mut view);
+            match is_held {
+                true => drop(self.wildcard.insert(name.clone())),
+                false => drop(self.wildcard.remove(name)),
+            }
+        }
+        if self.wildcard.is_empty() {
+            return self.take_wildcard(live);
+        }
+        for name in names_of_news(view.annotations(), live_view.annotations()) {
+            if !self.wildcard.contains(&name) {
+                Arc::make_mut(&mut view).annotate(&name, live_view.annotations());
+            }
+        }
+        let peer = step.peer.and_then(|peer| peer.wildcard.view.as_ref());
+        let view = settled(view, &own, before.view.as_ref(), Some(live_view), peer, stamps);
+        self.content.wildcard.view = Some(view);
+    }
+
+    /// Takes a wildcard that the lane does not know as a whole.
+    fn follow_first_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+        let (live, own) = (&step.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
+        let (first, differing) = match step.rule {
+            Rule::Gated => first_wildcard(&self.content, live, step.elder.as_ref()),
+            Rule::Endpoints(_) => Default::default(),
+        };
+        self.take_wildcard(live);
+        if differing.is_empty() {
+            return;
+        }
+        let (before, peer) =
+            (&step.before.wildcard.view, step.peer.and_then(|peer| peer.wildcard.view.as_ref()));
+        let view = first.view.clone().unwrap_or_default();
+        let view = settled(view, &own, before.as_ref(), live.view.as_ref(), peer, stamps);
+        self.content.wildcard = WildcardSnapshot { view: Some(view), ..first };
+        self.wildcard = differing;
+    }
+
+    fn take_wildcard(&mut self, live: &WildcardSnapshot) {
+        self.wildcard.clear();
+        self.keeps_wildcard = false;
+        self.content.wildcard = live.clone();
+    }
+
+    /// Takes the source's member under a name, or returns false for a name that the lane holds.
+    fn take_member(
+        &mut self,
+        name: &ResourceName,
+        live: &CachedBodies,
+        step: &Step<'_>,
+        view: &mut Arc<View>,
+    ) -> bool {
+        let own = self.content.wildcard.members.get(name).map(|cached| cached.resource.clone());
+        let new = live.get(name);
+        if holds(name, own.as_ref(), new.map(|cached| &cached.resource), step) {
+            return false;
+        }
+        let view = Arc::make_mut(view);
+        match new {
+            Some(cached) => {
+                members::put(view, own.as_deref(), &cached.resource);
+                self.content.wildcard.members.insert(name.clone(), cached.clone());
+            }
+            None => {
+                own.iter().for_each(|own| view.take(own));
+                self.content.wildcard.members.remove(name);
+            }
+        }
+        if let Some(live) = &step.live.wildcard.view {
+            view.take_change_of(live);
+        }
+        true
+    }
+
+    pub(super) fn follow_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+        let live = &step.live.globs;
+        for name in self.changed_in_globs(&step.before.globs, live) {
+            let Some(glob) = name.glob() else { continue };
+            let (own, new) = (self.content.globs.members.get(&name), live.members.get(&name));
+            let is_own = self.content.globs.complete.contains(&glob);
+            if is_own && !live.complete.contains(&glob) {
+                continue;
+            }
+            let resources = [own, new].map(|cached| cached.map(|cached| &cached.resource));
+            if is_own && holds(&name, resources[0], resources[1], step) {
+                self.globs.insert(name);
+                continue;
+            }
+            let is_gated = matches!(step.rule, Rule::Gated) && !is_own;
+            let stated = new.filter(|_| is_gated).and_then(|new| {
+                let elder = step.elder.as_ref();
+                held_or_elders(&self.content, elder, CollectionKind::Globs, (&name, new))
+            });
+            match stated {
+                Some(_) => drop(self.globs.insert(name.clone())),
+                None => drop(self.globs.remove(&name)),
+            }
+            match stated.as_ref().map_or(new, Known::cached) {
+                Some(new) => drop(self.content.globs.members.insert(name, new.clone())),
+                None => drop(self.content.globs.members.remove(&name)),
+            }
+        }
+        self.keep_lost_members(step);
+        let own = &self.content.globs.complete;
+        self.globs.retain(|name| {
+            name.glob().is_some_and(|glob| live.complete.contains(&glob) || !own.contains(&glob))
+        });
+        self.content.globs.complete.extend(live.complete.iter().cloned());
+        self.keeps_globs = self.content.globs.complete.len() != live.complete.len();
+        if self.globs.is_empty() && !self.keeps_globs {
+            self.content.globs = live.clone();
+            return;
+        }
+        self.annotate_globs(live);
+        self.follow_sets_of_globs(step, stamps);
+    }
+
+    /// Takes members from another unit that the source lacks in a glob at its first completeness.
+    fn keep_lost_members(&mut self, step: &Step<'_>) {
+        let (live, own) = (&step.live.globs, &mut self.content.globs);
+        let is_new = |glob: ResourceName| live.complete.contains(&glob) && !own.complete.contains(&glob);
+        let is_there =
+            |name: &ResourceName| live.members.contains_key(name) || !name.glob().is_some_and(is_new);
+        let lost = step.elder.iter().flat_map(|elder| elder.lost_members(CollectionKind::Globs, is_there));
+        for (name, member) in lost.map(|(name, member)| (name.clone(), member.clone())).collect::<Vec<_>>() {
+            self.globs.insert(name.clone());
+            own.members.insert(name, member);
+        }
+    }
+
+    /// The names whose membership may differ in another way than before.
+    fn changed_in_globs(&self, before: &GlobsSnapshot, live: &GlobsSnapshot) -> Vec<ResourceName> {
+        let mut changed = changed_members(&before.members, &live.members);
+        let own = &self.content.globs;
+        let is_back = |glob: &ResourceName| own.complete.contains(glob) && !before.complete.contains(glob);
+        let back: BTreeSet<_> = live.complete.iter().filter(|glob| is_back(glob)).collect();
+        if !back.is_empty() {
+            let names = own.members.keys().chain(live.members.keys());
+            let names = names.filter(|name| name.glob().is_some_and(|glob| back.contains(&glob)));
+            changed.extend(names.cloned());
+            changed.sort_unstable();
+            changed.dedup();
+        }
+        changed
+    }
+
+    fn annotate_globs(&mut self, live: &GlobsSnapshot) {
+        for name in names_of_news(&self.content.globs.annotations, &live.annotations) {
+            let glob = if name.is_glob() { Some(name.clone()) } else { name.glob() };
+            let is_kept = glob.is_some_and(|glob| {
+                self.content.globs.complete.contains(&glob) && !live.complete.contains(&glob)
+            });
+            if !is_kept && !self.globs.contains(&name) {
+                self.content.globs.annotations.copy(&name, &live.annotations);
+            }
+        }
+    }
+
+    fn follow_sets_of_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+        use imbl::ordmap::DiffItem;
+        let none = Arc::default();
+        for item in step.before.globs.sets.diff(&step.live.globs.sets) {
+            let (id, set) = match item {
+                DiffItem::Remove(id, _) => {
+                    self.content.globs.sets.remove(id);
+                    continue;
+                }
+                DiffItem::Add(id, set) | DiffItem::Update { new: (id, set), .. } => (id, set),
+            };
+            let view = Arc::new(self.view_of_globs(&set.names));
+            let own = self.content.globs.sets.get(id).map_or(&none, |set| &set.view).clone();
+            let before = step.before.globs.sets.get(id).map(|set| &set.view);
+            let peer = step.peer.and_then(|peer| peer.globs.sets.get(id)).map(|set| &set.view);
+            let view = settled(view, &own, before, Some(&set.view), peer, stamps);
+            self.content.globs.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
+        }
+    }
+
+    fn view_of_globs(&self, globs: &NameSet) -> View {
+        let own = &self.content.globs;
+        let mut view = View::unknown(globs.len());
+        let is_wanted = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
+        let mut filled = BTreeSet::new();
+        for (name, cached) in own.members.iter().filter(|(name, _)| is_wanted(name)) {
+            members::put(&mut view, None, &cached.resource);
+            filled.extend(name.glob());
+        }
+        for glob in globs.iter().filter(|glob| own.complete.contains(*glob)) {
+            view.resolve_glob(glob);
+            view.set_glob_empty(glob, !filled.contains(glob));
+        }
+        let none = View::default();
+        for name in names_of_news(none.annotations(), &own.annotations) {
+            if globs.contains(&name) || is_wanted(&name) {
+                view.annotate(&name, &own.annotations);
+            }
+        }
+        view
+    }
+}
+
+/// Whether the lane keeps its own member, or lacks the source's.
+fn holds(
+    name: &ResourceName,
+    own: Option<&Arc<Resource>>,
+    new: Option<&Arc<Resource>>,
+    step: &Step<'_>,
+) -> bool {
+    let is_same = own.map(|own| own.version) == new.map(|new| new.version);
+    !is_same && step.rule.holds(name, own.map(Arc::as_ref), new.map(Arc::as_ref))
+}
+
+pub(super) fn changed_members(before: &CachedBodies, live: &CachedBodies) -> Vec<ResourceName> {
+    use imbl::ordmap::DiffItem;
+    let changed = before.diff(live).map(|item| match item {
+        DiffItem::Add(name, _) | DiffItem::Remove(name, _) | DiffItem::Update { new: (name, _), .. } => name,
+    });
+    changed.cloned().collect()
+}

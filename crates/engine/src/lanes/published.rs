@@ -1,0 +1,158 @@
+//! The snapshots that a source serves: its own content, and the lanes of a push that goes by steps (WAV-2).
+
+use std::sync::Arc;
+
+use super::release::Restated;
+use crate::rollout::{Admission, Seat};
+use crate::snapshot::Snapshot;
+
+/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one release.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    pub live: Arc<Snapshot>,
+    /// `None` without a plan, and while nothing is held.
+    pub lanes: Option<Box<PublishedLanes>>,
+    /// The latest push that went back, or that was halted while clients keep it. A client that rejected it is restated all of its names
+    /// (WAV-10).
+    pub restated: Option<Arc<Restated>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PublishedLanes {
+    /// The push under way, and its content.
+    pub candidate: Option<(u64, Arc<Snapshot>)>,
+    /// The content that everybody may have.
+    pub stable: Option<Arc<Snapshot>>,
+}
+
+impl Published {
+    /// The content of a source without lanes.
+    pub fn without_lanes(live: Arc<Snapshot>) -> Published {
+        Published { live, ..Published::default() }
+    }
+
+    /// The content that all clients may have.
+    pub fn stable(&self) -> &Arc<Snapshot> {
+        self.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()).unwrap_or(&self.live)
+    }
+
+    /// All snapshots that some client may be served.
+    pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
+        let lanes = self.lanes.iter();
+        let of_lanes = lanes.flat_map(|lanes| {
+            lanes.candidate.iter().map(|(_, candidate)| candidate).chain(lanes.stable.as_ref())
+        });
+        std::iter::once(&self.live).chain(of_lanes)
+    }
+
+    /// The candidate of a push as it is now: with the content that clients asked for after the cut.
+    pub fn candidate_of(&self, push: u64) -> Option<&Arc<Snapshot>> {
+        let (number, candidate) = self.lanes.as_ref()?.candidate.as_ref()?;
+        (*number == push).then_some(candidate)
+    }
+
+    /// Whether clients find the same here as in `former`, apart from those that are served live. Then a change is
+    /// held back as a whole, and nobody has to look for it. False may be returned for equal content.
+    pub fn reads_the_same(&self, former: &Published) -> bool {
+        let Some(lanes) = &self.lanes else { return false };
+        let was = former.lanes.as_deref();
+        let was_candidate = was.and_then(|was| was.candidate.as_ref());
+        let is_same_candidate = match (&lanes.candidate, was_candidate) {
+            (None, None) => true,
+            (Some((push, own)), Some((former, was))) => push == former && own.reads_the_same(was),
+            _ => false,
+        };
+        let was_stable = was.map_or(Some(&former.live), |was| was.stable.as_ref());
+        is_same_candidate
+            && lanes.stable.as_ref().zip(was_stable).is_some_and(|(own, was)| own.reads_the_same(was))
+    }
+
+    /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
+    /// stable, else live. `served`: the push that the client was last served.
+    pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {
+        let Some(lanes) = &self.lanes else { return &self.live };
+        match &lanes.candidate {
+            Some((push, candidate)) if *push == admission.push && admission.admits(seat, served) => candidate,
+            _ => lanes.stable.as_ref().unwrap_or(&self.live),
+        }
+    }
+}
+
+/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held back are
+/// nothing to look at for the others.
+#[derive(Debug, Default)]
+pub struct Wakes {
+    /// Since the last wake-up, all that was published is held back; `None` if nothing was published.
+    is_all_held: Option<bool>,
+}
+
+impl Wakes {
+    /// The source publishes. `is_held`: [`Published::reads_the_same`] as before.
+    pub fn published(&mut self, is_held: bool) {
+        self.is_all_held = Some(is_held && self.is_all_held != Some(false));
+    }
+
+    /// A session asks, and has to look for its answer, whatever is held back for others.
+    pub fn asked(&mut self) {
+        self.is_all_held = Some(false);
+    }
+
+    /// Whether only sessions that are served live have something to look at.
+    pub fn are_for_live_only(&self) -> bool {
+        self.is_all_held == Some(true)
+    }
+
+    /// The source has woken its sessions. `owes`: some wake-ups are still to come (RLY-54).
+    pub fn woke(&mut self, owes: bool) {
+        if !owes {
+            self.is_all_held = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollout::RolloutState;
+
+    #[test]
+    fn wav_4_a_session_that_asks_is_woken_although_a_change_is_held_back() {
+        let mut wakes = Wakes::default();
+        assert!(!wakes.are_for_live_only(), "nothing is published");
+        wakes.published(true);
+        assert!(wakes.are_for_live_only());
+        wakes.woke(true);
+        assert!(wakes.are_for_live_only(), "the wake-up for the held change is to come");
+        wakes.asked();
+        wakes.published(true);
+        assert!(!wakes.are_for_live_only());
+        wakes.woke(true);
+        assert!(!wakes.are_for_live_only(), "others may be woken late");
+        wakes.woke(false);
+        wakes.published(true);
+        assert!(wakes.are_for_live_only());
+        wakes.published(false);
+        wakes.published(true);
+        assert!(!wakes.are_for_live_only(), "one of the changes is not held back");
+    }
+
+    #[test]
+    fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {
+        let [live, stable, candidate] = [(); 3].map(|()| Arc::new(Snapshot::default()));
+        let seat = Seat { bucket: 5, labelled_step: None };
+        let state = RolloutState::Waving;
+        let admission = |push, threshold| Admission { push, threshold, step: 1, state, ..Admission::NOBODY };
+        let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
+            Arc::ptr_eq(published.pick(&admission, seat, None), expected)
+        };
+        let mut published = Published { live: live.clone(), lanes: None, restated: None };
+        assert!(picks(&published, admission(1, 10), &live));
+        let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
+        published.lanes = Some(Box::new(lanes));
+        assert!(picks(&published, admission(2, 6), &candidate));
+        assert!(picks(&published, admission(2, 5), &stable), "not admitted");
+        assert!(picks(&published, admission(1, 10), &stable), "the admission of another push");
+        published.lanes = Some(Box::new(PublishedLanes { candidate: Some((2, candidate)), stable: None }));
+        assert!(picks(&published, admission(1, 10), &live));
+    }
+}

@@ -1,0 +1,129 @@
+//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask for in another way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::elder::TypeElder;
+use super::rule::Rule;
+use crate::cache::{CachedResource, Known, members};
+use crate::collection::CollectionKind;
+use crate::snapshot::{TypeSnapshot, WildcardSnapshot};
+use sluice_xds::ResourceName;
+
+/// The collections with members.
+const MEMBERS: [CollectionKind; 2] = [CollectionKind::Wildcard, CollectionKind::Globs];
+
+/// The release's state of a name that nobody asked for by itself before, if another way to ask tells another state than the source's.
+/// `live`: the source's content.
+pub fn held_name(
+    content: &TypeSnapshot,
+    live: &TypeSnapshot,
+    name: &ResourceName,
+    new: &Known,
+) -> Option<Known> {
+    match new {
+        Known::Unknown => None,
+        // A resource has a single content, whatever the aliases.
+        Known::Present(new) => held(content, new),
+        // The source has lost the member, so the source's word on the name is about a later release.
+        Known::Absent(_) => MEMBERS.into_iter().find_map(|kind| {
+            let own = member(content, kind, name)??;
+            let is_lost = member(live, kind, name)?.is_none();
+            let is_held = is_lost && Rule::Gated.holds(name, Some(&own.resource), None);
+            is_held.then(|| Known::Present(own.clone()))
+        }),
+    }
+}
+
+/// The release's state of a resource, if different from the source's.
+pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
+    let new = &new.resource;
+    let own = stated(content, &new.name)?;
+    let is_other = own.resource().is_none_or(|own| own.version != new.version);
+    (is_other && Rule::Gated.holds(&new.name, own.resource().map(Arc::as_ref), Some(new))).then_some(own)
+}
+
+/// The same for a first answer. Where the release states nothing, another unit may.
+pub(super) fn held_or_elders(
+    content: &TypeSnapshot,
+    elder: Option<&TypeElder<'_>>,
+    kind: CollectionKind,
+    (name, new): (&ResourceName, &CachedResource),
+) -> Option<Known> {
+    match stated(content, &new.resource.name) {
+        Some(_) => held(content, new),
+        None => elder?.held(kind, name, Some(new)),
+    }
+}
+
+/// The source's wildcard in a release that does not have it as a whole yet, and the names of which the release has another state than the
+/// source. The view has the source's ids.
+pub(super) fn first_wildcard(
+    content: &TypeSnapshot,
+    live: &WildcardSnapshot,
+    elder: Option<&TypeElder<'_>>,
+) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
+    let (mut first, mut differing) = (live.clone(), BTreeSet::new());
+    if content.names.known.is_empty() && content.globs.members.is_empty() && elder.is_none() {
+        return (first, differing);
+    }
+    let Some(view) = &mut first.view else { return (first, differing) };
+    for (name, new) in &live.members {
+        let Some(own) = held_or_elders(content, elder, CollectionKind::Wildcard, (name, new)) else {
+            continue;
+        };
+        let view = Arc::make_mut(view);
+        view.drop_annotations(name);
+        match own {
+            Known::Present(own) => {
+                members::put(view, Some(&new.resource), &own.resource);
+                first.members.insert(name.clone(), own);
+            }
+            Known::Absent(_) | Known::Unknown => {
+                view.take(&new.resource);
+                first.members.remove(name);
+            }
+        }
+        differing.insert(name.clone());
+    }
+    let is_there = |name: &ResourceName| live.members.contains_key(name);
+    let lost = elder.filter(|_| live.is_whole()).into_iter();
+    for (name, own) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
+        members::put(Arc::make_mut(view), None, &own.resource);
+        first.members.insert(name.clone(), own.clone());
+        differing.insert(name.clone());
+    }
+    (first, differing)
+}
+
+/// A wildcard that a halted content comes to know, with the halted content's own resources.
+pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> WildcardSnapshot {
+    first_wildcard(content, live, None).0
+}
+
+/// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A wildcard or a glob without
+/// the name says nothing, because members prove nothing about names.
+pub(super) fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
+    let names = &content.names;
+    let by_name = names.known.get(name).filter(|known| !matches!(known, Known::Unknown));
+    let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.own() == name);
+    let mut by_alias = || aliases.find_map(|(alias, _)| names.known.get(alias)?.cached());
+    let by_member = || MEMBERS.into_iter().find_map(|kind| member(content, kind, name)?);
+    let present = || by_alias().or_else(by_member).map(|cached| Known::Present(cached.clone()));
+    by_name.cloned().or_else(present)
+}
+
+/// A member of the wildcard, or of the name's glob; `None`: not all members are known.
+pub(super) fn member<'a>(
+    content: &'a TypeSnapshot,
+    kind: CollectionKind,
+    name: &ResourceName,
+) -> Option<Option<&'a CachedResource>> {
+    let (wildcard, globs) = (&content.wildcard, &content.globs);
+    let is_of_whole_glob = || name.glob().is_some_and(|glob| globs.complete.contains(&glob));
+    match kind {
+        CollectionKind::Wildcard => wildcard.is_whole().then(|| wildcard.members.get(name)),
+        CollectionKind::Globs => is_of_whole_glob().then(|| globs.members.get(name)),
+        CollectionKind::Names => None,
+    }
+}

@@ -1,0 +1,515 @@
+//! The push under way.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use super::api::{Admission, Output, RolloutEvent, What};
+use super::gate::HookGate;
+use super::guards::{self, Findings};
+use super::judge::{self, Evidence};
+use crate::Time;
+use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
+use crate::rollout::push::{UnitId, UnitPush};
+use crate::rollout::report::{
+    End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
+};
+use crate::rollout::seat::LAST_BUCKET;
+use crate::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
+
+/// The clients of a halted push are counted for this time, so that the report tells how many had the push.
+const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
+
+/// A client that only reconnects is back within this time, and no other takes its place.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// The condemned contents and the notes that a report lists.
+const LISTED_MAX: usize = 100;
+
+pub(super) type Outputs = VecDeque<Output>;
+
+#[derive(Debug)]
+pub(super) struct Push {
+    pub report: PushReport,
+    /// The begin of the step, moved on by the time that the clocks stood.
+    pub(super) step_from: Time,
+    /// Since when the clocks stand: the server of a unit is lost, or an operator wants it.
+    pub(super) stands_since: Option<Time>,
+    /// The step knows the buckets of the affected clients, and has admitted as many as it asks for (WAV-14).
+    pub(super) is_open: bool,
+    /// Since when fewer of its clients are connected than the step asks for, and others are there.
+    pub(super) short_since: Option<Time>,
+    /// All steps of the plan are over, and everybody is admitted.
+    pub(super) is_last: bool,
+    pub(super) is_watched: bool,
+    /// Clients spoke for the push in some step.
+    pub(super) is_judged: bool,
+    pub(super) is_finished: bool,
+    pub(super) on_halt: OnHalt,
+    /// Clients that kept the push before this one, although it was halted.
+    pub(super) holders_of: Option<u64>,
+    /// Clients keep the push, although it is halted.
+    pub(super) has_holders: bool,
+    /// An operator wants the clocks to stand.
+    pub(super) is_paused: bool,
+    /// The labels of the step have named an affected client, so the step bakes.
+    has_named: bool,
+    /// The hook's part in the step under way.
+    pub(super) gate: HookGate,
+}
+
+/// A gathered push.
+pub(super) struct GatheredPush {
+    pub number: u64,
+    pub from: Time,
+    pub units: Vec<UnitPush>,
+    pub holders_of: Option<u64>,
+    pub start: PushStart,
+}
+
+/// The begin of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PushStart {
+    /// By the guards, and with the first step.
+    Judged,
+    /// With this step, whatever the guards say.
+    Promoted(u8),
+    /// All clients are admitted, as they had the content before, unless a content is condemned.
+    Restored,
+}
+
+impl Push {
+    pub(super) fn begin(plan: &Plan, gathered: GatheredPush, outputs: &mut Outputs, now: Time) -> Push {
+        let GatheredPush { number, from, units, holders_of, start } = gathered;
+        let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
+        push.report.gathered_from = from;
+        let resources = push.report.resources();
+        push.tell(What::Gathered { units: units.len(), resources }, outputs);
+        let Findings { reason, blamed, notes } = match start {
+            PushStart::Judged => guards::check(plan, &units),
+            PushStart::Promoted(_) => Findings::default(),
+            PushStart::Restored => guards::condemned(&units),
+        };
+        for note in notes {
+            push.note(note, outputs);
+        }
+        push.report.blamed = blamed;
+        match (reason, start) {
+            (Some(reason), _) => push.halt(reason, outputs, now),
+            (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
+            (None, PushStart::Judged) => push.begin_step(plan, 1, outputs, now),
+            (None, PushStart::Promoted(step)) => push.begin_step(plan, step, outputs, now),
+            (None, PushStart::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
+        }
+        push
+    }
+
+    /// A push before its first step.
+    pub(super) fn new(plan: &Plan, number: u64, units: &[UnitPush], now: Time) -> Push {
+        let report = PushReport {
+            number,
+            mode: plan.mode,
+            step_count: plan.step_count(),
+            gathered_from: now,
+            began: now,
+            state: RolloutState::Waving,
+            end: None,
+            units: units.iter().map(|unit| unit.unit).collect(),
+            types: merged(units),
+            steps: Vec::new(),
+            verdict: None,
+            notes: Vec::new(),
+            admitted: Counts::default(),
+            others: Counts::default(),
+            rejections: Vec::new(),
+            blamed: Vec::new(),
+            condemned: Vec::new(),
+            without_evidence: Vec::new(),
+            hook: None,
+        };
+        Push {
+            report,
+            step_from: now,
+            stands_since: None,
+            is_open: false,
+            short_since: None,
+            is_last: false,
+            is_watched: true,
+            is_judged: false,
+            is_finished: false,
+            on_halt: plan.on_halt,
+            holders_of: None,
+            has_holders: false,
+            is_paused: false,
+            has_named: false,
+            gate: HookGate::default(),
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// All clients stood with the push for the final bake.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// The outcome, if the push ended now.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.report.state {
+            RolloutState::Halted => Outcome::Halted,
+            RolloutState::Paused => Outcome::Paused,
+            _ if self.is_judged => Outcome::Finished,
+            _ => Outcome::Unjudged,
+        }
+    }
+
+    pub(super) fn close(mut self, outcome: Outcome, outputs: &mut Outputs, now: Time) -> PushReport {
+        self.end_step(now);
+        self.report.end = Some(End { at: now, outcome });
+        self.tell(What::Over(outcome), outputs);
+        self.release(outputs);
+        self.report
+    }
+
+    pub(super) fn tally(&mut self, plan: &Plan, tally: Tally, outputs: &mut Outputs, now: Time) {
+        if self.is_halted() {
+            self.note_late(tally, outputs);
+            return self.watch_on(outputs, now);
+        }
+        self.note_tally(&tally, outputs);
+        let at = usize::from(self.number_of_step()).checked_sub(1);
+        self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
+        // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
+        if let Some(reason) = judge::against(&plan.halt_on, &tally) {
+            return self.halt(reason, outputs, now);
+        }
+        // The tally was made with the former threshold, so its silence does not count.
+        let is_raised = self.raise(plan, &tally, outputs, now);
+        if self.number_of_step() == 0 {
+            // The guards have not known of rejections that come while the push waits for its hook.
+            if let Some(condemned) = tally.condemned.first() {
+                if self.report.blamed.is_empty() {
+                    self.report.blamed.clone_from(&self.report.units);
+                }
+                return self.halt(Reason::Condemned(condemned.clone()), outputs, now);
+            }
+            return self.leave_gate(plan, outputs, now);
+        }
+        if self.stands_since.is_some() || is_raised && !self.is_deserted(plan) {
+            return;
+        }
+        self.go_on(plan, &tally, outputs, now);
+    }
+
+    /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
+    /// and again when clients have been gone for [`BACK_WITHIN`]. The losses are no evidence against the
+    /// push: else it is halted. Returns whether the clients of the step are others than those of the tally.
+    fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
+        let is_new = !mem::replace(&mut self.is_open, true);
+        let short_since = self.short_since.take();
+        let Some(threshold) = self.threshold_for(plan, tally) else { return is_new };
+        if !is_new {
+            if self.stands_since.is_some() {
+                return false;
+            }
+            let since = short_since.unwrap_or(now);
+            if now < since + BACK_WITHIN {
+                self.short_since = Some(since);
+                return false;
+            }
+            if tally.admitted.accepted + tally.admitted.departed == 0 {
+                // Nobody has stood with the push so far.
+                self.step_from = now;
+            }
+        }
+        if let Some(step) = self.report.steps.last_mut() {
+            step.threshold = threshold;
+        }
+        self.renew_gate();
+        self.admit(outputs);
+        true
+    }
+
+    /// The threshold that admits as many connected and affected clients as the step asks for; `None` if they
+    /// are admitted.
+    fn threshold_for(&self, plan: &Plan, tally: &Tally) -> Option<u16> {
+        let asked = clients_asked(self.step(plan)?, tally).saturating_sub(tally.voices as usize);
+        // Clients without a text for their seat all have the last bucket, and are never first.
+        let seated = tally.smallest.iter().filter(|bucket| **bucket < LAST_BUCKET);
+        let threshold = seated.take(asked).last().map_or(0, |bucket| bucket + 1);
+        self.report.steps.last().filter(|step| step.threshold < threshold).map(|_| threshold)
+    }
+
+    /// Stops the clocks, or lets them go on.
+    pub(super) fn stand_or_go(&mut self, reason: Option<Reason>, outputs: &mut Outputs, now: Time) {
+        if self.is_halted() {
+            self.stands_since = None;
+            return;
+        }
+        let verdict = self.report.verdict.as_ref().map(|verdict| &verdict.reason);
+        let stops = verdict.is_some_and(Reason::stops_clocks);
+        match (reason, self.stands_since) {
+            (Some(reason), since) => {
+                self.stands_since = Some(since.unwrap_or(now));
+                // An operator's word is the better reason than missing evidence.
+                let is_word = matches!(reason, Reason::Operator | Reason::Frozen);
+                if verdict.is_none() || (stops || is_word) && verdict != Some(&reason) {
+                    self.pause(reason, outputs, now);
+                }
+            }
+            (None, Some(since)) => {
+                self.stands_since = None;
+                self.step_from = self.step_from + now.since(since);
+                if stops {
+                    self.resume(outputs);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The step under way; `None` after the last step of the plan.
+    pub(super) fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
+        plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
+    }
+
+    /// The clients of a halted push. Those of a plan that enforces go back, so only their words count.
+    fn note_late(&mut self, tally: Tally, outputs: &mut Outputs) {
+        if self.report.mode == Mode::Observe {
+            return self.note_tally(&tally, outputs);
+        }
+        self.report.admitted.take_late_rejections(&tally.admitted);
+        self.report.others.take_late_rejections(&tally.others);
+        let mut rejections = mem::take(&mut self.report.rejections);
+        for rejection in &mut rejections {
+            // Other clients may have accepted some suspects meanwhile (TRU-6).
+            if let Some(later) = tally.rejections.iter().find(|later| later.stream == rejection.stream) {
+                rejection.suspects.clone_from(&later.suspects);
+            }
+        }
+        let is_new =
+            |rejection: &&Rejection| !rejections.iter().any(|present| present.stream == rejection.stream);
+        let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();
+        self.report.rejections = rejections.into_iter().chain(more).take(REJECTIONS_MAX).collect();
+        self.blame(&tally.blamed);
+        self.note_condemned(&tally, outputs);
+    }
+
+    fn blame(&mut self, units: &[UnitId]) {
+        let all: BTreeSet<UnitId> = self.report.blamed.iter().chain(units).copied().collect();
+        self.report.blamed = all.into_iter().collect();
+    }
+
+    fn note_tally(&mut self, tally: &Tally, outputs: &mut Outputs) {
+        self.report.admitted = tally.admitted;
+        self.report.others = tally.others;
+        self.report.rejections.clone_from(&tally.rejections);
+        self.report.blamed.clone_from(&tally.blamed);
+        self.report.without_evidence.clone_from(&tally.without_evidence);
+        if let Some(step) = self.report.steps.last_mut().filter(|step| step.ended.is_none()) {
+            step.admitted = tally.admitted;
+        }
+        self.note_condemned(tally, outputs);
+    }
+
+    fn note_condemned(&mut self, tally: &Tally, outputs: &mut Outputs) {
+        for condemned in &tally.condemned {
+            self.tell(What::Condemned(condemned.clone()), outputs);
+            if self.report.condemned.len() < LISTED_MAX {
+                self.report.condemned.push(condemned.clone());
+            }
+        }
+    }
+
+    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was
+    /// there and died of the push leaves no deserted step.
+    fn is_deserted(&self, plan: &Plan) -> bool {
+        let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
+        self.step(plan).is_some_and(is_only_named) && !self.has_named
+    }
+
+    fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
+        let number = self.number_of_step();
+        if self.is_deserted(plan) {
+            self.note(Note::NobodyInStep(number), outputs);
+            return self.begin_step(plan, number + 1, outputs, now);
+        }
+        let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
+        let baked = self.step_from + bake;
+        if now < baked {
+            return;
+        }
+        match judge::evidence(&plan.halt_on, &tally.admitted) {
+            Evidence::Lacking { accepted, clients } => {
+                if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
+                    self.pause(Reason::NoEvidence { accepted, clients }, outputs, now);
+                }
+                return self.close_gate();
+            }
+            // Clients that were here come back, or others take their place.
+            Evidence::Nobody if self.short_since.is_some() => return,
+            Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
+            Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
+            Evidence::Enough => self.is_judged = true,
+        }
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        match self.is_last {
+            true => self.is_finished = true,
+            false => self.begin_step(plan, number + 1, outputs, now),
+        }
+    }
+
+    pub(super) fn number_of_step(&self) -> u8 {
+        self.report.reached()
+    }
+
+    pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
+        let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
+        let admitted = Counts::default();
+        self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
+        self.step_from = now;
+        (self.gate, self.has_named, self.short_since) = (HookGate::default(), false, None);
+        self.is_last = step.is_none();
+        self.is_open = self.is_last;
+        self.report.state = self.moving_state();
+        let steps = plan.step_count();
+        self.tell(
+            step.map_or(What::Settling, |_| What::StepBegun { step: number, steps, threshold }),
+            outputs,
+        );
+        self.admit(outputs);
+    }
+
+    fn end_step(&mut self, now: Time) {
+        if let Some(step) = self.report.steps.last_mut() {
+            step.ended.get_or_insert(now);
+        }
+    }
+
+    /// The state without a verdict.
+    pub(super) fn moving_state(&self) -> RolloutState {
+        if self.is_last { RolloutState::Settling } else { RolloutState::Waving }
+    }
+
+    fn verdict(&self, reason: Reason, now: Time) -> Verdict {
+        let after = now.since(self.report.began);
+        Verdict {
+            at: now,
+            after,
+            step: self.number_of_step(),
+            clients: self.report.admitted.affected(),
+            reason,
+        }
+    }
+
+    pub(super) fn is_halted(&self) -> bool {
+        self.report.state == RolloutState::Halted
+    }
+
+    /// The units to blame for a halt: without evidence all.
+    pub(super) fn blamed(&self) -> &[UnitId] {
+        if self.report.blamed.is_empty() { &self.report.units } else { &self.report.blamed }
+    }
+
+    /// All clients are admitted.
+    pub(super) fn is_settling(&self) -> bool {
+        self.is_last && !self.is_halted()
+    }
+
+    pub(super) fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        let stays = self.on_halt == OnHalt::Stay && reason != Reason::Operator;
+        if self.report.mode == Mode::Enforce && !self.report.steps.is_empty() {
+            self.has_holders = stays;
+            let push = self.report.number;
+            outputs.push_back(if stays { Output::Stay { push } } else { Output::Back { push } });
+        }
+        self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
+    }
+
+    pub(super) fn pause(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.stop(RolloutState::Paused, What::Paused, reason, outputs, now);
+    }
+
+    fn stop(
+        &mut self,
+        state: RolloutState,
+        what: fn(Verdict) -> What,
+        reason: Reason,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
+        let verdict = self.verdict(reason, now);
+        self.report.state = state;
+        self.report.verdict = Some(verdict.clone());
+        self.tell(what(verdict), outputs);
+        self.admit(outputs);
+    }
+
+    pub(super) fn resume(&mut self, outputs: &mut Outputs) {
+        self.report.verdict = None;
+        self.report.state = self.moving_state();
+        self.tell(What::Resumed, outputs);
+        self.admit(outputs);
+    }
+
+    fn watch_on(&mut self, outputs: &mut Outputs, now: Time) {
+        let is_over = |verdict: &Verdict| now >= verdict.at + WATCHED_AFTER_HALT;
+        if self.report.verdict.as_ref().is_some_and(is_over) {
+            self.release(outputs);
+        }
+    }
+
+    fn release(&mut self, outputs: &mut Outputs) {
+        if self.is_watched {
+            self.is_watched = false;
+            outputs.push_back(Output::Release { push: self.report.number });
+        }
+    }
+
+    pub(super) fn admit(&self, outputs: &mut Outputs) {
+        let reached = self.report.steps.last();
+        outputs.push_back(Output::Admit(Admission {
+            push: self.report.number,
+            threshold: reached.map_or(0, |step| step.threshold),
+            step: reached.map_or(0, |step| step.number),
+            state: self.report.state,
+            holders_only: self.has_holders,
+            holders_of: self.holders_of,
+        }));
+    }
+
+    fn note(&mut self, note: Note, outputs: &mut Outputs) {
+        self.tell(What::Note(note.clone()), outputs);
+        if self.report.notes.len() < LISTED_MAX {
+            self.report.notes.push(note);
+        }
+    }
+
+    pub(super) fn tell(&self, what: What, outputs: &mut Outputs) {
+        outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
+    }
+}
+
+/// The note of a step that nobody spoke for or against.
+fn voiceless(step: u8, admitted: &Counts) -> Note {
+    let Counts { overtaken, rejected_again, .. } = *admitted;
+    match admitted.affected() {
+        0 => Note::NobodyInStep(step),
+        _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
+    }
+}
+
+/// The clients with a voice that a step asks for. One broken client does not stop a plan: where only known
+/// rejecters answer, the step asks for another client (QUA-4).
+fn clients_asked(step: &Step, tally: &Tally) -> usize {
+    let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
+    (step.at_least as usize).max(usize::from(is_broken))
+}

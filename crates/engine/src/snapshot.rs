@@ -1,0 +1,500 @@
+//! Snapshots: the content and the standing of a source at one moment, immutable and cheap to share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::ordmap::DiffItem;
+use imbl::{OrdMap, OrdSet};
+
+use super::annotations::Annotations;
+use super::cache::aliased::Aliased;
+use super::cache::slots::WatchedSet;
+use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
+use super::collection::{Collection, CollectionKind, SetId};
+use super::reachability::Reachability;
+use super::rollout::Refused;
+use super::view::{PERHAPS, View};
+use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
+
+/// The current parts of a type that is not current as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answered {
+    pub wildcard: bool,
+    pub globs: bool,
+    /// The names from before the stream that the server has not answered yet; `None`: no name is answered.
+    pub unanswered: Option<OrdSet<ResourceName>>,
+}
+
+impl Answered {
+    pub(super) fn says_anything(&self) -> bool {
+        self.wildcard || self.globs || self.unanswered.is_some()
+    }
+
+    /// Like `==`, but quick for shared names.
+    pub(super) fn is_same(&self, other: &Answered) -> bool {
+        let is_shared = match (&self.unanswered, &other.unanswered) {
+            (Some(own), Some(others)) => own.ptr_eq(others) || own.len() == others.len() && own == others,
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        (self.wildcard, self.globs) == (other.wildcard, other.globs) && is_shared
+    }
+
+    /// Whether a part became current since `before`.
+    pub(super) fn says_more(&self, before: Option<&Answered>) -> bool {
+        let Some(before) = before else { return true };
+        let has_more_names = match (&self.unanswered, &before.unanswered) {
+            (Some(own), Some(before)) => own.len() < before.len(),
+            (own, before) => own.is_some() && before.is_none(),
+        };
+        has_more_names || self.wildcard && !before.wildcard || self.globs && !before.globs
+    }
+
+    fn has(&self, collection: &Collection) -> bool {
+        let names = match collection {
+            Collection::Wildcard => return self.wildcard,
+            Collection::Globs(_) => return self.globs,
+            Collection::Names(names) => names,
+        };
+        self.unanswered.as_ref().is_some_and(|unanswered| match unanswered.len() < names.len() {
+            true => !unanswered.iter().any(|name| names.contains(name)),
+            false => !names.iter().any(|name| unanswered.contains(name)),
+        })
+    }
+}
+
+/// How a source stands towards its server: whether the server can be heard, and whether the content is
+/// current. The content is the same in any standing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    reach: Reachability,
+    types: BTreeMap<TypeUrl, TypeStanding>,
+}
+
+impl Standing {
+    /// Whether the server can be heard.
+    pub fn reach(&self) -> &Reachability {
+        &self.reach
+    }
+
+    /// Whether the server can be heard for a type.
+    pub fn reach_of(&self, type_url: &TypeUrl) -> &Reachability {
+        self.of(type_url).and_then(|standing| standing.reach.as_ref()).unwrap_or(&self.reach)
+    }
+
+    /// The standing of a type with content.
+    pub fn of(&self, type_url: &TypeUrl) -> Option<&TypeStanding> {
+        self.types.get(type_url)
+    }
+
+    pub(super) fn set_reach(&mut self, reach: Reachability) {
+        self.reach = reach;
+    }
+
+    pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeStanding> {
+        self.types.get_mut(type_url)
+    }
+}
+
+/// How a source stands for one type.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TypeStanding {
+    /// The server has answered for this type since the last loss: the resources are at least as new (I9).
+    pub is_current: bool,
+    /// The current part of a type that is not current as a whole, for sources in lists of several servers.
+    pub answered: Option<Arc<Answered>>,
+    /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
+    pub reach: Option<Reachability>,
+    /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
+    pub restored: bool,
+    /// The wildcard counts as whole by the end of the first answers, and may have more members (ADR 52).
+    pub is_provisional: bool,
+}
+
+impl TypeStanding {
+    /// Whether the server answered for the whole collection on its present stream, so that a session may
+    /// return (RLY-44). Names that were requested later are UNKNOWN until their answer.
+    pub fn is_current_for(&self, collection: &Collection) -> bool {
+        self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(collection))
+    }
+}
+
+/// The content of one type: a part for each kind of collection.
+#[derive(Clone, Debug, Default)]
+pub struct TypeSnapshot {
+    pub names: NamesSnapshot,
+    pub globs: GlobsSnapshot,
+    pub wildcard: WildcardSnapshot,
+    /// Changes whenever last bytes are freed.
+    pub evicted: u64,
+    /// In lanes of a held type: last bytes by version. A client is sent those that it has, or such as everybody may have (WAV-9).
+    pub lasts: Option<Arc<LastVersions>>,
+}
+
+/// The last bytes of the releases of a source, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastVersions(pub BTreeMap<CollectionKind, BTreeMap<ResourceName, Vec<LastVersion>>>);
+
+/// The bytes of one release.
+#[derive(Clone, Debug)]
+pub struct LastVersion {
+    pub resource: Arc<Resource>,
+    /// Everybody may have these bytes.
+    pub is_open: bool,
+}
+
+impl PartialEq for LastVersion {
+    fn eq(&self, other: &LastVersion) -> bool {
+        self.resource.version == other.resource.version && self.is_open == other.is_open
+    }
+}
+
+/// The names from subscriptions one by one.
+#[derive(Clone, Debug, Default)]
+pub struct NamesSnapshot {
+    pub known: Names,
+    /// The names that are or were an alias of a resource (ALI-2).
+    pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
+    pub sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of absent names.
+    pub departed: Bodies,
+    /// Errors and leases of names.
+    pub annotations: Annotations,
+    pub unasked: Option<Arc<UnaskedNames>>,
+}
+
+impl NamesSnapshot {
+    /// Whether a resource of this name is here, under its own name or under an alias.
+    pub fn has_own(&self, own: &ResourceName) -> bool {
+        let is_here = self.known.get(own).is_some_and(|known| known.resource().is_some());
+        is_here || self.by_alias(own, |_| true).is_some()
+    }
+
+    /// The resource of this name, if the server has brought it under one of these aliases (ALI-1).
+    pub fn by_alias(
+        &self,
+        own: &ResourceName,
+        is_chosen: impl Fn(&ResourceName) -> bool,
+    ) -> Option<&Arc<Resource>> {
+        let mut aliases = self.aliases.iter().filter(|(alias, of)| of.own() == own && is_chosen(alias));
+        aliases.find_map(|(alias, _)| self.known.get(alias)?.resource())
+    }
+}
+
+/// The members of all watched globs.
+#[derive(Clone, Debug, Default)]
+pub struct GlobsSnapshot {
+    /// Each name is in one glob.
+    pub members: CachedBodies,
+    /// The globs with complete membership.
+    pub complete: OrdSet<ResourceName>,
+    pub sets: OrdMap<SetId, WatchedSet>,
+    /// The last bytes of former members.
+    pub departed: Bodies,
+    /// Errors and leases of globs and members.
+    pub annotations: Annotations,
+}
+
+/// The members of the wildcard.
+#[derive(Clone, Debug, Default)]
+pub struct WildcardSnapshot {
+    pub members: CachedBodies,
+    /// The view has the errors and leases of members, too. `None` while no session watches the wildcard.
+    pub view: Option<Arc<View>>,
+    /// The last bytes of former members.
+    pub departed: Bodies,
+}
+
+impl WildcardSnapshot {
+    /// Whether sessions watch the wildcard, and all of its members are known (RLY-5).
+    pub fn is_whole(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.is_complete())
+    }
+}
+
+impl TypeSnapshot {
+    /// The body behind a name of a view of this snapshot.
+    pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.cached(kind, name).map(|cached| &cached.resource)
+    }
+
+    /// The body behind a name of a view of this snapshot, with the time of its arrival.
+    pub fn cached(&self, kind: CollectionKind, name: &ResourceName) -> Option<&CachedResource> {
+        match kind {
+            CollectionKind::Wildcard => self.wildcard.members.get(name),
+            CollectionKind::Globs => self.globs.members.get(name),
+            CollectionKind::Names => self.names.known.get(name)?.cached(),
+        }
+    }
+
+    /// The last bytes under a name that left a view.
+    pub fn departed(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.departed_bodies(kind).get(name)
+    }
+
+    /// The last bytes under a name for a client that has it in a version. Where releases are held, others' bytes are as new to the
+    /// client as any content, and may be of a push that the client must not have (WAV-9). Who may have the name is told that it is gone.
+    pub fn departed_as(
+        &self,
+        kind: CollectionKind,
+        name: &ResourceName,
+        held: impl FnOnce() -> Option<Version>,
+    ) -> Option<&Arc<Resource>> {
+        let own = self.departed(kind, name);
+        let Some(lasts) = &self.lasts else { return own };
+        let held = held();
+        let is_held = |of: &&Arc<Resource>| Some(of.version) == held;
+        let versions = || lasts.0.get(&kind).and_then(|names| names.get(name)).into_iter().flatten();
+        let of_client = || versions().map(|of| &of.resource).find(is_held);
+        let open = || versions().find(|of| of.is_open && held != Some(PERHAPS)).map(|of| &of.resource);
+        own.filter(is_held).or_else(of_client).or_else(open)
+    }
+
+    pub(super) fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
+        match kind {
+            CollectionKind::Wildcard => &self.wildcard.departed,
+            CollectionKind::Globs => &self.globs.departed,
+            CollectionKind::Names => &self.names.departed,
+        }
+    }
+
+    pub(super) fn departed_bodies_mut(&mut self, kind: CollectionKind) -> &mut Bodies {
+        match kind {
+            CollectionKind::Wildcard => &mut self.wildcard.departed,
+            CollectionKind::Globs => &mut self.globs.departed,
+            CollectionKind::Names => &mut self.names.departed,
+        }
+    }
+
+    fn sets(&self, kind: CollectionKind) -> Option<&OrdMap<SetId, WatchedSet>> {
+        match kind {
+            CollectionKind::Wildcard => None,
+            CollectionKind::Globs => Some(&self.globs.sets),
+            CollectionKind::Names => Some(&self.names.sets),
+        }
+    }
+
+    /// Another server supplied missing names of a set.
+    pub(super) fn stand_in(&mut self, collection: &Collection, supplied: Vec<(ResourceName, Arc<Resource>)>) {
+        let Collection::Names(names) = collection else { return };
+        if supplied.is_empty() {
+            return;
+        }
+        let Some(set) = self.names.sets.get_mut(&names.id()) else { return };
+        set.view = Arc::new(set.view.with_stand_ins(&supplied));
+        for (name, resource) in &supplied {
+            if let Some(aliased) = self.names.aliases.get_mut(name) {
+                Arc::make_mut(aliased).answer(resource);
+            } else if *name != resource.name {
+                self.names.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
+            }
+        }
+        // For the source the names are absent. So the bytes are stored as last bytes of departed names.
+        self.names.departed.extend(supplied);
+    }
+
+    /// A name of a collection with this content counts as unknown.
+    pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
+        let kind = collection.kind();
+        let known = self.body(kind, name).filter(|body| body.version == version);
+        let Some(resource) = known.cloned() else { return };
+        let view = match collection {
+            Collection::Wildcard => self.wildcard.view.as_mut(),
+            Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
+            Collection::Names(names) => self.names.sets.get_mut(&names.id()).map(|set| &mut set.view),
+        };
+        let Some(view) = view.filter(|view| view.has(name)) else { return };
+        *view = Arc::new(view.withholding(name, &resource));
+    }
+
+    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
+    pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
+        let Collection::Names(names) = collection else { return };
+        for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
+            match self.names.aliases.get_mut(alias) {
+                Some(own) => Arc::make_mut(own).add_former(aliased),
+                None => drop(self.names.aliases.insert(alias.clone(), aliased.clone())),
+            }
+        }
+    }
+
+    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's own evictions.
+    pub(super) fn keep_last(
+        &mut self,
+        kind: CollectionKind,
+        lasts: Vec<(ResourceName, LastVersion)>,
+        mark: u64,
+    ) {
+        if lasts.is_empty() {
+            return;
+        }
+        self.evicted = u64::MAX - 1 - mark;
+        let departed = self.departed_bodies_mut(kind);
+        for (name, last) in &lasts {
+            departed.entry(name.clone()).or_insert_with(|| last.resource.clone());
+        }
+        if let Some(versions) = &mut self.lasts {
+            let names = Arc::make_mut(versions).0.entry(kind).or_default();
+            for (name, last) in lasts {
+                names.entry(name).or_default().push(last);
+            }
+        }
+    }
+
+    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last bytes.
+    pub fn last_bytes(&self) -> u64 {
+        let is_empty = |kind| self.departed_bodies(kind).is_empty();
+        if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
+    }
+
+    /// Whether two snapshots share their resources and agree on the completeness of the wildcard; false also for some equal content.
+    pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
+        let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().map(|view| view.is_complete());
+        is_shared(&self.names.known, &other.names.known)
+            && is_whole(self) == is_whole(other)
+            && is_shared(&self.wildcard.members, &other.wildcard.members)
+            && is_shared(&self.globs.members, &other.globs.members)
+    }
+
+    /// Whether sessions find the same in two snapshots. False may be returned for equal content.
+    fn reads_the_same(&self, other: &TypeSnapshot) -> bool {
+        let is_same_view = |one: &Arc<View>, other: &Arc<View>| Arc::ptr_eq(one, other) || one.is_same(other);
+        let has_same_views = |kind| {
+            let (Some(own), Some(others)) = (self.sets(kind), other.sets(kind)) else { return true };
+            own.diff(others).all(|item| match item {
+                DiffItem::Update { old: (_, one), new: (_, other) } => is_same_view(&one.view, &other.view),
+                DiffItem::Add(..) | DiffItem::Remove(..) => false,
+            })
+        };
+        let has_same_lasts = |kind| is_shared(self.departed_bodies(kind), other.departed_bodies(kind));
+        let has_same_members = match (&self.wildcard.view, &other.wildcard.view) {
+            (Some(own), Some(others)) => is_same_view(own, others),
+            (own, others) => own.is_none() && others.is_none(),
+        };
+        has_same_members
+            && self.holds_the_same(other)
+            && self.evicted == other.evicted
+            && is_shared(&self.names.aliases, &other.names.aliases)
+            && CollectionKind::ALL.into_iter().all(|kind| has_same_lasts(kind) && has_same_views(kind))
+    }
+
+    /// A set of names, in the copy that all equal sets share, and its view.
+    pub fn watched(&self, collection: &Collection) -> Option<&WatchedSet> {
+        let (sets, names) = (self.sets(collection.kind())?, collection.names()?);
+        sets.get(&names.id())
+    }
+
+    /// The view of a collection; `None` until the source has processed the collection.
+    pub fn view(&self, collection: &Collection) -> Option<&Arc<View>> {
+        match collection {
+            Collection::Wildcard => self.wildcard.view.as_ref(),
+            _ => self.watched(collection).map(|set| &set.view),
+        }
+    }
+}
+
+fn is_shared<K: Ord, V>(one: &OrdMap<K, V>, other: &OrdMap<K, V>) -> bool {
+    one.ptr_eq(other) || one.is_empty() && other.is_empty()
+}
+
+/// The release that a snapshot serves, where pushes go by steps (WAV-2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneMark {
+    /// Counts the releases of the source. A session whose snapshots name another release than before moves from lane
+    /// to lane (WAV-9). 0 before the first push.
+    pub release: u64,
+    /// For the candidate: its push.
+    pub push: Option<u64>,
+}
+
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers per type.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    lane: LaneMark,
+    standing: Standing,
+    /// The number of the source's latest change of content.
+    last_change: u64,
+    types: BTreeMap<TypeUrl, TypeSnapshot>,
+    /// The contents for clients without other content only (WAV-22). Nearly always none.
+    refused: Option<Arc<Refused>>,
+}
+
+impl Snapshot {
+    /// The release that this snapshot serves.
+    pub fn lane(&self) -> LaneMark {
+        self.lane
+    }
+
+    /// This snapshot with other content.
+    pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
+        let standing = self.standing.clone();
+        Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
+    }
+
+    /// The contents that a client with others under the names is not given.
+    pub fn refused(&self) -> Option<&Arc<Refused>> {
+        self.refused.as_ref()
+    }
+
+    pub(super) fn refuse(&mut self, refused: Arc<Refused>) {
+        self.refused = Some(refused);
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The number of the source's latest change of content; 0 if there was none.
+    pub fn last_change(&self) -> u64 {
+        self.last_change
+    }
+
+    pub(super) fn set_last_change(&mut self, number: u64) {
+        self.last_change = number;
+    }
+
+    pub(super) fn standing_mut(&mut self) -> &mut Standing {
+        &mut self.standing
+    }
+
+    pub(super) fn of_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeSnapshot> {
+        self.types.get_mut(type_url)
+    }
+
+    pub fn of(&self, type_url: &TypeUrl) -> Option<&TypeSnapshot> {
+        self.types.get(type_url)
+    }
+
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, &TypeSnapshot)> {
+        self.types.iter()
+    }
+
+    /// Whether sessions find the same release, standing and content in both. False may be returned for equal content.
+    pub(super) fn reads_the_same(&self, other: &Snapshot) -> bool {
+        self.lane == other.lane
+            && self.agrees(other, TypeSnapshot::reads_the_same)
+            && self.standing == other.standing
+            && self.refused == other.refused
+    }
+
+    /// As [`TypeSnapshot::holds_the_same`], for all types.
+    pub fn holds_the_same(&self, other: &Snapshot) -> bool {
+        self.agrees(other, TypeSnapshot::holds_the_same)
+    }
+
+    fn agrees(&self, other: &Snapshot, is_same: fn(&TypeSnapshot, &TypeSnapshot) -> bool) -> bool {
+        let mut pairs = self.types.iter().zip(&other.types);
+        self.types.len() == other.types.len()
+            && pairs.all(|((own_url, own), (url, other))| own_url == url && is_same(own, other))
+    }
+
+    /// Replaces the content of a type. The standing stays, apart from `restored`.
+    pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot, restored: bool) {
+        self.types.insert(type_url.clone(), snapshot);
+        self.standing.types.entry(type_url.clone()).or_default().restored = restored;
+    }
+
+    pub(super) fn remove(&mut self, type_url: &TypeUrl) {
+        self.types.remove(type_url);
+        self.standing.types.remove(type_url);
+    }
+}

@@ -1,0 +1,25 @@
+//! The codec between the bytes of the wire and the types of [`sluice_xds`].
+//!
+//! Every function here depends on its input only: no task, no clock, no socket. Input from peers is read
+//! field by field in protobuf's wire format. Limits are checked before memory is allocated, payloads are
+//! never decoded (TYP-7), and no message is held twice. A response to clients is encoded once for all of
+//! them; each stream adds only a small head.
+
+mod fields;
+mod dynamic;
+mod frame;
+mod status;
+mod mark;
+
+pub mod proto;
+pub mod deframe;
+pub mod response;
+pub mod version;
+pub mod own_name;
+pub mod upstream;
+pub mod json;
+
+pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader};
+pub use fields::Malformed;
+pub use frame::{Bound, ReadError, ResponseReader};
+pub use mark::read_mark;
