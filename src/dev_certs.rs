@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sluice_identity::SpiffeId;
 use crate::telemetry::wall_now;
 use crate::trust::issue::{Authority, Issued, Leaf};
+use sluice_identity::SpiffeId;
 
 /// Long enough for an afternoon of trying out, and too short for production.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);

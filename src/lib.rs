@@ -4,18 +4,11 @@
 //! a few control planes. `docs/ARCHITECTURE.md` explains the rooms, with invariants and dependencies. The
 //! modules below stand in reading order: a module uses only earlier modules, as `tests/tidy.rs` checks.
 
-pub mod text;
-pub mod xds;
-pub mod setting;
-pub mod identity;
 pub mod handover;
-pub mod engine;
-pub mod wire;
 pub mod telemetry;
 pub mod trust;
 pub mod client;
 pub mod kubernetes;
-pub mod checkpoint;
 pub mod driver;
 pub mod server;
 pub mod admin;

@@ -21,43 +21,25 @@ mod unit_tests;
 #[path = "tidy/words.rs"]
 mod words_of_comments;
 
-/// A room, the earlier rooms that the room may use, and the crates besides `std`; `None`: any except the
-/// denied crates.
+/// A room of the relay's crate, the earlier rooms that the room may use, and the crates that it may not.
 struct Room {
     name: &'static str,
     rooms: &'static [&'static str],
-    crates: Option<&'static [&'static str]>,
     never: &'static [&'static str],
 }
 
-const fn room(
-    name: &'static str,
-    rooms: &'static [&'static str],
-    crates: Option<&'static [&'static str]>,
-    never: &'static [&'static str],
-) -> Room {
-    Room { name, rooms, crates, never }
+const fn room(name: &'static str, rooms: &'static [&'static str], never: &'static [&'static str]) -> Room {
+    Room { name, rooms, never }
 }
 
-/// `docs/ARCHITECTURE.md`, the table of rooms, in reading order. `app` and the binary may use everything.
+/// `docs/ARCHITECTURE.md`, the table of rooms, in reading order, without the rooms that are crates: a manifest says what a
+/// crate may use. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
-    room("text", &[], Some(&["strsim"]), &[]),
-    room("xds", &[], Some(&["bytes"]), &[]),
-    room("setting", &[], Some(&["arc_swap"]), &[]),
-    room("identity", &[], Some(&["thiserror"]), &[]),
-    room("handover", &["setting"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room(
-        "engine",
-        &["xds", "setting", "identity"],
-        Some(&["arrayvec", "blake3", "bytes", "imbl", "itoa", "serde"]),
-        &[],
-    ),
-    room("wire", &["text", "xds", "setting"], None, &["tokio", "tonic", "hyper", "axum"]),
-    room("telemetry", &["text", "xds", "setting", "engine"], None, &["tonic", "hyper", "axum"]),
-    room("trust", &["setting", "identity", "telemetry"], None, &["tonic", "hyper", "axum"]),
-    room("client", &["xds", "setting", "wire", "telemetry", "trust"], None, &["axum"]),
-    room("kubernetes", &["xds", "engine"], None, &["tonic", "hyper", "axum", "tracing"]),
-    room("checkpoint", &["xds", "engine", "wire"], None, &["tokio", "tonic", "hyper", "axum"]),
+    room("handover", &["setting"], &["tokio", "tonic", "hyper", "axum"]),
+    room("telemetry", &["text", "xds", "setting", "engine"], &["tonic", "hyper", "axum"]),
+    room("trust", &["setting", "identity", "telemetry"], &["tonic", "hyper", "axum"]),
+    room("client", &["xds", "setting", "wire", "json", "telemetry", "trust"], &["axum"]),
+    room("kubernetes", &["xds", "engine"], &["tonic", "hyper", "axum", "tracing"]),
     room(
         "driver",
         &[
@@ -67,19 +49,34 @@ const ROOMS: &[Room] = &[
             "identity",
             "engine",
             "wire",
+            "json",
             "telemetry",
             "trust",
             "client",
             "checkpoint",
         ],
-        None,
         &["prost", "tonic", "hyper", "axum"],
     ),
-    room("server", &["xds", "setting", "identity", "wire", "telemetry", "trust", "driver"], None, &["axum"]),
+    room(
+        "server",
+        &["xds", "setting", "identity", "wire", "json", "telemetry", "trust", "driver"],
+        &["axum"],
+    ),
     room(
         "admin",
-        &["text", "xds", "setting", "identity", "engine", "wire", "telemetry", "trust", "driver"],
-        None,
+        &[
+            "text",
+            "xds",
+            "setting",
+            "identity",
+            "engine",
+            "wire",
+            "proto",
+            "json",
+            "telemetry",
+            "trust",
+            "driver",
+        ],
         &["tonic"],
     ),
     room(
@@ -92,6 +89,7 @@ const ROOMS: &[Room] = &[
             "handover",
             "engine",
             "wire",
+            "json",
             "telemetry",
             "trust",
             "client",
@@ -100,10 +98,9 @@ const ROOMS: &[Room] = &[
             "server",
             "admin",
         ],
-        None,
         &["tokio", "tonic", "hyper", "axum", "prost"],
     ),
-    room("command", &["text", "setting", "trust", "config"], None, &["prost", "tonic", "axum"]),
+    room("command", &["text", "setting", "trust", "config"], &["prost", "tonic", "axum"]),
 ];
 
 /// Folders that may use a crate which the rest of their room may not (ADR 31).
@@ -112,12 +109,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 /// Wings of rooms, in reading order: each uses only earlier wings.
 const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "rollout", "relay"])];
 
-/// Names forbidden in the engine: clocks, entropy, tasks, sockets, files, locks.
+/// Names of `std` forbidden in the engine: clocks, tasks, sockets, files, locks; and a type of `setting`.
 const IMPURE: &[&str] = &[
     "Instant",
     "SystemTime",
-    "tokio",
-    "rand",
     "std::net",
     "std::fs",
     "std::thread",
@@ -128,10 +123,9 @@ const IMPURE: &[&str] = &[
     "InForce",
     "thread_local",
     "println",
-    "tracing",
 ];
 
-/// Top-level modules in reading order: a room uses only rooms before it.
+/// Rooms in reading order: a room uses only rooms before it. Some are crates, the others are modules of the relay.
 const READING_ORDER: &[&str] = &[
     "text",
     "xds",
@@ -140,6 +134,8 @@ const READING_ORDER: &[&str] = &[
     "handover",
     "engine",
     "wire",
+    "proto",
+    "json",
     "telemetry",
     "trust",
     "client",
@@ -156,8 +152,8 @@ const READING_ORDER: &[&str] = &[
 ];
 
 const FUNCTION_LINES: usize = 70;
-/// In `src`, tests included.
-const FILE_LINES: usize = 500;
+/// In rooms, tests included. A machine that is one thing may fill a file.
+const FILE_LINES: usize = 900;
 /// Everywhere else.
 const OTHER_FILE_LINES: usize = 800;
 
@@ -181,6 +177,14 @@ fn tracked() -> Vec<PathBuf> {
     let mut files = Vec::new();
     walk(root(), &mut files);
     files
+}
+
+/// The path that a file would have if its crate were a module of `src`: `src/engine/mod.rs` for `crates/engine/src/lib.rs`.
+fn as_module(path: &str) -> String {
+    let Some((room, file)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
+        return path.to_owned();
+    };
+    format!("src/{room}/{}", if file == "lib.rs" { "mod.rs" } else { file })
 }
 
 fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
@@ -227,7 +231,8 @@ fn room_code(sources: &[(String, String)], name: &str) -> Vec<(String, usize, St
     let (folder, file) = (format!("src/{name}/"), format!("src/{name}.rs"));
     sources
         .iter()
-        .filter(|(path, _)| (path.starts_with(&folder) || *path == file) && !is_test_file(path))
+        .filter(|(path, _)| !is_test_file(path))
+        .filter(|(path, _)| as_module(path).starts_with(&folder) || *path == file)
         .flat_map(|(path, text)| code(text).map(|(number, line)| (path.clone(), number, line.to_owned())))
         .collect()
 }
@@ -237,9 +242,10 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// The first segments of `crate::…` paths; `crate::{a, b}` on one line counts too.
+/// The first segments of `crate::…` paths, and the rooms of `sluice_…::` paths; `crate::{a, b}` on one line counts too.
 fn own_rooms(line: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+    let mut found: Vec<&str> =
+        line.split("sluice_").skip(1).filter_map(|after| words(after).next()).collect();
     for after in line.split("crate::").skip(1) {
         match after.strip_prefix('{') {
             Some(group) => found.extend(group.split(',').filter_map(|part| words(part).next())),
@@ -284,10 +290,9 @@ fn rooms_use_only_what_the_architecture_lets_them() {
                 }
             }
             for name in dependencies.iter().filter(|name| uses_crate(&line, name)) {
-                let allowed = room.crates.is_none_or(|crates| crates.contains(&name.as_str()));
                 let is_let =
                     EXCEPTIONS.iter().any(|(folder, exempt)| path.starts_with(folder) && name == exempt);
-                if !allowed || (room.never.contains(&name.as_str()) && !is_let) {
+                if room.never.contains(&name.as_str()) && !is_let {
                     faults.push(format!("{path}:{number}: {} may not use the crate {name}", room.name));
                 }
             }
@@ -411,7 +416,7 @@ fn functions_and_files_stay_short() {
     let mut faults = Vec::new();
     for (path, text) in sources() {
         let lines = text.lines().count();
-        let allowed = if path.starts_with("src/") { FILE_LINES } else { OTHER_FILE_LINES };
+        let allowed = if as_module(&path).starts_with("src/") { FILE_LINES } else { OTHER_FILE_LINES };
         if lines > allowed && !LONG.contains(&path.as_str()) {
             faults.push(format!("{path}: {lines} lines, {allowed} are allowed"));
         }
@@ -455,7 +460,8 @@ fn files_beside_their_folders<'a>(paths: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_module_with_a_folder_stands_in_the_folder() {
     let sources = sources();
-    let paths: Vec<&str> = sources.iter().map(|(path, _)| path.as_str()).collect();
+    let paths: Vec<String> = sources.iter().map(|(path, _)| as_module(path)).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let beside = files_beside_their_folders(&paths).into_iter().filter(|path| !BESIDE.contains(path));
     let fault = |path: &str| format!("{path}: belongs into its folder, as mod.rs");
     refuse(&beside.map(fault).collect::<Vec<_>>());
@@ -496,6 +502,9 @@ fn every_crate_comes_from_the_public_registry() {
 #[test]
 fn the_checks_see_what_they_look_for() {
     assert_eq!(own_rooms("use crate::{engine::Time, wire};"), ["engine", "wire"]);
+    assert_eq!(own_rooms("use sluice_xds::{Kind, TypeUrl};"), ["xds"]);
+    assert_eq!(as_module("crates/engine/src/view/mod.rs"), "src/engine/view/mod.rs");
+    assert_eq!(as_module("crates/xds/src/lib.rs"), "src/xds/mod.rs");
     assert_eq!(own_rooms("let x = crate::driver::api::downstream();"), ["driver"]);
     assert!(uses_crate("use tokio::sync::mpsc;", "tokio") && !uses_crate("use my_tokio::x;", "tokio"));
     assert!(!uses_crate("use super::bytes::x;", "bytes"));

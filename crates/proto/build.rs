@@ -5,6 +5,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+const PROTOS: &str = "../../proto";
+
 const FILES: [&str; 3] =
     ["envoy/service/discovery/v3/discovery.proto", "envoy/config/cluster/v3/cluster.proto", CLIENT_STATUS];
 
@@ -13,9 +15,9 @@ const CLIENT_STATUS: &str = "envoy/service/status/v3/csds.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=proto/envoy");
-    println!("cargo:rerun-if-changed=proto/google");
-    let mut descriptors = protox::compile(FILES, ["proto"])?;
+    println!("cargo:rerun-if-changed={PROTOS}/envoy");
+    println!("cargo:rerun-if-changed={PROTOS}/google");
+    let mut descriptors = protox::compile(FILES, [PROTOS])?;
     prost_build::Config::new()
         .bytes(["."])
         .btree_map(["."])
@@ -29,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(false)
         .build_transport(false)
         .out_dir(services)
-        .extern_path(".envoy.service.status.v3", "crate::wire::proto::csds")
+        .extern_path(".envoy.service.status.v3", "crate::csds")
         .compile_fds(descriptors)?;
     Ok(())
 }

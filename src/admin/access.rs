@@ -6,9 +6,9 @@ pub use sluice_admin_api::endpoints::Area;
 use sluice_admin_api::endpoints::{Endpoint, Line};
 
 use super::entrance::Peer;
+use crate::trust::tokens::{TokenFile, Tokens};
 use sluice_engine::authorization::IdentityPattern;
 use sluice_identity::Identity;
-use crate::trust::tokens::{TokenFile, Tokens};
 
 /// The aim of a request, as the checks see it.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use sluice_admin_api::parameters::{DeletionsParameters, LogParameters, NoParamet
 use super::params::{Declined, bad_request, not_found, read, time};
 use super::state::Admin;
 use crate::driver::api::control::DeletionFilter;
-use sluice_setting::{Range, hours, minutes, seconds};
 use crate::telemetry::logging::LogStatus;
+use sluice_setting::{Range, hours, minutes, seconds};
 
 /// A log at `debug` or `trace` grows by gigabytes a day. So its time always ends.
 const LOG_TIMES: Range = sluice_setting::time(seconds(1)..=hours(24));

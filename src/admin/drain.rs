@@ -16,9 +16,9 @@ use super::params::{Declined, conflict, flag, read, time};
 use super::readiness::State;
 use super::state::Admin;
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
-use sluice_setting::{Range, hours, ms};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::{Act, ActTrace};
+use sluice_setting::{Range, hours, ms};
 
 /// Longer drains are mistakes: a client may be told to leave only by the end of its stream.
 const TIMES: Range = sluice_setting::time(ms(0)..=hours(1));

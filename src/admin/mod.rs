@@ -82,7 +82,6 @@ use tracing::debug;
 
 use crate::driver::api::control::Controls;
 use crate::driver::api::status::{ConfigStatus, Why};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
@@ -92,6 +91,7 @@ use page::{Page, cursor, resource_cursor, resource_place};
 use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
+use sluice_setting::InForce;
 use state::Budgets;
 pub use state::{About, Admin, AdminSettings, Process};
 use turn::{GRACE, Turns};

@@ -12,11 +12,11 @@ use super::reloading::Reloading;
 use super::upgrade::Upgrading;
 use crate::driver::api::control::Controls;
 use crate::driver::api::emptying::Emptying;
-use sluice_setting::InForce;
 use crate::telemetry::logging::LogLevel;
 use crate::telemetry::{Metrics, Throttle};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
+use sluice_setting::InForce;
 
 /// The options of the admin listener. Each request reads them (ADR 21).
 #[derive(Clone, Default)]

@@ -15,7 +15,6 @@ use crate::admin::{About, Admin, AdminSettings, Process, Shutdown};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
-use sluice_setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
@@ -24,6 +23,7 @@ use crate::trust::rotation::{Place, Prepared, Watched};
 use crate::trust::server::settings::REFRESH_INTERVAL;
 use crate::trust::server::{Generation, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
+use sluice_setting::InForce;
 
 /// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core with these.
 const HANDSHAKES_PER_SECOND: u32 = 500;

@@ -9,8 +9,8 @@ use tracing::{info, warn};
 use super::watched_file::{Look, WatchedFile};
 use crate::config::{self, Authorization, Config};
 use crate::driver::Relay;
-use sluice_engine::authorization::{Mode, Policy};
 use crate::telemetry::events::{Events, Kind, Occurrence};
+use sluice_engine::authorization::{Mode, Policy};
 
 /// Open streams are judged within 5 s after the file has changed.
 const LOOK: Duration = Duration::from_secs(1);

@@ -10,9 +10,9 @@ use super::ending::Ending;
 use super::handover::Ways;
 use crate::config::{Config, LogFormat};
 use crate::handover::HandoverSettings;
-use sluice_setting::InForce;
 use crate::telemetry::logging::{self, LogGuard, LogLevel};
 use crate::telemetry::{Metrics, logging::Format};
+use sluice_setting::InForce;
 
 pub(super) struct Base {
     pub metrics: Arc<Metrics>,

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{admin, facts, servers, tls};
-use sluice_checkpoint::store::check_usable;
 use crate::client::{FileServer, FileSettings, MetadataValue};
 use crate::config::{self, Config, Endpoint, FactsSource, ServerKind};
-use sluice_engine::class::facts::Facts;
-use sluice_identity::Identity;
 use crate::kubernetes::{Access, Interest};
 use crate::trust::contents::PlaceFile;
+use sluice_checkpoint::store::check_usable;
+use sluice_engine::class::facts::Facts;
+use sluice_identity::Identity;
 use sluice_xds::Node;
 
 /// The faults of this host: one line each, beginning with the key.

@@ -19,8 +19,8 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};
-use sluice_setting::InForce;
 use crate::telemetry::events::{Events, Kind, Occurrence};
+use sluice_setting::InForce;
 
 /// The interval of reports to the successor.
 const REPORTS: Duration = Duration::from_millis(250);

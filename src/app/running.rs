@@ -27,10 +27,10 @@ use crate::driver::api::emptying::Emptying;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::server::{self, Server};
-use sluice_setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence, count_each_second};
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::{cgroup_memory_limit, resident_bytes};
+use sluice_setting::InForce;
 
 /// The process itself, for an upgrade.
 pub(super) struct OwnProcess {

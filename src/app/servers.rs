@@ -7,12 +7,12 @@ use anyhow::{Result, anyhow};
 use crate::client::{self, Channel, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
 use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList, UpstreamServer};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
-use sluice_engine::fallback::Policy;
-use sluice_engine::upstream;
 use crate::telemetry::Metrics;
 use crate::trust::client::{Generation, Protocol, place};
 use crate::trust::fault::Fault;
 use crate::trust::rotation::Watched;
+use sluice_engine::fallback::Policy;
+use sluice_engine::upstream;
 
 /// The open channels of all servers of a configuration, kept for the next configuration: a server that stays keeps its
 /// connections (REL-5).

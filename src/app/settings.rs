@@ -8,10 +8,10 @@ use crate::config::{Config, Listener};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::servers::ServerLists;
-use sluice_engine::class::facts::FactTable;
-use sluice_engine::source;
 use crate::server::ServerLimits;
 use crate::telemetry::cgroup_memory_limit;
+use sluice_engine::class::facts::FactTable;
+use sluice_engine::source;
 
 /// `generation`: the number of the configuration, counted from 1.
 pub(super) fn relay_settings(

@@ -6,10 +6,10 @@ use super::handover::{Pool, Ways};
 use super::tls::{self, LiveTls};
 use crate::config::{self, Address, Config};
 use crate::server::{self, ListenerOptions};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
+use sluice_setting::InForce;
 
 /// A listener in service. No connection belongs to a configuration, so parts of a listener change under its connections
 /// (REL-5).

@@ -6,13 +6,13 @@ use anyhow::{Result, anyhow};
 
 use crate::config::{Config, Listener};
 use crate::server;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
 use crate::trust::rotation::{Place, Prepared, Watched};
 use crate::trust::server::{ChainLimits, Generation, OnClientExpiry, ServerTls};
+use sluice_setting::InForce;
 
 /// The files of one listener. `index` is the place of the listener in the configuration.
 fn place_of(listener: &Listener, tls: &ServerTls, limits: ChainLimits) -> Place<Generation> {

@@ -11,8 +11,8 @@ use tracing::{debug, info, warn};
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
 use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
-use sluice_setting::{Backoff, Epoch, InForce};
 use crate::telemetry::metrics::ClientMetrics;
+use sluice_setting::{Backoff, Epoch, InForce};
 use sluice_xds::Status;
 
 /// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a connection at the

@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 use super::tls::{OwnLeaf, Secured};
 use super::transport::{Socket, Traffic, Transport};
 use super::{Channel, ClientSettings, GrpcAddress};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
 use crate::trust::refusal::Reason;
+use sluice_setting::InForce;
 use sluice_xds::{Code, Status};
 
 /// The longest list of response headers or trailers accepted.

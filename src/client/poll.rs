@@ -18,7 +18,7 @@ use super::tls::OwnLeaf;
 use super::{Arrival, StreamEvent, status};
 use crate::telemetry::wall_now;
 use sluice_json::{JsonError, encode_rest_request, parse_rest_response};
-use sluice_xds::{self, Code, Service, SotwRequest, SotwResponse, Status, TypeUrl, relay_path};
+use sluice_xds::{Code, Service, SotwRequest, SotwResponse, Status, TypeUrl, relay_path};
 
 const NOT_JSON: &str = "the response is not JSON";
 
@@ -111,7 +111,7 @@ impl Poll {
                 let body = self.read(response.into_body()).await?;
                 let complete_at = Instant::now();
                 let response = self.decode(body).await.map_err(Failure::Undecodable)?;
-                Ok(StreamEvent::Response(xds::Response::Sotw(response), Arrival::decoded(complete_at)))
+                Ok(StreamEvent::Response(sluice_xds::Response::Sotw(response), Arrival::decoded(complete_at)))
             }
             StatusCode::NOT_MODIFIED if is_versioned => Ok(StreamEvent::Unchanged),
             StatusCode::NOT_MODIFIED => {

@@ -11,8 +11,8 @@ use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
 use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
+use sluice_setting::InForce;
 use sluice_xds::TypeUrl;
 
 /// One REST server, in HTTP/1.1. Connections stay open between polls, for `idle_timeout`. Cheap

@@ -16,8 +16,8 @@ use super::dial::{Dialer, Http1};
 use super::tls::OwnLeaf;
 use super::transport::Transport;
 use super::{Channel, ClientSettings};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::ClientMetrics;
+use sluice_setting::InForce;
 use sluice_xds::Status;
 
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluice_setting::{Backoff, Range, bytes, count, hours, minutes, ms, seconds, settings, time};
 use crate::trust::client::HANDSHAKE_TIMEOUT;
+use sluice_setting::{Backoff, Range, bytes, count, hours, minutes, ms, seconds, settings, time};
 
 /// Timeouts of single steps. Longer ones would delay the attempt at another server.
 const TIMEOUTS: Range = time(ms(100)..=seconds(300));

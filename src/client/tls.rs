@@ -15,7 +15,6 @@ use tokio_rustls::client::TlsStream;
 
 use super::first_bytes::FirstBytes;
 use super::transport::Socket;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::telemetry::wall_now;
 use crate::trust::certificate::Certificate;
@@ -23,6 +22,7 @@ use crate::trust::client::{ClientTls, Failures, Generation, Protocol, place};
 use crate::trust::fault::Fault;
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::Watched;
+use sluice_setting::InForce;
 
 /// The part of our certificate's life after which connections made with it are replaced (CRT-10).
 const LIFE_USED: f64 = 0.9;

@@ -14,9 +14,9 @@ use super::dial::Dialer;
 use super::rest_connector::Connector;
 use super::stream::USER_AGENT;
 use super::{Channel, ClientSettings, Credentials, GrpcAddress};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::trust::client::{ClientTls, Protocol};
+use sluice_setting::InForce;
 
 /// The longest answer. A verdict has a word and a sentence.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -10,10 +10,10 @@ use super::tls::{read_path, read_server_tls};
 use super::units::{boolean, text, word};
 use crate::admin::ContentMode;
 use crate::admin::access::{Area, Areas, Auth, IdentityGrant, TokenGrant};
-use sluice_engine::authorization::IdentityPattern;
 use crate::trust::identity::IdentityKind;
 use crate::trust::server::{ClientCertificate, ServerTls};
 use crate::trust::tokens::TokenFile;
+use sluice_engine::authorization::IdentityPattern;
 
 /// The admin server: health, metrics, dumps.
 #[derive(Clone, Debug, PartialEq, Eq)]

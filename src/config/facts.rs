@@ -15,9 +15,9 @@ use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map};
 use super::tree::{Tree, repeated_key, syntax_error, without_position};
 use super::units::{TEXT, boolean};
+use crate::kubernetes::{Access, Interest};
 use sluice_engine::class::NodeKey;
 use sluice_engine::class::facts::{FactTable, Fields};
-use crate::kubernetes::{Access, Interest};
 use sluice_text::shortened;
 use sluice_xds::Value;
 

@@ -3,9 +3,9 @@
 
 use super::reader::Map;
 use crate::driver::RelayLimits;
-use sluice_engine::downstream;
 use crate::server::ServerLimits;
 use crate::trust::server::ChainLimits;
+use sluice_engine::downstream;
 use sluice_wire::ReaderLimits;
 
 /// The keys of `limits:`, by room. The limits on requests are in `server`.

@@ -15,8 +15,8 @@ use super::units::{Parsed, boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};
-use sluice_setting::Read;
 use crate::trust::server::ServerTls;
+use sluice_setting::Read;
 
 /// An xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,13 +74,13 @@ pub use tree::Format;
 pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
+use crate::handover::HandoverSettings;
+use crate::server::limits::{DRAIN, DRAIN_DELAY};
+use crate::telemetry::traces::TraceSettings;
 use sluice_engine::class::NodeClasses;
 use sluice_engine::rollout::Plan;
 use sluice_engine::rollout::plan::History;
 use sluice_engine::source;
-use crate::handover::HandoverSettings;
-use crate::server::limits::{DRAIN, DRAIN_DELAY};
-use crate::telemetry::traces::TraceSettings;
 use sluice_xds::{Node, UserAgentVersion};
 
 /// The complete input of `sluice serve`.

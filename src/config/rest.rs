@@ -10,8 +10,8 @@ use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::units::number;
 use crate::client::{ClientSettings, Credentials};
-use sluice_engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
 use crate::trust::client::ClientTls;
+use sluice_engine::upstream::{REFRESH_DELAY, Transport, UpstreamSettings, WildcardStyle};
 use sluice_xds::Variant;
 
 /// A control plane polled by REST-JSON (RST-10).

@@ -10,8 +10,6 @@ use super::form::{Form, Shaped};
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::{Parsed, text, word};
-use sluice_identity::SpiffeId;
-use sluice_setting::Read;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::client::{
     ClientTls, HANDSHAKE_TIMEOUT, KeyExchange, REFRESH_INTERVAL, SanMatch, ServerAuthorities, is_server_name,
@@ -19,6 +17,8 @@ use crate::trust::client::{
 use crate::trust::identity::TextMatch;
 use crate::trust::pair::PairFiles;
 use crate::trust::server::MinVersion;
+use sluice_identity::SpiffeId;
+use sluice_setting::Read;
 
 const KEY_EXCHANGES: &[(&str, KeyExchange)] =
     &[("hybrid", KeyExchange::Hybrid), ("classic", KeyExchange::Classic)];

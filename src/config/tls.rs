@@ -7,15 +7,15 @@ use super::form::Form;
 use super::reader::{Item, Map};
 use super::server_tls::lower;
 use super::units::word;
-use sluice_identity::SpiffeId;
-use sluice_identity::spiffe::check_trust_domain;
-use sluice_setting::Read;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::crl::{CrlSettings, Depth};
 use crate::trust::identity::{ClientName, IdentityKind, SHARED_CERTIFICATE, TextMatch};
 use crate::trust::pair::PairFiles;
 use crate::trust::server::settings::REFRESH_INTERVAL;
 use crate::trust::server::{ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
+use sluice_identity::SpiffeId;
+use sluice_identity::spiffe::check_trust_domain;
+use sluice_setting::Read;
 
 const CERTIFICATES: &str = "a list of 1 to 8 pairs of certificate_file and private_key_file";
 const CERTIFICATES_MAX: usize = 8;

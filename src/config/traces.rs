@@ -3,8 +3,8 @@
 use super::reader::{Item, Map};
 use super::tree::Tree;
 use super::units::text;
-use sluice_setting::Read;
 use crate::telemetry::traces::{PER_SECOND, SLOW, TraceSettings};
+use sluice_setting::Read;
 
 const EXPECTED: &str = "http://HOST:PORT of an OpenTelemetry collector (OTLP over gRPC)";
 

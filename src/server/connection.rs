@@ -24,9 +24,9 @@ use super::streams::Streams;
 use super::transport::{Protocol, Socket, Transport};
 use super::wakes::Seldom;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
-use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
+use sluice_setting::InForce;
 
 /// An old connection that may not close yet is checked again after its grace, and at least this much later.
 const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);

@@ -15,11 +15,11 @@ use super::handshake::{Handshakes, ListenerTls, Security};
 use super::limits::ServerLimits;
 use super::listener::{Accepted, Listener};
 use super::socket::Plain;
-use sluice_identity::Identity;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
+use sluice_identity::Identity;
+use sluice_setting::InForce;
 
 /// A bound socket, and the handshakes of its connections. The places and turns of these handshakes are apart from those
 /// of clients, so that neither side waits for a storm on the other.

@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::Signal;
 use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
+use sluice_setting::InForce;
 
 /// The end of the connections that were accepted between two drains.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::limits::ServerLimits;
-use sluice_identity::Identity;
-use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
+use sluice_identity::Identity;
+use sluice_setting::InForce;
 
 /// Counts the connections of all listeners, and per address if that number is limited.
 pub(super) struct Gate {

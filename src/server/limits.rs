@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sluice_setting::{Range, SOME, Setting, bytes, count, hours, minutes, ms, seconds, settings, time};
 use crate::trust::server::ChainLimits;
+use sluice_setting::{Range, SOME, Setting, bytes, count, hours, minutes, ms, seconds, settings, time};
 use sluice_wire::ReaderLimits;
 
 const KIB: u32 = 1024;

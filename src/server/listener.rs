@@ -16,10 +16,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use super::handshake::{ListenerTls, Security};
 use super::passage::{Passage, Pause};
 use crate::driver::api::downstream::WhenUnavailable;
-use sluice_identity;
-use sluice_setting::{InForce, Setting, ms, seconds, time};
 use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
+use sluice_setting::{InForce, Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
 /// lose a second. The kernel caps the queue at `net.core.somaxconn`.
@@ -104,12 +103,12 @@ impl Accepted {
     }
 
     /// The user at the other end of a unix socket, as the kernel knows it (IDN-1). `None` on TCP.
-    pub(super) fn user(&self) -> Option<identity::Identity> {
+    pub(super) fn user(&self) -> Option<sluice_identity::Identity> {
         match self {
             Accepted::Tcp(..) => None,
             Accepted::Unix(stream) => {
                 let credentials = stream.peer_cred().ok()?;
-                Some(identity::Identity::Unix { uid: credentials.uid() })
+                Some(sluice_identity::Identity::Unix { uid: credentials.uid() })
             }
         }
     }

@@ -73,12 +73,12 @@ pub use passage::Passage;
 
 use crate::driver::api::downstream::OpenStreams;
 use crate::driver::api::emptying::Emptying;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crowd::Exit;
 use emptying::Emptier;
 use handshake::Handshakes;
 use listening::Listening;
+use sluice_setting::InForce;
 use unfinished::Unfinished;
 
 type HealthService = HealthServer<tonic_health::server::HealthService>;

@@ -21,9 +21,9 @@ use super::body::poll_data;
 use super::limits::ServerLimits;
 use super::unfinished::Received;
 use crate::driver::api::downstream::RelayStream;
-use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::DownstreamMetrics;
+use sluice_setting::InForce;
 use sluice_wire::{Bound, ReadError, RequestReader};
 use sluice_xds::{Code, Request, Status};
 

@@ -22,9 +22,9 @@ use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
 use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
-use sluice_setting::InForce;
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
+use sluice_setting::InForce;
 use sluice_wire::RequestReader;
 use sluice_xds::{ApiVersion, Call, Code, Method, RelayPath, Status, StreamKind, Variant, mark, relay_path};
 

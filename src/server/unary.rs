@@ -15,10 +15,10 @@ use super::streams::Streams;
 use super::unfinished::Received;
 use super::{Shared, status};
 use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, RelayStream, Variant};
-use sluice_setting::InForce;
 use crate::telemetry::Limit;
-use sluice_wire::RequestReader;
 use sluice_json::read_request;
+use sluice_setting::InForce;
+use sluice_wire::RequestReader;
 use sluice_xds::service::rest_path;
 use sluice_xds::{ApiVersion, Code, Request as DiscoveryRequest, Service, SotwRequest, Status, StreamKind};
 

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::{Charge, Peer, Polling};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::DownstreamMetrics;
 use crate::telemetry::{Limit, Warnings};
+use sluice_setting::InForce;
 use sluice_xds::{Code, Status};
 
 /// A smaller part does not count: its stream costs the relay as much. An ACK takes no lock.

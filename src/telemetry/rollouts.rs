@@ -343,12 +343,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::telemetry::Metrics;
     use sluice_engine::Time;
     use sluice_engine::rollout::command::Until;
     use sluice_engine::rollout::report::{Outcome, Pin};
     use sluice_engine::rollout::tally::Control;
     use sluice_engine::rollout::{Counts, UnitId};
-    use crate::telemetry::Metrics;
     use sluice_xds::{ResourceName, TypeUrl, Version};
 
     fn push(state: RolloutState, step: u8, reason: Reason) -> PushReport {

@@ -293,7 +293,7 @@ def a_changed_configuration_keeps_the_pods(context):
 
 
 def version_is_that_of_the_relay(context):
-    package = tomllib.loads((context.root / "Cargo.toml").read_text())["package"]
+    package = tomllib.loads((context.root / "Cargo.toml").read_text())["workspace"]["package"]
     chart = yaml.safe_load((context.chart / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == package["version"]
 

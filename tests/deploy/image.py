@@ -41,7 +41,7 @@ def image_has_these_layers(context):
     for word in ("ENTRYPOINT", "CMD"):
         assert isinstance(json.loads(said[word]), list), "there is no shell"
     assert json.loads(said["HEALTHCHECK"].split("CMD ")[1]) == ["/app/sluice", "status", "--ready"]
-    version = tomllib.loads((context.root / "Cargo.toml").read_text())["package"]["version"]
+    version = tomllib.loads((context.root / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     assert ["ARG", f"VERSION={version}"] in final
 
 

@@ -15,7 +15,7 @@ use sluice::driver::api::emptying::Emptying;
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice_setting::InForce;
-use sluice_xds::{self, SotwRequest, Status, StreamKind};
+use sluice_xds::{SotwRequest, Status, StreamKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -66,7 +66,7 @@ pub struct Polls {
 /// The events and messages of a stream.
 #[derive(Default)]
 pub struct Script {
-    pub requests: Vec<xds::Request>,
+    pub requests: Vec<sluice_xds::Request>,
     pub half_closed: bool,
     pub failed: Option<Status>,
     /// The status with which the next request ends the stream.
@@ -97,7 +97,7 @@ impl OpenStreams for FakeRelay {
 }
 
 impl RelayStream for FakeStream {
-    async fn request(&self, request: xds::Request) -> Result<(), Status> {
+    async fn request(&self, request: sluice_xds::Request) -> Result<(), Status> {
         let mut script = self.0.lock().unwrap();
         script.requests.push(request);
         self.1.fetch_add(1, Ordering::SeqCst);

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use super::words_of_comments::comment;
-use super::{READING_ORDER, code, refuse, relative, sources, tracked, words};
+use super::{READING_ORDER, as_module, code, refuse, relative, sources, tracked, words};
 
 /// Texts in the form of a citation that cite nothing in this repository.
 const NO_CITATIONS: &[&str] = &["name/mod.rs", "OrdMap::diff"];
@@ -13,12 +13,14 @@ const NO_CITATIONS: &[&str] = &["name/mod.rs", "OrdMap::diff"];
 /// Methods that a macro declares.
 const BY_MACRO: &[&str] = &["ServerLimits::read"];
 
-/// Folders whose name readers leave out: `xds/name.rs` stands in `src`.
+/// Folders whose name readers leave out: `xds/name.rs` stands in `crates/xds/src`, which counts as `src/xds`.
 const LEFT_OUT: &[&str] = &["", "src/", "src/engine/", "src/driver/"];
 
 /// All files, and the folders with a slash at the end.
 static TREE: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
-    let files: Vec<String> = tracked().iter().map(|path| relative(path)).collect();
+    let mut files: Vec<String> = tracked().iter().map(|path| relative(path)).collect();
+    let modules: Vec<String> = files.iter().map(|path| as_module(path)).collect();
+    files.extend(modules);
     let folders = |file: &String| file.match_indices('/').map(|(at, _)| file[..=at].to_owned()).collect();
     let folders: Vec<String> = files.iter().flat_map::<Vec<_>, _>(folders).collect();
     files.into_iter().chain(folders).collect()
@@ -93,6 +95,7 @@ fn is_path(text: &str) -> bool {
 /// Whether a path exists, seen from the root, from a folder that readers leave out, or from a folder around
 /// the citing file.
 fn exists(path: &str, from: &str) -> bool {
+    let from = as_module(from);
     let around = from.match_indices('/').map(|(at, _)| &from[..=at]);
     around.chain(LEFT_OUT.iter().copied()).any(|folder| {
         let whole = format!("{folder}{}", path.trim_end_matches('/'));
@@ -130,7 +133,10 @@ fn is_declared(path: &[&str]) -> bool {
             continue;
         }
         let (folder, file) = (format!("{place}/"), format!("{place}.rs"));
-        let mut texts = sources().into_iter().filter(|(at, _)| at.starts_with(&folder) || *at == file);
+        let mut texts = sources().into_iter().filter(|(path, _)| {
+            let path = as_module(path);
+            path.starts_with(&folder) || path == file
+        });
         return texts.any(|(_, text)| code(&text).any(|(_, line)| words(line).any(|word| word == *segment)));
     }
     true
@@ -195,10 +201,11 @@ fn the_checks_see_citations() {
         "No::x",
         "NoSuchType",
     ];
-    let right = ["src/xds/name.rs", "engine/view/", "xds/name.rs", "lib.rs", "xds::name", "Session::request"];
+    let right =
+        ["crates/xds/src/name.rs", "engine/view/", "xds/name.rs", "lib.rs", "xds::name", "Session::request"];
     for (cited, is_fault) in wrong.map(|cited| (cited, true)).into_iter().chain(right.map(|r| (r, false))) {
         assert_eq!(fault(cited, "docs/ARCHITECTURE.md").is_some(), is_fault, "{cited}");
     }
-    assert_eq!(fault("machine/control.rs", "src/engine/upstream/api.rs"), None);
+    assert_eq!(fault("machine/control.rs", "crates/engine/src/upstream/api.rs"), None);
     assert_eq!(fault("application/json", "docs/metrics.md"), None);
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use super::{code, functions, is_test_file, refuse, relative, root, sources, tracked};
+use super::{as_module, code, functions, is_test_file, refuse, relative, root, sources, tracked};
 
 /// The id of a rule: its family and its number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,7 +38,8 @@ const SCENARIO_MAX: u32 = 30;
 const SCENARIO_A_MAX: u32 = 20;
 
 /// Folders whose files cite rules.
-const CITING: &[&str] = &["benches/", "deploy/", "docs/", "loadtest/", "ops/", "src/", "tests/", "tools/"];
+const CITING: &[&str] =
+    &["benches/", "crates/", "deploy/", "docs/", "loadtest/", "ops/", "src/", "tests/", "tools/"];
 
 /// Documents for operators: words instead of ids.
 const FOR_OPERATORS: &[&str] = &[
@@ -239,7 +240,7 @@ fn rules_are_cited() {
 fn scenarios_are_cited_by_tests_alone() {
     let mut faults = Vec::new();
     for (path, found) in CITED.iter() {
-        if !path.starts_with("src/") || is_test_file(path) {
+        if !as_module(path).starts_with("src/") || is_test_file(path) {
             continue;
         }
         for (number, id) in found.iter().filter(|(_, id)| SCENARIOS.contains(&id.0.as_str())) {
@@ -260,7 +261,9 @@ fn operators_read_words() {
             faults.push(format!("{path}:{number}: {id} in a document for operators"));
         }
     }
-    for (path, text) in sources().iter().filter(|(path, _)| path.starts_with("src/") && !is_test_file(path)) {
+    for (path, text) in
+        sources().iter().filter(|(path, _)| as_module(path).starts_with("src/") && !is_test_file(path))
+    {
         for (number, line) in code(text) {
             for id in in_prose(line).iter().filter(|id| id.0.len() == 3) {
                 faults.push(format!("{path}:{number}: {id} in a text for operators"));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{is_test_file, refuse, sources};
+use super::{as_module, is_test_file, refuse, sources};
 
 /// Words that stand for a noun. Comments with many pronouns have to be read twice.
 const PRONOUNS: &[&str] = &[
@@ -35,13 +35,13 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// The lines to check, numbered from 1: under `src` those before the module of unit tests.
 fn checked<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let in_src = path.starts_with("src/");
+    let in_src = as_module(path).starts_with("src/");
     let is_tests = |line: &str| line == "mod tests {" || line.ends_with(" mod tests {");
     let numbered = text.lines().enumerate().map(|(number, line)| (number + 1, line));
     numbered.take_while(move |(_, line)| !in_src || !is_tests(line))
 }
 
-/// `src/wire/mark.rs` belongs to `wire`, and `src/bootstrap.rs` to `bootstrap`. Each folder of `tests` is a room, except
+/// `crates/wire/src/mark.rs`, as a module `src/wire/mark.rs`, belongs to `wire`, and `src/bootstrap.rs` to `bootstrap`. Each folder of `tests` is a room, except
 /// the simulator's, and so are `benches` and the load tool.
 fn room(path: &str) -> Option<&str> {
     let (top, rest) = path.split_once('/')?;
@@ -66,12 +66,11 @@ fn comments_use_nouns() {
     let (mut rooms, mut files) = (BTreeMap::<String, Counts>::new(), BTreeMap::<String, Counts>::new());
     let mut faults = Vec::new();
     for (path, text) in sources() {
-        let Some(room) = room(&path) else { continue };
+        let Some(room) = room(&as_module(&path)).map(str::to_owned) else { continue };
         for (number, line) in checked(&path, &text) {
             let Some(comment) = comment(line) else { continue };
             let (all, pronouns) = (words(comment).count(), words(comment).filter(|w| is_pronoun(w)).count());
-            for counts in [rooms.entry(room.to_owned()).or_default(), files.entry(path.clone()).or_default()]
-            {
+            for counts in [rooms.entry(room.clone()).or_default(), files.entry(path.clone()).or_default()] {
                 *counts = (counts.0 + all, counts.1 + pronouns);
             }
             if words(comment).next().is_some_and(|word| OPENINGS.contains(&word)) {
@@ -84,8 +83,9 @@ fn comments_use_nouns() {
         faults.push(format!(
             "{room}: {pronouns} of {words} words are pronouns; at most {PERCENT_MAX} % may be"
         ));
-        for (path, (words, pronouns)) in
-            files.iter().filter(|(path, counts)| self::room(path) == Some(&*room) && is_over(**counts))
+        for (path, (words, pronouns)) in files
+            .iter()
+            .filter(|(path, counts)| self::room(&as_module(path)) == Some(&*room) && is_over(**counts))
         {
             faults.push(format!("    {path}: {pronouns} of {words}"));
         }

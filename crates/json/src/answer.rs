@@ -8,9 +8,9 @@ use bytes::Bytes;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value};
 
-use super::super::proto::Any;
-use super::super::response::WRAPPER;
 use super::fit::EMPTY_ANY;
+use sluice_proto::Any;
+use sluice_wire::response::WRAPPER;
 use sluice_xds::{Code, Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The maximum nesting of messages, including messages inside payloads inside payloads. Equals protobuf's own

@@ -6,8 +6,8 @@
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMessage, Value};
 
-use super::super::fields::{put_bytes, put_element};
-use super::super::proto::Any;
+use sluice_proto::Any;
+use sluice_wire::fields::{put_bytes, put_element};
 
 /// Encodes a message with fields sorted by number and map entries sorted by key.
 pub(super) fn encode(pool: &DescriptorPool, message: &DynamicMessage) -> Result<Vec<u8>, String> {

@@ -29,7 +29,7 @@ pub use poll::{parse_node, read_request};
 pub use request::{encode_rest_node, encode_rest_request};
 pub use text::parse_text;
 
-use super::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};
+use sluice_wire::upstream::{DecodeError, decode_file_resource, decode_file_response, decode_rest_response};
 use sluice_xds::{SotwResponse, TypeUrl};
 
 /// A `ClientStatusRequest` in JSON, as binary (ADM-25).

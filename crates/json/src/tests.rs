@@ -3,7 +3,6 @@
 use prost::Message;
 
 use super::*;
-use sluice_proto;
 
 const LISTENER: &str = r#"{
   "versionInfo": "1",
@@ -87,8 +86,8 @@ fn fil_4_a_yaml_file_with_wrapped_resources_and_no_type_of_its_own() {
     assert_eq!((b.name.as_str(), &*b.upstream_version), ("b", "3"));
     assert_eq!(a.resource.as_ref().unwrap().endpoints.as_ref().unwrap().as_str(), "s");
     assert_eq!(b.resource.as_ref().unwrap().ttl, Some(std::time::Duration::from_secs(5)));
-    let cluster = proto::Cluster::decode(value(&response, 0)).unwrap();
-    assert_eq!((cluster.name.as_str(), cluster.r#type()), ("a", proto::cluster::DiscoveryType::Eds));
+    let cluster = sluice_proto::Cluster::decode(value(&response, 0)).unwrap();
+    assert_eq!((cluster.name.as_str(), cluster.r#type()), ("a", sluice_proto::cluster::DiscoveryType::Eds));
 }
 
 #[test]

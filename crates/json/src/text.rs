@@ -3,9 +3,9 @@
 use miette::Diagnostic;
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage, Value};
 
-use super::super::proto::Any;
-use super::super::upstream::{decode_file_resource, decode_file_response};
 use super::{ANY, JsonError, RESOURCE, RESPONSE, any_message, canonical, message, pool};
+use sluice_proto::Any;
+use sluice_wire::upstream::{decode_file_resource, decode_file_response};
 use sluice_xds::SotwResponse;
 
 /// The maximum nesting of messages. The parser itself has no limit.

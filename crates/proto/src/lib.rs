@@ -1,6 +1,6 @@
 //! Generated code for the messages of `proto/`, for peers that speak to sluice.
 //!
-//! The relay itself uses the hand-written codec beside this module. That codec leaves payloads uncopied and
+//! The relay itself uses the hand-written codec of `wire`. That codec leaves payloads uncopied and
 //! enforces limits. The generated types serve the peers in tests and in the load tool, and the tests of the
 //! codec.
 
@@ -24,6 +24,12 @@ pub use generated::google::rpc::Status;
 /// Client status (CSDS), which the admin listener speaks.
 pub mod csds {
     use super::generated::envoy;
+
+    /// The service, as a server has it.
+    #[allow(clippy::all)]
+    pub mod service {
+        include!(concat!(env!("OUT_DIR"), "/services/envoy.service.status.v3.rs"));
+    }
 
     pub use envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
     pub use envoy::service::status::v3::client_config::GenericXdsConfig;

@@ -151,6 +151,7 @@ impl Read for Defaults {
 /// Declares a struct with a field for each setting of a map in the file: `key: type = default, range;`. The
 /// name of the field is the key. `fixed` fields have no key. The macro demands a comment for every field, and
 /// adds `read` and `Default`.
+#[macro_export]
 macro_rules! settings {
     (
         $(#[$attribute:meta])*
@@ -184,5 +185,3 @@ macro_rules! settings {
         }
     };
 }
-
-pub(crate) use settings;

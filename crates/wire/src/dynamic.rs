@@ -115,24 +115,23 @@ mod tests {
     use prost::Message;
 
     use super::super::fields::build;
-    use super::super::proto;
-    use super::super::proto::dynamic_parameter_constraints as kinds;
     use super::*;
+    use sluice_proto::dynamic_parameter_constraints as kinds;
 
-    fn single(key: &str, value: Option<&str>) -> proto::DynamicParameterConstraints {
+    fn single(key: &str, value: Option<&str>) -> sluice_proto::DynamicParameterConstraints {
         use kinds::single_constraint::{ConstraintType, Exists};
         let kind = value.map_or(ConstraintType::Exists(Exists {}), |v| ConstraintType::Value(v.to_owned()));
         let constraint = kinds::SingleConstraint { key: key.to_owned(), constraint_type: Some(kind) };
         of(kinds::Type::Constraint(constraint))
     }
 
-    fn of(kind: kinds::Type) -> proto::DynamicParameterConstraints {
-        proto::DynamicParameterConstraints { r#type: Some(kind) }
+    fn of(kind: kinds::Type) -> sluice_proto::DynamicParameterConstraints {
+        sluice_proto::DynamicParameterConstraints { r#type: Some(kind) }
     }
 
     #[test]
     fn dyn_2_constraints_read_and_are_passed_on_as_they_came() {
-        let list = |constraints: &[proto::DynamicParameterConstraints]| kinds::ConstraintList {
+        let list = |constraints: &[sluice_proto::DynamicParameterConstraints]| kinds::ConstraintList {
             constraints: constraints.to_vec(),
         };
         let not = of(kinds::Type::NotConstraints(Box::new(single("a", None))));
@@ -143,8 +142,9 @@ mod tests {
         assert_eq!(read.to_string(), "and(c=,or(!a,b=1))");
         assert_eq!(*read.encoded(), bytes);
         let written = build(0, |sink| put_name(sink, 8, &"x".into(), &read));
-        let resource = proto::Resource::decode(written.as_slice()).unwrap();
-        let expected = proto::ResourceName { name: "x".to_owned(), dynamic_parameter_constraints: Some(all) };
+        let resource = sluice_proto::Resource::decode(written.as_slice()).unwrap();
+        let expected =
+            sluice_proto::ResourceName { name: "x".to_owned(), dynamic_parameter_constraints: Some(all) };
         assert_eq!(resource.resource_name, Some(expected));
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let of_no_kind = kinds::SingleConstraint { key: "k".to_owned(), constraint_type: None };
         let long = single(&"k".repeat(CONSTRAINTS_BYTES), None);
         let unknown = of(kinds::Type::Constraint(of_no_kind));
-        for refused in [deeper, unknown, long, proto::DynamicParameterConstraints::default()] {
+        for refused in [deeper, unknown, long, sluice_proto::DynamicParameterConstraints::default()] {
             read_constraints(&refused.encode_to_vec()).unwrap_err();
         }
     }
@@ -169,7 +169,7 @@ mod tests {
         let parameters =
             Parameters::from([("k".to_owned(), "v".to_owned()), ("l".to_owned(), String::new())]);
         let written = build(0, |sink| put_locator(sink, 7, "x", &parameters));
-        let request = proto::DiscoveryRequest::decode(written.as_slice()).unwrap();
+        let request = sluice_proto::DiscoveryRequest::decode(written.as_slice()).unwrap();
         let [locator] = request.resource_locators.as_slice() else { unreachable!("one was written") };
         assert_eq!(read_locator(&locator.encode_to_vec()), Ok(("x", parameters)));
     }

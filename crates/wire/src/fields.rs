@@ -7,10 +7,10 @@ use prost::encoding::{
 /// The bytes are not a valid protobuf message of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed protobuf: {0}")]
-pub struct Malformed(pub(super) String);
+pub struct Malformed(pub String);
 
 impl Malformed {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
+    pub fn new(reason: impl Into<String>) -> Self {
         Malformed(reason.into())
     }
 }
@@ -23,7 +23,7 @@ impl From<prost::DecodeError> for Malformed {
 
 /// The content of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Payload<'a> {
+pub enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -51,12 +51,12 @@ impl<'a> Payload<'a> {
     }
 }
 
-pub(super) fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+pub fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|error| Malformed(format!("a string is not UTF-8: {error}")))
 }
 
 /// The fields of a message, in wire order. Ends after the first error.
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
@@ -109,7 +109,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 /// The output of an encoder: either a counter that measures the message, or a buffer.
-pub(super) trait Sink {
+pub trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
 
@@ -129,7 +129,7 @@ impl Sink for Length {
 
 /// Runs `write` twice, first to measure, so that the message needs one allocation of the exact size. The
 /// buffer starts with `reserved` zero bytes for a header.
-pub(super) fn build(reserved: usize, write: impl Fn(&mut dyn Sink)) -> Vec<u8> {
+pub fn build(reserved: usize, write: impl Fn(&mut dyn Sink)) -> Vec<u8> {
     let length = measure(&write);
     let mut buffer = Vec::with_capacity(reserved + length);
     buffer.resize(reserved, 0);
@@ -161,33 +161,33 @@ fn varint(sink: &mut dyn Sink, value: u64) {
 }
 
 /// A number; omitted if zero, as in proto3.
-pub(super) fn put_varint(sink: &mut dyn Sink, number: u32, value: u64) {
+pub fn put_varint(sink: &mut dyn Sink, number: u32, value: u64) {
     if value != 0 {
         key(sink, number, WireType::Varint);
         varint(sink, value);
     }
 }
 
-pub(super) fn put_fixed64(sink: &mut dyn Sink, number: u32, value: u64) {
+pub fn put_fixed64(sink: &mut dyn Sink, number: u32, value: u64) {
     key(sink, number, WireType::SixtyFourBit);
     sink.put(&value.to_le_bytes());
 }
 
 /// A string or bytes; omitted if empty, as in proto3.
-pub(super) fn put_bytes(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
+pub fn put_bytes(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_element(sink, number, bytes);
     }
 }
 
 /// An element of a repeated field, or an encoded message; written even if empty.
-pub(super) fn put_element(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
+pub fn put_element(sink: &mut dyn Sink, number: u32, bytes: &[u8]) {
     key(sink, number, WireType::LengthDelimited);
     varint(sink, bytes.len() as u64);
     sink.put(bytes);
 }
 
-pub(super) fn put_message(sink: &mut dyn Sink, number: u32, write: impl Fn(&mut dyn Sink)) {
+pub fn put_message(sink: &mut dyn Sink, number: u32, write: impl Fn(&mut dyn Sink)) {
     key(sink, number, WireType::LengthDelimited);
     varint(sink, measure(&write) as u64);
     write(sink);

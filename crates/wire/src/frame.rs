@@ -26,7 +26,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    pub(super) fn check(limit: Bound, found: usize, allowed: usize) -> Result<(), ReadError> {
+    pub fn check(limit: Bound, found: usize, allowed: usize) -> Result<(), ReadError> {
         if found > allowed { Err(ReadError::OverLimit { limit, found, allowed }) } else { Ok(()) }
     }
 }

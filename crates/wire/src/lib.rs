@@ -5,19 +5,17 @@
 //! never decoded (TYP-7), and no message is held twice. A response to clients is encoded once for all of
 //! them; each stream adds only a small head.
 
-mod fields;
+pub mod fields;
 mod dynamic;
-mod frame;
+pub mod frame;
 mod status;
 mod mark;
 
-pub mod proto;
 pub mod deframe;
 pub mod response;
 pub mod version;
 pub mod own_name;
 pub mod upstream;
-pub mod json;
 
 pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader};
 pub use fields::Malformed;

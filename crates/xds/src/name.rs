@@ -27,8 +27,7 @@ impl ResourceName {
         bytes.next_multiple_of(step)
     }
 
-    /// Whether both names are one allocation.
-    #[cfg(test)]
+    /// Whether both names share one allocation, as the tests of shared sets want.
     pub fn is_same_text(&self, other: &ResourceName) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::admin::content::ContentMode;
 use crate::admin::state::Admin;
 use sluice_json::redact::redact_bytes;
+use sluice_proto::Timestamp;
 use sluice_proto::csds::{ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};
-use sluice_proto::{self, Timestamp};
 use sluice_xds::{Code, Node, Resource, Status, TypeUrl};
 
 /// The encoded answer.
@@ -62,7 +62,7 @@ impl Answer {
     }
 
     /// Begins the part of a client. The next rows belong to it.
-    pub fn begin(&mut self, client_scope: String, node: proto::Node) -> Result<(), Status> {
+    pub fn begin(&mut self, client_scope: String, node: sluice_proto::Node) -> Result<(), Status> {
         let config = ClientConfig { node: Some(node), client_scope, ..ClientConfig::default() };
         self.charge(config.encoded_len())?;
         self.response.config.push(config);
@@ -94,11 +94,11 @@ impl Answer {
     }
 
     /// The redacted content (ADM-24).
-    pub fn content(&self, type_url: &TypeUrl, resource: Option<&Arc<Resource>>) -> Option<proto::Any> {
+    pub fn content(&self, type_url: &TypeUrl, resource: Option<&Arc<Resource>>) -> Option<sluice_proto::Any> {
         let resource = resource.filter(|_| self.has_contents && !type_url.is_secret())?;
         let type_url = TypeUrl::new(&resource.body.type_url);
         let value = redact_bytes(&type_url, &resource.body.value)?;
-        Some(proto::Any { type_url: type_url.as_str().to_owned(), value: value.into() })
+        Some(sluice_proto::Any { type_url: type_url.as_str().to_owned(), value: value.into() })
     }
 }
 
@@ -109,17 +109,17 @@ pub(super) fn timestamp(time: SystemTime) -> Timestamp {
 }
 
 /// The node without its metadata, in which some put tokens.
-pub(super) fn shown_node(node: &Node) -> proto::Node {
-    proto::Node {
+pub(super) fn shown_node(node: &Node) -> sluice_proto::Node {
+    sluice_proto::Node {
         id: node.id.clone(),
         cluster: node.cluster.clone(),
-        locality: node.locality.as_ref().map(|locality| proto::Locality {
+        locality: node.locality.as_ref().map(|locality| sluice_proto::Locality {
             region: locality.region.clone(),
             zone: locality.zone.clone(),
             sub_zone: locality.sub_zone.clone(),
         }),
         user_agent_name: node.user_agent_name.clone(),
-        ..proto::Node::default()
+        ..sluice_proto::Node::default()
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     fn of_streams(count: usize) -> Result<ClientStatusResponse, Status> {
         let mut answer = Answer::new(1 << 20, true, format!("{count} streams match"));
         for stream in 0..count {
-            let node = proto::Node { id: format!("node-{stream}"), ..proto::Node::default() };
+            let node = sluice_proto::Node { id: format!("node-{stream}"), ..sluice_proto::Node::default() };
             answer.begin(format!("main/{stream}"), node)?;
             let name = "*".to_owned();
             answer.push(GenericXdsConfig {
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn adm_23_clients_without_rows_count_too() {
         let mut answer = Answer::new(1 << 20, true, String::new());
-        let node = || proto::Node { id: "n".repeat(4096), ..proto::Node::default() };
+        let node = || sluice_proto::Node { id: "n".repeat(4096), ..sluice_proto::Node::default() };
         let begin = |stream: &i32| answer.begin(format!("main/{stream}"), node()).is_ok();
         let taken = (0..1000).take_while(begin).count();
         assert!((240..256).contains(&taken), "{taken} nodes of 4 KiB in 1 MiB");
@@ -168,7 +168,7 @@ mod tests {
     fn adm_23_the_charge_covers_the_encoded_bytes() {
         let mut answer = Answer::new(usize::MAX, true, String::new());
         for stream in 0..100 {
-            answer.begin(format!("main/{stream}"), proto::Node::default()).expect("no bound");
+            answer.begin(format!("main/{stream}"), sluice_proto::Node::default()).expect("no bound");
             for _ in 0..stream {
                 let row = GenericXdsConfig { name: "n".repeat(stream * 7), ..GenericXdsConfig::default() };
                 answer.push(row).expect("no bound");

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::admin::state::Admin;
 use crate::driver::api::content::{CachedCopy, HeldSource, UpstreamVersions};
-use sluice_proto::csds::{
-    ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState,
-};
+use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState};
 use sluice_xds::Status;
 
 use super::answer::{Answer, shown_node, timestamp};

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use crate::admin::state::Admin;
 use crate::driver::api::clients::{HeldVersion, NameStatus};
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, Why};
-use sluice_proto;
-use sluice_proto::csds::{
-    ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState,
-};
+use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse, GenericXdsConfig, UpdateFailureState};
 use sluice_xds::Status;
 
 use super::answer::{Answer, timestamp};
@@ -54,10 +51,10 @@ fn fill(
     is_detailed: bool,
     answer: &mut Answer,
 ) -> Result<(), Status> {
-    let node = proto::Node {
+    let node = sluice_proto::Node {
         id: session.node_id.to_string(),
         cluster: session.node_cluster.to_string(),
-        ..proto::Node::default()
+        ..sluice_proto::Node::default()
     };
     answer.begin(format!("{}/{}", session.listener, session.id), node)?;
     for status in &session.types {

@@ -32,16 +32,11 @@ use super::bound::{Place, held, turn_of};
 use super::state::Admin;
 use super::turn::Turn;
 use crate::telemetry::Limit;
-use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse};
-use generated::client_status_discovery_service_server::{
+pub(super) use rest::rest;
+use sluice_proto::csds::service::client_status_discovery_service_server::{
     ClientStatusDiscoveryService, ClientStatusDiscoveryServiceServer,
 };
-pub(super) use rest::rest;
-
-#[allow(clippy::all)]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/services/envoy.service.status.v3.rs"));
-}
+use sluice_proto::csds::{ClientStatusRequest, ClientStatusResponse};
 
 /// A request has 64 conditions of 4 KiB at most.
 const REQUEST_BYTES_MAX: usize = 512 << 10;

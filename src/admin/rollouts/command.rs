@@ -21,10 +21,10 @@ use super::super::params::{Declined, bad_request, conflict, flag, not_found, num
 use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
+use crate::telemetry::events::{Events, Kind, Occurrence};
 use sluice_engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
 use sluice_engine::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
 use sluice_setting::{Range, hours, seconds};
-use crate::telemetry::events::{Events, Kind, Occurrence};
 use sluice_xds::ResourceName;
 
 const PIN_TIMES: Range = sluice_setting::time(seconds(1)..=hours(24 * 365));

@@ -14,6 +14,7 @@ use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
+use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_engine::rollout::command::Until;
@@ -21,7 +22,6 @@ use sluice_engine::rollout::push::{Condemned, Growth, TypePush};
 use sluice_engine::rollout::report::StepReport;
 use sluice_engine::rollout::tally::Rejection;
 use sluice_engine::rollout::{Counts, PushReport, RolloutState, UnitId};
-use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 
 /// TRU-5, beside the numbers.
 pub(super) const ABOUT: &str =

@@ -20,10 +20,10 @@ use super::page::{Page, cursor};
 use super::params::{Declined, not_found, read};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
-use sluice_engine::rollout::PushReport;
-use sluice_text::nearest::nearest;
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{behind_seconds, frozen_until, pinned, plan_state, step_percent};
+use sluice_engine::rollout::PushReport;
+use sluice_text::nearest::nearest;
 
 /// `GET /rollouts`.
 pub(super) async fn plans(

@@ -2,12 +2,12 @@
 
 use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, Reach, TokenGrant};
 use super::*;
-use sluice_engine::authorization::IdentityPattern;
-use sluice_identity::SpiffeId;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
 use crate::trust::rotation::Place;
 use crate::trust::tokens::{TokenFile, place_files};
+use sluice_engine::authorization::IdentityPattern;
+use sluice_identity::SpiffeId;
 
 const OWNER: u32 = 1337;
 const DEPLOYER: &str = "spiffe://prod.example/ns/ops/sa/deployer";

@@ -53,10 +53,10 @@ use crate::driver::api::status::{
 };
 use crate::driver::api::tail::Tails;
 use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
-use sluice_identity::Identity;
 use crate::telemetry::logging::{LogFilter, LogLevel};
 use crate::trust::rotation::Watched;
 use crate::trust::tokens::Tokens;
+use sluice_identity::Identity;
 use sluice_xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
 const SESSIONS: usize = 10_000;

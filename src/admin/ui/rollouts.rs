@@ -16,6 +16,8 @@ use crate::admin::rollouts::{
     find, find_push, frozen_until, is_order, of_plan, pinned, plan_state, step_percent,
 };
 use crate::driver::api::rollouts::RolloutStatus;
+use crate::telemetry::events::Event;
+use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_engine::evidence::Content;
@@ -23,8 +25,6 @@ use sluice_engine::rollout::push::{Growth, TypePush};
 use sluice_engine::rollout::report::{Outcome, StepReport};
 use sluice_engine::rollout::tally::Rejection;
 use sluice_engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
-use crate::telemetry::events::Event;
-use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
 use sluice_text::{encoded, size, span};
 use sluice_xds::{ResourceName, TypeUrl};
 

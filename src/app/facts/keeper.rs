@@ -7,9 +7,9 @@ use tracing::{debug, warn};
 
 use super::tell_missing;
 use crate::driver::Relay;
-use sluice_engine::class::facts::FactTable;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::{Metrics, wall_now};
+use sluice_engine::class::facts::FactTable;
 
 pub(super) struct Keeper {
     relay: Relay,

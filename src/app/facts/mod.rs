@@ -16,10 +16,10 @@ use tracing::warn;
 use self::keeper::Keeper;
 use crate::config::{self, Config, FactsSource};
 use crate::driver::Relay;
-use sluice_engine::class::facts::FactTable;
-use sluice_engine::class::{MetadataParts, NodeClasses};
 use crate::kubernetes::{Registry, Report};
 use crate::telemetry::{Metrics, wall_now};
+use sluice_engine::class::facts::FactTable;
+use sluice_engine::class::{MetadataParts, NodeClasses};
 
 /// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in an upgrade.
 pub(super) const AT_START: Duration = Duration::from_secs(20);

@@ -23,10 +23,10 @@ use crate::handover::message::Hello;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{Channel, Fault, HandoverSettings, Message};
-use sluice_setting::InForce;
 use crate::telemetry::Metrics;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::Act;
+use sluice_setting::InForce;
 
 /// The first process of a container. The container ends with the process.
 const FIRST_PROCESS: u32 = 1;

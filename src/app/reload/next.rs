@@ -17,10 +17,10 @@ use crate::app::settings::{default_response_bytes, relay_settings};
 use crate::app::sockets::LiveListener;
 use crate::config::Config;
 use crate::driver::DriverSettings;
-use sluice_engine::class::facts::FactTable;
 use crate::telemetry::logging::parse_directives;
 use crate::telemetry::traces::TraceThread;
 use crate::telemetry::{Metrics, resident_bytes};
+use sluice_engine::class::facts::FactTable;
 
 /// A configuration that can come into force.
 pub(super) struct Next {

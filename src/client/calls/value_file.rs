@@ -12,8 +12,8 @@ use tracing::{info, warn};
 
 use super::token::{VALUE_BYTES_MAX, token_expiry};
 use crate::client::connections::backoff;
-use sluice_setting::Backoff;
 use crate::telemetry::wall_now;
+use sluice_setting::Backoff;
 use sluice_xds::{Code, Status};
 
 /// A token is not sent in the last 30 s of its life: the clock of the server may be ahead (gRFC A97).

@@ -3,8 +3,8 @@
 use super::super::listener::Listener;
 use super::super::reader::Map;
 use super::Authorization;
-use sluice_engine::authorization::{IdentityPattern, Rule};
 use crate::trust::anchors::AnchorFiles;
+use sluice_engine::authorization::{IdentityPattern, Rule};
 
 /// Warns of rules that no client can match: their trust domain is none of their listeners'. `map` is the whole file.
 pub(in super::super) fn warn_of_domains(

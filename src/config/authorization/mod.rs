@@ -13,11 +13,11 @@ use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map, Report};
 use super::tree::{Format, Node, Tree};
 use super::units::{Parsed, boolean, word};
+pub(super) use domains::warn_of_domains;
 use sluice_engine::authorization::{
     IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
 };
 use sluice_identity::spiffe::check_trust_domain;
-pub(super) use domains::warn_of_domains;
 
 /// The longest list of rules. A decision walks the list once for each stream, in microseconds.
 const RULES_MAX: usize = 1024;

@@ -3,9 +3,9 @@
 use super::*;
 use crate::admin::ContentMode;
 use crate::admin::access::{Area, Areas, IdentityGrant, TokenGrant};
-use sluice_engine::authorization::IdentityPattern;
 use crate::trust::server::ClientCertificate;
 use crate::trust::tokens::TokenFile;
+use sluice_engine::authorization::IdentityPattern;
 
 const TLS: &str = "tls: {certificates: [{certificate_file: id/tls.crt, private_key_file: id/tls.key}]";
 const MUTUAL: &str = "client_certificate: optional, ca_certificate_file: ca.crt, trust_domain: prod.example";

@@ -8,8 +8,8 @@ use crate::config::reader::{Declared, Item, Report};
 use crate::config::schema::VISITS;
 use crate::config::tree::Node;
 use crate::config::units::show;
-use sluice_engine::upstream::REFRESH_DELAY;
 use crate::telemetry::Limit;
+use sluice_engine::upstream::REFRESH_DELAY;
 
 const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");

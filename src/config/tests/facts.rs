@@ -1,9 +1,9 @@
 //! `facts:`, and the file with the table.
 
 use super::*;
+use crate::kubernetes::{Access, Interest};
 use sluice_engine::class::facts::{FactTable, Facts};
 use sluice_engine::class::{MetadataParts, NodeKey};
-use crate::kubernetes::{Access, Interest};
 use sluice_xds::Node;
 
 const RULE: &str = "node_classes: [{split_by: {facts: [zone]}}]\n";

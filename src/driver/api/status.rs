@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::evidence::EvidenceStatus;
 pub use crate::driver::api::why::Why;
+pub use crate::telemetry::SourceState;
 pub use sluice_engine::cache::EntryState;
 pub use sluice_engine::class::RuleId;
 use sluice_identity::Identity;
-pub use crate::telemetry::SourceState;
 use sluice_xds::{RelayPath, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
 
 /// A read-only view of the running relay. The driver implements this trait for the admin room.

@@ -16,20 +16,20 @@ use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use sluice_checkpoint::format::is_empty;
-use sluice_checkpoint::store::Unwanted;
-use sluice_checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
-use sluice_engine::source::Image;
-use sluice_setting::{InForce, Setting, hours, ms, seconds, time};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
+use sluice_checkpoint::format::is_empty;
+use sluice_checkpoint::store::Unwanted;
+use sluice_checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
+use sluice_engine::source::Image;
+use sluice_setting::{InForce, Setting, hours, ms, seconds, time};
 use sluice_wire::upstream::encode_node;
 use sluice_xds::Node;
 

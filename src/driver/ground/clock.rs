@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::telemetry::wall_now;
 use sluice_engine::Time;
 use sluice_engine::time::ReceivedAt;
-use crate::telemetry::wall_now;
 
 /// Translates between the engine's time and tokio's.
 #[derive(Clone, Copy, Debug)]

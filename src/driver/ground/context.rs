@@ -22,6 +22,7 @@ use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
 use crate::driver::ground::tails::Tails;
+use crate::telemetry::{Metrics, Throttle};
 use sluice_engine::authority::Authority;
 use sluice_engine::authorization::Policy;
 use sluice_engine::class::{
@@ -33,7 +34,6 @@ use sluice_engine::rollout::Plan;
 use sluice_engine::{Time, source};
 use sluice_identity::Identity;
 use sluice_setting::{Epoch, InForce};
-use crate::telemetry::{Metrics, Throttle};
 use sluice_xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.

@@ -65,9 +65,9 @@ impl Drop for FallbackEpisode {
 mod tests {
     use super::*;
     use crate::driver::ground::servers::{Attach, Server, ServerLists};
+    use crate::telemetry::Metrics;
     use sluice_engine::authority::Authority;
     use sluice_engine::fallback::FallbackSettings;
-    use crate::telemetry::Metrics;
     use sluice_xds::TypeUrl;
 
     #[test]

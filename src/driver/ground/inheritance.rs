@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
 
-use sluice_checkpoint::{Identity, Restored};
 use crate::driver::ground::registry::lock;
+use sluice_checkpoint::{Identity, Restored};
 
 #[derive(Default)]
 pub struct Inheritance(Mutex<HashMap<Identity, Inherited>>);

@@ -9,8 +9,6 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use sluice_checkpoint::FormatError;
-use sluice_checkpoint::format::decode;
 use crate::driver::api::estate::{Bequest, ClassHead, Estate};
 use crate::driver::api::status::SourceState;
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
@@ -21,9 +19,11 @@ use crate::driver::ground::stored_plans::{StoredUnit, decode_plans};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
+use crate::telemetry::wall_now;
+use sluice_checkpoint::FormatError;
+use sluice_checkpoint::format::decode;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NodeClass, UpstreamNode};
-use crate::telemetry::wall_now;
 use sluice_json::parse_node;
 use sluice_xds::{Code, Status};
 

@@ -10,10 +10,10 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::rollout::fleet::{Fleet, unit_of, unit_status};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
+use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::Time;
 use sluice_engine::evidence::{CondemnedContents, condemned_in};
 use sluice_engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
-use crate::telemetry::metrics::PlanMetrics;
 
 /// The state of a plan, for readers.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use crate::driver::rollout::restater::Restater;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
+use crate::telemetry::wall_now;
 use sluice_engine::Time;
 use sluice_engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
 use sluice_engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
-use crate::telemetry::wall_now;
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// Keeps the record of a plan, and the holds of its sources.
@@ -41,7 +41,9 @@ impl PlanKeeper {
         fleet: &Fleet,
     ) {
         let plan = state.plan().clone();
-        let Some(stored) = fleet.shared.durable.plans.of(&plan.name).filter(|_| plan.enforces()) else { return };
+        let Some(stored) = fleet.shared.durable.plans.of(&plan.name).filter(|_| plan.enforces()) else {
+            return;
+        };
         let now = fleet.now();
         let written_at = UNIX_EPOCH + Duration::from_micros(stored.written_at);
         let passed = wall_now().duration_since(written_at).unwrap_or_default();

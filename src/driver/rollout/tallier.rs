@@ -13,9 +13,9 @@ use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::StreamState;
+use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::downstream::SourceId;
 use sluice_engine::rollout::{Admission, Plan, RolloutState, UnitId};
-use crate::telemetry::metrics::PlanMetrics;
 
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);

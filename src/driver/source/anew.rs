@@ -8,17 +8,17 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::warn;
 
-use sluice_checkpoint::format::{decode, encode_with_secrets};
-use sluice_checkpoint::{Header, Identity, Restored};
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::source::handle::{Command, Queued, failed};
+use crate::telemetry::wall_now;
+use sluice_checkpoint::format::{decode, encode_with_secrets};
+use sluice_checkpoint::{Header, Identity, Restored};
 use sluice_engine::cache::expiry::{Leased, Left};
 use sluice_engine::collection::CollectionKind;
 use sluice_engine::lanes::Published;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::Image;
-use crate::telemetry::wall_now;
 
 /// The wait before a source begins anew: the server may state the same content again at once, and the task
 /// fail again.

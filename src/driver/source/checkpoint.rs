@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use sluice_checkpoint::{Identity, Restored};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use sluice_checkpoint::{Identity, Restored};
 use sluice_engine::Time;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::{Image, Source};

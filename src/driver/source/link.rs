@@ -11,9 +11,9 @@ use tracing::trace;
 
 use crate::client::{FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
 use crate::driver::ground::servers::Attach;
+use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use sluice_engine::source::StreamIndex;
 use sluice_engine::upstream::Output;
-use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use sluice_json::encode_rest_node;
 use sluice_wire::upstream::{encode_node, encode_request};
 use sluice_xds::service::ads_path;

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 
 use crate::driver::api::status::RefusalStatus;
 use crate::driver::ground::registry::lock;
+use crate::telemetry::Limit;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
-use crate::telemetry::Limit;
 use sluice_xds::{Node, TypeUrl};
 
 /// The maximum number of remembered clients, the latest: enough to identify them.

@@ -16,11 +16,11 @@ use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
 use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
 use crate::driver::source::start::start;
+use crate::telemetry::Limit;
+use crate::telemetry::events::{Kind, Occurrence};
 use sluice_engine::class::{NodeClass, splitting_field};
 use sluice_engine::downstream::SourceId;
 use sluice_engine::rollout::UnitId;
-use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
 use sluice_xds::{Code, Status};
 
 /// With fewer sources than this, nobody needs a hint about their number.

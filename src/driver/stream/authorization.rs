@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::driver::stream::context::{StreamContext, node_id};
+use crate::telemetry::events::{Kind, Occurrence};
 use sluice_engine::authorization::{Decision, Denial, Denials, Grant, Mode};
 use sluice_engine::downstream::{Regrant, Session};
-use crate::telemetry::events::{Kind, Occurrence};
 use sluice_xds::{Code, Node, Status};
 
 /// Judges a stream by the policy in force.

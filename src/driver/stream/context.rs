@@ -11,12 +11,12 @@ use crate::driver::ground::registry::Membership;
 use crate::driver::source::class_users::Holder;
 use crate::driver::source::table::Sources;
 use crate::driver::stream::private_part::shared_source;
-use sluice_engine::Time;
-use sluice_engine::cache::SessionId;
-use sluice_engine::downstream::{Answer, ChangeId, NoRoomFor, RequestOutcome, Verdict};
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TypeMetrics;
+use sluice_engine::Time;
+use sluice_engine::cache::SessionId;
+use sluice_engine::downstream::{Answer, ChangeId, NoRoomFor, RequestOutcome, Verdict};
 use sluice_xds::{Code, Node, ResourceName, Status, StreamKind, TypeUrl, Version};
 
 /// The characters of a name in a log line.

@@ -26,14 +26,14 @@ use crate::driver::stream::routes::Routes;
 use crate::driver::stream::schedule::Schedule;
 use crate::driver::stream::tail::SentMessage;
 use crate::driver::stream::{authorization, changes, loss, tail};
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::TypeMetrics;
 use sluice_engine::Time;
 use sluice_engine::authorization::Grant;
 use sluice_engine::downstream::{
     Answer, Excess, Look, Portion, RequestOutcome, Session, Shift, SourceId, Subscription, Verdict, Watch,
 };
 use sluice_setting::Epoch;
-use crate::telemetry::Limit;
-use crate::telemetry::metrics::TypeMetrics;
 use sluice_wire::response;
 use sluice_xds::{Code, Node, Request, SetMark, Status, TypeUrl};
 

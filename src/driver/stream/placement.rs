@@ -21,11 +21,11 @@ use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::session_at;
 use crate::driver::stream::refused_types::RefusedTypes;
 use crate::driver::stream::routes::Routes;
+use crate::telemetry::metrics::GaugePart;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::NameStyle;
 use sluice_engine::downstream::{Answer, ListId, Moved, Part, Session};
 use sluice_setting::Epoch;
-use crate::telemetry::metrics::GaugePart;
 use sluice_xds::{Node, TypeUrl};
 
 /// The sources of a stream, and everything for the choice of a source.

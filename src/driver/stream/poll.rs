@@ -18,8 +18,8 @@ use crate::driver::stream::inner::{MESSAGE_WARN_BYTES, StreamInner};
 use crate::driver::stream::outbox::WAITS_MAX;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::tail;
-use sluice_engine::downstream::{Answer, Session};
 use crate::telemetry::Limit;
+use sluice_engine::downstream::{Answer, Session};
 use sluice_wire::{NAME_IN_REQUEST_BYTES, response, version};
 use sluice_xds::{Code, SotwRequest, Status, Version};
 

@@ -14,11 +14,11 @@ use crate::driver::stream::destination::Destination;
 use crate::driver::stream::own_sources::OwnSources;
 use crate::driver::stream::private_part::private_source;
 use crate::driver::stream::refused_types::RefusedTypes;
+use crate::telemetry::Limit;
 use sluice_engine::authority::{Authority, NameGroup};
 use sluice_engine::downstream::{ClientFeatures, List, ListId, Router, SourceId};
 use sluice_engine::fallback::RESOLVE_TIMEOUT;
 use sluice_engine::view::View;
-use crate::telemetry::Limit;
 use sluice_xds::{Kind, Node, ResourceName, Status, TypeUrl};
 
 /// Finds the source of each part of a subscription.

@@ -16,10 +16,10 @@ use super::turn::{Turn, Turns};
 use super::{Accepted, Failed, ListenerTls};
 use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::{Limit, LimitHits};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::server::Generation;
+use sluice_setting::InForce;
 
 /// Ciphertext that a connection may hold back for a slow client: one DATA frame. More would make the client stale, and
 /// is private memory (TLS-11).

@@ -27,11 +27,11 @@ use self::threads::Threads;
 use super::limits::ServerLimits;
 use super::socket::Plain;
 use super::warnings::WarnTable;
-use sluice_setting::InForce;
 use crate::telemetry::metrics::{TLS_OK, TlsMetrics};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::Watched;
 use crate::trust::server::{Generation, Proved};
+use sluice_setting::InForce;
 
 /// After a refusal the peer may still be sending; closing over unread bytes could destroy the alert before the peer has
 /// read it (TLS-6).

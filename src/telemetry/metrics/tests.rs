@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::types::{KNOWN_TYPES, OTHER, TYPE_NAME_BYTES_MAX};
 use super::*;
+use crate::telemetry::SourceState;
 use sluice_engine::Time;
 use sluice_engine::cache::EntryState;
 use sluice_engine::rollout::{Plan, Rollout};
-use crate::telemetry::SourceState;
 use sluice_xds::{Code, Variant};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";

@@ -9,8 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
-use sluice_engine::cache::EntryState;
 use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
+use sluice_engine::cache::EntryState;
 use sluice_xds::{Code, Kind, TypeUrl, Variant};
 
 /// The maximum number of types with a label of their own; later types share the label `other`. Types with

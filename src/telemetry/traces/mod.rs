@@ -32,8 +32,8 @@ use self::change::FinishedChange;
 pub(super) use self::exemplars::Exemplars;
 use self::ids::Ids;
 use self::sampling::Sampler;
-use sluice_setting::{Setting, count, time};
 use crate::telemetry::instruments::lock;
+use sluice_setting::{Setting, count, time};
 
 /// Every change that took longer from its receipt to the last ACK has a trace.
 pub const SLOW: Setting<Duration> =

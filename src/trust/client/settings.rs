@@ -6,12 +6,12 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 
 use super::sans::SanMatch;
-use sluice_setting::{Range, Setting, hours, minutes, ms, seconds, time};
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::contents::PlaceFile;
 use crate::trust::pair::PairFiles;
 use crate::trust::provider::provider;
 use crate::trust::server::MinVersion;
+use sluice_setting::{Range, Setting, hours, minutes, ms, seconds, time};
 
 /// The interval in which all files are read again, changed or not (gRFC A65). Bootstraps of tests have fractions of
 /// seconds.

@@ -18,10 +18,10 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use sluice_setting::InForce;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
+use sluice_setting::InForce;
 
 /// The interval of looks at the state of the files. A new pair is in use within a second.
 const POLL: Duration = Duration::from_millis(500);

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::{Clock, Files, Followed, Generation, Place, Rotation, Turn, Watched, lock};
-use sluice_setting::InForce;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Stamps;
+use sluice_setting::InForce;
 
 /// A place with usable files that nobody watches yet.
 pub struct Prepared<T> {

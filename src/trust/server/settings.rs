@@ -5,12 +5,12 @@ use std::time::Duration;
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-use sluice_setting::{Range, Setting, bytes, count, hours, minutes, seconds, settings, time};
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::contents::PlaceFile;
 use crate::trust::crl::CrlSettings;
 use crate::trust::identity::{ClientName, IdentityKind};
 use crate::trust::pair::PairFiles;
+use sluice_setting::{Range, Setting, bytes, count, hours, minutes, seconds, settings, time};
 
 /// The interval in which all files are read again, changed or not (gRFC A65).
 pub const REFRESH_INTERVAL: Setting<Duration> = Setting::new("refresh_interval", minutes(10), REFRESHES);

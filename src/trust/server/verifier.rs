@@ -12,7 +12,6 @@ use rustls::{
 };
 
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
-use sluice_identity::Identity;
 use crate::trust::anchors::{AnchorFiles, Anchors};
 use crate::trust::certificate::Certificate;
 use crate::trust::crl::Depth;
@@ -21,6 +20,7 @@ use crate::trust::identity::{ClientName, IdentityKind, of_client, spiffe_id};
 use crate::trust::pool::Pool;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
+use sluice_identity::Identity;
 
 /// The names of authorities are hints for clients with several certificates. With more bytes, none are sent: clients
 /// refuse a message that is too large (SEC-6).

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-use sluice_proto;
 use sluice_wire::upstream::{encode_node, encode_request};
 use sluice_wire::{NAME_IN_REQUEST_BYTES, ReadError, ReaderLimits, RequestReader};
 use sluice_xds::{Request, ResourceName, Variant};
@@ -60,47 +59,49 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 /// A node with all fields, and with some that the relay drops.
-pub fn node() -> proto::Node {
-    let value = |kind| proto::Value { kind: Some(kind) };
+pub fn node() -> sluice_proto::Node {
+    let value = |kind| sluice_proto::Value { kind: Some(kind) };
     let fields = [
-        ("a", proto::value::Kind::NumberValue(1.5)),
-        ("b", proto::value::Kind::NullValue(0)),
-        ("c", proto::value::Kind::StringValue("text".into())),
+        ("a", sluice_proto::value::Kind::NumberValue(1.5)),
+        ("b", sluice_proto::value::Kind::NullValue(0)),
+        ("c", sluice_proto::value::Kind::StringValue("text".into())),
         (
             "d",
-            proto::value::Kind::ListValue(proto::ListValue {
-                values: vec![value(proto::value::Kind::BoolValue(true))],
+            sluice_proto::value::Kind::ListValue(sluice_proto::ListValue {
+                values: vec![value(sluice_proto::value::Kind::BoolValue(true))],
             }),
         ),
     ];
-    let inner = proto::Struct { fields: fields.map(|(key, kind)| (key.to_owned(), value(kind))).into() };
-    let outer = [("NAMESPACE".to_owned(), value(proto::value::Kind::StructValue(inner)))];
-    proto::Node {
+    let inner =
+        sluice_proto::Struct { fields: fields.map(|(key, kind)| (key.to_owned(), value(kind))).into() };
+    let outer = [("NAMESPACE".to_owned(), value(sluice_proto::value::Kind::StructValue(inner)))];
+    sluice_proto::Node {
         id: "node-1".into(),
         cluster: "edge".into(),
-        metadata: Some(proto::Struct { fields: outer.into() }),
-        locality: Some(proto::Locality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() }),
+        metadata: Some(sluice_proto::Struct { fields: outer.into() }),
+        locality: Some(sluice_proto::Locality { region: "r".into(), zone: "z".into(), sub_zone: "s".into() }),
         user_agent_name: "envoy".into(),
         client_features: vec!["xds.config.resource-in-sotw".into(), "b".into()],
-        extensions: vec![proto::Extension { name: "x".into(), ..proto::Extension::default() }],
-        ..proto::Node::default()
+        extensions: vec![sluice_proto::Extension { name: "x".into(), ..sluice_proto::Extension::default() }],
+        ..sluice_proto::Node::default()
     }
 }
 
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-fn error() -> proto::Status {
-    proto::Status { code: 3, message: "bad".into(), ..proto::Status::default() }
+fn error() -> sluice_proto::Status {
+    sluice_proto::Status { code: 3, message: "bad".into(), ..sluice_proto::Status::default() }
 }
 
-fn locators() -> Vec<proto::ResourceLocator> {
-    let plain = proto::ResourceLocator { name: "plain".into(), ..proto::ResourceLocator::default() };
+fn locators() -> Vec<sluice_proto::ResourceLocator> {
+    let plain =
+        sluice_proto::ResourceLocator { name: "plain".into(), ..sluice_proto::ResourceLocator::default() };
     let parameters = [("k".to_owned(), "v".to_owned())].into();
-    vec![plain, proto::ResourceLocator { name: "located".into(), dynamic_parameters: parameters }]
+    vec![plain, sluice_proto::ResourceLocator { name: "located".into(), dynamic_parameters: parameters }]
 }
 
-fn sotw(is_first: bool) -> proto::DiscoveryRequest {
-    proto::DiscoveryRequest {
+fn sotw(is_first: bool) -> sluice_proto::DiscoveryRequest {
+    sluice_proto::DiscoveryRequest {
         node: is_first.then(node),
         version_info: if is_first { String::new() } else { "7".into() },
         resource_names: vec!["a".into(), "xdstp://auth/t/b?y=1&x=2".into()],
@@ -111,8 +112,8 @@ fn sotw(is_first: bool) -> proto::DiscoveryRequest {
     }
 }
 
-fn delta(is_first: bool) -> proto::DeltaDiscoveryRequest {
-    proto::DeltaDiscoveryRequest {
+fn delta(is_first: bool) -> sluice_proto::DeltaDiscoveryRequest {
+    sluice_proto::DeltaDiscoveryRequest {
         node: is_first.then(node),
         type_url: CDS.into(),
         resource_names_subscribe: vec!["*".into(), "a".into()],
@@ -217,7 +218,7 @@ fn compare(body: &[u8], whole: &Outcome, variant: Variant) {
         }
         match request {
             Request::Sotw(request) => {
-                let Ok(other) = proto::DiscoveryRequest::decode(message) else { continue };
+                let Ok(other) = sluice_proto::DiscoveryRequest::decode(message) else { continue };
                 assert_eq!(
                     (&request.version_info, &request.type_url, &request.response_nonce),
                     (&other.version_info, &other.type_url, &other.response_nonce)
@@ -230,7 +231,7 @@ fn compare(body: &[u8], whole: &Outcome, variant: Variant) {
                 );
             }
             Request::Delta(request) => {
-                let Ok(other) = proto::DeltaDiscoveryRequest::decode(message) else { continue };
+                let Ok(other) = sluice_proto::DeltaDiscoveryRequest::decode(message) else { continue };
                 assert_eq!(
                     (&request.type_url, &request.response_nonce),
                     (&other.type_url, &other.response_nonce)
@@ -289,9 +290,11 @@ fn has_odd_entry(mut message: &[u8], map: Option<u32>, locators: &[u32]) -> bool
 /// The reader takes everything that prost writes, but for names with an ending of the relay's own.
 fn spelled_by_prost(message: &[u8], variant: Variant) {
     let written = match variant {
-        Variant::Sotw => proto::DiscoveryRequest::decode(message).map(|request| request.encode_to_vec()),
+        Variant::Sotw => {
+            sluice_proto::DiscoveryRequest::decode(message).map(|request| request.encode_to_vec())
+        }
         Variant::Delta => {
-            proto::DeltaDiscoveryRequest::decode(message).map(|request| request.encode_to_vec())
+            sluice_proto::DeltaDiscoveryRequest::decode(message).map(|request| request.encode_to_vec())
         }
     };
     let Ok(written) = written else { return };
@@ -309,7 +312,7 @@ fn plain(names: &[ResourceName]) -> Vec<String> {
     names
 }
 
-fn names(names: &[String], locators: &[proto::ResourceLocator]) -> Vec<String> {
+fn names(names: &[String], locators: &[sluice_proto::ResourceLocator]) -> Vec<String> {
     let mut names: Vec<_> =
         names.iter().cloned().chain(locators.iter().map(|locator| locator.name.clone())).collect();
     names.sort_unstable();

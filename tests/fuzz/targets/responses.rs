@@ -7,7 +7,7 @@ use prost::Message;
 use sluice_wire::response::{Beside, delta_body, head, sotw_body};
 use sluice_wire::upstream::{decode_delta_response, decode_file_response, decode_sotw_response};
 use sluice_wire::version::of_response;
-use sluice_wire::{ResponseReader, proto, read_mark};
+use sluice_wire::{ResponseReader, read_mark};
 use sluice_xds::{Element, Resource, TypeUrl};
 use std::sync::Arc;
 
@@ -24,22 +24,23 @@ pub const RESPONSE: Target = Target {
     name: "response",
     run: read_sotw,
     seeds: || {
-        let wrapped = proto::Any { type_url: WRAPPER.into(), value: resource("w").encode_to_vec().into() };
-        let of = |type_url: &str, resources: Vec<proto::Any>| proto::DiscoveryResponse {
+        let wrapped =
+            sluice_proto::Any { type_url: WRAPPER.into(), value: resource("w").encode_to_vec().into() };
+        let of = |type_url: &str, resources: Vec<sluice_proto::Any>| sluice_proto::DiscoveryResponse {
             version_info: "7".into(),
             type_url: type_url.into(),
             nonce: "n".into(),
             resources,
             resource_errors: vec![error("e")],
-            control_plane: Some(proto::ControlPlane { identifier: "cp".into() }),
-            ..proto::DiscoveryResponse::default()
+            control_plane: Some(sluice_proto::ControlPlane { identifier: "cp".into() }),
+            ..sluice_proto::DiscoveryResponse::default()
         };
         let all = [
             of(CLUSTER, vec![cluster("a"), cluster("b")]),
             of(CLUSTER, vec![cluster("a"), wrapped]),
             of(
                 "type.googleapis.com/x.Y",
-                vec![proto::Any { type_url: "type.googleapis.com/x.Y".into(), ..cluster("c") }],
+                vec![sluice_proto::Any { type_url: "type.googleapis.com/x.Y".into(), ..cluster("c") }],
             ),
             of(CLUSTER, Vec::new()),
         ];
@@ -54,20 +55,21 @@ pub const DELTA_RESPONSE: Target = Target {
     name: "delta_response",
     run: read_delta,
     seeds: || {
-        let of = |type_url: &str, resources: Vec<proto::Resource>| proto::DeltaDiscoveryResponse {
-            system_version_info: "7".into(),
-            type_url: type_url.into(),
-            nonce: "n".into(),
-            resources,
-            removed_resources: vec!["gone".into()],
-            removed_resource_names: vec![proto::ResourceName {
-                name: "left".into(),
-                ..proto::ResourceName::default()
-            }],
-            resource_errors: vec![error("e")],
-            control_plane: Some(proto::ControlPlane { identifier: "cp".into() }),
-        };
-        let empty = proto::Resource { name: "r/h".into(), ..proto::Resource::default() };
+        let of =
+            |type_url: &str, resources: Vec<sluice_proto::Resource>| sluice_proto::DeltaDiscoveryResponse {
+                system_version_info: "7".into(),
+                type_url: type_url.into(),
+                nonce: "n".into(),
+                resources,
+                removed_resources: vec!["gone".into()],
+                removed_resource_names: vec![sluice_proto::ResourceName {
+                    name: "left".into(),
+                    ..sluice_proto::ResourceName::default()
+                }],
+                resource_errors: vec![error("e")],
+                control_plane: Some(sluice_proto::ControlPlane { identifier: "cp".into() }),
+            };
+        let empty = sluice_proto::Resource { name: "r/h".into(), ..sluice_proto::Resource::default() };
         let all = [
             of(CLUSTER, vec![resource("a"), resource("b")]),
             of(HOST, vec![empty]),
@@ -81,38 +83,47 @@ pub const DELTA_RESPONSE: Target = Target {
     memory: MEMORY,
 };
 
-fn cluster(name: &str) -> proto::Any {
-    let cluster = proto::Cluster { name: name.into(), ..proto::Cluster::default() };
-    proto::Any { type_url: CLUSTER.into(), value: cluster.encode_to_vec().into() }
+fn cluster(name: &str) -> sluice_proto::Any {
+    let cluster = sluice_proto::Cluster { name: name.into(), ..sluice_proto::Cluster::default() };
+    sluice_proto::Any { type_url: CLUSTER.into(), value: cluster.encode_to_vec().into() }
 }
 
-fn resource(name: &str) -> proto::Resource {
-    proto::Resource {
+fn resource(name: &str) -> sluice_proto::Resource {
+    sluice_proto::Resource {
         name: name.into(),
         version: "1".into(),
         aliases: vec!["alias".into()],
         resource: Some(cluster(name)),
-        ttl: Some(proto::Duration { seconds: 60, nanos: 5 }),
-        ..proto::Resource::default()
+        ttl: Some(sluice_proto::Duration { seconds: 60, nanos: 5 }),
+        ..sluice_proto::Resource::default()
     }
 }
 
-fn variant(name: &str, is_default: bool) -> proto::Resource {
-    use proto::dynamic_parameter_constraints::{SingleConstraint, Type, single_constraint};
+fn variant(name: &str, is_default: bool) -> sluice_proto::Resource {
+    use sluice_proto::dynamic_parameter_constraints::{SingleConstraint, Type, single_constraint};
     let value = if is_default { "default" } else { "other" };
     let constraint = SingleConstraint {
         key: "env".into(),
         constraint_type: Some(single_constraint::ConstraintType::Value(value.into())),
     };
-    let constraints = proto::DynamicParameterConstraints { r#type: Some(Type::Constraint(constraint)) };
-    let name = proto::ResourceName { name: name.into(), dynamic_parameter_constraints: Some(constraints) };
-    proto::Resource { name: String::new(), resource_name: Some(name), ..resource("a") }
+    let constraints =
+        sluice_proto::DynamicParameterConstraints { r#type: Some(Type::Constraint(constraint)) };
+    let name =
+        sluice_proto::ResourceName { name: name.into(), dynamic_parameter_constraints: Some(constraints) };
+    sluice_proto::Resource { name: String::new(), resource_name: Some(name), ..resource("a") }
 }
 
-fn error(name: &str) -> proto::ResourceError {
-    proto::ResourceError {
-        resource_name: Some(proto::ResourceName { name: name.into(), ..proto::ResourceName::default() }),
-        error_detail: Some(proto::Status { code: 5, message: "none".into(), ..proto::Status::default() }),
+fn error(name: &str) -> sluice_proto::ResourceError {
+    sluice_proto::ResourceError {
+        resource_name: Some(sluice_proto::ResourceName {
+            name: name.into(),
+            ..sluice_proto::ResourceName::default()
+        }),
+        error_detail: Some(sluice_proto::Status {
+            code: 5,
+            message: "none".into(),
+            ..sluice_proto::Status::default()
+        }),
     }
 }
 
@@ -138,7 +149,7 @@ fn read_sotw(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let _ = decode_file_response(bytes.clone());
     let Ok(response) = decode_sotw_response(bytes) else { return };
-    if let Ok(other) = proto::DiscoveryResponse::decode(data) {
+    if let Ok(other) = sluice_proto::DiscoveryResponse::decode(data) {
         assert_eq!((&response.version_info, &response.nonce), (&other.version_info, &other.nonce));
         assert_eq!(response.type_url.as_str(), TypeUrl::new(&other.type_url).as_str());
         assert!(response.resources.len() <= other.resources.len() + other.resource_errors.len() + 1);
@@ -166,7 +177,7 @@ fn read_delta(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let _ = read_mark(data);
     let Ok(response) = decode_delta_response(bytes) else { return };
-    if let Ok(other) = proto::DeltaDiscoveryResponse::decode(data) {
+    if let Ok(other) = sluice_proto::DeltaDiscoveryResponse::decode(data) {
         assert_eq!(
             (&response.system_version_info, &response.nonce),
             (&other.system_version_info, &other.nonce)

@@ -30,22 +30,9 @@ ROOT = HERE.parent.parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 COPY = TARGET / "mutants"
 
-# The parts of the tree that the simulator needs. They are rooms of the crate sluice-machines, and use its crates.
-ROOMS = ("src/xds", "src/setting", "src/identity", "src/engine", "src/checkpoint", "tests/sim")
-PARTS = (*ROOMS, "src/wire/fields.rs", "src/wire/own_name.rs", "src/wire/version.rs")
-LIB = """\
-pub mod mutants;
-pub mod xds;
-pub mod setting;
-pub mod identity;
-pub mod engine;
-pub mod wire {
-    mod fields;
-    pub mod own_name;
-    pub mod version;
-}
-pub mod checkpoint;
-"""
+# The parts of the tree that the simulator needs.
+CRATES = ("xds", "setting", "identity", "engine", "wire", "checkpoint")
+PARTS = (*(f"crates/{name}" for name in CRATES), "tests/sim")
 SWITCH = """\
 use std::sync::LazyLock;
 
@@ -195,52 +182,55 @@ def applied(file, text, blocks, misfits):
 
 
 def manifest():
-    """The manifest of the copy. It has the tree's versions and profiles, so that compiled dependencies serve both.
+    """The manifest of the copy's workspace. It has the tree's versions and profiles, so that compiled dependencies serve both.
 
     Few schedules need no optimization, and the build takes a tenth of the time."""
     text = (ROOT / "Cargo.toml").read_text()
-    edition = tomllib.loads(text)["workspace"]["package"]["edition"]
-    machines = (ROOT / "tools/machines/Cargo.toml").read_text()
-    names = sorted(tomllib.loads(machines)["dependencies"])
-    crates = "\n".join(re.search(rf"(?m)^{name} = .*$", machines)[0] for name in names)
+    shared = "".join(re.findall(r"(?ms)^\[workspace\.(?:package|dependencies)\]$.*?(?=^\[)", text))
+    members = [*(f"sluice-{name}" for name in CRATES), "sluice-sim"]
+    levels = {level: "\n".join(f"{name} = {{ opt-level = {level} }}" for name in members) for level in (0, 2)}
     profiles = "".join(re.findall(r"(?ms)^\[profile\.\w+\]$.*?(?=^\[|\Z)", text))
     return f"""\
 [workspace]
+members = ["crates/*", "tests/sim"]
+resolver = "3"
 
-[package]
-name = "sluice-mutants"
-version = "0.0.0"
-edition = "{edition}"
-publish = false
-
-[lib]
-name = "sluice"
-doctest = false
-
-[[test]]
-name = "sim"
-path = "tests/sim/main.rs"
-harness = false
-
-[lints.rust]
+{shared}
+[workspace.lints.rust]
 unused = "allow"
-
-[dependencies]
-{crates}
 
 {profiles}
 
 [profile.dev.package]
-sluice-mutants = {{ opt-level = 0 }}
+"*" = {{ debug = false }}
+{levels[0]}
+
+[profile.sim.package]
+{levels[2]}
 """
+
+
+SWITCH_MANIFEST = """\
+[package]
+name = "mutants"
+version = "0.0.0"
+edition = "2024"
+"""
+
+
+def member(text):
+    """The manifest of a crate in the copy: without the dependencies of unit tests, and with the switches."""
+    is_simulator = "[[test]]" in text
+    if not is_simulator:
+        text = re.sub(r"(?ms)^\[dev-dependencies\]$.*?(?=^\[|\Z)", "", text)
+    table = "[dev-dependencies]" if is_simulator else "[dependencies]"
+    path = "../../crates/mutants" if is_simulator else "../mutants"
+    return text.replace(table, f'{table}\nmutants = {{ path = "{path}" }}', 1)
 
 
 def sources():
     """The Rust files of the parts, by path."""
-    paths = []
-    for part in PARTS:
-        path = ROOT / part
-        paths += [path] if path.is_file() else sorted(path.rglob("*.rs"))
+    paths = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.rs"))]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
 
 
@@ -254,13 +244,11 @@ def mutated(mutants):
             if word not in numbers:
                 raise Unfit(f"{own.name}: there is no mutant {word}")
             used.add(word)
-            return f"crate::mutants::is_on({numbers[word]})"
+            return f"mutants::is_on({numbers[word]})"
 
         for block in mutant.blocks:
             try:
                 block.replace = re.sub(r"\bMUTANT\b(?:\((\w+)\))?", switch, block.replace)
-                if block.file.startswith("tests/"):
-                    block.replace = block.replace.replace("crate::mutants", "sluice::mutants")
                 if block.find is None and block.file in files:
                     raise Unfit(f"{mutant.name}: {block.file} is not new")
                 if block.find is None:
@@ -276,12 +264,14 @@ def mutated(mutants):
     misfits += [f"{mutant.name}: no block has its switch" for mutant in mutants if mutant.word in numbers.keys() - used]
     if misfits:
         raise Unfit("\n".join(misfits))
-    return files | {"src/lib.rs": LIB, "src/mutants.rs": SWITCH, "Cargo.toml": manifest()}
+    manifests = {f"{part}/Cargo.toml": member((ROOT / part / "Cargo.toml").read_text()) for part in PARTS}
+    switches = {"crates/mutants/src/lib.rs": SWITCH, "crates/mutants/Cargo.toml": SWITCH_MANIFEST}
+    return files | manifests | switches | {"Cargo.toml": manifest()}
 
 
 def write(files):
     """Writes the copy. Files that stay the same are not touched, so that cargo does not compile them again."""
-    for old in [path for folder in ("src", "tests") for path in (COPY / folder).rglob("*.rs")]:
+    for old in [path for folder in ("src", "crates", "tests") for path in (COPY / folder).rglob("*.rs")]:
         if old.relative_to(COPY).as_posix() not in files:
             old.unlink()
     files = files | {"Cargo.lock": (ROOT / "Cargo.lock").read_text()}
@@ -294,7 +284,7 @@ def write(files):
 
 def build(*options):
     """Builds the simulator of the copy; gives its path."""
-    command = ["cargo", "test", "--test", "sim", "--no-run", "--message-format=json-render-diagnostics"]
+    command = ["cargo", "test", "--package", "sluice-sim", "--test", "sim", "--no-run", "--message-format=json-render-diagnostics"]
     command += ["--manifest-path", COPY / "Cargo.toml", "--target-dir", TARGET, *options]
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode:
@@ -377,7 +367,7 @@ def repeat(pool, mutants, report):
 def search(pool, mutants, report, record):
     """Runs each mutant until an invariant is violated."""
     print(f"searching for {len(mutants)} mutants", flush=True)
-    simulator = build("--config", "profile.dev.package.sluice-mutants.opt-level=2")
+    simulator = build("--profile", "sim")
     runs = [
         (mutant, pool.submit(show, simulator, number, mutant.first, SEEDS_MAX))
         for number, mutant in mutants

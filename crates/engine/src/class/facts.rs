@@ -63,8 +63,7 @@ impl FactTable {
         self.0.is_empty()
     }
 
-    /// The number of different entries in memory.
-    #[cfg(test)]
+    /// The number of different entries in memory. Nodes with equal facts share an entry.
     pub fn distinct(&self) -> usize {
         let all: std::collections::HashSet<_> = self.0.values().map(Arc::as_ptr).collect();
         all.len()

@@ -337,11 +337,7 @@ impl Changes {
     }
 
     /// Names that are absent for one reason.
-    pub(crate) fn names_absent(
-        type_url: &TypeUrl,
-        names: Vec<ResourceName>,
-        cause: Cause,
-    ) -> Self {
+    pub(crate) fn names_absent(type_url: &TypeUrl, names: Vec<ResourceName>, cause: Cause) -> Self {
         let absent = names.into_iter().map(|name| (name, cause)).collect();
         Changes { absent, ..Changes::new(type_url, CollectionKind::Names) }
     }

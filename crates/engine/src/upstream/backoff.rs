@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sluice_setting;
-
 /// Exponential backoff between unanswered streams (CLI-4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackoffSettings {
@@ -25,8 +23,8 @@ pub struct BackoffSettings {
     pub unsteady_within: Duration,
 }
 
-impl From<setting::Backoff> for BackoffSettings {
-    fn from(setting::Backoff { initial, max }: setting::Backoff) -> Self {
+impl From<sluice_setting::Backoff> for BackoffSettings {
+    fn from(sluice_setting::Backoff { initial, max }: sluice_setting::Backoff) -> Self {
         BackoffSettings {
             initial,
             multiplier: 1.6,
@@ -42,7 +40,7 @@ impl From<setting::Backoff> for BackoffSettings {
 
 impl Default for BackoffSettings {
     fn default() -> Self {
-        setting::Backoff::default().into()
+        sluice_setting::Backoff::default().into()
     }
 }
 

@@ -16,9 +16,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::deframe::{ReaderLimits, checked};
-use super::super::fields::{build, put_bytes, put_message};
-use super::super::frame::{Bound, ReadError};
+use sluice_wire::deframe::{ReaderLimits, check_name};
+use sluice_wire::fields::{build, put_bytes, put_message};
+use sluice_wire::frame::{Bound, ReadError};
 use sluice_xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
 
 /// The text of a list or a map has at most so many bytes for each byte that may be kept: names of fields, quotes, escapes and
@@ -221,7 +221,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<'_, T> {
                     ReadError::check(Bound::Names, self.names.len() + 1, self.limits.names_per_request)
                         .and_then(|()| ReadError::check(Bound::NameBytes, name.len(), self.limits.name_bytes))
                         .and_then(|()| {
-                            checked(&name).map(drop).map_err(|fault| ReadError::NotJson(fault.to_string()))
+                            check_name(&name).map(drop).map_err(|fault| ReadError::NotJson(fault.to_string()))
                         })
                         .map(|()| self.names.push(ResourceName::new(&name)))
                 }

@@ -2,8 +2,8 @@
 
 use prost_reflect::{Kind, MessageDescriptor};
 
-use super::super::super::fields::{Fields, Payload};
 use super::{Budget, DEPTH_MAX, Refusal};
+use sluice_wire::fields::{Fields, Payload};
 
 impl Budget {
     /// Takes the fields and elements of a message from the budget, without those of an `Any`.

@@ -3,10 +3,10 @@
 use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage, Value as Field};
 
-use super::super::super::fields::{put_bytes, put_element};
 use super::rules::Rules;
 use super::{Budget, DEPTH_MAX, Refusal, hidden_text, hide_in, open, rules};
 use sluice_text::secrets;
+use sluice_wire::fields::{put_bytes, put_element};
 
 /// The bytes of a message: fields sorted by number, entries of maps by key.
 pub(super) fn encode(message: &DynamicMessage, budget: Budget) -> Result<Vec<u8>, Refusal> {

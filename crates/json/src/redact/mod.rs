@@ -18,10 +18,10 @@ use serde_json::Value;
 pub use compare::{diff_text, patch};
 pub use references::named_clusters;
 
-use super::super::fields::{Fields, Payload};
-use sluice_text::secrets;
-use sluice_xds::TypeUrl;
 use rules::Rules;
+use sluice_text::secrets;
+use sluice_wire::fields::{Fields, Payload};
+use sluice_xds::TypeUrl;
 
 /// The longest content that is decoded, the size of the longest message that gRPC clients take by default.
 const BODY_BYTES_MAX: usize = 4 << 20;

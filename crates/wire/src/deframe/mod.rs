@@ -9,7 +9,7 @@ mod node;
 mod request;
 mod walk;
 
-pub(super) use request::checked;
+pub use request::check_name;
 
 use bytes::Bytes;
 

@@ -77,12 +77,12 @@ fn short_text(limit: Bound, payload: &[u8], allowed: usize) -> Result<String, Re
 fn push_name(names: &mut Vec<ResourceName>, payload: &[u8], limits: &ReaderLimits) -> Result<(), ReadError> {
     ReadError::check(Bound::Names, names.len() + 1, limits.names_per_request)?;
     ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
-    names.push(ResourceName::new(checked(text(payload)?)?));
+    names.push(ResourceName::new(check_name(text(payload)?)?));
     Ok(())
 }
 
 /// Rejects names with an ending that is reserved for the relay's internal names.
-pub fn checked(name: &str) -> Result<&str, Malformed> {
+pub fn check_name(name: &str) -> Result<&str, Malformed> {
     if is_reserved(name) {
         return Err(Malformed::new("a name ends with a reserved character, U+FDD0 or U+FDD1"));
     }
@@ -99,7 +99,7 @@ fn push_locator(
     ReadError::check(Bound::Names, names.len() + 1, limits.names_per_request)?;
     ReadError::check(Bound::NameBytes, payload.len(), limits.name_bytes)?;
     let (name, parameters) = read_locator(payload)?;
-    let plain = ResourceName::new(checked(name)?);
+    let plain = ResourceName::new(check_name(name)?);
     let is_collection = plain.is_wildcard() || ResourceName::received(name).is_glob();
     if !parameters.is_empty() && is_collection {
         return Err(ReadError::Unsupported("dynamic parameters of wildcards and globs"));

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use sluice_proto;
 use sluice_xds::{
     Code, DeltaRequest, Locality, Node, ResourceName, SotwRequest, Status, UserAgentVersion, Value,
 };
@@ -43,7 +42,7 @@ fn read(variant: Variant, message: &impl Message) -> Result<Request, ReadError> 
     Ok(read_in(&mut RequestReader::new(variant), &framed(message), &[usize::MAX])?.remove(0))
 }
 
-fn sotw(message: &proto::DiscoveryRequest) -> SotwRequest {
+fn sotw(message: &sluice_proto::DiscoveryRequest) -> SotwRequest {
     match read(Variant::Sotw, message).unwrap() {
         Request::Sotw(request) => request,
         Request::Delta(_) => panic!("a delta request"),
@@ -63,53 +62,55 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn value(kind: proto::value::Kind) -> proto::Value {
-    proto::Value { kind: Some(kind) }
+fn value(kind: sluice_proto::value::Kind) -> sluice_proto::Value {
+    sluice_proto::Value { kind: Some(kind) }
 }
 
-fn big_node() -> proto::Node {
-    use proto::value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
+fn big_node() -> sluice_proto::Node {
+    use sluice_proto::value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
     let fields = BTreeMap::from([
         ("number".to_owned(), value(NumberValue(1.5))),
         ("text".to_owned(), value(StringValue("x".to_owned()))),
         (
             "list".to_owned(),
-            value(ListValue(proto::ListValue { values: vec![value(BoolValue(true)), value(NullValue(0))] })),
+            value(ListValue(sluice_proto::ListValue {
+                values: vec![value(BoolValue(true)), value(NullValue(0))],
+            })),
         ),
         (
             "inner".to_owned(),
-            value(StructValue(proto::Struct {
+            value(StructValue(sluice_proto::Struct {
                 fields: BTreeMap::from([("k".to_owned(), value(NullValue(0)))]),
             })),
         ),
     ]);
-    let extension = |n| proto::Extension {
+    let extension = |n| sluice_proto::Extension {
         name: format!("envoy.filters.http.the_extension_number_{n}"),
         category: "envoy.filters.http".to_owned(),
         type_urls: vec!["envoy.extensions.filters.http.something.v3.Config".to_owned()],
         ..Default::default()
     };
     let parameters =
-        |v: &str| proto::ContextParams { params: BTreeMap::from([("k".to_owned(), v.to_owned())]) };
-    proto::Node {
+        |v: &str| sluice_proto::ContextParams { params: BTreeMap::from([("k".to_owned(), v.to_owned())]) };
+    sluice_proto::Node {
         id: "node-1".to_owned(),
         cluster: "edge".to_owned(),
-        metadata: Some(proto::Struct { fields }),
-        locality: Some(proto::Locality {
+        metadata: Some(sluice_proto::Struct { fields }),
+        locality: Some(sluice_proto::Locality {
             region: "eu".to_owned(),
             zone: "a".to_owned(),
             sub_zone: String::new(),
         }),
         user_agent_name: "envoy".to_owned(),
-        user_agent_version_type: Some(proto::node::UserAgentVersionType::UserAgentBuildVersion(
-            proto::BuildVersion {
-                version: Some(proto::SemanticVersion { major_number: 1, minor_number: 40, patch: 0 }),
+        user_agent_version_type: Some(sluice_proto::node::UserAgentVersionType::UserAgentBuildVersion(
+            sluice_proto::BuildVersion {
+                version: Some(sluice_proto::SemanticVersion { major_number: 1, minor_number: 40, patch: 0 }),
                 metadata: None,
             },
         )),
         extensions: (0..516).map(extension).collect(),
         client_features: strings(&["b", "a", "b"]),
-        listening_addresses: vec![proto::Any { type_url: "x".repeat(1000), value: Bytes::new() }],
+        listening_addresses: vec![sluice_proto::Any { type_url: "x".repeat(1000), value: Bytes::new() }],
         dynamic_parameters: BTreeMap::from([
             ("z".to_owned(), parameters("1")),
             ("y".to_owned(), parameters("2")),
@@ -117,15 +118,15 @@ fn big_node() -> proto::Node {
     }
 }
 
-fn big_request() -> proto::DiscoveryRequest {
-    proto::DiscoveryRequest {
+fn big_request() -> sluice_proto::DiscoveryRequest {
+    sluice_proto::DiscoveryRequest {
         version_info: "v1".to_owned(),
         node: Some(big_node()),
         resource_names: strings(&["b", "a", "b"]),
         type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
         response_nonce: "n1".to_owned(),
-        error_detail: Some(proto::Status { code: 13, message: "no".to_owned(), details: vec![] }),
-        resource_locators: vec![proto::ResourceLocator { name: "c".to_owned(), ..Default::default() }],
+        error_detail: Some(sluice_proto::Status { code: 13, message: "no".to_owned(), details: vec![] }),
+        resource_locators: vec![sluice_proto::ResourceLocator { name: "c".to_owned(), ..Default::default() }],
     }
 }
 
@@ -152,8 +153,8 @@ fn a_sotw_request_is_read_whole() {
 
 #[test]
 fn a_delta_request_is_read_whole() {
-    let message = proto::DeltaDiscoveryRequest {
-        node: Some(proto::Node { id: "n".to_owned(), ..Default::default() }),
+    let message = sluice_proto::DeltaDiscoveryRequest {
+        node: Some(sluice_proto::Node { id: "n".to_owned(), ..Default::default() }),
         type_url: "t".to_owned(),
         resource_names_subscribe: strings(&["b", "a"]),
         resource_names_unsubscribe: strings(&["*"]),
@@ -162,12 +163,12 @@ fn a_delta_request_is_read_whole() {
             ("p".to_owned(), "1".to_owned()),
         ]),
         response_nonce: "7".to_owned(),
-        error_detail: Some(proto::Status::default()),
-        resource_locators_subscribe: vec![proto::ResourceLocator {
+        error_detail: Some(sluice_proto::Status::default()),
+        resource_locators_subscribe: vec![sluice_proto::ResourceLocator {
             name: "c".to_owned(),
             ..Default::default()
         }],
-        resource_locators_unsubscribe: vec![proto::ResourceLocator {
+        resource_locators_unsubscribe: vec![sluice_proto::ResourceLocator {
             name: "d".to_owned(),
             ..Default::default()
         }],
@@ -239,14 +240,14 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
         type_url_bytes: 6,
         error_detail_bytes: 4,
     };
-    type Set = fn(&mut proto::DiscoveryRequest);
-    let node = |set: fn(&mut proto::Node)| {
-        let mut node = proto::Node::default();
+    type Set = fn(&mut sluice_proto::DiscoveryRequest);
+    let node = |set: fn(&mut sluice_proto::Node)| {
+        let mut node = sluice_proto::Node::default();
         set(&mut node);
-        proto::DiscoveryRequest { node: Some(node), ..Default::default() }
+        sluice_proto::DiscoveryRequest { node: Some(node), ..Default::default() }
     };
     let request = |set: Set| {
-        let mut request = proto::DiscoveryRequest::default();
+        let mut request = sluice_proto::DiscoveryRequest::default();
         set(&mut request);
         request
     };
@@ -256,7 +257,9 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
             "bytes of a request message: found 20004, the limit is 10000",
         ),
         (
-            node(|n| n.extensions = vec![proto::Extension { name: "x".repeat(2_000), ..Default::default() }]),
+            node(|n| {
+                n.extensions = vec![sluice_proto::Extension { name: "x".repeat(2_000), ..Default::default() }]
+            }),
             "bytes of the node: found 2006, the limit is 2000",
         ),
         (node(|n| n.cluster = "x".repeat(101)), "kept bytes of the node: found 101, the limit is 100"),
@@ -276,11 +279,11 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
         let mut reader = RequestReader::new(Variant::Sotw);
         let error = read_within(&limits, &mut reader, &framed(&message), &[64]).expect_err(expected);
         assert_eq!(status(error), (Code::ResourceExhausted, expected.to_owned()));
-        reader.push(framed(&proto::DiscoveryRequest::default()));
+        reader.push(framed(&sluice_proto::DiscoveryRequest::default()));
         assert_eq!(reader.next(&limits), None, "nothing more after an error");
     }
-    let fits = proto::Node { metadata: Some(nested(3)), ..Default::default() };
-    let fits = proto::DiscoveryRequest {
+    let fits = sluice_proto::Node { metadata: Some(nested(3)), ..Default::default() };
+    let fits = sluice_proto::DiscoveryRequest {
         node: Some(fits),
         resource_names: strings(&["abcde"; 3]),
         ..Default::default()
@@ -290,17 +293,17 @@ fn limits_are_named_with_what_was_found_and_what_is_allowed() {
 }
 
 /// A struct of so many levels, lists and structs in turn.
-fn nested(levels: usize) -> proto::Struct {
-    use proto::value::Kind::{ListValue, NullValue, StructValue};
+fn nested(levels: usize) -> sluice_proto::Struct {
+    use sluice_proto::value::Kind::{ListValue, NullValue, StructValue};
     let mut inner = value(NullValue(0));
     for level in 1..levels {
         inner = if level % 2 == 0 {
-            value(ListValue(proto::ListValue { values: vec![inner] }))
+            value(ListValue(sluice_proto::ListValue { values: vec![inner] }))
         } else {
-            value(StructValue(proto::Struct { fields: BTreeMap::from([("k".to_owned(), inner)]) }))
+            value(StructValue(sluice_proto::Struct { fields: BTreeMap::from([("k".to_owned(), inner)]) }))
         };
     }
-    proto::Struct { fields: BTreeMap::from([("k".to_owned(), inner)]) }
+    sluice_proto::Struct { fields: BTreeMap::from([("k".to_owned(), inner)]) }
 }
 
 #[test]
@@ -344,20 +347,20 @@ fn garbage_is_an_error_of_its_kind() {
 #[test]
 fn dyn_7_dyn_8_locators_are_names_with_or_without_parameters() {
     let parameters = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-    let locator = |name: &str, dynamic_parameters: &BTreeMap<_, _>| proto::ResourceLocator {
+    let locator = |name: &str, dynamic_parameters: &BTreeMap<_, _>| sluice_proto::ResourceLocator {
         name: name.to_owned(),
         dynamic_parameters: dynamic_parameters.clone(),
     };
     let pair = [locator("c", &parameters), locator("d", &BTreeMap::new())];
     let located = ResourceName::located("c", &parameters);
-    let request = proto::DiscoveryRequest {
+    let request = sluice_proto::DiscoveryRequest {
         resource_names: vec!["n".to_owned()],
         resource_locators: pair.to_vec(),
         ..Default::default()
     };
     let Request::Sotw(request) = read(Variant::Sotw, &request).unwrap() else { panic!("SotW") };
     assert_eq!(request.resource_names, ["n".into(), located.clone(), "d".into()]);
-    let request = proto::DeltaDiscoveryRequest {
+    let request = sluice_proto::DeltaDiscoveryRequest {
         resource_locators_subscribe: pair.to_vec(),
         resource_locators_unsubscribe: pair[..1].to_vec(),
         ..Default::default()
@@ -371,15 +374,15 @@ fn dyn_7_dyn_8_locators_are_names_with_or_without_parameters() {
 fn locators_and_names_that_cannot_be_are_refused() {
     let parameters = BTreeMap::from([("k".to_owned(), "v".repeat(5000))]);
     let short = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
-    let ask = |name: &str, dynamic_parameters: &BTreeMap<_, _>| proto::DiscoveryRequest {
-        resource_locators: vec![proto::ResourceLocator {
+    let ask = |name: &str, dynamic_parameters: &BTreeMap<_, _>| sluice_proto::DiscoveryRequest {
+        resource_locators: vec![sluice_proto::ResourceLocator {
             name: name.to_owned(),
             dynamic_parameters: dynamic_parameters.clone(),
         }],
         ..Default::default()
     };
     let forged = ResourceName::located("c", &short).to_string();
-    let plain = proto::DiscoveryRequest { resource_names: vec![forged.clone()], ..Default::default() };
+    let plain = sluice_proto::DiscoveryRequest { resource_names: vec![forged.clone()], ..Default::default() };
     let cases = [
         (ask("c", &parameters), Code::ResourceExhausted),
         (ask("*", &short), Code::Unimplemented),
@@ -406,7 +409,7 @@ fn unknown_fields_and_repeated_ones_are_read_as_protobuf_does() {
 
 #[test]
 fn many_messages_in_one_chunk_come_one_by_one_and_leave_nothing_behind() {
-    let body: Bytes = framed(&proto::DiscoveryRequest::default()).repeat(3).into();
+    let body: Bytes = framed(&sluice_proto::DiscoveryRequest::default()).repeat(3).into();
     let mut reader = RequestReader::new(Variant::Sotw);
     reader.push(body);
     let count = std::iter::from_fn(|| reader.next(&ReaderLimits::default())).count();

@@ -18,7 +18,7 @@ use super::status;
 use sluice_xds::{Code, Constraints, Resource, ResourceName, SetMark, Status, TypeUrl, Version};
 
 /// The Any type of a resource wrapped for a SotW response (WIR-7).
-pub(super) const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
+pub const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 
 /// The field number of the nonce, in the responses of both variants.
 const NONCE: u32 = 5;

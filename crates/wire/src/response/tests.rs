@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::*;
-use crate::{proto, version};
+use crate::version;
 use sluice_xds::Any;
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -38,18 +38,18 @@ fn rpc_7_a_sotw_response_reads_back() {
     let resources = [resource(&url, "a", b"\x0a\x01a"), resource(&url, "b", b"\x0a\x01b")];
     let version = version::of_response(&resources);
     let body = sotw_body(&url, version, resources.iter(), Beside::default(), "relay");
-    let expected = proto::DiscoveryResponse {
+    let expected = sluice_proto::DiscoveryResponse {
         version_info: version.to_string(),
         resources: resources
             .iter()
-            .map(|r| proto::Any { type_url: r.body.type_url.to_string(), value: r.body.value.clone() })
+            .map(|r| sluice_proto::Any { type_url: r.body.type_url.to_string(), value: r.body.value.clone() })
             .collect(),
         type_url: url.as_str().to_owned(),
         nonce: "17".to_owned(),
-        control_plane: Some(proto::ControlPlane { identifier: "relay".to_owned() }),
+        control_plane: Some(sluice_proto::ControlPlane { identifier: "relay".to_owned() }),
         ..Default::default()
     };
-    assert_eq!(proto::DiscoveryResponse::decode(message("17", &body)).unwrap(), expected);
+    assert_eq!(sluice_proto::DiscoveryResponse::decode(message("17", &body)).unwrap(), expected);
 }
 
 #[test]
@@ -57,8 +57,11 @@ fn typ_7_a_payload_with_unknown_fields_leaves_byte_identical() {
     // Field 9999 as a string, which no schema here knows.
     const PAYLOAD: &[u8] = b"\x0a\x01a\xfa\xf0\x04\x03xyz";
     let url = TypeUrl::of_message(CLUSTER);
-    let sent = proto::DiscoveryResponse {
-        resources: vec![proto::Any { type_url: url.as_str().to_owned(), value: Bytes::from_static(PAYLOAD) }],
+    let sent = sluice_proto::DiscoveryResponse {
+        resources: vec![sluice_proto::Any {
+            type_url: url.as_str().to_owned(),
+            value: Bytes::from_static(PAYLOAD),
+        }],
         type_url: url.as_str().to_owned(),
         ..Default::default()
     };
@@ -66,11 +69,11 @@ fn typ_7_a_payload_with_unknown_fields_leaves_byte_identical() {
     let resource = received.resources[0].as_ref().unwrap().resource.clone().unwrap();
 
     let body = sotw_body(&url, resource.version, [&*resource].into_iter(), Beside::default(), "");
-    let left = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    let left = sluice_proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].value, PAYLOAD);
     let body =
         delta_body(&url, resource.version, [&*resource].into_iter(), [].iter(), &[], Beside::default(), "");
-    let left = proto::DeltaDiscoveryResponse::decode(message("1", &body)).unwrap();
+    let left = sluice_proto::DeltaDiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!(left.resources[0].resource.as_ref().unwrap().value, PAYLOAD);
 }
 
@@ -85,24 +88,27 @@ fn del_12_a_delta_response_reads_back() {
     let removed = ["gone".into(), "lost".into()];
     let beside = Beside::default();
     let body = delta_body(&url, Version(5), [&full].into_iter(), removed.iter(), &[], beside, "relay");
-    let expected = proto::DeltaDiscoveryResponse {
+    let expected = sluice_proto::DeltaDiscoveryResponse {
         system_version_info: Version(5).to_string(),
-        resources: vec![proto::Resource {
+        resources: vec![sluice_proto::Resource {
             version: full.version.to_string(),
-            resource: Some(proto::Any { type_url: url.as_str().to_owned(), value: full.body.value.clone() }),
+            resource: Some(sluice_proto::Any {
+                type_url: url.as_str().to_owned(),
+                value: full.body.value.clone(),
+            }),
             name: "a".to_owned(),
             aliases: vec!["x".to_owned(), "y".to_owned()],
-            cache_control: Some(proto::resource::CacheControl { do_not_cache: true }),
+            cache_control: Some(sluice_proto::resource::CacheControl { do_not_cache: true }),
             metadata: Bytes::from_static(b"\x0a\x00"),
             ..Default::default()
         }],
         type_url: url.as_str().to_owned(),
         nonce: "n".to_owned(),
         removed_resources: vec!["gone".to_owned(), "lost".to_owned()],
-        control_plane: Some(proto::ControlPlane { identifier: "relay".to_owned() }),
+        control_plane: Some(sluice_proto::ControlPlane { identifier: "relay".to_owned() }),
         ..Default::default()
     };
-    assert_eq!(proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap(), expected);
+    assert_eq!(sluice_proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap(), expected);
 }
 
 #[test]
@@ -116,9 +122,9 @@ fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
     let list = resource(&collection, "l", b"\x0a\x00");
     for (url, sent) in [(&collection, list), (&cluster, redirect), (&cluster, nameless)] {
         let body = sotw_body(url, sent.version, [&sent].into_iter(), Beside::default(), "");
-        let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+        let response = sluice_proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
         assert_eq!(response.resources[0].type_url, WRAPPER);
-        let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
+        let wrapper = sluice_proto::Resource::decode(response.resources[0].value.clone()).unwrap();
         assert_eq!(
             (wrapper.name.as_str(), &wrapper.version),
             (sent.name.as_str(), &sent.version.to_string())
@@ -132,7 +138,7 @@ fn wir_9_what_has_no_name_of_its_own_goes_wrapped_in_sotw() {
 fn an_empty_response_still_says_what_it_is() {
     let url = TypeUrl::of_message(CLUSTER);
     let body = sotw_body(&url, Version::default(), [].iter(), Beside::default(), "");
-    let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    let response = sluice_proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
     assert_eq!((response.version_info.len(), response.type_url.as_str()), (32, url.as_str()));
     assert_eq!(response.control_plane, None);
 }
@@ -164,9 +170,9 @@ fn a_message_beyond_grpc_is_an_error_not_a_lie() {
 fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
     let url = TypeUrl::of_message(CLUSTER);
     let constraints = |key: &str| {
-        let encoded = proto::DynamicParameterConstraints {
-            r#type: Some(proto::dynamic_parameter_constraints::Type::Constraint(
-                proto::dynamic_parameter_constraints::SingleConstraint {
+        let encoded = sluice_proto::DynamicParameterConstraints {
+            r#type: Some(sluice_proto::dynamic_parameter_constraints::Type::Constraint(
+                sluice_proto::dynamic_parameter_constraints::SingleConstraint {
                     key: key.to_owned(),
                     constraint_type: None,
                 },
@@ -175,7 +181,7 @@ fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
         let condition = sluice_xds::Constraint::Exists(key.into());
         let constraints = Arc::new(Constraints::new(condition, encoded.encode_to_vec().into()));
         let dynamic_parameter_constraints = Some(encoded);
-        (constraints, proto::ResourceName { name: "a".to_owned(), dynamic_parameter_constraints })
+        (constraints, sluice_proto::ResourceName { name: "a".to_owned(), dynamic_parameter_constraints })
     };
     let ((is, expected), (was, gone)) = (constraints("k"), constraints("l"));
     let mut variant = resource(&url, "a", b"\x0a\x01a");
@@ -190,7 +196,7 @@ fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
         Beside::default(),
         "",
     );
-    let response = proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap();
+    let response = sluice_proto::DeltaDiscoveryResponse::decode(message("n", &body)).unwrap();
     let sent = &response.resources[0];
     assert_eq!((sent.name.as_str(), sent.resource_name.as_ref()), ("", Some(&expected)));
     assert_eq!(
@@ -199,8 +205,8 @@ fn dyn_2_dyn_6_a_variant_is_told_with_its_constraints() {
     );
     // WIR-10: in SotW it takes the wrapper.
     let body = sotw_body(&url, variant.version, [&variant].into_iter(), Beside::default(), "");
-    let response = proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
-    let wrapper = proto::Resource::decode(response.resources[0].value.clone()).unwrap();
+    let response = sluice_proto::DiscoveryResponse::decode(message("1", &body)).unwrap();
+    let wrapper = sluice_proto::Resource::decode(response.resources[0].value.clone()).unwrap();
     assert_eq!(wrapper.resource_name, Some(expected));
     assert_eq!(wrapper.resource.unwrap().value, variant.body.value);
 }
@@ -244,11 +250,10 @@ fn a_mark_is_a_field_that_others_skip() {
         assert_eq!(crate::read_mark(marked), Some(mark));
         let plain = message("17", &body);
         assert_eq!(crate::read_mark(&plain), None);
-        let read = |bytes: &[u8]| proto::DeltaDiscoveryResponse::decode(bytes).unwrap();
+        let read = |bytes: &[u8]| sluice_proto::DeltaDiscoveryResponse::decode(bytes).unwrap();
         assert_eq!(read(marked), read(&plain));
-        let read = |bytes: &[u8]| {
-            crate::upstream::decode_delta_response(Bytes::copy_from_slice(bytes)).unwrap()
-        };
+        let read =
+            |bytes: &[u8]| crate::upstream::decode_delta_response(Bytes::copy_from_slice(bytes)).unwrap();
         assert_eq!(read(marked), read(&plain));
     }
 }

@@ -22,15 +22,15 @@ use crate::driver::ground::encoder::made::{Made, RecentBodies};
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
 use crate::driver::ground::registry::lock;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::GaugePart;
 use sluice_engine::downstream::ToldNames;
 use sluice_engine::downstream::{Answer, AnswerKey};
 use sluice_engine::downstream::{AnswerPart, Chunk};
 use sluice_engine::lanes::Published;
 use sluice_engine::view::View;
-use sluice_setting::InForce;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::GaugePart;
 use sluice_json::write_response;
+use sluice_setting::InForce;
 use sluice_wire::response::{self, Beside};
 use sluice_xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
 

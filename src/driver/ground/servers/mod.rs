@@ -406,9 +406,9 @@ impl ServerLists {
 mod tests {
     use super::*;
     use crate::client::RestServer;
+    use crate::telemetry::Metrics;
     use sluice_engine::fallback::FallbackSettings;
     use sluice_engine::upstream::{Transport, UpstreamSettings};
-    use crate::telemetry::Metrics;
 
     const CDS: &str = "envoy.config.cluster.v3.Cluster";
 

@@ -20,12 +20,12 @@ use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
 use crate::driver::stream::state::{Stream, StreamState, Tables, take_back};
+use crate::telemetry::Metrics;
+use crate::telemetry::events::{Kind, Occurrence};
 use sluice_engine::authorization::Policy;
 use sluice_engine::class::NodeClasses;
 use sluice_engine::class::facts::FactTable;
 use sluice_setting::Epoch;
-use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
 use sluice_xds::{Code, RelayPath, Status, StreamKind};
 
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.

@@ -14,12 +14,12 @@ use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, settings, wildcard_of, write_clusters};
+use crate::telemetry::Metrics;
 use sluice_engine::class::{
     ClassRule, IdPart, MetadataParts, NameStyle, NodeClasses, NodeKey, NodeMatch, Projection, TextMatch,
 };
 use sluice_engine::fallback::FallbackSettings;
 use sluice_engine::upstream::UpstreamSettings;
-use crate::telemetry::Metrics;
 use sluice_xds::{Code, DeltaRequest, Node, Request, StreamKind, Value, Variant};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

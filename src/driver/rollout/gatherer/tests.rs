@@ -6,17 +6,17 @@ use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use super::*;
-use sluice_checkpoint::{Header, Restored};
 use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::ground::checkpoint_writer::{CheckpointWriter, digest_of_relay};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::source::handle::{Command, Subscriber};
 use crate::driver::stream::state::tests::{peer, relay_with};
+use crate::telemetry::wall_now;
+use sluice_checkpoint::{Header, Restored};
 use sluice_engine::cache::SessionId;
 use sluice_engine::collection::Collection;
 use sluice_engine::rollout::Mode;
 use sluice_engine::source::{Kept, RestoredType};
-use crate::telemetry::wall_now;
 use sluice_xds::{
     Any, Code, DeltaRequest, Node, RelayPath, Request, Resource, ResourceName, Status, StreamKind, TypeUrl,
     Variant, Version,

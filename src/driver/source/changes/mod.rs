@@ -16,11 +16,11 @@ use crate::client::Arrival;
 use crate::driver::api::changes::{ChangeCounts, ChangeRejection, ChangedNames};
 use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::ground::registry::lock;
-use sluice_engine::Time;
-use sluice_engine::change::{Change, NameList};
 use crate::telemetry::traces::change::Delivery;
 use journal::Journal;
 use rejections::RejectionGroups;
+use sluice_engine::Time;
+use sluice_engine::change::{Change, NameList};
 use tally::AnswerTally;
 
 /// The remembered changes of a source with many clients. The marks of views reach as far back.

@@ -13,11 +13,11 @@ use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::witness::Testimony;
-use sluice_engine::change::{Altered, Change, NameList};
-use sluice_engine::downstream::SourceId;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::ChangeOutcome;
 use crate::telemetry::traces::change::{Decoding, Delivery, Encoding, FinishedChange, Skipped};
+use sluice_engine::change::{Altered, Change, NameList};
+use sluice_engine::downstream::SourceId;
 
 /// The names in a log line, of each kind. `/changes` has more.
 const NAMES_LOGGED: usize = 5;

@@ -3,8 +3,8 @@
 use tracing::{debug, info, warn};
 
 use super::Report;
-use sluice_engine::upstream::Event;
 use crate::telemetry::events::{Kind, Occurrence};
+use sluice_engine::upstream::Event;
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The maximum number of names in a log line or in a status. The rest is a count.

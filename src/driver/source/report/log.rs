@@ -5,11 +5,11 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::Report;
-use sluice_engine::Time;
-use sluice_engine::upstream::{Hold, Lower};
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::VersionAnomaly;
+use sluice_engine::Time;
+use sluice_engine::upstream::{Hold, Lower};
 use sluice_xds::{Parameters, ResourceName, Status, TypeUrl, Version};
 
 /// The shortest time between two log lines about the repetitions of a type, or about its lack of room.

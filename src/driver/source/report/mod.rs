@@ -22,17 +22,17 @@ use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use sluice_engine::Time;
-use sluice_engine::class::NodeClass;
-use sluice_engine::downstream::SourceId;
-use sluice_engine::source::{StreamIndex, is_mass};
-use sluice_engine::upstream::Event;
 use crate::telemetry::Limit;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
 use crate::telemetry::wall_now;
+use sluice_engine::Time;
+use sluice_engine::class::NodeClass;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::source::{StreamIndex, is_mass};
+use sluice_engine::upstream::Event;
 use sluice_xds::{Code, Node, Response, Status, TypeUrl, Variant};
 
 /// The metrics of one type.

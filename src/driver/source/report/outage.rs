@@ -7,9 +7,9 @@ use tracing::{info, warn};
 
 use super::{OutageKind, Report};
 use crate::driver::api::status::SourceState;
+use crate::telemetry::events::{Kind, Occurrence};
 use sluice_engine::Time;
 use sluice_engine::source::StreamIndex;
-use crate::telemetry::events::{Kind, Occurrence};
 use sluice_xds::{Code, Status, TypeUrl};
 
 impl Report {

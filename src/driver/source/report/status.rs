@@ -6,10 +6,10 @@ use crate::driver::api::status::{
     LostStatus, NoRoomStatus, Refused, RefusedStatus, SilentStatus, SourceStatus, SourceTypeStatus,
 };
 use crate::driver::ground::clock::Clock;
+use crate::telemetry::Limit;
 use sluice_engine::cache::EntryState;
 use sluice_engine::reachability::Reachability;
 use sluice_engine::source::{Attachment, Source};
-use crate::telemetry::Limit;
 use sluice_xds::TypeUrl;
 
 impl Report {

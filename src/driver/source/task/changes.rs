@@ -12,8 +12,8 @@ use crate::client::Arrival;
 use crate::driver::source::changes::{Origin, TrackedChange};
 use crate::driver::source::member::Member;
 use crate::driver::source::report::Report;
-use sluice_engine::source::Source;
 use crate::telemetry::metrics::ChangeOutcome;
+use sluice_engine::source::Source;
 use sluice_xds::TypeUrl;
 
 /// The looks at a change after its publication. Most clients answer within the first second. A change is over

@@ -4,17 +4,17 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::surroundings::Surroundings;
-use sluice_checkpoint::{Header, Identity};
 use crate::driver::api::estate::{ClassHead, Estate};
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::stored_plans::StoredUnit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::report::Report;
+use crate::telemetry::wall_now;
+use sluice_checkpoint::{Header, Identity};
 use sluice_engine::Time;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::Source;
-use crate::telemetry::wall_now;
 use sluice_json::encode_rest_node;
 
 /// Saves the state of a source.

@@ -14,9 +14,9 @@ use crate::driver::api::downstream::{Charge, ConnectionCut};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::rate::{Limiter, RateDecision};
 use crate::driver::stream::context::StreamContext;
+use crate::telemetry::Limit;
 use sluice_engine::Time;
 use sluice_engine::downstream::{Portion, Session};
-use crate::telemetry::Limit;
 use sluice_wire::NAME_IN_REQUEST_BYTES;
 use sluice_xds::{DeltaRequest, Node, Request, ResourceName, SotwRequest, Status, TypeUrl};
 

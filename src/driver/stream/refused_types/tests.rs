@@ -13,10 +13,10 @@ use crate::driver::ground::servers::Place;
 use crate::driver::relay::Relay;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, relay, relay_with};
+use crate::telemetry::Limit;
 use sluice_engine::authority::Authority;
 use sluice_identity::Identity;
 use sluice_identity::spiffe::SpiffeId;
-use crate::telemetry::Limit;
 use sluice_xds::{DeltaRequest, Node, Request, StreamKind, TypeUrl, Variant};
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";

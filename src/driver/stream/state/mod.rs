@@ -37,12 +37,12 @@ use crate::driver::stream::private_part::{private_source, session_at};
 use crate::driver::stream::refused_types::RETRY;
 use crate::driver::stream::schedule::PollSignal;
 use crate::driver::stream::tail;
+use crate::telemetry::Limit;
+use crate::telemetry::metrics::BehindMetrics;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::downstream::{Answer, Portion, RequestOutcome, Session, SourceId, Unsettled, Watch};
 use sluice_setting::Epoch;
-use crate::telemetry::Limit;
-use crate::telemetry::metrics::BehindMetrics;
 use sluice_xds::{Code, Node, RelayPath, Request, SotwRequest, Status, StreamKind, TypeUrl};
 
 /// The time between two checks for clients that have stopped reading.

@@ -10,7 +10,6 @@ use rustls::server::NoServerSessionStorage;
 use super::resolver::Resolver;
 use super::settings::{ChainLimits, ClientCertificate, ServerTls};
 use super::verifier::ClientVerifier;
-use sluice_identity::Identity;
 use crate::trust::anchors::Anchors;
 use crate::trust::certificate::{Certificate, unix_time};
 use crate::trust::contents::Contents;
@@ -21,6 +20,7 @@ use crate::trust::pair::Pair;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::{self, Expiry};
+use sluice_identity::Identity;
 
 const HTTP1: &[u8] = b"http/1.1";
 /// The protocols of listeners (TLS-3).

@@ -49,11 +49,7 @@ pub struct RejectedContent {
 impl RejectedContent {
     /// The content before a later response that the client rejected, too, and before all that it rejected earlier and never accepted.
     /// `sent`: the content with the later response.
-    pub(in crate::downstream) fn before_again(
-        &self,
-        mut before: Arc<View>,
-        sent: &View,
-    ) -> Arc<View> {
+    pub(in crate::downstream) fn before_again(&self, mut before: Arc<View>, sent: &View) -> Arc<View> {
         let is_unchanged = |name: &&ResourceName| sent.version_of(name) == self.sent.version_of(name);
         let names = self.before.differing(&self.sent).filter(is_unchanged);
         let (held, gone): (Vec<_>, Vec<_>) = names.partition(|name| self.before.has(name));

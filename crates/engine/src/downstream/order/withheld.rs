@@ -60,11 +60,7 @@ impl Withheld {
     }
 
     /// One of the withheld names that the client holds, with the start of its wait; for reports.
-    pub(in crate::downstream) fn first_name(
-        &self,
-        held: &View,
-        view: &View,
-    ) -> Option<(ResourceName, Time)> {
+    pub(in crate::downstream) fn first_name(&self, held: &View, view: &View) -> Option<(ResourceName, Time)> {
         let loss = self.losses.first()?;
         let (name, _) = loss.base.beside(view).find(|(name, _)| held.has(name))?;
         Some((name, loss.since))

@@ -203,11 +203,7 @@ fn accepted_in<'a>(
 impl Part {
     /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
     /// out is not accepted before its ACK.
-    pub(in crate::downstream) fn has_accepted(
-        &self,
-        name: &ResourceName,
-        version: Option<Version>,
-    ) -> bool {
+    pub(in crate::downstream) fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
         let is_first =
             || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
         self.accepted(name) == version && !(version.is_none() && is_first())

@@ -12,11 +12,7 @@ use sluice_xds::{ResourceName, Variant, Version};
 
 impl Subscription {
     /// The due answer, if the client may be sent an answer now.
-    pub(in crate::downstream) fn poll(
-        &mut self,
-        variant: Variant,
-        turn: &Turn<'_>,
-    ) -> Option<Answer> {
+    pub(in crate::downstream) fn poll(&mut self, variant: Variant, turn: &Turn<'_>) -> Option<Answer> {
         self.look();
         // At most one update is unACKed. Only new collections may be answered beside that update (NON-4).
         if let Some(pending) = &self.pending {

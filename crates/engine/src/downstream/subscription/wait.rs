@@ -55,11 +55,7 @@ impl Subscription {
     /// The time of the next look while the routing types wait for the first answer of this type; `None` if there is no wait
     /// (ORD-12). The routing types wait for the wildcard and for globs, and for names until the server answers for the type without them:
     /// as long as a first complete set, so that both keep within the patience of clients (TMR-2).
-    pub(in crate::downstream) fn owes_first(
-        &self,
-        variant: Variant,
-        turn: &Turn<'_>,
-    ) -> Option<Time> {
+    pub(in crate::downstream) fn owes_first(&self, variant: Variant, turn: &Turn<'_>) -> Option<Time> {
         if self.nonces.latest().is_some() {
             return None;
         }

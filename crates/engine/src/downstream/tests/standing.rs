@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, RDS, names_of, streams, url};
 use crate::collection::CollectionKind;
-use crate::downstream::{
-    Compared, PushSet, PushStanding, PushUnit, SILENT_AFTER, SourceId, Suspects,
-};
+use crate::downstream::{Compared, PushSet, PushStanding, PushUnit, SILENT_AFTER, SourceId, Suspects};
 use crate::rollout::{ClientState, ReleaseDigest};
 use crate::snapshot::Snapshot;
 use sluice_xds::{Code, Status, TypeUrl};

@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::*;
 use crate::deframe::{ReaderLimits, RequestReader};
-use crate::{proto, version};
+use crate::version;
 use sluice_xds::{
     BadElement, Code, DeltaRequest, DeltaResponse, Element, Locality, Node, Received, Request, Resource,
     ResourceName, SotwRequest, SotwResponse, Status, TypeUrl, UserAgentVersion, Value, Variant,
@@ -24,17 +24,17 @@ const DUBBO: &str =
 const WRAPPER: &str = "type.googleapis.com/envoy.service.discovery.v3.Resource";
 const REDIRECT: &str = "type.googleapis.com/xds.core.v3.ResourceLocator";
 
-fn any(type_url: &str, value: &[u8]) -> proto::Any {
-    proto::Any { type_url: type_url.to_owned(), value: Bytes::copy_from_slice(value) }
+fn any(type_url: &str, value: &[u8]) -> sluice_proto::Any {
+    sluice_proto::Any { type_url: type_url.to_owned(), value: Bytes::copy_from_slice(value) }
 }
 
 /// A message with a name in field 1.
 fn named(name: &str) -> Vec<u8> {
-    proto::Cluster { name: name.to_owned(), ..Default::default() }.encode_to_vec()
+    sluice_proto::Cluster { name: name.to_owned(), ..Default::default() }.encode_to_vec()
 }
 
-fn resource(name: &str, payload: Option<proto::Any>) -> proto::Resource {
-    proto::Resource {
+fn resource(name: &str, payload: Option<sluice_proto::Any>) -> sluice_proto::Resource {
+    sluice_proto::Resource {
         name: name.to_owned(),
         version: "7".to_owned(),
         resource: payload,
@@ -42,29 +42,29 @@ fn resource(name: &str, payload: Option<proto::Any>) -> proto::Resource {
     }
 }
 
-fn wrapped(resource: &proto::Resource) -> proto::Any {
+fn wrapped(resource: &sluice_proto::Resource) -> sluice_proto::Any {
     any(WRAPPER, &resource.encode_to_vec())
 }
 
-fn sotw(type_url: &str, resources: Vec<proto::Any>) -> SotwResponse {
-    let response = proto::DiscoveryResponse {
+fn sotw(type_url: &str, resources: Vec<sluice_proto::Any>) -> SotwResponse {
+    let response = sluice_proto::DiscoveryResponse {
         version_info: "v3".to_owned(),
         resources,
         type_url: type_url.to_owned(),
         nonce: "n".to_owned(),
-        control_plane: Some(proto::ControlPlane { identifier: "cp-1".to_owned() }),
+        control_plane: Some(sluice_proto::ControlPlane { identifier: "cp-1".to_owned() }),
         ..Default::default()
     };
     decode_sotw_response(response.encode_to_vec().into()).unwrap()
 }
 
-fn delta_of(response: &proto::DeltaDiscoveryResponse) -> DeltaResponse {
+fn delta_of(response: &sluice_proto::DeltaDiscoveryResponse) -> DeltaResponse {
     decode_delta_response(response.encode_to_vec().into()).unwrap()
 }
 
-fn delta(type_url: &str, resources: Vec<proto::Resource>) -> Vec<Element> {
+fn delta(type_url: &str, resources: Vec<sluice_proto::Resource>) -> Vec<Element> {
     let type_url = type_url.to_owned();
-    delta_of(&proto::DeltaDiscoveryResponse { type_url, resources, ..Default::default() }).resources
+    delta_of(&sluice_proto::DeltaDiscoveryResponse { type_url, resources, ..Default::default() }).resources
 }
 
 fn good(element: &Element) -> &Received {
@@ -105,7 +105,10 @@ fn wir_7_bare_and_wrapped_elements_are_both_indexed() {
                 "type.googleapis.com/envoy.api.v2.Resource",
                 &resource("c", Some(any(CLUSTER, b""))).encode_to_vec(),
             ),
-            wrapped(&proto::Resource { resource: Some(any(CLUSTER, &named("d"))), ..Default::default() }),
+            wrapped(&sluice_proto::Resource {
+                resource: Some(any(CLUSTER, &named("d"))),
+                ..Default::default()
+            }),
         ],
     );
     let read: Vec<_> =
@@ -216,9 +219,9 @@ fn typ_2_only_dubbos_routes_may_be_nameless() {
 
 #[test]
 fn wir_3_a_name_is_read_from_either_field() {
-    let in_resource_name = |name: &str, inner: &str| proto::Resource {
+    let in_resource_name = |name: &str, inner: &str| sluice_proto::Resource {
         name: name.to_owned(),
-        resource_name: Some(proto::ResourceName { name: inner.to_owned(), ..Default::default() }),
+        resource_name: Some(sluice_proto::ResourceName { name: inner.to_owned(), ..Default::default() }),
         resource: Some(any(CLUSTER, b"")),
         ..Default::default()
     };
@@ -236,14 +239,15 @@ fn wir_3_a_name_is_read_from_either_field() {
 #[test]
 fn dyn_1_rly_30_the_name_of_a_variant_and_its_version_include_its_constraints() {
     let of = |value: &str| {
-        use proto::dynamic_parameter_constraints::{SingleConstraint, Type, single_constraint};
+        use sluice_proto::dynamic_parameter_constraints::{SingleConstraint, Type, single_constraint};
         let constraint_type = Some(single_constraint::ConstraintType::Value(value.to_owned()));
         let constraint = SingleConstraint { key: "env".to_owned(), constraint_type };
-        let constraints = proto::DynamicParameterConstraints { r#type: Some(Type::Constraint(constraint)) };
+        let constraints =
+            sluice_proto::DynamicParameterConstraints { r#type: Some(Type::Constraint(constraint)) };
         let dynamic_parameter_constraints = Some(constraints);
-        proto::ResourceName { name: "c".to_owned(), dynamic_parameter_constraints }
+        sluice_proto::ResourceName { name: "c".to_owned(), dynamic_parameter_constraints }
     };
-    let variant = |value: &str| proto::Resource {
+    let variant = |value: &str| sluice_proto::Resource {
         resource_name: Some(of(value)),
         resource: Some(any(CLUSTER, &named("c"))),
         ..Default::default()
@@ -254,15 +258,15 @@ fn dyn_1_rly_30_the_name_of_a_variant_and_its_version_include_its_constraints() 
     assert!(a.version == again.version && a.version != b.version);
     assert!(a.body_has_name, "constraints are no part of the name");
     assert_eq!(a.constraints.as_ref().unwrap().to_string(), "env=a");
-    let removed = delta_of(&proto::DeltaDiscoveryResponse {
+    let removed = delta_of(&sluice_proto::DeltaDiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         removed_resource_names: vec![of("b")],
         ..Default::default()
     });
     assert_eq!(removed.removed, std::slice::from_ref(&b.name));
-    let file = proto::DiscoveryResponse {
+    let file = sluice_proto::DiscoveryResponse {
         type_url: CLUSTER.to_owned(),
-        resources: vec![proto::Any {
+        resources: vec![sluice_proto::Any {
             type_url: super::super::response::WRAPPER.to_owned(),
             value: variant("a").encode_to_vec().into(),
         }],
@@ -285,10 +289,10 @@ fn ttl_10_an_entry_without_payload_is_for_the_machine_to_judge() {
 fn what_a_resource_says_beside_its_payload_is_kept() {
     let found = delta(
         CLUSTER,
-        vec![proto::Resource {
+        vec![sluice_proto::Resource {
             aliases: vec!["y".to_owned(), "x".to_owned(), "y".to_owned()],
-            ttl: Some(proto::Duration { seconds: 5, nanos: 500 }),
-            cache_control: Some(proto::resource::CacheControl { do_not_cache: true }),
+            ttl: Some(sluice_proto::Duration { seconds: 5, nanos: 500 }),
+            cache_control: Some(sluice_proto::resource::CacheControl { do_not_cache: true }),
             metadata: Bytes::from_static(b"\x0a\x00"),
             ..resource("a", Some(any(CLUSTER, &named("a"))))
         }],
@@ -299,8 +303,10 @@ fn what_a_resource_says_beside_its_payload_is_kept() {
     assert_eq!((a.ttl, a.do_not_cache), (Some(Duration::new(5, 500)), true));
     assert_eq!(a.metadata.as_deref(), Some(&b"\x0a\x00"[..]));
     assert_eq!(a.version, version::of_content("a", CLUSTER, &named("a"), &aliases));
-    for ttl in [proto::Duration { seconds: -1, nanos: 0 }, proto::Duration { seconds: 0, nanos: -1 }] {
-        let entry = proto::Resource { ttl: Some(ttl), ..resource("a", None) };
+    for ttl in
+        [sluice_proto::Duration { seconds: -1, nanos: 0 }, sluice_proto::Duration { seconds: 0, nanos: -1 }]
+    {
+        let entry = sluice_proto::Resource { ttl: Some(ttl), ..resource("a", None) };
         assert_bad(&delta(CLUSTER, vec![entry])[0], Some("a"), "ttl");
     }
 }
@@ -323,9 +329,9 @@ fn nam_20_a_redirect_stays_opaque() {
 
 #[test]
 fn ord_5_an_eds_cluster_tells_its_endpoints() {
-    use proto::cluster::{DiscoveryType, EdsClusterConfig};
+    use sluice_proto::cluster::{DiscoveryType, EdsClusterConfig};
     let endpoints = |name: &str, discovery: DiscoveryType, service: Option<&str>, more: &[u8]| {
-        let cluster = proto::Cluster {
+        let cluster = sluice_proto::Cluster {
             name: name.to_owned(),
             r#type: discovery as i32,
             eds_cluster_config: service.map(|name| EdsClusterConfig { service_name: name.to_owned() }),
@@ -353,20 +359,20 @@ fn ord_5_an_eds_cluster_tells_its_endpoints() {
 
 #[test]
 fn del_12_removals_are_read_from_both_fields() {
-    let constrained = proto::ResourceName {
+    let constrained = sluice_proto::ResourceName {
         name: "c".to_owned(),
-        dynamic_parameter_constraints: Some(proto::DynamicParameterConstraints::default()),
+        dynamic_parameter_constraints: Some(sluice_proto::DynamicParameterConstraints::default()),
     };
-    let response = delta_of(&proto::DeltaDiscoveryResponse {
+    let response = delta_of(&sluice_proto::DeltaDiscoveryResponse {
         system_version_info: "s".to_owned(),
         type_url: CLUSTER.to_owned(),
         nonce: "n".to_owned(),
         removed_resources: vec!["a".to_owned(), String::new()],
         removed_resource_names: vec![
-            proto::ResourceName { name: "b".to_owned(), ..Default::default() },
+            sluice_proto::ResourceName { name: "b".to_owned(), ..Default::default() },
             constrained,
         ],
-        control_plane: Some(proto::ControlPlane { identifier: "cp".to_owned() }),
+        control_plane: Some(sluice_proto::ControlPlane { identifier: "cp".to_owned() }),
         ..Default::default()
     });
     assert_eq!(response.removed, ["a".into(), "b".into()]);
@@ -380,7 +386,7 @@ fn del_12_removals_are_read_from_both_fields() {
 fn sst_8_and_del_16_repetitions_reach_the_machine() {
     let twice = sotw(CLUSTER, vec![any(CLUSTER, &named("a")); 2]);
     assert_eq!(twice.resources.iter().filter(|r| good(r).name.as_str() == "a").count(), 2);
-    let both = delta_of(&proto::DeltaDiscoveryResponse {
+    let both = delta_of(&sluice_proto::DeltaDiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         resources: vec![resource("a", Some(any(CLUSTER, b"")))],
         removed_resources: vec!["a".to_owned()],
@@ -391,18 +397,19 @@ fn sst_8_and_del_16_repetitions_reach_the_machine() {
 
 #[test]
 fn err_6_errors_without_a_name_or_a_code_are_bad() {
-    let error = |name: Option<&str>, code: i32| proto::ResourceError {
-        resource_name: name.map(|name| proto::ResourceName { name: name.to_owned(), ..Default::default() }),
-        error_detail: Some(proto::Status { code, message: "gone".to_owned(), details: vec![] }),
+    let error = |name: Option<&str>, code: i32| sluice_proto::ResourceError {
+        resource_name: name
+            .map(|name| sluice_proto::ResourceName { name: name.to_owned(), ..Default::default() }),
+        error_detail: Some(sluice_proto::Status { code, message: "gone".to_owned(), details: vec![] }),
     };
     let resource_errors = vec![error(Some("a"), 5), error(None, 5), error(Some("b"), 0)];
-    let sotw = proto::DiscoveryResponse {
+    let sotw = sluice_proto::DiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         resource_errors: resource_errors.clone(),
         ..Default::default()
     };
     let sotw = decode_sotw_response(sotw.encode_to_vec().into()).unwrap();
-    let delta = delta_of(&proto::DeltaDiscoveryResponse {
+    let delta = delta_of(&sluice_proto::DeltaDiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         resource_errors,
         ..Default::default()
@@ -417,8 +424,9 @@ fn err_6_errors_without_a_name_or_a_code_are_bad() {
 
 #[test]
 fn a_response_without_a_type_is_an_error_but_in_a_file() {
-    let response =
-        |resources| proto::DiscoveryResponse { resources, ..Default::default() }.encode_to_vec().into();
+    let response = |resources| {
+        sluice_proto::DiscoveryResponse { resources, ..Default::default() }.encode_to_vec().into()
+    };
     let bare: Bytes = response(vec![any(CLUSTER, &named("a"))]);
     assert_eq!(decode_sotw_response(bare.clone()), Err(DecodeError::NoType));
     assert_eq!(decode_delta_response(Bytes::new()), Err(DecodeError::NoType));
@@ -432,12 +440,13 @@ fn a_response_without_a_type_is_an_error_but_in_a_file() {
 
 #[test]
 fn a_payload_never_keeps_more_than_twice_its_size_alive() {
-    let big = proto::Cluster { name: "x".repeat(1000), ..Default::default() }.encode_to_vec();
+    let big = sluice_proto::Cluster { name: "x".repeat(1000), ..Default::default() }.encode_to_vec();
     for (count, shared) in [(1, true), (3, false)] {
         let type_url = CLUSTER.to_owned();
         let resources = vec![any(CLUSTER, &big); count];
-        let message: Bytes =
-            proto::DiscoveryResponse { resources, type_url, ..Default::default() }.encode_to_vec().into();
+        let message: Bytes = sluice_proto::DiscoveryResponse { resources, type_url, ..Default::default() }
+            .encode_to_vec()
+            .into();
         let response = decode_sotw_response(message.clone()).unwrap();
         let value = payload(&response.resources[0]).body.value.clone();
         assert_eq!(value, big);

@@ -56,7 +56,7 @@ fn requests_of_both_variants_read_back_with_the_node_spliced_in() {
     let build = UserAgentVersion::Build { major: 1, minor: 0, patch: 3 };
     for node in [node(), Node { user_agent_version: Some(build), ..node() }] {
         let encoded = encode_node(&node);
-        proto::Node::decode(&*encoded).expect("a node to others as well");
+        sluice_proto::Node::decode(&*encoded).expect("a node to others as well");
         sotw.node = Some(Box::new(node.clone()));
         delta.node = Some(Box::new(node));
         assert_eq!(reread(&Request::Sotw(sotw.clone()), Some(&encoded)), Request::Sotw(sotw.clone()));
@@ -69,6 +69,6 @@ fn a_nacks_message_is_cut_to_size() {
     let error_detail = Some(Status::new(Code::InvalidArgument, "\u{e9}".repeat(3000)));
     let request = Request::Sotw(SotwRequest { error_detail, ..SotwRequest::default() });
     let encoded = encode_request(&request, None);
-    let read = proto::DiscoveryRequest::decode(encoded.slice(5..)).unwrap();
+    let read = sluice_proto::DiscoveryRequest::decode(encoded.slice(5..)).unwrap();
     assert_eq!(read.error_detail.unwrap().message, "\u{e9}".repeat(2048));
 }

@@ -6,11 +6,7 @@
     reason = "helpers of a test; the figures are shown"
 )]
 
-// The paths of the benches call the crate by the relay's name.
-extern crate sluice_machines as sluice;
-
 #[allow(dead_code, reason = "the benches use more")]
-#[path = "../benches/paths/mod.rs"]
 mod paths;
 
 use std::hint::black_box;
