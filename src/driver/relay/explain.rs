@@ -122,7 +122,7 @@ pub(super) fn holding(
         let ledger = session.ledger(type_url, &newest(sources), now);
         let subscription = session.subscriptions().iter().find(|other| other.type_url == *type_url);
         let nack = subscription.and_then(|subscription| {
-            Some(nack_status(subscription.nonces.nack.as_ref()?, subscription, &relay.shared.clock))
+            Some(nack_status(subscription.nack()?, subscription, &relay.shared.clock))
         });
         let user_agent = node.map(Node::user_agent).unwrap_or_default();
         (node.map_or("", |node| &node.id).into(), user_agent, ledger, nack)

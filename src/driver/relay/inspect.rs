@@ -130,7 +130,7 @@ fn join(texts: impl Iterator<Item = Arc<str>>) -> Option<Arc<str>> {
 /// The version of the content that was sent. In SotW, that is the version of the last message. A delta
 /// message contains changes only, so its version is not that of the state.
 fn version_sent(subscription: &Subscription, session: &Session) -> Option<Version> {
-    let sent = subscription.nonces.version_sent;
+    let sent = subscription.nonces.version_sent();
     match session.variant() {
         Variant::Sotw => sent,
         Variant::Delta => sent.and_then(|_| subscription.version_of_sent()),
@@ -198,7 +198,7 @@ fn why(
 ) -> (Option<Why>, SystemTime) {
     let nonces = &subscription.nonces;
     let since = |time: Option<Time>| clock.wall(time.unwrap_or(nonces.since));
-    if let Some(nack) = &nonces.nack {
+    if let Some(nack) = subscription.nack() {
         return (Some(Why::Rejected), since(Some(nack.at)));
     }
     if nonces.is_waiting() {
@@ -209,7 +209,7 @@ fn why(
         let begun = held.duration.and_then(|duration| now.checked_sub(duration));
         return (Some(held.why), begun.unwrap_or_else(|| since(report.changed_at)));
     }
-    let is_unknown = nonces.version_sent.is_none() && subscription.holds_nothing() && !report.is_known;
+    let is_unknown = nonces.version_sent().is_none() && subscription.holds_nothing() && !report.is_known;
     (is_unknown.then_some(Why::Unknown), since(None))
 }
 
@@ -269,8 +269,8 @@ fn type_status(
         names: subscription.names_len(),
         version_sent: version_sent(subscription, session),
         version_acked: match session.variant() {
-            Variant::Sotw => nonces.version_acked,
-            Variant::Delta => nonces.version_acked.and_then(|_| subscription.version_held()),
+            Variant::Sotw => nonces.version_acked(),
+            Variant::Delta => nonces.version_acked().and_then(|_| subscription.version_held()),
         },
         has: subscription.version_held(),
         should: report.should,
@@ -283,13 +283,13 @@ fn type_status(
         refused: sources_of(subscription, sources).any(|source| source.key().place == Place::REFUSED),
         restored: is_restored(subscription, sources),
         unacked: nonces.waiting_since().map(|since| shared.clock.now().since(since)),
-        waits: subscription.name_wait.as_ref().map(|wait| WaitStatus {
+        waits: subscription.name_wait().map(|wait| WaitStatus {
             name: wait.name.clone(),
             server: servers_of(sources.get(wait.source).map(|source| &**source).into_iter()),
             duration: shared.clock.now().since(wait.since),
         }),
         held,
-        nack: nonces.nack.as_ref().map(|nack| nack_status(nack, subscription, &shared.clock)),
+        nack: subscription.nack().map(|nack| nack_status(nack, subscription, &shared.clock)),
     }
 }
 

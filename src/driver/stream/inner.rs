@@ -451,7 +451,7 @@ impl StreamInner {
     /// Since when the client owes an ACK, or waits for a name (RLY-5).
     pub fn waiting_since(&self) -> Option<Time> {
         let waits = |subscription: &Subscription| {
-            let held = subscription.name_wait.as_ref().map(|wait| wait.since);
+            let held = subscription.name_wait().map(|wait| wait.since);
             subscription.nonces.waiting_since().into_iter().chain(held).min()
         };
         self.session.subscriptions().iter().filter_map(waits).min()

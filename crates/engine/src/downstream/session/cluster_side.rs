@@ -43,7 +43,7 @@ pub fn withhold(
             continue;
         }
         let (type_url, is_waiting) = (&subscription.type_url, subscription.nonces.is_waiting());
-        let may_tell = !is_waiting || subscription.fresh;
+        let may_tell = !is_waiting || subscription.delivery.fresh;
         for part in &mut subscription.parts {
             let source = part.source();
             let types = turn.snapshot(source).and_then(|snapshot| snapshot.of(type_url));

@@ -33,14 +33,13 @@ impl Session {
     ) -> Option<u64> {
         let subscription = self.subscriptions.get_mut(index)?;
         let (is_last, is_first) = (answer.chunk + 1 >= chunks, subscription.nonces.latest().is_none());
-        let is_update = subscription.nonces.version_sent.is_some()
+        let is_update = subscription.nonces.version_sent().is_some()
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         let carried = subscription.carry(answer, is_last, chunks > 0, &mut self.passed);
         if chunks > 0 {
-            subscription.note_stage(self.carried + 1);
             // With the first message, because a newer answer may replace the rest.
-            subscription.remember();
+            subscription.remember(self.carried + 1);
         }
         if is_last {
             match targets.is_empty() {
@@ -48,11 +47,7 @@ impl Session {
                 false => subscription.arrive(&answer.brought_to(targets), chunks > 0),
             }
         } else {
-            let told_variants = match (&answer.rest, &subscription.told_variants) {
-                (None, Some(_)) => subscription.told_variants_after(&answer.brought_to(targets)),
-                _ => None,
-            };
-            subscription.pending = Some(Box::new(answer.rest(told_names, targets, told_variants)));
+            subscription.begin_rest(answer, told_names, targets);
         }
         if chunks == 0 {
             return None;
@@ -71,8 +66,8 @@ impl Session {
         if is_last {
             // Rounds, releases and later messages may be older than the sources' content.
             let is_newest = self.round.is_none() && self.lanes.is_none() && answer.rest.is_none();
-            subscription.sent_after = is_newest.then_some(self.news);
-            subscription.acknowledged.hand_over(answer.begun, nonce);
+            subscription.delivery.sent_after = is_newest.then_some(self.news);
+            subscription.delivery.acknowledged.hand_over(answer.begun, nonce);
         }
         // With the first message, because newer clusters may replace the rest; with the last message for
         // endpoints that the client asked for meanwhile.
@@ -107,7 +102,7 @@ impl Session {
         if !self.kind().marks || answer.chunk + 1 < chunks {
             return None;
         }
-        let marks = self.subscriptions.get_mut(index)?.set_marks.as_deref_mut()?;
+        let marks = self.subscriptions.get_mut(index)?.set_marks_mut()?;
         marks.take(&answer.parts)
     }
 

@@ -120,7 +120,7 @@ impl Position {
 fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
     let (mut has_content, mut has_begun) = (false, false);
     for subscription in subscriptions.iter() {
-        has_begun |= subscription.pending.is_some();
+        has_begun |= subscription.delivery.pending.is_some();
         let mut of_source = subscription.parts.iter().filter(|part| part.source() == source);
         has_content |= of_source.any(|part| !part.held.is_empty());
     }
@@ -157,7 +157,7 @@ impl Lanes {
                 let has_part = || subscription.parts.iter().any(|part| part.source() == *source);
                 if of.types.contains_key(type_url) && !done.contains(type_url) && has_part() {
                     done.push(type_url.clone());
-                    subscription.restate(*source, of, newest);
+                    restate(subscription, *source, of, newest);
                 }
             }
         }
@@ -176,34 +176,35 @@ fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
     snapshot.map_or(0, |snapshot| snapshot.lane().release)
 }
 
-impl Subscription {
-    /// Makes all names of a source due that differ between a release and the former one, as if the client had unknown versions. What the client
-    /// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
-    fn restate(&mut self, source: SourceId, restated: &Restated, newest: &Snapshots) {
-        self.interrupt();
-        let Some(kinds) = restated.types.get(&self.type_url) else { return };
-        self.keep_content();
-        for part in self.parts.iter_mut().filter(|part| part.source() == source) {
-            let names = kinds.get(&part.kind()).into_iter().flatten();
-            let snapshot = newest.iter().find(|(source, _)| *source == part.source());
-            let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(&self.type_url));
-            let view = types.and_then(|types| types.view(&part.collection));
-            let is_lost =
-                |name: &ResourceName| view.is_some_and(|view| !view.has(name)) && part.held.has(name);
-            let names = names.filter(|name| part.collection.covers(name) && !is_lost(name));
-            let names: Vec<_> = names.collect();
-            if names.is_empty() {
-                continue;
-            }
-            // The client is told that a name is gone which the release lacks, and is not sent the name before.
-            let is_due = |name: &ResourceName| view.is_none_or(|view| view.has(name));
-            let version = |name| if is_due(name) { Version::default() } else { PERHAPS };
-            names.iter().for_each(|name| View::keep_known(&mut part.held, name));
-            let held = Arc::make_mut(&mut part.held);
-            held.hold(names.into_iter().map(|name| (name, version(name))), std::iter::empty());
-            part.at = None;
-            self.presented = None;
-            self.fresh = true;
+/// Makes all names of a source due that differ between a release and the former one, as if the client had unknown versions. What the client
+/// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
+fn restate(subscription: &mut Subscription, source: SourceId, restated: &Restated, newest: &Snapshots) {
+    subscription.interrupt();
+    let Some(kinds) = restated.types.get(&subscription.type_url) else { return };
+    subscription.keep_content();
+    let (mut is_due, type_url) = (false, &subscription.type_url);
+    for part in subscription.parts.iter_mut().filter(|part| part.source() == source) {
+        let names = kinds.get(&part.kind()).into_iter().flatten();
+        let snapshot = newest.iter().find(|(source, _)| *source == part.source());
+        let types = snapshot.and_then(|(_, snapshot)| snapshot.as_ref()?.of(type_url));
+        let view = types.and_then(|types| types.view(&part.collection));
+        let is_lost = |name: &ResourceName| view.is_some_and(|view| !view.has(name)) && part.held.has(name);
+        let names = names.filter(|name| part.collection.covers(name) && !is_lost(name));
+        let names: Vec<_> = names.collect();
+        if names.is_empty() {
+            continue;
         }
+        // The client is told that a name is gone which the release lacks, and is not sent the name before.
+        let is_there = |name: &ResourceName| view.is_none_or(|view| view.has(name));
+        let version = |name| if is_there(name) { Version::default() } else { PERHAPS };
+        names.iter().for_each(|name| View::keep_known(&mut part.held, name));
+        let held = Arc::make_mut(&mut part.held);
+        held.hold(names.into_iter().map(|name| (name, version(name))), std::iter::empty());
+        part.at = None;
+        is_due = true;
+    }
+    if is_due {
+        subscription.end_presented();
+        subscription.delivery.fresh = true;
     }
 }

@@ -210,8 +210,6 @@ impl Session {
 
     /// The waits of this session for names, each with its type.
     pub fn name_waits(&mut self) -> impl Iterator<Item = (&TypeUrl, &mut NameWait)> {
-        let waits = self.subscriptions.iter_mut();
-        waits
-            .filter_map(|subscription| Some((&subscription.type_url, subscription.name_wait.as_deref_mut()?)))
+        self.subscriptions.iter_mut().filter_map(Subscription::name_wait_mut)
     }
 }

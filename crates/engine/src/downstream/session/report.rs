@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::Time;
+use crate::downstream::order::turn::Turn;
 use crate::downstream::session::Session;
 use crate::downstream::session::list_position::ListPosition;
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::ledger::Ledger;
-use crate::downstream::subscription::unsent_news::UnsentNews;
 use crate::snapshot::Snapshot;
-use sluice_xds::{TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// One subscription beside its sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Session {
             clusters.filter(|of| of.holds_back(&turn) || !self.kind.marks && self.owes(of, &turn).is_some());
         let before = before.next().map(|of| &of.type_url).or_else(|| self.endpoints_before(now));
         let report = self.subscriptions.iter().map(|of| TypeReport {
-            unsent: of.unsent_news(before, self.held_since(), &turn),
+            unsent: unsent_news(of, before, self.held_since(), &turn),
             is_known: of.is_known(&turn),
             should: of.version_due(&turn),
             changed_at: of.changed_at(&turn),
@@ -62,4 +62,47 @@ impl Session {
         let snapshots = self.served(latest);
         Some(subscription.ledger(&self.turn(&snapshots, false, now)))
     }
+}
+
+/// News that a client is not sent yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsentNews {
+    pub why: WhyUnsent,
+    /// `None` if no time is recorded.
+    pub since: Option<Time>,
+}
+
+/// The first applicable reason for a delay of news.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyUnsent {
+    /// The relay does not know whether this name exists, and the client may have it (RLY-5).
+    Name(ResourceName),
+    /// This earlier type waits for the client's ACK (RLY-50).
+    Order(TypeUrl),
+    /// At least this name is gone, and the routing types may still refer to it (RLY-51).
+    Withheld(ResourceName),
+    /// No rule delays the news: the client does not read, or the news are about to go.
+    Unread,
+}
+
+/// The news of one type that the client is not sent. `before`: the earlier type that the routing types wait for, since `held_since`.
+fn unsent_news(
+    subscription: &Subscription,
+    before: Option<&TypeUrl>,
+    held_since: Option<Time>,
+    turn: &Turn<'_>,
+) -> Option<UnsentNews> {
+    if let Some(wait) = subscription.name_wait() {
+        return Some(UnsentNews { why: WhyUnsent::Name(wait.name.clone()), since: Some(wait.since) });
+    }
+    let (type_url, is_due) = (&subscription.type_url, subscription.has_unsent(turn));
+    if let Some(before) = before.filter(|_| is_due && type_url.kind().refers_to_clusters()) {
+        return Some(UnsentNews { why: WhyUnsent::Order(before.clone()), since: held_since });
+    }
+    let withheld = subscription.parts.iter().find_map(|part| part.withheld_name(type_url, turn));
+    if let Some((name, since)) = withheld {
+        return Some(UnsentNews { why: WhyUnsent::Withheld(name), since: Some(since) });
+    }
+    let is_unread = is_due && !subscription.nonces.is_waiting();
+    is_unread.then_some(UnsentNews { why: WhyUnsent::Unread, since: None })
 }

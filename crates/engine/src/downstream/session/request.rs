@@ -127,14 +127,14 @@ impl Session {
             (true, _) | (false, true) => (Verdict::None, Judged::default()),
             (false, false) => {
                 let error = error.clone().map(|error| error.of_nack(&type_url));
-                subscription.nonces.judge(nonce_number, error, now)
+                subscription.judge(nonce_number, error, now)
             }
         };
-        let sends_again = subscription.take_verdict(nonce_number, (&verdict, &judged), self.kind.variant);
+        let sends_again = subscription.take_verdict(nonce_number, &verdict, &judged, self.kind.variant);
         if is_first {
             subscription.nonces.since = now;
-            subscription.legacy_wildcard = router.legacy_wildcard(&type_url)?;
-            subscription.features = router.client_features(&type_url);
+            subscription.interest.legacy_wildcard = router.legacy_wildcard(&type_url)?;
+            subscription.interest.features = router.client_features(&type_url);
         }
         let change = self.take_lists(index, request, portion, router);
         let (forces, moved_names) = match request {
@@ -200,8 +200,7 @@ impl Session {
             Request::Sotw(request) => subscription.take_sotw(request, self.seed, &group_of, &self.grant),
             Request::Delta(request) => {
                 if self.kind.marks {
-                    let marks = subscription.set_marks.get_or_insert_default();
-                    marks.note_requests(portion.requests(), request, &type_url);
+                    subscription.note_marked_requests(portion.requests(), request);
                 }
                 if !request.asks() && !subscription.is_new() {
                     return Change::default();

@@ -2,7 +2,6 @@
 
 use crate::downstream::session::Session;
 use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::part::Part;
 
 impl Session {
     /// Notes that the sources may have published something since the last look. The caller notes it before the next look.
@@ -19,7 +18,8 @@ impl Session {
     /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources have, and nothing waits
     /// for an ACK. Holds only if the last look found no answer.
     pub(super) fn is_at_rest(&self, index: usize) -> bool {
-        let is_current = self.subscriptions.get(index).is_some_and(|of| of.sent_after == Some(self.news));
+        let is_current =
+            self.subscriptions.get(index).is_some_and(|of| of.delivery.sent_after == Some(self.news));
         is_current
             && self.held_until.is_none()
             && self.round.is_none()
@@ -30,30 +30,5 @@ impl Session {
             && !self.is_returning
             && self.positions.0.is_empty()
             && self.subscriptions.iter().all(Subscription::is_at_rest)
-    }
-}
-
-impl Subscription {
-    /// Whether nothing but new content can be due.
-    fn is_at_rest(&self) -> bool {
-        !self.greeting
-            && !self.fresh
-            && self.pending.is_none()
-            && self.name_wait.is_none()
-            && self.presented_version().is_none()
-            && self.departed().next().is_none()
-            && self.is_plain()
-            && !self.owes_gone()
-            && self.parts.iter().all(Part::is_at_rest)
-    }
-}
-
-impl Part {
-    fn is_at_rest(&self) -> bool {
-        self.at.is_some()
-            && self.next.is_none()
-            && self.withheld.is_none()
-            && self.rejected.is_none()
-            && !self.is_returning
     }
 }

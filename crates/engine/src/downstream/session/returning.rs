@@ -10,8 +10,7 @@ use crate::downstream::order::turn::{Snapshots, Turn};
 use crate::downstream::session::Session;
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
-use crate::snapshot::Snapshot;
-use sluice_xds::{TypeUrl, Variant, Version};
+use sluice_xds::Variant;
 
 impl Session {
     /// Looks anew for parts with content from elsewhere.
@@ -76,23 +75,5 @@ impl Subscription {
         let waits = |part: &Part| part.is_returning && view(part).is_some_and(|view| !view.is_complete());
         let has_news = |part: &Part| view(part).is_some_and(|view| part.held.has_news_in(view));
         self.is_full(variant) && self.parts.iter().any(waits) && self.parts.iter().any(has_news)
-    }
-}
-
-impl Part {
-    /// Whether nothing is in doubt for the client: the set is whole, or has everything from the client.
-    fn has_returned(&self, snapshot: &Arc<Snapshot>, type_url: &TypeUrl, presented: Option<Version>) -> bool {
-        let Some(view) = snapshot.of(type_url).and_then(|types| types.view(&self.collection)) else {
-            return false;
-        };
-        let standing = snapshot.standing().of(type_url);
-        if !standing.is_some_and(|standing| standing.is_provisional) {
-            return view.is_complete();
-        }
-        match self.held.is_empty() {
-            // In SotW a client states one version for all.
-            true => presented == Some(view.digest()),
-            false => self.held.len() <= view.len() && self.held.beside(view).next().is_none(),
-        }
     }
 }

@@ -52,7 +52,7 @@ impl Session {
     ) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
         let (subscription, positions) = (&mut self.subscriptions[index], &mut self.positions);
-        subscription.sent_after = None;
+        subscription.delivery.sent_after = None;
         let type_url = subscription.type_url.clone();
         // Names go first, because they keep the content of a glob or wildcard that goes with the same
         // request.

@@ -15,9 +15,8 @@ use crate::downstream::session::Session;
 use crate::downstream::session::push_set::{PushSet, PushType, PushUnit, PushedName};
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::nonces::Nack;
 use crate::downstream::subscription::part::Part;
-use crate::downstream::subscription::suspects::Suspects;
+use crate::downstream::subscription::suspects::{Nack, Suspects};
 use crate::rollout::ClientState;
 use crate::snapshot::Snapshot;
 use crate::view::ViewId;
@@ -82,7 +81,7 @@ impl SentPlace {
             kind: part.kind(),
             names: part.names().map(|names| names.id()),
             sent: part.held.id(),
-            unfinished: of.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
+            unfinished: of.delivery.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
         }
     }
 }
@@ -158,8 +157,7 @@ impl Session {
                 standing.source = Some(part.source());
             }
             // The older one first: what it says is more than that something else was rejected, too.
-            let mut nacks = [&of.nonces.former_nack, &of.nonces.nack].into_iter().flatten();
-            let nack = nacks.find(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
+            let nack = of.nacks().find(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
             if let Some(nack) = nack {
                 standing.reject(of, nack, part.source());
             }
@@ -178,7 +176,7 @@ impl Subscription {
             // A response about another part says nothing about this one.
             nack.brought.is_empty() || nack.brought.iter().any(|brought| brought.key == part.key())
         };
-        if self.nonces.nack.as_ref().is_some_and(|nack| is_rejected(nack)) {
+        if self.nack().is_some_and(is_rejected) {
             return ClientState::Rejected;
         }
         if self.nonces.is_waiting() {
@@ -187,7 +185,7 @@ impl Subscription {
         let view = part.view_in(turn, &self.type_url);
         let is_due = view
             .is_some_and(|view| part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty()));
-        match is_due || self.pending.is_some() {
+        match is_due || self.delivery.pending.is_some() {
             true => ClientState::Pending,
             false if part.at.is_none() && part.held.is_empty() => ClientState::Unaffected,
             false => ClientState::Accepted,

@@ -7,8 +7,9 @@
 use crate::downstream::answer::Answer;
 use crate::downstream::order::turn::Turn;
 use crate::downstream::sources::ChangeId;
-use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
+use crate::downstream::subscription::parts::PartList;
+use sluice_xds::TypeUrl;
 
 /// The changes in a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,17 +94,17 @@ pub struct Unsettled {
     pub is_overtaken: bool,
 }
 
-impl Subscription {
+impl PartList {
     /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message. `has_message`: the
     /// answer has messages at all. Every update of every client comes here.
-    pub fn carry(
+    pub(super) fn carry(
         &mut self,
         answer: &Answer,
         is_last: bool,
         has_message: bool,
         passed: &mut Option<Box<Passed>>,
     ) -> Carried {
-        if let ([part], [answered], true) = (&mut *self.parts, &*answer.parts, is_last && has_message) {
+        if let ([part], [answered], true) = (&mut **self, &*answer.parts, is_last && has_message) {
             let changes = answered.view.changes();
             let Some(number) = changes.latest_after(part.seen) else { return Carried::Nothing };
             if !changes.has_overtaken_after(part.seen) {
@@ -124,7 +125,7 @@ impl Subscription {
     ) -> Carried {
         let mut carried = Carried::Nothing;
         let mut overtaken = Vec::new();
-        for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
+        for (part, answered) in self.iter_mut().zip(&answer.parts) {
             let changes = answered.view.changes();
             let Some(number) = changes.latest_after(part.seen) else { continue };
             let source = part.source();
@@ -158,8 +159,8 @@ impl Subscription {
     }
 
     /// The changes that an answer brings, for a report about its body.
-    pub fn changes_in(&self, answer: &Answer) -> impl Iterator<Item = ChangeId> {
-        let parts = self.parts.iter().zip(&answer.parts);
+    pub(super) fn changes_in(&self, answer: &Answer) -> impl Iterator<Item = ChangeId> {
+        let parts = self.iter().zip(&answer.parts);
         parts.filter_map(|(part, answered)| {
             let number = answered.view.changes().latest_after(part.seen)?;
             Some(ChangeId { source: part.source(), number })
@@ -167,34 +168,40 @@ impl Subscription {
     }
 
     /// The client rejected a part of these changes: the rest of the answer brings none of them.
-    pub fn give_up_changes(&mut self, rejected: &[ChangeId]) {
-        self.nonces.give_up_changes(rejected);
+    pub(super) fn give_up_changes(&mut self, rejected: &[ChangeId]) {
         for id in rejected {
-            for part in self.parts.iter_mut().filter(|part| part.source() == id.source) {
+            for part in self.iter_mut().filter(|part| part.source() == id.source) {
                 part.seen = part.seen.max(id.number);
             }
         }
     }
 
-    /// The changes that the client has not answered or not been sent.
-    pub(in crate::downstream) fn unsettled(&self, turn: &Turn<'_>) -> Vec<Unsettled> {
-        let sent = self.nonces.unanswered().flat_map(|carried| carried.whole());
+    /// The changes that the client has not answered or not been sent. `unanswered`: those in unanswered responses; `pending`: an
+    /// unfinished answer.
+    pub(super) fn unsettled<'a>(
+        &self,
+        type_url: &TypeUrl,
+        unanswered: impl Iterator<Item = &'a Carried>,
+        pending: Option<&Answer>,
+        turn: &Turn<'_>,
+    ) -> Vec<Unsettled> {
+        let sent = unanswered.flat_map(|carried| carried.whole());
         let mut all: Vec<_> = sent.map(|id| Unsettled { id: *id, is_overtaken: false }).collect();
         let mut add = |part: &Part, number, is_overtaken| {
             let id = ChangeId { source: part.source(), number };
-            if !all.iter().any(|known| known.id == id) {
+            if !all.iter().any(|unsettled| unsettled.id == id) {
                 all.push(Unsettled { id, is_overtaken });
             }
         };
-        let changes_of = |part: &Part| part.view_in(turn, &self.type_url).map(|view| view.changes());
-        for (index, part) in self.parts.iter().enumerate() {
+        let changes_of = |part: &Part| part.view_in(turn, type_url).map(|view| view.changes());
+        for (index, part) in self.iter().enumerate() {
             // The rest of an answer goes out before a newer answer begins.
-            let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
+            let pending = pending.and_then(|answer| answer.parts.get(index));
             let pending = pending.and_then(|answered| answered.view.changes().latest_after(part.seen));
             let latest = changes_of(part).and_then(|changes| changes.latest_after(part.seen));
             pending.into_iter().chain(latest).for_each(|number| add(part, number, false));
         }
-        for part in &self.parts {
+        for part in self {
             let overtaken =
                 changes_of(part).into_iter().flat_map(|changes| changes.overtaken_after(part.seen));
             overtaken.for_each(|number| add(part, number, true));

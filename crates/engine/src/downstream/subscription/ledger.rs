@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use crate::Time;
 use crate::cache::{CachedResource, EntryState, Known};
 use crate::collection::{Collection, CollectionKind};
 use crate::downstream::answer::spelling::Refusals;
 use crate::downstream::order::acknowledged::RejectedContent;
 use crate::downstream::order::turn::Turn;
 use crate::downstream::sources::SourceId;
-use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::part::Part;
+use crate::downstream::subscription::part::{Part, accepted_view};
+use crate::downstream::subscription::parts::PartList;
 use crate::snapshot::Snapshot;
 use crate::upstream::Cause;
-use crate::view::{FORCED, PERHAPS, STAYS, View, ViewId};
+use crate::view::{FORCED, PERHAPS, STAYS, View};
 use sluice_xds::{ResourceName, Status, TypeUrl, Version};
 
 /// One type of one client at one moment.
@@ -107,9 +106,9 @@ impl HeldVersion {
     }
 }
 
-impl Subscription {
-    pub(in crate::downstream) fn ledger(&self, turn: &Turn<'_>) -> Ledger {
-        let part = |part: &Part| LedgerPart {
+impl LedgerPart {
+    fn new(part: &Part, turn: &Turn<'_>) -> LedgerPart {
+        LedgerPart {
             collection: part.collection.clone(),
             source: part.source(),
             sent: part.held.clone(),
@@ -117,118 +116,15 @@ impl Subscription {
             rejected: part.rejected.clone(),
             withheld: part.keeps(),
             snapshot: turn.snapshot(part.source()).cloned(),
-        };
-        Ledger {
-            type_url: self.type_url.clone(),
-            parts: self.parts.iter().map(part).collect(),
-            refusals: self.refusals().cloned(),
-            is_waiting: self.nonces.is_waiting(),
-            is_rejected: self.nonces.nack.is_some(),
         }
     }
 
-    /// The version of the client's accepted content; `None` if the client has nothing.
-    pub fn version_held(&self) -> Option<Version> {
-        let accepted = |part: &Part| part.before.as_ref().unwrap_or(&part.held).known_digest();
-        let has_any = |part: &Part| !part.before.as_ref().unwrap_or(&part.held).is_empty();
-        let rejects = |part: &Part| part.rejected.is_some();
-        match self.parts.iter().any(rejects) {
-            false => self.parts.iter().any(has_any).then(|| sum(self.parts.iter().map(accepted))),
-            true => self.version_beside_rejected(),
-        }
-    }
-
-    /// As [`Self::version_held`], with the former content of names whose content the client rejected.
-    fn version_beside_rejected(&self) -> Option<Version> {
-        let views = self.parts.iter().map(|part| {
-            let base = part.before.as_ref().unwrap_or(&part.held);
-            let Some(rejected) = &part.rejected else { return base.clone() };
-            let mut view = View::clone(base);
-            for name in rejected.before.differing(&rejected.sent) {
-                match part.accepted(name) {
-                    Some(version) => view.hold(std::iter::once((name, version)), std::iter::empty()),
-                    None => view.let_go(name),
-                }
-            }
-            Arc::new(view)
-        });
-        let views: Vec<_> = views.collect();
-        let has_any = views.iter().any(|view| !view.is_empty());
-        has_any.then(|| sum(views.iter().map(|view| view.known_digest())))
-    }
-
-    /// The version of the content that the client was sent last, of all messages together.
-    pub fn version_of_sent(&self) -> Option<Version> {
-        self.parts.iter().map(|part| part.held.known_digest()).reduce(Version::plus)
-    }
-
-    /// The version of the content that the sources have for the client; `None` if they know nothing yet.
-    pub(in crate::downstream) fn version_due(&self, turn: &Turn<'_>) -> Option<Version> {
-        let mut views = self.parts.iter().filter_map(|part| part.view_in(turn, &self.type_url)).peekable();
-        views.peek()?;
-        Some(sum(views.map(|view| view.digest())))
-    }
-
-    /// Whether the sources know everything about the collections. Without a collection there is nothing to know.
-    pub(in crate::downstream) fn is_known(&self, turn: &Turn<'_>) -> bool {
-        let mut views = self.parts.iter().map(|part| part.view_in(turn, &self.type_url));
-        !self.parts.is_empty() && views.all(|view| view.is_some_and(|view| view.is_complete()))
-    }
-
-    /// The time of the last change of the content that the client should have.
-    pub(in crate::downstream) fn changed_at(&self, turn: &Turn<'_>) -> Option<Time> {
-        let views = self.parts.iter().filter_map(|part| part.view_in(turn, &self.type_url));
-        views.map(|view| view.changed_at()).max()
-    }
-}
-
-fn sum(versions: impl Iterator<Item = Version>) -> Version {
-    versions.fold(Version::default(), Version::plus)
-}
-
-/// The view with the content of a name that the client accepted.
-fn accepted_in<'a>(
-    sent: &'a Arc<View>,
-    before: Option<&'a Arc<View>>,
-    rejected: Option<&'a RejectedContent>,
-    name: &ResourceName,
-) -> &'a View {
-    let is_rejected = |of: &&RejectedContent| {
-        let version = of.sent.known_version_of(name);
-        sent.known_version_of(name) == version && of.before.known_version_of(name) != version
-    };
-    rejected.filter(is_rejected).map_or(before.unwrap_or(sent), |rejected| &rejected.before)
-}
-
-impl Part {
-    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
-    /// out is not accepted before its ACK.
-    pub(in crate::downstream) fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
-        let is_first =
-            || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
-        self.accepted(name) == version && !(version.is_none() && is_first())
-    }
-
-    /// Whether the client was sent nothing of the part yet, and had no resource of the name before.
-    pub(in crate::downstream) fn never_had(&self, name: &ResourceName) -> bool {
-        let had = || self.before.as_ref().is_some_and(|before| before.has(name));
-        self.at.is_none() && self.held.is_empty() && !had()
-    }
-
-    /// The version of a name that the client has accepted.
-    pub(super) fn accepted(&self, name: &ResourceName) -> Option<Version> {
-        let accepted = accepted_in(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
-        accepted.known_version_of(name)
-    }
-}
-
-impl LedgerPart {
     fn due(&self, type_url: &TypeUrl) -> Option<&Arc<View>> {
         self.snapshot.as_ref()?.of(type_url)?.view(&self.collection)
     }
 
     fn accepted(&self, name: &ResourceName) -> Option<HeldVersion> {
-        HeldVersion::of(accepted_in(&self.sent, self.before.as_ref(), self.rejected.as_deref(), name), name)
+        HeldVersion::of(accepted_view(&self.sent, self.before.as_ref(), self.rejected.as_deref(), name), name)
     }
 
     fn withholds(&self, name: &ResourceName) -> bool {
@@ -241,9 +137,67 @@ impl LedgerPart {
         let views = [Some(&self.sent), self.before.as_ref(), self.due(type_url)];
         asked.into_iter().chain(views.into_iter().flatten().filter_map(|view| view.next_name(after))).min()
     }
+
+    fn knowledge(&self, type_url: &TypeUrl, name: &ResourceName) -> NameKnowledge {
+        let kind = self.collection.kind();
+        let mut knowledge =
+            NameKnowledge { source: self.source, kind, state: None, cached: None, absent: None, error: None };
+        let types = self.snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
+        let (Some(types), Some(view)) = (types, self.due(type_url)) else { return knowledge };
+        knowledge.error = view.annotations().error(name).cloned();
+        match kind {
+            CollectionKind::Names => {
+                let entry = types.names.known.get(name);
+                knowledge.state = entry.map(|entry| EntryState::of(entry, name, &types.names.annotations));
+                knowledge.cached = entry.and_then(Known::cached).cloned();
+                if let Some(Known::Absent(cause)) = entry {
+                    knowledge.absent = Some(*cause);
+                }
+            }
+            CollectionKind::Wildcard | CollectionKind::Globs => {
+                let members = match kind {
+                    CollectionKind::Globs => &types.globs.members,
+                    _ => &types.wildcard.members,
+                };
+                knowledge.cached = members.get(name).cloned();
+                knowledge.state = match &knowledge.cached {
+                    Some(_) => Some(EntryState::of_member(name, view.annotations())),
+                    None if self.knows_membership(view, name) => Some(EntryState::DoesNotExist),
+                    None => Some(EntryState::Requested),
+                };
+            }
+        }
+        knowledge
+    }
+
+    fn knows_membership(&self, view: &View, name: &ResourceName) -> bool {
+        if self.collection.kind() == CollectionKind::Wildcard {
+            view.is_complete()
+        } else {
+            view.knows_gone(name)
+        }
+    }
 }
 
 impl Ledger {
+    /// The ledger of a type. `is_waiting`: a response is unanswered; `is_rejected`: the client's last verdict is a rejection.
+    pub(super) fn new(
+        type_url: &TypeUrl,
+        parts: &PartList,
+        refusals: Option<&Refusals>,
+        is_waiting: bool,
+        is_rejected: bool,
+        turn: &Turn<'_>,
+    ) -> Ledger {
+        Ledger {
+            type_url: type_url.clone(),
+            parts: parts.iter().map(|part| LedgerPart::new(part, turn)).collect(),
+            refusals: refusals.cloned(),
+            is_waiting,
+            is_rejected,
+        }
+    }
+
     /// Whether the client asks for the name, by itself, by a glob or by the wildcard.
     pub fn covers(&self, name: &ResourceName) -> bool {
         self.parts.iter().any(|part| part.collection.covers(name)) || self.refusal(name).is_some()
@@ -299,8 +253,8 @@ impl Ledger {
         if self.refusal(name).is_some() {
             return NameStanding::Refused;
         }
-        let (sent, wanted) = (self.sent(name), should.map(HeldVersion::Known));
-        match (has == wanted, sent == wanted) {
+        let (sent, due) = (self.sent(name), should.map(HeldVersion::Known));
+        match (has == due, sent == due) {
             (true, true) if should.is_some() || self.is_known_absent(name) => NameStanding::Current,
             (true, true) => NameStanding::Unknown,
             _ if should.is_none() && self.parts.iter().any(|part| part.withholds(name)) => {
@@ -336,47 +290,5 @@ impl Ledger {
     pub fn knowledge(&self, name: &ResourceName) -> Vec<NameKnowledge> {
         let asked = self.parts.iter().filter(|part| part.collection.covers(name));
         asked.map(|part| part.knowledge(&self.type_url, name)).collect()
-    }
-}
-
-impl LedgerPart {
-    fn knowledge(&self, type_url: &TypeUrl, name: &ResourceName) -> NameKnowledge {
-        let kind = self.collection.kind();
-        let mut known =
-            NameKnowledge { source: self.source, kind, state: None, cached: None, absent: None, error: None };
-        let types = self.snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
-        let (Some(types), Some(view)) = (types, self.due(type_url)) else { return known };
-        known.error = view.annotations().error(name).cloned();
-        match kind {
-            CollectionKind::Names => {
-                let entry = types.names.known.get(name);
-                known.state = entry.map(|entry| EntryState::of(entry, name, &types.names.annotations));
-                known.cached = entry.and_then(Known::cached).cloned();
-                if let Some(Known::Absent(cause)) = entry {
-                    known.absent = Some(*cause);
-                }
-            }
-            CollectionKind::Wildcard | CollectionKind::Globs => {
-                let members = match kind {
-                    CollectionKind::Globs => &types.globs.members,
-                    _ => &types.wildcard.members,
-                };
-                known.cached = members.get(name).cloned();
-                known.state = match &known.cached {
-                    Some(_) => Some(EntryState::of_member(name, view.annotations())),
-                    None if self.knows_membership(view, name) => Some(EntryState::DoesNotExist),
-                    None => Some(EntryState::Requested),
-                };
-            }
-        }
-        known
-    }
-
-    fn knows_membership(&self, view: &View, name: &ResourceName) -> bool {
-        if self.collection.kind() == CollectionKind::Wildcard {
-            view.is_complete()
-        } else {
-            view.knows_gone(name)
-        }
     }
 }

@@ -1,12 +1,10 @@
 //! Nonces: the outstanding responses of one type, and the client's answers (STR, NON, ACK).
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::Time;
 use crate::downstream::sources::ChangeId;
 use crate::downstream::subscription::carried::Carried;
-use crate::downstream::subscription::suspects::Brought;
 use sluice_xds::{Status, Version};
 
 /// The maximum number of unanswered responses of one type. Beyond the maximum, the oldest are forgotten.
@@ -32,6 +30,8 @@ pub struct Judged {
     pub carried: Carried,
     /// Changes in earlier responses that the client answered only by this verdict.
     pub overtaken: Vec<ChangeId>,
+    /// The client gave up names before its verdict.
+    pub has_lost_names: bool,
 }
 
 /// The meaning of a request for an earlier response.
@@ -51,31 +51,17 @@ pub enum Verdict {
 /// The nonce chain of one type on one stream (STR-1, STR-5).
 #[derive(Debug, Default)]
 pub struct Nonces {
-    sent: VecDeque<Sent>,
+    /// The unanswered responses, oldest first. Mostly one at a time, so the list keeps room for as many as there were at once.
+    sent: Vec<Sent>,
     /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names (NON-6).
     latest: u64,
     /// The time of the last verdict; before the first verdict, the time of the first request. For reports (ADM-8).
     pub since: Time,
-    pub version_sent: Option<Version>,
-    pub version_acked: Option<Version>,
-    /// The last rejection; ends with the next ACK.
-    pub nack: Option<Box<Nack>>,
-    /// The last rejection before an ACK of other content: the client still has not accepted what it rejected.
-    pub former_nack: Option<Box<Nack>>,
-}
-
-/// A rejection.
-#[derive(Clone, Debug)]
-pub struct Nack {
-    pub version: Version,
-    pub status: Status,
-    pub at: Time,
-    /// The changes in the rejected response (TRU-3).
-    pub carried: Carried,
-    /// The content that the response brought, by part.
-    pub brought: Vec<Brought>,
-    /// The client gave up names before its verdict: the response may have brought more than the record has.
-    pub has_lost_names: bool,
+    /// The version of the latest response.
+    version_sent: Version,
+    /// The version of the response that the client ACKed last, if it ACKed any.
+    version_acked: Version,
+    has_acked: bool,
 }
 
 impl Nonces {
@@ -89,52 +75,60 @@ impl Nonces {
         carried: Carried,
     ) -> Option<Carried> {
         let is_full = self.sent.len() >= IN_FLIGHT_MAX;
-        let forgotten = if is_full { self.sent.pop_front() } else { None };
-        self.sent.push_back(Sent { nonce, version, at, changed_at, carried, has_lost_names: false });
+        let forgotten = if is_full { Some(self.sent.remove(0)) } else { None };
+        self.sent.reserve_exact(1);
+        self.sent.push(Sent { nonce, version, at, changed_at, carried, has_lost_names: false });
         self.latest = nonce;
-        self.version_sent = Some(version);
+        self.version_sent = version;
         forgotten.map(|sent| sent.carried)
     }
 
-    /// `nonce`: the parsed nonce; `None` if the request has no nonce of this stream.
-    pub fn judge(&mut self, nonce: Option<u64>, error: Option<Status>, now: Time) -> (Verdict, Judged) {
+    /// Judges a request. `nonce`: the parsed nonce; `None` if the request has no nonce of this stream. `rejected`: the version of the
+    /// stream's last rejection.
+    pub fn judge(
+        &mut self,
+        nonce: Option<u64>,
+        error: Option<Status>,
+        rejected: Option<Version>,
+        now: Time,
+    ) -> (Verdict, Judged) {
         let none = |verdict| (verdict, Judged::default());
         let Some(nonce) = nonce else { return none(Verdict::Stale) };
-        let index = self.sent.iter().position(|sent| sent.nonce == nonce);
-        let Some(sent) = index.and_then(|index| self.sent.remove(index)) else {
+        let Some(index) = self.sent.iter().position(|sent| sent.nonce == nonce) else {
             return none(if self.latest() == Some(nonce) { Verdict::None } else { Verdict::Stale });
         };
-        let mut judged = Judged { carried: sent.carried, overtaken: Vec::new() };
+        let sent = self.sent.remove(index);
+        let (carried, has_lost_names) = (sent.carried, sent.has_lost_names);
+        let mut judged = Judged { carried, overtaken: Vec::new(), has_lost_names };
         self.since = now;
         if self.latest == nonce {
             // A client may skip overtaken responses: the latest verdict covers the earlier responses.
-            for skipped in std::mem::take(&mut self.sent) {
+            for skipped in self.sent.drain(..) {
                 let is_other = |id: &&ChangeId| !judged.carried.rejected().contains(id);
                 judged.overtaken.extend(skipped.carried.whole().iter().filter(is_other));
             }
         }
         let verdict = match error {
             Some(status) => {
-                let repeated = self.nack.as_ref().is_some_and(|nack| nack.version == sent.version);
-                self.nack = Some(Box::new(Nack {
-                    version: sent.version,
-                    status: status.clone(),
-                    at: now,
-                    carried: judged.carried.clone(),
-                    brought: Vec::new(),
-                    has_lost_names: sent.has_lost_names,
-                }));
+                let repeated = rejected == Some(sent.version);
                 Verdict::Nack { status, version: sent.version, repeated }
             }
             None => {
-                if let Some(nack) = self.nack.take() {
-                    self.former_nack = Some(nack);
-                }
-                self.version_acked = Some(sent.version);
+                (self.version_acked, self.has_acked) = (sent.version, true);
                 Verdict::Ack { latency: sent.changed_at.map(|changed_at| now.since(changed_at)) }
             }
         };
         (verdict, judged)
+    }
+
+    /// The version of the latest response.
+    pub fn version_sent(&self) -> Option<Version> {
+        (self.latest != 0).then_some(self.version_sent)
+    }
+
+    /// The version of the response that the client ACKed last.
+    pub fn version_acked(&self) -> Option<Version> {
+        self.has_acked.then_some(self.version_acked)
     }
 
     /// The client gave up names, and the record forgets their content in the unanswered responses.
@@ -154,7 +148,7 @@ impl Nonces {
 
     /// The changes in the latest response, if unanswered.
     pub fn latest_changes(&self) -> &[ChangeId] {
-        self.sent.back().map_or(&[], |sent| sent.carried.rejected())
+        self.sent.last().map_or(&[], |sent| sent.carried.rejected())
     }
 
     /// Whether a response is unACKed (NON-4).
@@ -164,13 +158,13 @@ impl Nonces {
 
     /// The send time of the oldest unACKed response.
     pub fn waiting_since(&self) -> Option<Time> {
-        self.sent.front().map(|sent| sent.at)
+        self.sent.first().map(|sent| sent.at)
     }
 
     /// The send time of the latest response, or once the client has answered the time of the answer.
     pub fn sent_at(&self) -> Option<Time> {
         let answered = || (self.latest != 0).then_some(self.since);
-        self.sent.back().map(|sent| sent.at).or_else(answered)
+        self.sent.last().map(|sent| sent.at).or_else(answered)
     }
 
     pub fn latest(&self) -> Option<u64> {
@@ -204,50 +198,51 @@ mod tests {
     #[test]
     fn ack_1_only_error_detail_makes_a_nack() {
         let mut nonces = with_sent(&[1]);
-        let ack = nonces.judge(Some(1), None, Time::from_micros(11)).0;
+        let ack = nonces.judge(Some(1), None, None, Time::from_micros(11)).0;
         assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
         assert!(!nonces.is_waiting());
         nonces.send(2, Version(2), Time::ZERO, None, Carried::Nothing);
         assert!(matches!(
-            nonces.judge(Some(2), error(), Time::ZERO).0,
+            nonces.judge(Some(2), error(), None, Time::ZERO).0,
             Verdict::Nack { repeated: false, .. }
         ));
-        assert_eq!(nonces.version_acked, Some(Version(1)));
+        assert_eq!(nonces.version_acked(), Some(Version(1)));
     }
 
     #[test]
     fn non_1_an_old_nonce_says_nothing_of_the_newest_response() {
         let mut nonces = with_sent(&[1, 2]);
         assert!(matches!(
-            nonces.judge(Some(1), error(), Time::ZERO).0,
+            nonces.judge(Some(1), error(), None, Time::ZERO).0,
             Verdict::Nack { version: Version(1), .. }
         ));
         assert!(nonces.is_waiting());
-        assert_eq!(nonces.judge(Some(1), None, Time::ZERO).0, Verdict::Stale);
-        assert_eq!(nonces.judge(Some(99), None, Time::ZERO).0, Verdict::Stale);
+        assert_eq!(nonces.judge(Some(1), None, None, Time::ZERO).0, Verdict::Stale);
+        assert_eq!(nonces.judge(Some(99), None, None, Time::ZERO).0, Verdict::Stale);
         assert!(nonces.is_waiting());
     }
 
     #[test]
     fn non_6_the_latest_nonce_stays_valid() {
         let mut nonces = with_sent(&[1]);
-        nonces.judge(Some(1), None, Time::ZERO);
-        assert_eq!(nonces.judge(Some(1), None, Time::ZERO).0, Verdict::None);
+        nonces.judge(Some(1), None, None, Time::ZERO);
+        assert_eq!(nonces.judge(Some(1), None, None, Time::ZERO).0, Verdict::None);
     }
 
     #[test]
     fn a_skipped_ack_is_covered_by_the_next_one() {
         let mut nonces = with_sent(&[1, 2, 3]);
-        nonces.judge(Some(3), None, Time::ZERO);
+        nonces.judge(Some(3), None, None, Time::ZERO);
         assert!(!nonces.is_waiting());
     }
 
     #[test]
     fn rly_38_a_repeated_nack_is_told_apart() {
         let mut nonces = with_sent(&[1]);
-        nonces.judge(Some(1), error(), Time::ZERO);
+        nonces.judge(Some(1), error(), None, Time::ZERO);
         nonces.send(2, Version(1), Time::ZERO, None, Carried::Nothing);
-        assert!(matches!(nonces.judge(Some(2), error(), Time::ZERO).0, Verdict::Nack { repeated: true, .. }));
+        let verdict = nonces.judge(Some(2), error(), Some(Version(1)), Time::ZERO).0;
+        assert!(matches!(verdict, Verdict::Nack { repeated: true, .. }));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Time;
 use crate::authority::NameGroup;
 use crate::collection::{Collection, CollectionKind, NameSet};
-use crate::downstream::answer::rest::ToldNames;
+use crate::downstream::answer::rest::{Rest, ToldNames};
 use crate::downstream::answer::{Answer, AnswerPart};
 use crate::downstream::order::acknowledged::RejectedContent;
 use crate::downstream::order::turn::Turn;
@@ -14,7 +14,7 @@ use crate::downstream::order::withheld::{Holder, Waits, Withheld, withhold};
 use crate::downstream::sources::{Asked, SourceId};
 use crate::snapshot::{Snapshot, TypeSnapshot};
 use crate::view::{View, ViewId};
-use sluice_xds::{ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// Identifies a part within a subscription. Parts are sorted by this key.
 pub type Key = (CollectionKind, NameGroup);
@@ -88,7 +88,7 @@ impl Part {
     /// All sources that are asked, each once.
     pub fn sources(&self) -> impl Iterator<Item = SourceId> {
         let next = self.next.iter().flat_map(|next| next.sources());
-        self.asked.sources().chain(next.filter(|source| self.asked.sources().all(|own| own != *source)))
+        self.asked.sources().chain(next.filter(|source| self.asked.sources().all(|asked| asked != *source)))
     }
 
     /// The changes of the source up to this number are none for the client.
@@ -204,7 +204,7 @@ impl Part {
     /// Takes over what the client holds of names that came from other parts of the same kind.
     pub fn inherit(&mut self, left: &[(CollectionKind, Arc<View>)]) {
         let kind = self.kind();
-        for (_, left) in left.iter().filter(|(of, _)| *of == kind) {
+        for (_, left) in left.iter().filter(|(left_kind, _)| *left_kind == kind) {
             if let Collection::Names(names) = &self.collection {
                 let is_new = |name: &&ResourceName| !self.held.has(name) && !self.held.knows_absent(name);
                 let came: Vec<_> =
@@ -251,7 +251,7 @@ impl Part {
     /// Whether the client's content and the collection are the ones that an answer began with, and the content is the same for all
     /// clients with its id.
     pub(super) fn is_as_answered(&self, answered: &AnswerPart) -> bool {
-        let names = |of: &Collection| of.names().map(|names| names.id());
+        let names = |collection: &Collection| collection.names().map(|names| names.id());
         Arc::ptr_eq(&self.held, &answered.held)
             && !self.held.is_due_in_part()
             && self.kind() == answered.collection.kind()
@@ -336,7 +336,11 @@ impl Part {
     }
 
     /// One of the withheld names, with the start of its wait; for reports.
-    pub(super) fn withheld_name(&self, type_url: &TypeUrl, turn: &Turn<'_>) -> Option<(ResourceName, Time)> {
+    pub(in crate::downstream) fn withheld_name(
+        &self,
+        type_url: &TypeUrl,
+        turn: &Turn<'_>,
+    ) -> Option<(ResourceName, Time)> {
         self.withheld()?.first_name(&self.held, self.view_in(turn, type_url)?)
     }
 
@@ -385,6 +389,120 @@ impl Part {
         withhold(&mut self.withheld, &holder, view, waits, turn)
     }
 
+    /// Notes that the client was sent the messages of an answer so far. `index`: the part's place in the answer. All clients
+    /// that had the same content share the content after each message.
+    pub(super) fn hold_sent(&mut self, index: usize, answer: &Answer, rest: &Rest) {
+        let Some(answered) = answer.parts.get(index) else { return };
+        let view = rest.targets.get(index).unwrap_or(&answered.view);
+        let mut is_shared = self.is_as_answered(answered);
+        for told in rest.told_names.iter().take(answer.chunk) {
+            let made = || {
+                let mut made = self.clone();
+                made.hold_chunk(told, view);
+                made.held
+            };
+            match is_shared.then(|| told.so_far(index, made)).flatten() {
+                Some(held) => self.held.clone_from(held),
+                None => {
+                    is_shared = false;
+                    self.hold_chunk(told, view);
+                }
+            }
+        }
+    }
+
+    /// The content before a response, and before all that the client rejected earlier and never accepted. `sent`: the content
+    /// with the response.
+    pub(super) fn before_rejected(&self, before: Arc<View>, sent: &View) -> Arc<View> {
+        match &self.rejected {
+            Some(rejected) => rejected.before_again(before, sent),
+            None => before,
+        }
+    }
+
+    /// Notes an ACK of all responses. An ACK of other content accepts nothing that was rejected, as the ACK of a removal. `earlier`: the
+    /// content before the second unanswered response; `full`: the client accepted a complete set.
+    pub(super) fn accept(&mut self, earlier: Option<&Arc<View>>, full: bool, variant: Variant) {
+        self.is_first &= self.at.is_none();
+        let Some(rejected) = self.rejected.take() else { return };
+        let before = earlier.or(self.before.as_ref());
+        // The client accepted the complete set, or every rejected name with other content or once more.
+        let stands =
+            !full && rejected.stands((before.map(|before| &**before), &*self.held), self.kind(), variant);
+        self.rejected = Some(rejected).filter(|_| stands);
+    }
+
+    /// Notes a rejection: the client keeps its former content. `newest`: the content with all messages of an unfinished answer; `after`:
+    /// the content with the rejected response, if a later response is unanswered; `is_older`: such a response may still be
+    /// accepted (NON-1).
+    pub(super) fn reject(&mut self, newest: Option<&Arc<View>>, after: Option<&Arc<View>>, is_older: bool) {
+        let sent = after.or(newest).unwrap_or(&self.held).clone();
+        let before = self.before.take().unwrap_or_else(|| self.held.clone());
+        if is_older {
+            self.before = Some(if after.is_some() { before.clone() } else { self.held.clone() });
+        }
+        if before.id() != sent.id() {
+            let before = self.before_rejected(before, &sent);
+            self.rejected = Some(Box::new(RejectedContent { before, sent }));
+        }
+    }
+
+    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
+    /// out is not accepted before its ACK.
+    pub(in crate::downstream) fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
+        let is_first =
+            || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
+        self.accepted(name) == version && !(version.is_none() && is_first())
+    }
+
+    /// Whether the client was sent nothing of the part yet, and had no resource of the name before.
+    pub(in crate::downstream) fn never_had(&self, name: &ResourceName) -> bool {
+        let had = || self.before.as_ref().is_some_and(|before| before.has(name));
+        self.at.is_none() && self.held.is_empty() && !had()
+    }
+
+    /// The version of a name that the client has accepted.
+    pub(super) fn accepted(&self, name: &ResourceName) -> Option<Version> {
+        let accepted = accepted_view(&self.held, self.before.as_ref(), self.rejected.as_deref(), name);
+        accepted.known_version_of(name)
+    }
+
+    /// The client's accepted content, but for rejected names.
+    pub(super) fn answered_content(&self) -> &Arc<View> {
+        self.before.as_ref().unwrap_or(&self.held)
+    }
+
+    /// Whether nothing but new content can be due.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.at.is_some()
+            && self.next.is_none()
+            && self.withheld.is_none()
+            && self.rejected.is_none()
+            && !self.is_returning
+    }
+
+    /// Whether nothing is in doubt for the client: the set is whole, or has everything from the client. `presented`: the one version that
+    /// the client stated for all.
+    pub(in crate::downstream) fn has_returned(
+        &self,
+        snapshot: &Snapshot,
+        type_url: &TypeUrl,
+        presented: Option<Version>,
+    ) -> bool {
+        let Some(view) = snapshot.of(type_url).and_then(|types| types.view(&self.collection)) else {
+            return false;
+        };
+        let standing = snapshot.standing().of(type_url);
+        if !standing.is_some_and(|standing| standing.is_provisional) {
+            return view.is_complete();
+        }
+        match self.held.is_empty() {
+            // In SotW a client states one version for all.
+            true => presented == Some(view.digest()),
+            false => self.held.len() <= view.len() && self.held.beside(view).next().is_none(),
+        }
+    }
+
     /// The part of an answer that brings the client to a view.
     pub(super) fn answered(
         &self,
@@ -403,4 +521,18 @@ impl Part {
             snapshot: snapshot.clone(),
         }
     }
+}
+
+/// The view with the content of a name that the client accepted.
+pub(super) fn accepted_view<'a>(
+    sent: &'a Arc<View>,
+    before: Option<&'a Arc<View>>,
+    rejected: Option<&'a RejectedContent>,
+    name: &ResourceName,
+) -> &'a View {
+    let is_rejected = |rejected: &&RejectedContent| {
+        let version = rejected.sent.known_version_of(name);
+        sent.known_version_of(name) == version && rejected.before.known_version_of(name) != version
+    };
+    rejected.filter(is_rejected).map_or(before.unwrap_or(sent), |rejected| &rejected.before)
 }

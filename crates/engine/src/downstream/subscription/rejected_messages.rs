@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::downstream::answer::Answer;
 use crate::downstream::answer::rest::ToldNames;
-use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::nonces::{IN_FLIGHT_MAX, Verdict};
+use crate::downstream::subscription::nonces::IN_FLIGHT_MAX;
+use crate::downstream::subscription::parts::PartList;
 use sluice_xds::{ResourceName, Version};
 
 /// The messages of answers in several messages, from the first message until the client has answered all.
@@ -42,76 +42,54 @@ impl Message {
     }
 }
 
-impl Subscription {
+impl RejectedMessages {
     /// Notes a message of an answer in several messages.
-    pub(in crate::downstream) fn note_message(
-        &mut self,
-        nonce: u64,
-        told_names: &Arc<[ToldNames]>,
-        chunk: usize,
-    ) {
-        if !self.type_url.kind().may_exclude() {
-            return;
-        }
-        let messages = self.rejected_messages.get_or_insert_default();
-        if messages.unanswered.len() >= IN_FLIGHT_MAX {
-            messages.unanswered.remove(0);
+    pub(super) fn note(&mut self, nonce: u64, told_names: &Arc<[ToldNames]>, chunk: usize) {
+        if self.unanswered.len() >= IN_FLIGHT_MAX {
+            self.unanswered.remove(0);
         }
         let message = Message { nonce, told_names: told_names.clone(), chunk };
         if message.brings_content() {
-            messages.brought = nonce;
+            self.brought = nonce;
         }
-        messages.unanswered.push(message);
+        self.unanswered.push(message);
     }
 
     /// Notes the only message of an answer.
-    pub(in crate::downstream) fn note_only_message(&mut self, nonce: u64, answer: &Answer) {
-        let Some(messages) = &mut self.rejected_messages else { return };
+    pub(super) fn note_only(&mut self, nonce: u64, answer: &Answer) {
         if answer.parts.iter().any(|part| part.held.differing(&part.view).next().is_some()) {
-            messages.brought = nonce;
+            self.brought = nonce;
         }
     }
 
-    /// Notes a verdict. Once the client has answered all messages, the rejected messages that a later message may have cured are due
-    /// again. Returns whether any is.
-    pub(in crate::downstream) fn send_rejected_again(
-        &mut self,
-        nonce: Option<u64>,
-        verdict: &Verdict,
-    ) -> bool {
-        let (Some(messages), Some(nonce)) = (&mut self.rejected_messages, nonce) else { return false };
-        match verdict {
-            Verdict::Nack { .. } => {
-                messages.rejected.extend(messages.unanswered.extract_if(.., |of| of.nonce == nonce));
-            }
-            Verdict::Ack { .. } => messages.unanswered.retain(|of| of.nonce != nonce),
-            Verdict::Stale | Verdict::None => return false,
+    /// Notes an ACK or a NACK.
+    pub(super) fn judge(&mut self, nonce: u64, is_rejected: bool) {
+        let answered = self.unanswered.extract_if(.., |message| message.nonce == nonce);
+        match is_rejected {
+            true => self.rejected.extend(answered),
+            false => answered.for_each(drop),
         }
-        if self.nonces.is_waiting() || self.pending.is_some() {
-            return false;
-        }
-        self.settle_messages()
     }
 
-    fn settle_messages(&mut self) -> bool {
-        let Some(mut messages) = self.rejected_messages.take() else { return false };
-        messages.unanswered.clear();
-        let rejected = std::mem::take(&mut messages.rejected);
+    /// The client has answered all messages. Returns names that are due again: a later message may have cured the error.
+    pub(super) fn settle(&mut self, parts: &PartList) -> Vec<ResourceName> {
+        self.unanswered.clear();
+        let rejected = std::mem::take(&mut self.rejected);
         // Only content behind a rejected message may have cured it.
-        let is_curable = rejected.iter().any(|of| of.nonce < messages.brought);
-        let is_held = |of: &&(ResourceName, Version)| {
-            self.parts.iter().any(|part| part.held.version_of(&of.0) == Some(of.1))
+        let is_curable = rejected.iter().any(|message| message.nonce < self.brought);
+        let is_held = |name: &ResourceName, version| {
+            parts.iter().any(|part| part.held.version_of(name) == Some(version))
         };
-        let is_new = |of: &&(ResourceName, Version)| messages.again.get(&of.0) != Some(&of.1);
+        let is_new = |name: &ResourceName, version: &Version| self.again.get(name) != Some(version);
         let due = rejected.iter().filter(|_| is_curable).flat_map(Message::names);
-        let due: Vec<_> = due.filter(|of| is_held(of) && is_new(of)).cloned().collect();
-        for (name, _) in &due {
-            self.forget_name(name);
-        }
-        let is_due = !due.is_empty();
-        messages.again.extend(due);
-        let stands = self.parts.iter().any(|part| part.rejected.is_some());
-        self.rejected_messages = Some(messages).filter(|messages| stands && !messages.again.is_empty());
-        is_due
+        let due = due.filter(|(name, version)| is_held(name, *version) && is_new(name, version));
+        let due: Vec<_> = due.cloned().collect();
+        self.again.extend(due.iter().cloned());
+        due.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Whether content was sent once more.
+    pub(super) fn has_sent_again(&self) -> bool {
+        !self.again.is_empty()
     }
 }

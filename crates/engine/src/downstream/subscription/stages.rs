@@ -6,10 +6,11 @@ use crate::collection::CollectionKind;
 use crate::downstream::subscription::nonces::IN_FLIGHT_MAX;
 use crate::downstream::subscription::part::{Key, Part};
 use crate::view::View;
+use sluice_xds::ResourceName;
 
 /// The contents before all unanswered responses but the oldest. Empty for clients that answer before the next response.
-#[derive(Debug, Default)]
-pub struct Stages(Vec<Stage>);
+#[derive(Debug)]
+pub(super) struct Stages(Vec<Stage>);
 
 /// Stands for the nonce of the next response.
 const NEXT: u64 = u64::MAX;
@@ -22,6 +23,14 @@ struct Stage {
 }
 
 impl Stages {
+    pub(super) const fn new() -> Stages {
+        Stages(Vec::new())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn add(&mut self, nonce: u64, parts: Vec<(Key, Arc<View>)>) {
         match self.0.last_mut().filter(|stage| stage.nonce == NEXT) {
             Some(stage) => stage.nonce = nonce,
@@ -45,22 +54,38 @@ impl Stages {
 
     /// The content of a part before a response; `None` if no earlier response was unanswered.
     pub(super) fn before(&self, nonce: u64, part: &Part) -> Option<&Arc<View>> {
-        self.0.iter().find(|stage| stage.nonce == nonce)?.of(part)
+        self.0.iter().find(|stage| stage.nonce == nonce)?.view_of(part)
     }
 
     /// The content of a part with a response; `None` after the latest response.
     pub(super) fn after(&self, nonce: u64, part: &Part) -> Option<&Arc<View>> {
-        self.0.iter().find(|stage| stage.nonce > nonce)?.of(part)
+        self.0.iter().find(|stage| stage.nonce > nonce)?.view_of(part)
     }
 
     /// The contents of a part before the unanswered responses but the oldest.
-    pub(super) fn of<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a Arc<View>> {
-        self.0.iter().filter_map(|stage| stage.of(part))
+    pub(super) fn views_of<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a Arc<View>> {
+        self.0.iter().filter_map(|stage| stage.view_of(part))
+    }
+
+    /// The content of a part before the second unanswered response.
+    pub(super) fn first_of(&self, part: &Part) -> Option<&Arc<View>> {
+        self.0.iter().find_map(|stage| stage.view_of(part))
+    }
+
+    /// The contents of a part before the unanswered responses.
+    pub(super) fn earlier<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a Arc<View>> {
+        part.before.iter().chain(self.views_of(part))
+    }
+
+    /// Whether the client has not answered for its content of a name.
+    pub(super) fn leave_open(&self, part: &Part, name: &ResourceName) -> bool {
+        let held = part.held.version_of(name);
+        self.earlier(part).any(|view| view.version_of(name) != held)
     }
 
     pub(super) fn of_kind_mut(&mut self, kind: CollectionKind) -> impl Iterator<Item = &mut Arc<View>> {
         let parts = self.0.iter_mut().flat_map(|stage| &mut stage.parts);
-        parts.filter(move |((of, _), _)| *of == kind).map(|(_, view)| view)
+        parts.filter(move |((part_kind, _), _)| *part_kind == kind).map(|(_, view)| view)
     }
 
     /// A response was answered. `is_waiting`: others are unanswered.
@@ -73,7 +98,7 @@ impl Stages {
 }
 
 impl Stage {
-    fn of(&self, part: &Part) -> Option<&Arc<View>> {
+    fn view_of(&self, part: &Part) -> Option<&Arc<View>> {
         self.parts.iter().find(|(key, _)| *key == part.key()).map(|(_, view)| view)
     }
 }

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
+use crate::Time;
 use crate::collection::CollectionKind;
-use crate::downstream::sources::ChangeId;
-use crate::downstream::subscription::Subscription;
+use crate::downstream::subscription::carried::Carried;
 use crate::downstream::subscription::ledger::HeldVersion;
-use crate::downstream::subscription::nonces::Nack;
 use crate::downstream::subscription::part::{Key, Part};
+use crate::downstream::subscription::stages::Stages;
 use crate::view::View;
-use sluice_xds::{ResourceName, Version};
+use sluice_xds::{ResourceName, Status, Version};
 
 /// The maximum number of names in one text. A text of 4 KiB names few resources, or all.
 const NAMED_MAX: usize = 16;
@@ -30,6 +30,20 @@ pub struct Brought {
     pub sent: Arc<View>,
 }
 
+/// A rejection.
+#[derive(Clone, Debug)]
+pub struct Nack {
+    pub version: Version,
+    pub status: Status,
+    pub at: Time,
+    /// The changes in the rejected response (TRU-3).
+    pub carried: Carried,
+    /// The content that the response brought, by part.
+    pub brought: Vec<Brought>,
+    /// The client gave up names before its verdict: the response may have brought more than the record has.
+    pub has_lost_names: bool,
+}
+
 impl Brought {
     /// Whether the response brought this version of the name, or with `None` its removal. A name that the client gave up is gone,
     /// too, and nobody removed it.
@@ -39,7 +53,7 @@ impl Brought {
         is_told && self.sent.version_of(name) == version && self.before.version_of(name) != version
     }
 
-    fn changes(&self, name: &ResourceName) -> bool {
+    pub(super) fn changes(&self, name: &ResourceName) -> bool {
         self.sent.version_of(name) != self.before.version_of(name)
     }
 }
@@ -69,47 +83,52 @@ impl Suspects {
     }
 }
 
-impl Subscription {
-    /// Notes the content that the client rejects, before the client's content goes back: that of the response, and content
-    /// of earlier responses that the client rejected and never accepted.
-    pub(in crate::downstream) fn note_rejected(&mut self, nonce: Option<u64>, changes: &[ChangeId]) {
-        self.give_up_changes(changes);
-        let Some(nonce) = nonce else { return };
-        let brought = self.parts.iter().enumerate().map(|(index, part)| {
-            let pending = self.pending.as_ref().and_then(|answer| answer.parts.get(index));
-            let sent = || pending.map_or(&part.held, |answered| &answered.view);
-            let sent = self.stages.after(nonce, part).unwrap_or_else(sent).clone();
-            let before = part.before.as_ref().unwrap_or(&part.held);
-            let before = match self.nonces.latest() == Some(nonce) {
-                true => before,
-                false => self.stages.before(nonce, part).unwrap_or(before),
-            };
-            let before = part.before_rejected(before.clone(), &sent);
-            Brought { key: part.key(), before, sent }
-        });
-        let brought = brought.filter(|brought| brought.before.id() != brought.sent.id()).collect();
-        if let Some(nack) = &mut self.nonces.nack {
-            nack.brought = brought;
-        }
-    }
-
-    /// The names of the rejected response in the text of a NACK, in the order of the text.
-    pub fn names_in(&self, nack: &Nack) -> Vec<ResourceName> {
-        let is_held = |part: &Part, name: &ResourceName| part.held.has(name);
-        let is_brought = |name: &ResourceName| {
-            nack.brought.iter().any(|brought| brought.sent.has(name) || brought.before.has(name))
+impl Brought {
+    /// The content that a rejected response brought to a part; `None` if the same as before. `newest`: the content with all messages of
+    /// an unfinished answer; `is_latest`: no later response is unanswered.
+    pub(super) fn by_response(
+        part: &Part,
+        nonce: u64,
+        newest: Option<&Arc<View>>,
+        stages: &Stages,
+        is_latest: bool,
+    ) -> Option<Brought> {
+        let sent = stages.after(nonce, part).or(newest).unwrap_or(&part.held).clone();
+        let before = part.answered_content();
+        let before = match is_latest {
+            true => before,
+            false => stages.before(nonce, part).unwrap_or(before),
         };
-        names_in(&nack.status.message, |name| {
-            is_brought(name) || self.parts.iter().any(|part| is_held(part, name))
-        })
+        let before = part.before_rejected(before.clone(), &sent);
+        (before.id() != sent.id()).then(|| Brought { key: part.key(), before, sent })
+    }
+}
+
+impl Nack {
+    /// The names of the rejected response in the text, in the order of the text. `has`: whether the client has a name now.
+    pub(super) fn names_in_text(&self, has: impl Fn(&ResourceName) -> bool) -> Vec<ResourceName> {
+        let is_brought = |name: &ResourceName| {
+            self.brought.iter().any(|brought| brought.sent.has(name) || brought.before.has(name))
+        };
+        names_in(&self.status.message, |name| is_brought(name) || has(name))
     }
 
-    /// The suspects of a NACK, apart from the versions that other clients accepted.
-    pub fn suspects(&self, nack: &Nack) -> Suspects {
+    /// Whether a name is suspected. `named`: the names in the text. Of an older response than the latest the changed names
+    /// are not known, so that each is suspected.
+    pub fn suspects(&self, name: &ResourceName, named: &[ResourceName]) -> bool {
+        if !named.is_empty() {
+            return named.contains(name);
+        }
+        self.brought.is_empty() || self.brought.iter().any(|brought| brought.changes(name))
+    }
+}
+
+impl Suspects {
+    /// The suspects of a NACK, apart from the versions that other clients accepted. `named`: the names in its text.
+    pub(super) fn new(nack: &Nack, named: Vec<ResourceName>) -> Suspects {
         // The client may have other content by now under a name that it gave up before its verdict (QUA-2).
         let version =
             |name: &ResourceName| nack.brought.iter().find_map(|brought| known_version(&brought.sent, name));
-        let named = self.names_in(nack);
         if !named.is_empty() {
             let suspect = |name: ResourceName| Suspect { version: version(&name), name };
             let list = named.into_iter().map(suspect).collect();
@@ -126,17 +145,6 @@ impl Subscription {
     }
 }
 
-impl Nack {
-    /// Whether a name is suspected. `named`: the names in the text. Of an older response than the latest the changed names
-    /// are not known, so that each is suspected.
-    pub fn suspects(&self, name: &ResourceName, named: &[ResourceName]) -> bool {
-        if !named.is_empty() {
-            return named.contains(name);
-        }
-        self.brought.is_empty() || self.brought.iter().any(|brought| brought.changes(name))
-    }
-}
-
 /// The version of a name, unless the record does not tell which one the client has.
 fn known_version(view: &View, name: &ResourceName) -> Option<Version> {
     HeldVersion::of(view, name)?.known()
@@ -145,14 +153,14 @@ fn known_version(view: &View, name: &ResourceName) -> Option<Version> {
 /// The names in a text, as whole words.
 fn names_in(text: &str, is_known: impl Fn(&ResourceName) -> bool) -> Vec<ResourceName> {
     let is_edge = |c: char| c.is_whitespace() || "'\"`,;()[]{}<>".contains(c);
-    let mut found: Vec<ResourceName> = Vec::new();
+    let mut names: Vec<ResourceName> = Vec::new();
     for word in text.split(is_edge).filter(|word| !word.is_empty()) {
         let trimmed = word.trim_end_matches([':', '.', '!']);
         for name in [word, trimmed].map(ResourceName::new) {
-            if found.len() < NAMED_MAX && !found.contains(&name) && is_known(&name) {
-                found.push(name);
+            if names.len() < NAMED_MAX && !names.contains(&name) && is_known(&name) {
+                names.push(name);
             }
         }
     }
-    found
+    names
 }

@@ -14,10 +14,10 @@ use crate::downstream::answer::Answer;
 use crate::downstream::answer::spelling::key_of;
 use crate::downstream::memory::weight;
 use crate::downstream::sources::SourceId;
-use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
+use crate::downstream::subscription::parts::PartList;
 use crate::snapshot::{Snapshot, TypeSnapshot};
-use sluice_xds::{DeltaRequest, ResourceName};
+use sluice_xds::{ResourceName, TypeUrl};
 
 /// The adopted names of a subscription.
 #[derive(Debug, Default)]
@@ -42,113 +42,96 @@ impl Unasked {
         let is_open = !part.is_broad() && part.next.is_none();
         is_open && types.names.unasked.as_ref().is_some_and(|unasked| is_new(unasked.latest()))
     }
-}
 
-impl Subscription {
-    /// Whether the session should adopt names, or give some up.
-    pub(in crate::downstream) fn owes_unasked(
-        &self,
+    /// Whether the session should adopt names of a type, or give some up.
+    pub(super) fn is_owed(
+        unasked: Option<&Unasked>,
+        parts: &PartList,
+        type_url: &TypeUrl,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> bool {
         let is_behind = |part: &Part| {
             let snapshot = latest(part.source());
-            let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(&self.type_url));
-            types.is_some_and(|types| Unasked::is_behind(self.unasked.as_deref(), part, types))
+            let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
+            types.is_some_and(|types| Unasked::is_behind(unasked, part, types))
         };
-        self.parts.iter().any(is_behind) || self.owes_gone()
+        parts.iter().any(is_behind) || unasked.is_some_and(Unasked::has_gone)
     }
 
     /// Whether an answer removed adopted names, which the session is to give up.
-    pub(in crate::downstream) fn owes_gone(&self) -> bool {
-        self.unasked.as_ref().is_some_and(|of| !of.gone.is_empty())
+    pub(super) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
     }
 
     /// The unasked names since the last look.
-    pub(in crate::downstream) fn take_unasked(
+    pub(super) fn take_new(
         &mut self,
+        parts: &PartList,
+        type_url: &TypeUrl,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
         grant: Option<&TypeGrant<'_>>,
     ) -> Vec<ResourceName> {
         let mut new = Vec::new();
-        let mut unasked = self.unasked.take().unwrap_or_default();
-        for part in &self.parts {
+        for part in parts {
             let Some(snapshot) = latest(part.source()) else { continue };
-            let Some(types) = snapshot.of(&self.type_url) else { continue };
+            let Some(types) = snapshot.of(type_url) else { continue };
             let Some(offered) = types.names.unasked.as_ref() else { continue };
-            if !Unasked::is_behind(Some(&unasked), part, types) {
+            if !Unasked::is_behind(Some(self), part, types) {
                 continue;
             }
-            let seen = unasked.seen.insert(part.source(), offered.latest()).unwrap_or_default();
+            let seen = self.seen.insert(part.source(), offered.latest()).unwrap_or_default();
             let is_present =
                 |name: &ResourceName| matches!(types.names.known.get(name), Some(Known::Present(_)));
             // Names of another source stay away, and so do names without a right of the client.
-            let is_own = |name: &ResourceName| {
-                group_of(name) == part.group && matches!(key_of(name, (&self.type_url, grant)), Ok(None))
+            let is_served_here = |name: &ResourceName| {
+                group_of(name) == part.group && matches!(key_of(name, (type_url, grant)), Ok(None))
             };
-            let names = offered.after(seen).filter(|name| is_present(name) && is_own(name));
-            new.extend(names.filter(|name| self.holding(name).is_none()).cloned());
+            let names = offered.after(seen).filter(|name| is_present(name) && is_served_here(name));
+            new.extend(names.filter(|name| parts.holding(name).is_none()).cloned());
         }
-        let is_used = |source: &SourceId| self.parts.iter().any(|part| part.source() == *source);
-        unasked.seen.retain(|source, _| is_used(source));
-        self.unasked = Some(unasked);
+        let is_used = |source: &SourceId| parts.iter().any(|part| part.source() == *source);
+        self.seen.retain(|source, _| is_used(source));
         new
     }
 
     /// The adopted names to give up: absent for the client and at the source.
-    pub(in crate::downstream) fn take_gone(
+    pub(super) fn take_gone(
         &mut self,
+        parts: &PartList,
+        type_url: &TypeUrl,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
     ) -> Vec<ResourceName> {
-        let Some(unasked) = &mut self.unasked else { return Vec::new() };
-        let mut gone = std::mem::take(&mut unasked.gone);
+        let mut gone = std::mem::take(&mut self.gone);
         let is_gone = |name: &ResourceName| {
-            let mut parts = self.parts.iter().filter(|part| part.held.knows_absent(name));
+            let mut parts = parts.iter().filter(|part| part.held.knows_absent(name));
             parts.any(|part| {
                 let snapshot = latest(part.source());
-                let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(&self.type_url));
+                let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
                 types.is_some_and(|types| matches!(types.names.known.get(name), Some(Known::Absent(_))))
             })
         };
-        gone.retain(|name| unasked.names.contains(name) && is_gone(name));
+        gone.retain(|name| self.names.contains(name) && is_gone(name));
         gone
     }
 
     /// Notes adopted names.
-    pub(in crate::downstream) fn note_adopted(&mut self, names: Vec<ResourceName>) {
-        self.unasked.get_or_insert_default().names.extend(names);
+    pub(super) fn adopt(&mut self, names: Vec<ResourceName>) {
+        self.names.extend(names);
     }
 
     /// The client stated the name, or gave it up.
     pub(super) fn note_stated(&mut self, name: &ResourceName) {
-        if let Some(unasked) = &mut self.unasked {
-            unasked.names.remove(name);
-        }
+        self.names.remove(name);
     }
 
     /// Notes the removals of adopted names by an answer.
-    pub(super) fn note_gone(&mut self, answer: &Answer) {
-        let Some(unasked) = &mut self.unasked else { return };
-        let Unasked { names, gone, .. } = &mut **unasked;
+    pub(super) fn note_removals(&mut self, answer: &Answer) {
+        let Unasked { names, gone, .. } = self;
         for part in answer.parts.iter().filter(|_| !names.is_empty()) {
             let changed = part.held.differing(&part.view);
             let removed = changed.filter(|name| part.view.knows_absent(name) && names.contains(*name));
             gone.extend(removed.cloned());
         }
-    }
-
-    /// The names that a first request states by versions alone. An on-demand client states its resources so, and istiod counts
-    /// the names as subscribed.
-    pub(super) fn stated_by_version<'a>(
-        &self,
-        request: &'a DeltaRequest,
-        is_first: bool,
-    ) -> impl Iterator<Item = &'a ResourceName> + use<'a> {
-        let has_all = |list: &[ResourceName]| list.iter().any(ResourceName::is_wildcard);
-        let is_of_all =
-            request.subscribe.is_empty() || has_all(&request.subscribe) && !has_all(&request.unsubscribe);
-        let is_stated = is_first && self.type_url.is_sent_unasked() && !is_of_all;
-        let names = request.initial_resource_versions.iter().map(|(name, _)| name);
-        names.filter(move |name| is_stated && !name.is_wildcard())
     }
 }

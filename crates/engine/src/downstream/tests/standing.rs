@@ -443,7 +443,7 @@ fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
         ] {
             bench.nack_with(client, CDS, text);
             let of = &bench.clients[client].session.subscriptions()[0];
-            let nack = of.nonces.nack.as_ref().unwrap();
+            let nack = of.nack().unwrap();
             let found = of.suspects(nack);
             assert_eq!((suspects(&found).as_str(), found.are_named), (expected, are_named), "{text}");
             let named = of.names_in(nack);
