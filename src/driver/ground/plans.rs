@@ -301,7 +301,7 @@ impl PlanHandle {
         }
         let holds =
             (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
-        if PushUnit::concerns(before, after, holds, &is_gated) {
+        if PushUnit::concerns(before, after, holds.0, holds.1, &is_gated) {
             self.note(unit, before);
         }
     }

@@ -2,12 +2,56 @@
 
 use crate::Time;
 use crate::collection::Collection;
+use crate::downstream::order::ORDER_WAIT_MAX;
 use crate::downstream::order::turn::{Snapshots, Turn};
 use crate::downstream::order::withheld::Waits;
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
 use sluice_xds::{TypeUrl, Variant};
+
+/// The wait of the routing types for the cluster side.
+#[derive(Debug, Default)]
+pub(super) struct RoutingHold {
+    /// The start of the wait: the cluster side has news to send, or waits for an ACK.
+    since: Option<Time>,
+    /// The time of the next poll if no event comes first.
+    until: Option<Time>,
+}
+
+impl RoutingHold {
+    pub(super) fn since(&self) -> Option<Time> {
+        self.since
+    }
+
+    pub(super) fn until(&self) -> Option<Time> {
+        self.until
+    }
+
+    /// Begins a poll with this time of the next one.
+    pub(super) fn look_again(&mut self, look_at: Option<Time>) {
+        self.until = look_at;
+    }
+
+    /// Notes that something waits until this time at most.
+    pub(super) fn look_at(&mut self, look_at: Option<Time>) {
+        self.until = self.until.into_iter().chain(look_at).min();
+    }
+
+    /// Begins the wait, or continues it. Returns its end (ORD-10).
+    pub(super) fn begin(&mut self, now: Time) -> Time {
+        *self.since.get_or_insert(now) + ORDER_WAIT_MAX
+    }
+
+    pub(super) fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// Whether the routing types have waited for the maximum time.
+    pub(super) fn is_over(&self, now: Time) -> bool {
+        self.since.is_some_and(|since| since + ORDER_WAIT_MAX <= now)
+    }
+}
 
 /// Whether sources have noted more collections of the cluster side since these snapshots were taken.
 pub fn has_more_noted(subscriptions: &[Subscription], newest: &Snapshots, taken: &Snapshots) -> bool {
@@ -57,7 +101,7 @@ pub fn withhold(
                 !before.iter().flat_map(|subscription| &subscription.parts).any(follows)
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
             };
-            let is_leaving = variant == Variant::Sotw && part.may_be_leaving(routes, turn);
+            let is_leaving = variant == Variant::Sotw && may_be_leaving(part, routes, turn);
             // After a move, the client may have names that are long gone here, because a removal waited at the other server. Between releases
             // of one server, the marks of the views tell (WAV-10).
             let has_moved = turn.moved.contains(&part.asked.list);
@@ -82,12 +126,10 @@ fn changed_at(routes: &[Subscription], source: SourceId, turn: &Turn<'_>) -> Opt
     views.map(|view| view.map_or(Time::ZERO, |view| view.changed_at())).max()
 }
 
-impl Part {
-    /// Whether the client asks by name, and may be moving to other names of another server.
-    fn may_be_leaving(&self, routes: &[Subscription], turn: &Turn<'_>) -> bool {
-        let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
-        matches!(self.collection, Collection::Names(_))
-            && (turn.moved.contains(&self.asked.list) || turn.has_moved(self.source()))
-            && hangs_below.any(|route| route.source() == self.source())
-    }
+/// Whether the client asks by name, and may be moving to other names of another server.
+fn may_be_leaving(part: &Part, routes: &[Subscription], turn: &Turn<'_>) -> bool {
+    let mut hangs_below = routes.iter().flat_map(|subscription| &subscription.parts);
+    matches!(part.collection, Collection::Names(_))
+        && (turn.moved.contains(&part.asked.list) || turn.has_moved(part.source()))
+        && hangs_below.any(|route| route.source() == part.source())
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::Time;
 use crate::downstream::order::ORDER_WAIT_MAX;
 use crate::downstream::order::turn::Snapshots;
-use crate::downstream::session::Session;
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::lanes::Restated;
@@ -41,62 +40,9 @@ struct Position {
 #[derive(Debug)]
 struct Restating {
     source: SourceId,
-    of: Arc<Restated>,
+    restated: Arc<Restated>,
     /// The types that are restated already.
     done: Vec<TypeUrl>,
-}
-
-impl Session {
-    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
-    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
-    pub fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
-        let restating = &mut self.lanes.get_or_insert_default().restating;
-        restating.retain(|of| of.source != source);
-        restating.push(Restating { source, of: restated, done: Vec::new() });
-    }
-
-    /// Notes the releases of these snapshots. A session that is served another release than before moves. Nearly all polls find
-    /// nothing to note.
-    #[inline]
-    pub(super) fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
-        if self.lanes.is_some() || newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0) {
-            self.note_releases(newest, now);
-        }
-    }
-
-    #[inline(never)]
-    fn note_releases(&mut self, newest: &Snapshots, now: Time) {
-        // Nearly all clients have one source, whose position is known.
-        if let Some(lanes) = &mut self.lanes
-            && lanes.restating.is_empty()
-            && let ([position], [(source, snapshot)]) = (lanes.positions.as_mut_slice(), newest.as_slice())
-            && position.source == *source
-        {
-            let moves = position.follow(release_of(snapshot.as_ref()), &mut self.subscriptions, now);
-            if moves && self.round.is_some() {
-                self.round = None;
-            }
-        } else {
-            self.note_releases_of_all(newest, now);
-        }
-    }
-
-    #[cold]
-    fn note_releases_of_all(&mut self, newest: &Snapshots, now: Time) {
-        let Session { lanes, subscriptions, sources, round, .. } = self;
-        let lanes = lanes.get_or_insert_default();
-        if lanes.positions.len() > newest.len() {
-            lanes.positions.retain(|position| sources.contains(&position.source));
-        }
-        for (source, snapshot) in newest {
-            if lanes.position(*source).follow(release_of(snapshot.as_ref()), subscriptions, now) {
-                *round = None;
-            }
-        }
-        if !lanes.restating.is_empty() {
-            lanes.restate_types(subscriptions, newest);
-        }
-    }
 }
 
 impl Position {
@@ -141,6 +87,53 @@ fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
 }
 
 impl Lanes {
+    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
+    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
+    pub(super) fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
+        self.restating.retain(|restating| restating.source != source);
+        self.restating.push(Restating { source, restated, done: Vec::new() });
+    }
+
+    /// Notes the releases of these snapshots of a session's sources. Returns whether the session moves: it is served another release than
+    /// before.
+    pub(super) fn follow(
+        &mut self,
+        newest: &Snapshots,
+        subscriptions: &mut [Subscription],
+        sources: &[SourceId],
+        now: Time,
+    ) -> bool {
+        // Nearly all clients have one source, whose position is known.
+        if self.restating.is_empty()
+            && let ([position], [(source, snapshot)]) = (self.positions.as_mut_slice(), newest.as_slice())
+            && position.source == *source
+        {
+            return position.follow(release_of(snapshot.as_ref()), subscriptions, now);
+        }
+        self.follow_all(newest, subscriptions, sources, now)
+    }
+
+    #[cold]
+    fn follow_all(
+        &mut self,
+        newest: &Snapshots,
+        subscriptions: &mut [Subscription],
+        sources: &[SourceId],
+        now: Time,
+    ) -> bool {
+        if self.positions.len() > newest.len() {
+            self.positions.retain(|position| sources.contains(&position.source));
+        }
+        let mut moves = false;
+        for (source, snapshot) in newest {
+            moves |= self.position(*source).follow(release_of(snapshot.as_ref()), subscriptions, now);
+        }
+        if !self.restating.is_empty() {
+            self.restate_types(subscriptions, newest);
+        }
+        moves
+    }
+
     fn position(&mut self, source: SourceId) -> &mut Position {
         let index = self.positions.iter().position(|position| position.source == source);
         let index = index.unwrap_or_else(|| {
@@ -151,23 +144,29 @@ impl Lanes {
     }
 
     fn restate_types(&mut self, subscriptions: &mut [Subscription], newest: &Snapshots) {
-        for Restating { source, of, done } in &mut self.restating {
+        for Restating { source, restated, done } in &mut self.restating {
             for subscription in subscriptions.iter_mut() {
                 let type_url = &subscription.type_url;
                 let has_part = || subscription.parts.iter().any(|part| part.source() == *source);
-                if of.types.contains_key(type_url) && !done.contains(type_url) && has_part() {
+                if restated.types.contains_key(type_url) && !done.contains(type_url) && has_part() {
                     done.push(type_url.clone());
-                    restate(subscription, *source, of, newest);
+                    restate(subscription, *source, restated, newest);
                 }
             }
         }
-        self.restating.retain(|restating| restating.done.len() < restating.of.types.len());
+        self.restating.retain(|restating| restating.done.len() < restating.restated.types.len());
     }
 
     /// Whether the move at a source is so recent that clients may be on their way to other names.
     pub fn has_moved(&self, source: SourceId) -> bool {
         self.positions.iter().any(|position| position.source == source && position.moved_until.is_some())
     }
+}
+
+/// Whether some snapshot is a release of a lane. Nearly always none.
+#[inline]
+pub(super) fn has_release(newest: &Snapshots) -> bool {
+    newest.iter().any(|(_, snapshot)| release_of(snapshot.as_ref()) != 0)
 }
 
 /// The number of the release; 0 for all that is no lane.

@@ -85,7 +85,7 @@ impl PushSet {
     /// The changes of one type at one source.
     pub(super) fn find(&self, source: SourceId, type_url: &TypeUrl) -> Option<(&PushUnit, &PushType)> {
         let unit = &self.units[self.units.binary_search_by_key(&source, |unit| unit.source).ok()?];
-        Some((unit, unit.types.iter().find(|of| of.type_url == *type_url)?))
+        Some((unit, unit.types.iter().find(|pushed| pushed.type_url == *type_url)?))
     }
 }
 
@@ -104,7 +104,7 @@ impl PushUnit {
             source,
             after_change: before.last_change(),
             last_change: after.last_change(),
-            types: types.filter(|of| !of.is_empty()).collect(),
+            types: types.filter(|pushed| !pushed.is_empty()).collect(),
         }
     }
 
@@ -124,11 +124,13 @@ impl PushUnit {
     pub fn concerns(
         before: &Snapshot,
         after: &Snapshot,
-        (held, holds): (bool, bool),
+        held: bool,
+        holds: bool,
         is_gated: &dyn Fn(&TypeUrl) -> bool,
     ) -> bool {
-        let is_same =
-            |url: &TypeUrl, after: &TypeSnapshot| before.of(url).is_some_and(|of| of.holds_the_same(after));
+        let is_same = |url: &TypeUrl, after: &TypeSnapshot| {
+            before.of(url).is_some_and(|before| before.holds_the_same(after))
+        };
         let is_touched = || after.types().any(|(url, after)| is_gated(url) && !is_same(url, after));
         match (held, holds) {
             (_, true) => is_touched(),
@@ -139,7 +141,10 @@ impl PushUnit {
 
     /// Whether a snapshot does not know some name of the push: the source forgot the name, as nobody asks for it.
     pub fn is_forgotten_by(&self, snapshot: &Snapshot) -> bool {
-        self.types.iter().any(|of| snapshot.of(&of.type_url).is_none_or(|types| of.is_forgotten_by(types)))
+        let is_forgotten = |pushed: &PushType| {
+            snapshot.of(&pushed.type_url).is_none_or(|types| pushed.is_forgotten_by(types))
+        };
+        self.types.iter().any(is_forgotten)
     }
 
     /// Whether the push has this change of its source.
@@ -165,11 +170,11 @@ impl PushType {
     }
 
     fn is_forgotten_by(&self, types: &TypeSnapshot) -> bool {
-        let is_known = |of: &PushedName| {
-            types.names.known.get(&of.name).is_some_and(|known| !matches!(known, Known::Unknown))
+        let is_known = |pushed: &PushedName| {
+            types.names.known.get(&pushed.name).is_some_and(|known| !matches!(known, Known::Unknown))
         };
         !self.members.is_empty() && !is_complete(types)
-            || !self.glob_members.iter().all(|of| knows_globs_of(&types.globs, &of.name))
+            || !self.glob_members.iter().all(|pushed| knows_globs_of(&types.globs, &pushed.name))
             || !self.names.iter().all(is_known)
     }
 
@@ -183,17 +188,17 @@ impl PushType {
         match collection {
             Collection::Wildcard => self.members.iter().for_each(each),
             Collection::Globs(_) => {
-                self.glob_members.iter().filter(|of| collection.covers(&of.name)).for_each(each);
+                self.glob_members.iter().filter(|pushed| collection.covers(&pushed.name)).for_each(each);
             }
             Collection::Names(names) if names.len() < self.names.len() => {
                 for name in names.iter() {
-                    if let Ok(index) = self.names.binary_search_by(|of| of.name.cmp(name)) {
+                    if let Ok(index) = self.names.binary_search_by(|pushed| pushed.name.cmp(name)) {
                         each(&self.names[index]);
                     }
                 }
             }
             Collection::Names(names) => {
-                self.names.iter().filter(|of| names.contains(&of.name)).for_each(each);
+                self.names.iter().filter(|pushed| names.contains(&pushed.name)).for_each(each);
             }
         }
     }

@@ -8,73 +8,65 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::downstream::order::turn::Snapshots;
-use crate::downstream::session::Session;
 use crate::downstream::subscription::Subscription;
+use crate::snapshot::Snapshot;
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The names that the client has, or may have, in other than the refused versions.
 pub(super) type Kept = BTreeSet<(TypeUrl, ResourceName)>;
 
-impl Session {
-    /// A relay is served everything: its own plans judge (TIR-1).
-    pub fn serve_all(&mut self) {
-        self.is_served_all = true;
-    }
-
-    /// Notes the refused contents of which the client has other versions. Nearly always there are no refused contents.
-    #[inline]
-    pub(super) fn note_kept(&mut self, newest: &Snapshots) {
-        if has_refused(newest) && !self.is_served_all {
-            self.find_kept(newest);
-        } else if self.kept.is_some() {
-            self.kept = None;
-        }
-    }
-
-    #[cold]
-    fn find_kept(&mut self, newest: &Snapshots) {
-        let mut kept = Kept::new();
-        for (source, snapshot) in newest {
-            let refused = snapshot.as_ref().and_then(|snapshot| snapshot.refused());
-            for (type_url, name, version) in refused.iter().flat_map(|refused| refused.iter()) {
-                let subscription = self.subscriptions.iter().find(|of| of.type_url == *type_url);
-                let key = (type_url.clone(), name.clone());
-                let was_kept = self.kept.as_ref().is_some_and(|kept| kept.contains(&key));
-                let asks = |of: &&Subscription| of.parts.iter().any(|part| part.source() == *source);
-                if subscription.filter(asks).is_some_and(|of| of.has_another(name, *version, was_kept)) {
-                    kept.insert(key);
-                }
-            }
-        }
-        self.kept = (!kept.is_empty()).then(|| Box::new(kept));
-    }
-
-    /// The snapshots as far as they have answers for the client.
-    pub(super) fn without_refused(&self, mut snapshots: Snapshots) -> Snapshots {
-        let Some(kept) = &self.kept else { return snapshots };
-        for (source, snapshot) in &mut snapshots {
-            let Some(snapshot) = snapshot else { continue };
-            let Some(refused) = snapshot.refused().cloned() else { continue };
-            for content in refused.iter().filter(|of| kept.contains(&(of.0.clone(), of.1.clone()))) {
-                let (type_url, name, version) = content;
-                let subscriptions = self.subscriptions.iter().filter(|of| of.type_url == *type_url);
-                let parts = subscriptions.flat_map(|of| &of.parts).filter(|part| part.source() == *source);
-                for part in parts.filter(|part| part.collection.covers(name)) {
-                    if let Some(types) = Arc::make_mut(snapshot).of_mut(type_url) {
-                        types.withhold(&part.collection, name, *version);
-                    }
-                }
-            }
-        }
-        snapshots
-    }
-
-    /// Whether some snapshot has to be looked at by [`Session::without_refused`].
-    pub(super) fn keeps_something(&self) -> bool {
-        self.kept.is_some()
-    }
+/// Whether some snapshot has refused contents. Nearly always there are none.
+#[inline]
+pub(super) fn has_refused(newest: &Snapshots) -> bool {
+    let has_refused = |snapshot: &Arc<Snapshot>| snapshot.refused().is_some();
+    newest.iter().any(|(_, snapshot)| snapshot.as_ref().is_some_and(has_refused))
 }
 
-fn has_refused(newest: &Snapshots) -> bool {
-    newest.iter().any(|(_, snapshot)| snapshot.as_ref().is_some_and(|of| of.refused().is_some()))
+/// The refused contents of which the client has other versions. `earlier`: those at the last look.
+#[cold]
+pub(super) fn find_kept(subscriptions: &[Subscription], newest: &Snapshots, earlier: Option<&Kept>) -> Kept {
+    let mut kept = Kept::new();
+    for (source, snapshot) in newest {
+        let refused = snapshot.as_ref().and_then(|snapshot| snapshot.refused());
+        for (type_url, name, version) in refused.iter().flat_map(|refused| refused.iter()) {
+            let mut subscription =
+                subscriptions.iter().filter(|subscription| subscription.type_url == *type_url);
+            let key = (type_url.clone(), name.clone());
+            let was_kept = earlier.is_some_and(|kept| kept.contains(&key));
+            let asks =
+                |subscription: &&Subscription| subscription.parts.iter().any(|part| part.source() == *source);
+            let subscription = subscription.next().filter(asks);
+            if subscription.is_some_and(|subscription| subscription.has_another(name, *version, was_kept)) {
+                kept.insert(key);
+            }
+        }
+    }
+    kept
+}
+
+/// The snapshots as far as they have answers for the client.
+pub(super) fn without_refused(
+    subscriptions: &[Subscription],
+    kept: &Kept,
+    mut snapshots: Snapshots,
+) -> Snapshots {
+    for (source, snapshot) in &mut snapshots {
+        let Some(snapshot) = snapshot else { continue };
+        let Some(refused) = snapshot.refused().cloned() else { continue };
+        for (type_url, name, version) in refused.iter() {
+            if !kept.contains(&(type_url.clone(), name.clone())) {
+                continue;
+            }
+            let subscriptions =
+                subscriptions.iter().filter(|subscription| subscription.type_url == *type_url);
+            let parts = subscriptions.flat_map(|subscription| &subscription.parts);
+            let parts = parts.filter(|part| part.source() == *source && part.collection.covers(name));
+            for part in parts {
+                if let Some(types) = Arc::make_mut(snapshot).of_mut(type_url) {
+                    types.withhold(&part.collection, name, *version);
+                }
+            }
+        }
+    }
+    snapshots
 }

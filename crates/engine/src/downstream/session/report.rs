@@ -1,15 +1,8 @@
 //! The state of a client's types beside the state of its sources, for reports (RLY-71, ADM-7).
 
-use std::sync::Arc;
-
 use crate::Time;
 use crate::downstream::order::turn::Turn;
-use crate::downstream::session::Session;
-use crate::downstream::session::list_position::ListPosition;
-use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::ledger::Ledger;
-use crate::snapshot::Snapshot;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// One subscription beside its sources.
@@ -24,43 +17,20 @@ pub struct TypeReport {
     pub changed_at: Option<Time>,
 }
 
-impl Session {
-    /// A report on each subscription, in the order of the subscriptions. `latest` as in [`Session::poll_answer`].
-    pub fn reports(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Vec<TypeReport> {
-        let snapshots = self.served(latest);
-        let turn = self.turn(&snapshots, false, now);
-        let clusters = self.subscriptions.iter().filter(|of| of.type_url.kind().is_cluster_side());
-        let mut before =
-            clusters.filter(|of| of.holds_back(&turn) || !self.kind.marks && self.owes(of, &turn).is_some());
-        let before = before.next().map(|of| &of.type_url).or_else(|| self.endpoints_before(now));
-        let report = self.subscriptions.iter().map(|of| TypeReport {
-            unsent: unsent_news(of, before, self.held_since(), &turn),
-            is_known: of.is_known(&turn),
-            should: of.version_due(&turn),
-            changed_at: of.changed_at(&turn),
-        });
-        report.collect()
-    }
-
-    /// Whether some list serves the type from another server than the preferred one.
-    pub fn is_on_fallback(&self, of: &Subscription) -> bool {
-        let is_of = |position: &&ListPosition| {
-            of.parts.iter().any(|part| position.covers(&of.type_url, part.asked.list))
-        };
-        self.positions.iter().filter(is_of).any(|position| position.fallback.serving() > 0)
-    }
-
-    /// The names of one type; `None` if the client does not ask for the type. `latest` as in
-    /// [`Session::poll_answer`].
-    pub fn ledger(
-        &self,
-        type_url: &TypeUrl,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) -> Option<Ledger> {
-        let subscription = self.subscriptions.iter().find(|of| of.type_url == *type_url)?;
-        let snapshots = self.served(latest);
-        Some(subscription.ledger(&self.turn(&snapshots, false, now)))
+impl TypeReport {
+    /// The report on a subscription. `before`: the earlier type that the routing types wait for, since `held_since`.
+    pub(super) fn new(
+        subscription: &Subscription,
+        before: Option<&TypeUrl>,
+        held_since: Option<Time>,
+        turn: &Turn<'_>,
+    ) -> TypeReport {
+        TypeReport {
+            unsent: unsent_news(subscription, before, held_since, turn),
+            is_known: subscription.is_known(turn),
+            should: subscription.version_due(turn),
+            changed_at: subscription.changed_at(turn),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! All resources come from one server, with one exception for named subscriptions: if this server lacks a
 //! name that a higher server supplied, the client is served the higher server's resource (RLY-42, FBK-6).
 //! The source's snapshot is changed accordingly, so that the code for answers needs no special case. If no
-//! name is lacking, the snapshot is the source's own. Resources that only the former server has, and that
+//! name is lacking, the snapshot is the source's here. Resources that only the former server has, and that
 //! the client must keep until its routes have moved, are added in the same way.
 
 use std::sync::Arc;
@@ -12,82 +12,88 @@ use crate::Time;
 use crate::collection::{Collection, NameSet};
 use crate::downstream::order::ORDER_WAIT_MAX;
 use crate::downstream::order::turn::Snapshots;
-use crate::downstream::session::Session;
-use crate::downstream::session::list_position::{Former, ListPosition};
+use crate::downstream::session::list_position::{Former, ListPosition, ListPositions};
+use crate::downstream::session::refused::{Kept, without_refused};
+use crate::downstream::session::returning::doubt;
 use crate::downstream::sources::{Asked, ListId, SourceId};
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
 use crate::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::view::View;
-use sluice_xds::{Resource, ResourceName, Version};
+use sluice_xds::{Resource, ResourceName, Variant, Version};
 
 /// The maximum number of snapshots from before the latest move. A session that moves again and again stays with its server after a
 /// few moves (FU25).
 const FORMER_MAX: usize = 4;
 
-type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
+pub(super) type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
 
-impl Session {
-    /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
-    pub(super) fn serve_from(&mut self, latest: Latest<'_>, now: Time) -> Snapshots {
-        if self.positions.has_waited(now) {
-            let awaited = self.lists_with_read_aliases(latest, now);
-            self.positions.forget_former(&awaited, now);
-        }
-        let newest = self.newest(latest);
-        self.note_kept(&newest);
-        if self.is_returning {
-            self.end_returns(&newest);
-        }
-        self.without_refused(self.with_stand_ins(newest, None))
-    }
+/// The state that decides which snapshots serve a session.
+pub(super) struct Serving<'a> {
+    pub(super) subscriptions: &'a [Subscription],
+    pub(super) sources: &'a [SourceId],
+    pub(super) positions: &'a ListPositions,
+    /// Refused contents of which the client has other versions.
+    pub(super) kept: Option<&'a Kept>,
+    pub(super) variant: Variant,
+    pub(super) is_moving: bool,
+    pub(super) is_returning: bool,
+}
 
+impl Serving<'_> {
     /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the client has not
     /// been sent the alias since the session moved. Nearly always none.
-    fn lists_with_read_aliases(&self, latest: Latest<'_>, now: Time) -> Vec<ListId> {
+    pub(super) fn lists_with_read_aliases(&self, latest: Latest<'_>, now: Time) -> Vec<ListId> {
         let is_over = |former: &&Former| former.until <= now;
         let over = self.positions.iter().filter_map(|position| {
             position.former.as_deref().filter(is_over).map(|former| (position, former))
         });
         let needed = over.filter(|(position, former)| {
-            self.parts_of(position).any(|(subscription, part)| {
-                let own = latest(part.source());
+            position.parts(self.subscriptions).any(|(subscription, part)| {
+                let here = latest(part.source());
                 former.snapshots.iter().any(|(_, there)| {
                     there
                         .as_ref()
-                        .is_some_and(|there| knows_alias_alone(there, own.as_deref(), subscription, part))
+                        .is_some_and(|there| knows_alias_alone(there, here.as_deref(), subscription, part))
                 })
             })
         });
         needed.map(|(position, _)| position.list.id).collect()
     }
 
-    /// Remembers the sources that served a list until now. Those before stay, if they alone know an alias that the client
+    /// The sources that served a list until now, as former ones. Those before stay, if they alone know an alias that the client
     /// holds (ALI-2), or alone have bytes that a complete set keeps until the routes have moved (RLY-51).
-    pub(super) fn remember_former(&mut self, index: usize, former: Snapshots, latest: Latest<'_>, now: Time) {
-        let Some(position) = self.positions.0.get(index) else { return };
+    pub(super) fn former(
+        &self,
+        position: &ListPosition,
+        former: Snapshots,
+        latest: Latest<'_>,
+        now: Time,
+    ) -> Former {
         let earlier = position.former.iter().flat_map(|former| &former.snapshots);
         let is_needed = |there: &Snapshot| {
-            self.parts_of(position).any(|(subscription, part)| {
-                let own = latest(part.source());
+            position.parts(self.subscriptions).any(|(subscription, part)| {
+                let here = latest(part.source());
                 let others: Vec<_> = former.iter().filter_map(|(_, other)| other.as_deref()).collect();
-                let own = own.as_deref();
-                knows_alias_alone(there, own, subscription, part)
-                    || subscription.is_full(self.variant())
-                        && has_bytes_alone(there, &others, own, subscription, part)
+                let here = here.as_deref();
+                knows_alias_alone(there, here, subscription, part)
+                    || subscription.is_full(self.variant)
+                        && has_bytes_alone(there, &others, here, subscription, part)
             })
         };
         let needed = earlier.filter(|(_, there)| there.as_deref().is_some_and(is_needed));
         let needed: Vec<_> = needed.take(FORMER_MAX).cloned().collect();
-        let snapshots = former.into_iter().chain(needed).collect();
-        if let Some(position) = self.positions.0.get_mut(index) {
-            position.former = Some(Box::new(Former { snapshots, until: now + ORDER_WAIT_MAX * 2 }));
-        }
+        Former { snapshots: former.into_iter().chain(needed).collect(), until: now + ORDER_WAIT_MAX * 2 }
     }
 
-    /// See [`Session::serve_from`].
+    /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
     pub(super) fn served(&self, latest: Latest<'_>) -> Snapshots {
-        self.without_refused(self.with_stand_ins(self.newest(latest), None))
+        self.serve(self.newest(latest))
+    }
+
+    /// As [`Serving::served`], from the sources' newest snapshots.
+    pub(super) fn serve(&self, newest: Snapshots) -> Snapshots {
+        self.without_refused(self.with_stand_ins(newest, None))
     }
 
     /// The sources' own snapshots.
@@ -109,22 +115,22 @@ impl Session {
 
     /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from `snapshots`.
     fn with_stand_ins(&self, mut snapshots: Snapshots, others: Option<Latest<'_>>) -> Snapshots {
-        let is_moving = self.moving.is_some();
-        for position in self.positions.iter().filter(|position| is_moving || position.needs_stand_ins()) {
-            for (subscription, part) in self.parts_of(position) {
+        for position in self.positions.iter().filter(|position| self.is_moving || position.needs_stand_ins())
+        {
+            for (subscription, part) in position.parts(self.subscriptions) {
                 let type_url = &subscription.type_url;
-                let own = snapshot_of(&snapshots, part.source());
+                let here = snapshot_of(&snapshots, part.source());
                 let taken = |id| snapshot_of(&snapshots, id);
                 let others = others.unwrap_or(&taken);
-                let stand_ins = position.stand_ins(subscription, part, &part.asked, (own, others));
-                let lasts = position.last_bytes(subscription, part, self.variant(), &snapshots);
+                let stand_ins = position.stand_ins(subscription, part, &part.asked, here, others);
+                let lasts = position.last_bytes(subscription, part, self.variant, &snapshots);
                 let aliases = position.with_aliases(subscription, part, &snapshots);
                 if stand_ins.is_empty() && lasts.is_empty() && aliases.is_empty() {
                     continue;
                 }
-                let own = snapshots.iter_mut().find(|(id, _)| *id == part.source());
-                let Some((_, Some(own))) = own else { continue };
-                if let Some(types) = Arc::make_mut(own).of_mut(type_url) {
+                let here = snapshots.iter_mut().find(|(id, _)| *id == part.source());
+                let Some((_, Some(here))) = here else { continue };
+                if let Some(types) = Arc::make_mut(here).of_mut(type_url) {
                     let there = aliases.iter().filter_map(|snapshot| snapshot.of(type_url));
                     there.for_each(|there| types.add_aliases(&part.collection, there));
                     types.stand_in(&part.collection, stand_ins);
@@ -133,16 +139,23 @@ impl Session {
             }
         }
         if self.is_returning {
-            self.doubt(&mut snapshots);
+            doubt(self.subscriptions, self.variant, &mut snapshots);
         }
         snapshots
     }
 
-    /// Whether the session is served other content than its sources' own.
+    fn without_refused(&self, snapshots: Snapshots) -> Snapshots {
+        match self.kept {
+            Some(kept) => without_refused(self.subscriptions, kept, snapshots),
+            None => snapshots,
+        }
+    }
+
+    /// Whether the session is served other content than its sources' here.
     pub(super) fn needs_stand_ins(&self) -> bool {
         self.is_returning
-            || self.keeps_something()
-            || self.positions.iter().any(|position| self.moving.is_some() || position.needs_stand_ins())
+            || self.kept.is_some()
+            || self.positions.iter().any(|position| self.is_moving || position.needs_stand_ins())
     }
 }
 
@@ -152,14 +165,14 @@ impl Session {
 fn conflicts<'a>(
     resource: &Resource,
     types: &TypeSnapshot,
-    own: &View,
+    here: &View,
     names: &NameSet,
     stated: &dyn Fn(&ResourceName) -> Option<&'a Arc<Resource>>,
 ) -> bool {
     let is_other = |by_name: &Arc<Resource>| by_name.version != resource.version;
     let leads_elsewhere = |alias: &ResourceName| {
         let there = types.names.aliases.get(alias);
-        own.has(alias) && there.is_some_and(|there| *there.own() != resource.name)
+        here.has(alias) && there.is_some_and(|there| *there.own() != resource.name)
     };
     types.names.has_own(&resource.name)
         || (names.contains(&resource.name) && stated(&resource.name).is_none_or(is_other))
@@ -169,15 +182,16 @@ fn conflicts<'a>(
 /// Whether a snapshot has the resource that the client holds for an alias, and the source's own snapshot has not.
 fn knows_alias_alone(
     there: &Snapshot,
-    own: Option<&Snapshot>,
+    here: Option<&Snapshot>,
     subscription: &Subscription,
     part: &Part,
 ) -> bool {
     let Some(there) = there.of(&subscription.type_url) else { return false };
-    let own = own.and_then(|own| own.of(&subscription.type_url));
+    let here = here.and_then(|here| here.of(&subscription.type_url));
     there.names.aliases.iter().filter(|(alias, _)| part.collection.covers(alias)).any(|(alias, aliased)| {
-        let is_known =
-            |held| own.is_some_and(|own| own.names.aliases.get(alias).is_some_and(|of| of.has(held)));
+        let is_known = |held| {
+            here.is_some_and(|here| here.names.aliases.get(alias).is_some_and(|aliased| aliased.has(held)))
+        };
         part.held.version_of(alias).is_some_and(|held| aliased.has(held) && !is_known(held))
     })
 }
@@ -186,20 +200,21 @@ fn knows_alias_alone(
 fn has_bytes_alone(
     there: &Snapshot,
     others: &[&Snapshot],
-    own: Option<&Snapshot>,
+    here: Option<&Snapshot>,
     subscription: &Subscription,
     part: &Part,
 ) -> bool {
     let (type_url, kind) = (&subscription.type_url, part.kind());
-    let Some(view) = own.and_then(|own| own.of(type_url)?.view(&part.collection)) else { return false };
+    let Some(view) = here.and_then(|here| here.of(type_url)?.view(&part.collection)) else { return false };
     let has = |snapshot: &Snapshot, name: &ResourceName, held: Version| {
         let types = snapshot.of(type_url);
-        let mut bodies = types.into_iter().flat_map(|of| [of.body(kind, name), of.departed(kind, name)]);
+        let mut bodies =
+            types.into_iter().flat_map(|types| [types.body(kind, name), types.departed(kind, name)]);
         bodies.any(|body| body.is_some_and(|body| body.version == held))
     };
     let mut held = part.held.beside(view);
     held.any(|(name, held)| {
-        has(there, &name, held) && !others.iter().chain(&own).any(|other| has(other, &name, held))
+        has(there, &name, held) && !others.iter().chain(&here).any(|other| has(other, &name, held))
     })
 }
 
@@ -220,7 +235,8 @@ impl ListPosition {
         subscription: &Subscription,
         part: &Part,
         asked: &Asked,
-        (own, others): (Option<Arc<Snapshot>>, Latest<'_>),
+        here: Option<Arc<Snapshot>>,
+        others: Latest<'_>,
     ) -> Vec<(ResourceName, Arc<Resource>)> {
         let type_url = &subscription.type_url;
         let serving = asked.serving();
@@ -230,8 +246,8 @@ impl ListPosition {
         if serving == 0 || is_deleting {
             return Vec::new();
         }
-        let Some(types) = own.as_ref().and_then(|own| own.of(type_url)) else { return Vec::new() };
-        let Some(own) = types.view(&part.collection) else { return Vec::new() };
+        let Some(types) = here.as_ref().and_then(|here| here.of(type_url)) else { return Vec::new() };
+        let Some(here) = types.view(&part.collection) else { return Vec::new() };
         // A name in the server's wildcard or glob is not lacking, although the server has not answered for
         // the name alone.
         let is_beside = |other: &&Part| {
@@ -246,15 +262,15 @@ impl ListPosition {
         };
         let supplied = |name: &ResourceName| {
             let found = stated(name).filter(|resource| {
-                *name == resource.name || !conflicts(resource, types, own, names, &stated)
+                *name == resource.name || !conflicts(resource, types, here, names, &stated)
             });
             // The client has newer content by an alias. Older content would take the alias back (ALI-1).
-            let found = types.names.by_alias(name, |alias| own.has(alias)).or(found);
+            let found = types.names.by_alias(name, |alias| here.has(alias)).or(found);
             found.map(|resource| (name.clone(), resource.clone()))
         };
-        let unknown = names.iter().filter(|_| own.unknown_len() > 0);
-        let unknown = unknown.filter(|name| !own.has(name) && !own.knows_absent(name));
-        let lacking = own.absent_names().chain(unknown);
+        let unknown = names.iter().filter(|_| here.unknown_len() > 0);
+        let unknown = unknown.filter(|name| !here.has(name) && !here.knows_absent(name));
+        let lacking = here.absent_names().chain(unknown);
         lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
     }
 
@@ -282,10 +298,10 @@ impl ListPosition {
         latest: Latest<'_>,
     ) -> usize {
         let type_url = &subscription.type_url;
-        let own = latest(asked.source);
-        let view = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection));
+        let here = latest(asked.source);
+        let view = here.as_ref().and_then(|here| here.of(type_url)?.view(&part.collection));
         let Some(view) = view.filter(|view| view.unknown_len() > 0) else { return 0 };
-        let stand_ins = self.stand_ins(subscription, part, asked, (own.clone(), latest));
+        let stand_ins = self.stand_ins(subscription, part, asked, here.clone(), latest);
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 
@@ -295,15 +311,15 @@ impl ListPosition {
         &self,
         subscription: &Subscription,
         part: &Part,
-        variant: sluice_xds::Variant,
+        variant: Variant,
         snapshots: &Snapshots,
     ) -> Vec<(ResourceName, LastVersion)> {
         if !subscription.is_full(variant) {
             return Vec::new();
         }
         let type_url = &subscription.type_url;
-        let own = snapshot_of(snapshots, part.source());
-        let Some(view) = own.as_ref().and_then(|own| own.of(type_url)?.view(&part.collection)) else {
+        let here = snapshot_of(snapshots, part.source());
+        let Some(view) = here.as_ref().and_then(|here| here.of(type_url)?.view(&part.collection)) else {
             return Vec::new();
         };
         let held = || part.held.beside(view);

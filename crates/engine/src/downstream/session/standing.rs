@@ -11,7 +11,7 @@ use crate::Time;
 use crate::collection::{CollectionKind, SetId};
 use crate::downstream::answer::key::AnswerKey;
 use crate::downstream::order::turn::Turn;
-use crate::downstream::session::Session;
+use crate::downstream::session::list_position::parts;
 use crate::downstream::session::push_set::{PushSet, PushType, PushUnit, PushedName};
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
@@ -74,14 +74,14 @@ pub(super) struct SentPlace {
 }
 
 impl SentPlace {
-    pub(super) fn of(of: &Subscription, part: &Part) -> SentPlace {
+    pub(super) fn of(subscription: &Subscription, part: &Part) -> SentPlace {
         SentPlace {
             source: part.source(),
-            type_url: of.type_url.clone(),
+            type_url: subscription.type_url.clone(),
             kind: part.kind(),
             names: part.names().map(|names| names.id()),
             sent: part.held.id(),
-            unfinished: of.delivery.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
+            unfinished: subscription.delivery.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
         }
     }
 }
@@ -107,103 +107,121 @@ struct Progress {
     overtaken: bool,
 }
 
-impl Session {
-    /// The state of each type at each of its sources, by the newest content. `latest` as in [`Session::poll_answer`].
-    pub fn type_standings(
-        &self,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) -> Vec<TypeStanding> {
-        let snapshots = self.served(latest);
-        let turn = self.turn(&snapshots, false, now);
-        let mut standings: Vec<TypeStanding> = Vec::new();
-        for (of, part) in self.parts() {
-            let (source, state) = (part.source(), of.state_of(part, &turn));
-            let is_same = |known: &&mut TypeStanding| known.source == source && known.type_url == of.type_url;
-            match standings.iter_mut().find(is_same) {
-                // Names of two styles, or names beside a wildcard.
-                Some(known) => known.state = known.state.max(state),
-                None => standings.push(TypeStanding { source, type_url: of.type_url.clone(), state }),
-            }
+/// The state of each type at each of its sources.
+pub(super) fn type_standings(subscriptions: &[Subscription], turn: &Turn<'_>) -> Vec<TypeStanding> {
+    let mut standings: Vec<TypeStanding> = Vec::new();
+    for (subscription, part) in parts(subscriptions) {
+        let (source, type_url) = (part.source(), &subscription.type_url);
+        let state = state_of(subscription, part, turn);
+        let is_same =
+            |standing: &&mut TypeStanding| standing.source == source && standing.type_url == *type_url;
+        match standings.iter_mut().find(is_same) {
+            // Names of two styles, or names beside a wildcard.
+            Some(standing) => standing.state = standing.state.max(state),
+            None => standings.push(TypeStanding { source, type_url: type_url.clone(), state }),
         }
-        standings
     }
+    standings
+}
 
-    /// Whether the client accepted this version of a resource, and has it (TRU-6).
-    pub fn has_accepted(&self, type_url: &TypeUrl, name: &ResourceName, version: Version) -> bool {
-        self.parts().filter(|(of, _)| of.type_url == *type_url).any(|(of, part)| {
-            let part = of.part_so_far(part);
-            part.held.known_version_of(name) == Some(version) && part.has_accepted(name, Some(version))
-        })
-    }
+/// Whether the client accepted this version of a resource, and has it (TRU-6).
+pub(super) fn has_accepted(
+    subscriptions: &[Subscription],
+    type_url: &TypeUrl,
+    name: &ResourceName,
+    version: Version,
+) -> bool {
+    let of_type = parts(subscriptions).filter(|(subscription, _)| subscription.type_url == *type_url);
+    of_type.into_iter().any(|(subscription, part)| {
+        let part = subscription.part_so_far(part);
+        part.held.known_version_of(name) == Some(version) && part.has_accepted(name, Some(version))
+    })
+}
 
-    /// The client's standing towards a push. `latest` as in [`Session::poll_answer`].
-    pub fn push_standing(
-        &self,
+impl PushStanding {
+    /// The standing of a client towards a push.
+    pub(super) fn of_client(
+        subscriptions: &[Subscription],
+        variant: Variant,
         push: &PushSet,
         compared: &mut Compared,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
     ) -> PushStanding {
         let mut standing = PushStanding::default();
-        for (of, part) in self.parts() {
-            let Some((unit, pushed)) = push.find(part.source(), &of.type_url) else { continue };
+        for (subscription, part) in parts(subscriptions) {
+            let Some((unit, pushed)) = push.find(part.source(), &subscription.type_url) else { continue };
             let live = latest(part.source());
             // In the state of the world, the absence of a name from a set that is no full state tells nothing.
-            let tells_removals = self.variant() == Variant::Delta || of.is_full(self.variant());
-            let progress = compared.progress(of, part, pushed, (live.as_deref(), tells_removals));
+            let tells_removals = variant == Variant::Delta || subscription.is_full(variant);
+            let comparison = Comparison { subscription, part, pushed, live: live.as_deref(), tells_removals };
+            let progress = compared.progress(&comparison);
             if progress.sent || progress.accepted {
-                standing.sent_at = standing.sent_at.max(of.nonces.sent_at());
+                standing.sent_at = standing.sent_at.max(subscription.nonces.sent_at());
                 standing.source = Some(part.source());
             }
             // The older one first: what it says is more than that something else was rejected, too.
-            let nack = of.nacks().find(|nack| nack.is_of(unit, pushed, (part, tells_removals), progress));
+            let nack = subscription.nacks().find(|nack| comparison.is_rejected_by(nack, unit, progress));
             if let Some(nack) = nack {
-                standing.reject(of, nack, part.source());
+                standing.reject(subscription, nack, part.source());
             }
             standing.state = standing.state.max(match nack {
                 Some(_) => ClientState::Rejected,
-                None => progress.state(of, now),
+                None => progress.state(subscription, now),
             });
         }
         standing
     }
+
+    fn reject(&mut self, subscription: &Subscription, nack: &Nack, source: SourceId) {
+        let type_url = &subscription.type_url;
+        let is_same =
+            |rejection: &PushRejection| rejection.source == source && rejection.type_url == *type_url;
+        if self.rejections.iter().any(is_same) {
+            return;
+        }
+        self.rejections.push(PushRejection {
+            source,
+            type_url: type_url.clone(),
+            at: nack.at,
+            words: nack.status.to_string(),
+            suspects: subscription.suspects(nack),
+        });
+    }
 }
 
-impl Subscription {
-    fn state_of(&self, part: &Part, turn: &Turn<'_>) -> ClientState {
-        let is_rejected = |nack: &Nack| {
-            // A response about another part says nothing about this one.
-            nack.brought.is_empty() || nack.brought.iter().any(|brought| brought.key == part.key())
-        };
-        if self.nack().is_some_and(is_rejected) {
-            return ClientState::Rejected;
-        }
-        if self.nonces.is_waiting() {
-            return self.unanswered_state(turn.now);
-        }
-        let view = part.view_in(turn, &self.type_url);
-        let is_due = view
-            .is_some_and(|view| part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty()));
-        match is_due || self.delivery.pending.is_some() {
-            true => ClientState::Pending,
-            false if part.at.is_none() && part.held.is_empty() => ClientState::Unaffected,
-            false => ClientState::Accepted,
-        }
+fn state_of(subscription: &Subscription, part: &Part, turn: &Turn<'_>) -> ClientState {
+    let is_rejected = |nack: &Nack| {
+        // A response about another part says nothing about this one.
+        nack.brought.is_empty() || nack.brought.iter().any(|brought| brought.key == part.key())
+    };
+    if subscription.nack().is_some_and(is_rejected) {
+        return ClientState::Rejected;
     }
+    if subscription.nonces.is_waiting() {
+        return unanswered_state(subscription, turn.now);
+    }
+    let view = part.view_in(turn, &subscription.type_url);
+    let is_due =
+        view.is_some_and(|view| part.is_behind(part.due(view)) && !(part.held.is_empty() && view.is_empty()));
+    match is_due || subscription.delivery.pending.is_some() {
+        true => ClientState::Pending,
+        false if part.at.is_none() && part.held.is_empty() => ClientState::Unaffected,
+        false => ClientState::Accepted,
+    }
+}
 
-    fn unanswered_state(&self, now: Time) -> ClientState {
-        match self.nonces.waiting_since() {
-            Some(since) if now.since(since) >= SILENT_AFTER => ClientState::Silent,
-            _ => ClientState::Pending,
-        }
+fn unanswered_state(subscription: &Subscription, now: Time) -> ClientState {
+    match subscription.nonces.waiting_since() {
+        Some(since) if now.since(since) >= SILENT_AFTER => ClientState::Silent,
+        _ => ClientState::Pending,
     }
 }
 
 impl Progress {
-    fn state(self, of: &Subscription, now: Time) -> ClientState {
+    fn state(self, subscription: &Subscription, now: Time) -> ClientState {
         if self.sent || self.due {
-            of.unanswered_state(now)
+            unanswered_state(subscription, now)
         } else if self.overtaken {
             ClientState::Overtaken
         } else if self.accepted {
@@ -212,71 +230,27 @@ impl Progress {
             ClientState::Unaffected
         }
     }
-}
 
-impl Compared {
-    fn progress(
-        &mut self,
-        of: &Subscription,
-        part: &Part,
-        pushed: &PushType,
-        (live, tells_removals): (Option<&Snapshot>, bool),
-    ) -> Progress {
-        let place = Place {
-            sent: SentPlace::of(of, part),
-            before: part.before.as_ref().map(|view| view.id()),
-            rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
-            live: live.map_or(0, Snapshot::last_change),
-            tells_removals,
-        };
-        *self.0.entry(place).or_insert_with(|| progress(of, part, pushed, (live, tells_removals)))
-    }
-}
-
-fn progress(
-    of: &Subscription,
-    part: &Part,
-    pushed: &PushType,
-    (live, tells_removals): (Option<&Snapshot>, bool),
-) -> Progress {
-    let mut progress = Progress::default();
-    let part = &*of.part_so_far(part);
-    let live = live.and_then(|live| live.of(&of.type_url));
-    let live = |name: &ResourceName| {
-        live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)
-    };
-    // The client neither was sent anything nor presented anything. An unanswered removal of all names is something.
-    let had_nothing = part.before.as_ref().is_none_or(|before| before.is_empty());
-    let is_new = part.at.is_none() && part.held.is_empty() && had_nothing;
-    pushed.names_of(&part.collection, |of| {
-        if tells_removals || of.version().is_some() {
-            progress.add(of, part, is_new, &live);
-        }
-    });
-    progress
-}
-
-impl Progress {
     fn add(
         &mut self,
-        of: &PushedName,
+        pushed: &PushedName,
         part: &Part,
         is_new: bool,
-        live: &dyn Fn(&ResourceName) -> Option<Version>,
+        live_version: &dyn Fn(&ResourceName) -> Option<Version>,
     ) {
-        let (wanted, sent) = (of.version(), part.held.version_of(&of.name));
-        if wanted.is_none() && part.never_had(&of.name) {
+        let (version, sent) = (pushed.version(), part.held.version_of(&pushed.name));
+        if version.is_none() && part.never_had(&pushed.name) {
             return;
         }
-        if sent == wanted {
-            let is_accepted = part.has_accepted(&of.name, wanted);
+        if sent == version {
+            let is_accepted = part.has_accepted(&pushed.name, version);
             self.accepted |= is_accepted;
             self.sent |= !is_accepted;
             return;
         }
-        let live = live(&of.name);
+        let live = live_version(&pushed.name);
         // Content that went back is due to nobody.
-        if is_new || live == wanted || sent == of.version_before() && live != sent {
+        if is_new || live == version || sent == pushed.version_before() && live != sent {
             self.due = true;
         } else {
             self.overtaken = true;
@@ -284,41 +258,64 @@ impl Progress {
     }
 }
 
-impl Nack {
-    /// Whether the rejected response brought content of the push (TRU-3): by its content, else by its changes.
-    fn is_of(
-        &self,
-        unit: &PushUnit,
-        pushed: &PushType,
-        (part, tells_removals): (&Part, bool),
-        progress: Progress,
-    ) -> bool {
-        // By content: the part may have come to another server of its list since the response (WAV-18).
-        let own = || self.brought.iter().filter(|of| of.key == part.key());
-        let mut is_brought = false;
-        pushed.names_of(&part.collection, |of| {
-            // A name that the client gave up is gone from what it was sent next, and that is no removal.
-            let is_told = of.version().is_some() || tells_removals;
-            is_brought |= is_told && own().any(|brought| brought.has(&of.name, of.version()));
-        });
-        let mut changes = self.carried.rejected().iter().filter(|id| id.source == part.source());
-        // A change that the push itself replaced is not judged while its replacement is due.
-        let is_sent = (progress.sent || progress.accepted) && !progress.due;
-        is_brought || is_sent && changes.any(|id| unit.has_change(id.number))
+/// A part of a client beside the names that a push changes.
+struct Comparison<'a> {
+    subscription: &'a Subscription,
+    part: &'a Part,
+    pushed: &'a PushType,
+    /// The newest content of the source.
+    live: Option<&'a Snapshot>,
+    /// The absence of a name tells the client of a removal.
+    tells_removals: bool,
+}
+
+impl Compared {
+    fn progress(&mut self, comparison: &Comparison<'_>) -> Progress {
+        let Comparison { subscription, part, live, tells_removals, .. } = comparison;
+        let place = Place {
+            sent: SentPlace::of(subscription, part),
+            before: part.before.as_ref().map(|view| view.id()),
+            rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
+            live: live.map_or(0, Snapshot::last_change),
+            tells_removals: *tells_removals,
+        };
+        *self.0.entry(place).or_insert_with(|| comparison.progress())
     }
 }
 
-impl PushStanding {
-    fn reject(&mut self, of: &Subscription, nack: &Nack, source: SourceId) {
-        if self.rejections.iter().any(|known| known.source == source && known.type_url == of.type_url) {
-            return;
-        }
-        self.rejections.push(PushRejection {
-            source,
-            type_url: of.type_url.clone(),
-            at: nack.at,
-            words: nack.status.to_string(),
-            suspects: of.suspects(nack),
+impl Comparison<'_> {
+    fn progress(&self) -> Progress {
+        let mut progress = Progress::default();
+        let part = &*self.subscription.part_so_far(self.part);
+        let live = self.live.and_then(|live| live.of(&self.subscription.type_url));
+        let live_version = |name: &ResourceName| {
+            live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)
+        };
+        // The client neither was sent anything nor presented anything. An unanswered removal of all names is something.
+        let had_nothing = part.before.as_ref().is_none_or(|before| before.is_empty());
+        let is_new = part.at.is_none() && part.held.is_empty() && had_nothing;
+        self.pushed.names_of(&part.collection, |name| {
+            if self.tells_removals || name.version().is_some() {
+                progress.add(name, part, is_new, &live_version);
+            }
         });
+        progress
+    }
+
+    /// Whether a rejected response brought content of the push (TRU-3): by its content, else by its changes.
+    fn is_rejected_by(&self, nack: &Nack, unit: &PushUnit, progress: Progress) -> bool {
+        let part = self.part;
+        // By content: the part may have come to another server of its list since the response (WAV-18).
+        let of_part = || nack.brought.iter().filter(|brought| brought.key == part.key());
+        let mut is_brought = false;
+        self.pushed.names_of(&part.collection, |name| {
+            // A name that the client gave up is gone from what it was sent next, and that is no removal.
+            let is_told = name.version().is_some() || self.tells_removals;
+            is_brought |= is_told && of_part().any(|brought| brought.has(&name.name, name.version()));
+        });
+        let mut changes = nack.carried.rejected().iter().filter(|id| id.source == part.source());
+        // A change that the push itself replaced is not judged while its replacement is due.
+        let is_sent = (progress.sent || progress.accepted) && !progress.due;
+        is_brought || is_sent && changes.any(|id| unit.has_change(id.number))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::change::NameList;
-use crate::downstream::session::Session;
+use crate::downstream::session::list_position::parts;
 use crate::downstream::session::push_set::{PushSet, PushType};
 use crate::downstream::session::standing::SentPlace;
 use crate::downstream::sources::SourceId;
@@ -24,10 +24,11 @@ pub struct WithoutEvidence {
 impl WithoutEvidence {
     /// A push before its first client.
     pub fn of(push: &PushSet) -> WithoutEvidence {
-        let types = push.units().iter().flat_map(|unit| unit.types.iter().map(|of| (unit.source, of)));
-        let types = types.map(|(source, of)| {
-            let names = of.names().filter(|of| of.after.is_some()).map(|of| of.name.clone());
-            ((source, of.type_url.clone()), names.collect::<BTreeSet<_>>())
+        let types =
+            push.units().iter().flat_map(|unit| unit.types.iter().map(|pushed| (unit.source, pushed)));
+        let types = types.map(|(source, pushed)| {
+            let names = pushed.names().filter(|name| name.after.is_some()).map(|name| name.name.clone());
+            ((source, pushed.type_url.clone()), names.collect::<BTreeSet<_>>())
         });
         WithoutEvidence { types: types.filter(|(_, names)| !names.is_empty()).collect(), ..Self::default() }
     }
@@ -45,38 +46,36 @@ impl WithoutEvidence {
     pub fn lists(&self) -> Vec<(TypeUrl, NameList)> {
         let mut lists: BTreeMap<&TypeUrl, NameList> = BTreeMap::new();
         for ((_, type_url), names) in &self.types {
-            let mut own = NameList::default();
-            names.iter().for_each(|name| own.add(name));
-            lists.entry(type_url).or_default().merge(&own);
+            let mut list = NameList::default();
+            names.iter().for_each(|name| list.add(name));
+            lists.entry(type_url).or_default().merge(&list);
         }
         lists.into_iter().map(|(type_url, names)| (type_url.clone(), names)).collect()
     }
 
-    fn take(&mut self, of: &Subscription, part: &Part, pushed: &PushType) {
-        let key = (part.source(), of.type_url.clone());
+    /// Takes away what a client was sent, ACKed or not. The client is admitted to the push.
+    pub(super) fn take_sent(&mut self, subscriptions: &[Subscription], push: &PushSet) {
+        for (subscription, part) in parts(subscriptions) {
+            if let Some((_, pushed)) = push.find(part.source(), &subscription.type_url) {
+                self.take(subscription, part, pushed);
+            }
+        }
+    }
+
+    fn take(&mut self, subscription: &Subscription, part: &Part, pushed: &PushType) {
+        let key = (part.source(), subscription.type_url.clone());
         let Some(names) = self.types.get_mut(&key) else { return };
-        if !self.seen.insert(SentPlace::of(of, part)) {
+        if !self.seen.insert(SentPlace::of(subscription, part)) {
             return;
         }
-        let part = of.part_so_far(part);
-        pushed.names_of(&part.collection, |of| {
-            if of.after.is_some() && part.held.version_of(&of.name) == of.version() {
-                names.remove(&of.name);
+        let part = subscription.part_so_far(part);
+        pushed.names_of(&part.collection, |pushed| {
+            if pushed.after.is_some() && part.held.version_of(&pushed.name) == pushed.version() {
+                names.remove(&pushed.name);
             }
         });
         if names.is_empty() {
             self.types.remove(&key);
-        }
-    }
-}
-
-impl Session {
-    /// Takes away what the client was sent, ACKed or not. The client is admitted to the push.
-    pub fn note_sent(&self, push: &PushSet, without: &mut WithoutEvidence) {
-        for (of, part) in self.parts() {
-            if let Some((_, pushed)) = push.find(part.source(), &of.type_url) {
-                without.take(of, part, pushed);
-            }
         }
     }
 }

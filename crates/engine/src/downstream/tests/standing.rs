@@ -175,7 +175,7 @@ fn wav_7_while_content_is_held_a_first_answer_is_compared() {
         // Whether the latest content has to be compared: in a hold, and without one.
         let concerns = |bench: &Bench, before: &Snapshot| {
             [true, false]
-                .map(|holds| PushUnit::concerns(before, &bench.snapshots[0], (holds, holds), &is_gated))
+                .map(|holds| PushUnit::concerns(before, &bench.snapshots[0], holds, holds, &is_gated))
         };
         let before = bench.snapshots[0].clone();
         says(&mut bench, "x=1");
@@ -197,7 +197,7 @@ fn wav_4_the_end_of_a_hold_is_compared_though_no_content_changed() {
     bench.ask(client, CDS, "");
     bench.drain(client);
     let (known, forgotten) = (bench.snapshots[0].clone(), Snapshot::default());
-    let concerns = |holds| PushUnit::concerns(&known, &forgotten, holds, &is_gated);
+    let concerns = |(held, holds)| PushUnit::concerns(&known, &forgotten, held, holds, &is_gated);
     assert_eq!([(true, false), (false, false)].map(concerns), [true, false]);
 }
 
