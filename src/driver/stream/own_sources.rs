@@ -64,13 +64,13 @@ impl OwnSources {
                 let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
                 let lanes = stable.zip(published.candidate_of(push));
                 lanes.is_some_and(|(stable, candidate)| {
-                    answer.brings(push, messages, (source.id(), [stable, candidate]))
+                    answer.brings(push, messages, source.id(), [stable, candidate])
                 })
             })
         };
         let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());
         let looked_at = self.planned.borrow().as_ref().and_then(|planned| planned.looked_at);
-        let push = Answer::push_after(self.served_push(), looked_at, (messages, holds), brings);
+        let push = Answer::push_after(self.served_push(), looked_at, messages, holds, brings);
         self.set_push(push);
     }
 

@@ -499,12 +499,12 @@ impl World {
                 let lanes = lanes(id).and_then(|(published, lanes)| {
                     Some([lanes.stable.as_deref()?, published.candidate_of(push)?])
                 });
-                lanes.is_some_and(|lanes| answer.brings(push, chunks, (*id, lanes)))
+                lanes.is_some_and(|lanes| answer.brings(push, chunks, *id, lanes))
             };
             let brings = |push: u64| stream.told.iter().any(|id| brings_of(id, push));
             let found = stream.found.get();
             let holds = || stream.told.iter().any(|id| lanes(id).is_some());
-            stream.push = Answer::push_after(stream.push, found, (chunks, holds), brings);
+            stream.push = Answer::push_after(stream.push, found, chunks, holds, brings);
             let (Some(chunk), Some(nonce)) = (chunk, nonce) else { continue };
             if answer.chunk + 1 < chunks {
                 stream.rest[ty] = Some(composition.clone());

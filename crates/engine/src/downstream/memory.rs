@@ -2,12 +2,12 @@
 
 use sluice_xds::ResourceName;
 
-/// Approximate memory of a name that a session keeps beside its subscriptions, in addition to the text: an unsubscribed name
-/// that still needs an answer, a further spelling, a version that the client presented.
+/// Approximate memory of a name that a session keeps beside its subscriptions, in addition to the text: an
+/// unsubscribed name that still needs an answer, a further spelling, a version that the client presented.
 const NAME_BYTES: usize = 192;
 
-/// Approximate memory of a subscribed name, in addition to the text: the entries in the set of the session, and in all tables of
-/// the source if no other client asks for the name (ADR 80).
+/// Approximate memory of a subscribed name, in addition to the text: the entries in the set of the session,
+/// and in all tables of the source if no other client asks for the name (ADR 80).
 pub const SUBSCRIBED_NAME_BYTES: usize = 448;
 
 /// Memory of a name beside the subscriptions, in bytes.

@@ -47,8 +47,9 @@ pub(super) fn version_of(resources: &[Arc<Resource>]) -> Version {
     resources.iter().fold(Version::default(), |sum, resource| sum.plus(resource.version))
 }
 
-/// Cuts an answer into messages below [`CHUNK_BYTES`] (SST-13). Removals come last, because something may still refer to the
-/// names; with `removals_first`, where they make room for the rest (DEL-26), they come first.
+/// Cuts an answer into messages below [`CHUNK_BYTES`] (SST-13). Removals come last, because something may
+/// still refer to the names; with `removals_first`, where they make room for the rest (DEL-26), they come
+/// first.
 pub(super) fn split(
     resources: impl Iterator<Item = Arc<Resource>>,
     removed: BTreeSet<ResourceName>,

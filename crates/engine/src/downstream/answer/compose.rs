@@ -137,12 +137,13 @@ impl Answer {
                 }
                 None => {
                     news.lost |= held.is_some();
-                    // A name may be given up, or count as absent after a timer, while an alias still leads to its resource.
+                    // A name may be given up, or count as absent after a timer, while an alias still leads to
+                    // its resource.
                     let is_left = self.is_left(&name, &after);
                     if !is_left {
                         let held = held.or_else(|| self.is_departed(&name).then(Version::default));
-                        let own = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
-                        news.removed.extend(own.filter(|own| !self.is_left(own, &after)));
+                        let resource = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
+                        news.removed.extend(resource.filter(|name| !self.is_left(name, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));
                         if !self.is_given_up_alias(&name) {
                             news.removed.insert(name);
@@ -170,8 +171,8 @@ impl Answer {
         After { views, led_to }
     }
 
-    /// If two resources list an alias that the client asks for, the later one in a response has it. So the one that the alias
-    /// leads to follows the other, sent before or not (ALI-2).
+    /// If two resources list an alias that the client asks for, the later one in a response has it. So the
+    /// one that the alias leads to follows the other, sent before or not (ALI-2).
     fn settle_aliases(&self, news: &mut News, after: &After<'_>) {
         if after.led_to.is_empty() {
             return;
@@ -185,8 +186,8 @@ impl Answer {
                     // The alias leads there by earlier content: what is sent now would not settle it.
                     continue;
                 }
-                let own = self.body(&leading.name).filter(|_| after.has(&leading.name));
-                let leading = own.unwrap_or(leading);
+                let newer = self.body(&leading.name).filter(|_| after.has(&leading.name));
+                let leading = newer.unwrap_or(leading);
                 if leading.name != resource.name && news.last.insert(leading.name.clone()) {
                     news.put.insert(alias.clone(), leading.clone());
                     unsettled.push(leading.clone());
@@ -200,14 +201,16 @@ impl Answer {
         self.departed.contains(name) && !self.refused.iter().any(|(refused, _)| refused == name)
     }
 
-    /// Whether the client gave an alias up, and nothing else may have the name. The client knows nothing of that name.
+    /// Whether the client gave an alias up, and nothing else may have the name. The client knows nothing of
+    /// that name.
     fn is_given_up_alias(&self, name: &ResourceName) -> bool {
         let is_covered = |part: &AnswerPart| part.collection.covers(name);
         self.is_departed(name) && self.aliased(name).is_some() && !self.parts.iter().any(is_covered)
     }
 
-    /// The names of a part whose source does not know them while the wildcard or a glob supplies them: the supplied
-    /// content replaces the part's content, even if it is no news for the wildcard or the glob (SUB-12).
+    /// The names of a part whose source does not know them while the wildcard or a glob supplies them: the
+    /// supplied content replaces the part's content, even if it is no news for the wildcard or the glob
+    /// (SUB-12).
     fn replaced(&self, part: &AnswerPart) -> impl Iterator<Item = ResourceName> {
         let beside = (self.parts.len() > 1).then(|| part.held.beside(&part.view));
         let unknown = beside.into_iter().flatten().map(|(name, _)| name);
@@ -229,14 +232,14 @@ impl Answer {
         after: &After<'_>,
     ) -> impl Iterator<Item = ResourceName> {
         let aliased = held.and_then(|held| Some((self.aliased(alias)?, held)));
-        let former = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
-        former.filter(|name| !self.is_left(name, after)).cloned()
+        let left = aliased.into_iter().flat_map(|(aliased, held)| aliased.left_behind(held));
+        left.filter(|name| !self.is_left(name, after)).cloned()
     }
 
-    /// Whether the client keeps a resource, under its own name or because another alias leads to it. A name of its own
-    /// that is still unknown is no reason for a removal (RLY-2).
-    fn is_left(&self, own: &ResourceName, after: &After<'_>) -> bool {
-        after.has(own) || self.parts.iter().any(|part| part.is_in_doubt(own)) || after.led_to.contains(own)
+    /// Whether the client keeps a resource, under its own name or because another alias leads to it. A name
+    /// of its own that is still unknown is no reason for a removal (RLY-2).
+    fn is_left(&self, name: &ResourceName, after: &After<'_>) -> bool {
+        after.has(name) || self.parts.iter().any(|part| part.is_in_doubt(name)) || after.led_to.contains(name)
     }
 
     /// The complete set in one message (SST-12); empty if nothing changed.

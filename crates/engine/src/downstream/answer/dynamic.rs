@@ -1,9 +1,9 @@
 //! Answers to a client that asks with dynamic parameters (TP2).
 //!
 //! Inside the relay, a name with parameters is an ordinary name. The client is told the plain name and the
-//! constraints of the variant. If the variant replaces another variant, the client is told of the removal, too
-//! (DYN-5): to the client, the two are different resources (DYN-1). Several names of a client may have the same
-//! variant.
+//! constraints of the variant. If the variant replaces another variant, the client is told of the removal,
+//! too (DYN-5): to the client, the two are different resources (DYN-1). Several names of a client may have
+//! the same variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,8 @@ impl Answer {
     pub fn with_plain_names(&self, mut composition: Composition) -> Composition {
         let Some(told_variants) = &self.told_variants else { return composition };
         let after = self.brought_to(&composition.targets).variants();
-        let current = after.iter().flat_map(|(name, told)| told.iter().map(|told| (name.plain(), told)));
+        let current =
+            after.iter().flat_map(|(name, variants)| variants.iter().map(|variant| (name.plain(), variant)));
         let telling = Telling { answer: self, told_variants, current: current.collect() };
         let mut sent = BTreeSet::new();
         for chunk in &mut composition.chunks {
@@ -63,8 +64,8 @@ struct Telling<'a> {
 }
 
 impl Telling<'_> {
-    /// `sent`: the content of the messages before this message. Each resource and each removal is told once (SST-8,
-    /// DEL-16).
+    /// `sent`: the content of the messages before this message. Each resource and each removal is told once
+    /// (SST-8, DEL-16).
     fn tell(&self, chunk: &mut Chunk, sent: &mut BTreeSet<(ResourceName, ToldVariant)>) {
         let mut gone = BTreeSet::new();
         let replaced = chunk.resources.iter().filter(|resource| resource.name.is_located());
@@ -108,15 +109,15 @@ impl Telling<'_> {
         tell_errors(chunk);
     }
 
-    fn is_current(&self, name: &ResourceName, told: &ToldVariant) -> bool {
-        self.current.contains(&(self.answer.key_of(name).plain(), told))
+    fn is_current(&self, name: &ResourceName, variant: &ToldVariant) -> bool {
+        self.current.contains(&(self.answer.key_of(name).plain(), variant))
     }
 
     /// The variants that the client was told under a name, and that none of its names has after this answer.
     fn replaced(&self, name: &ResourceName) -> Vec<(ResourceName, ToldVariant)> {
         let held = self.told_variants.held.get(&self.answer.key_of(name)).into_iter().flatten();
-        let gone = held.filter(|told| !self.is_current(name, told));
-        gone.map(|told| (name.plain().into(), told.clone())).collect()
+        let gone = held.filter(|variant| !self.is_current(name, variant));
+        gone.map(|variant| (name.plain().into(), variant.clone())).collect()
     }
 }
 
@@ -128,8 +129,8 @@ fn plain(resource: Arc<Resource>) -> Arc<Resource> {
     Arc::new(Resource { name: resource.name.plain().into(), ..(*resource).clone() })
 }
 
-/// Errors have no constraints: a plain name with several errors gets one error, and gets none beside a resource or a
-/// removal without constraints (ERR-2).
+/// Errors have no constraints: a plain name with several errors gets one error, and gets none beside a
+/// resource or a removal without constraints (ERR-2).
 fn tell_errors(chunk: &mut Chunk) {
     if chunk.errors.is_empty() {
         return;

@@ -16,8 +16,8 @@ use crate::downstream::answer::{Answer, AnswerPart};
 use crate::view::{View, difference};
 use sluice_xds::{Code, Kind, Resource, ResourceName, Status, Variant, Version};
 
-/// A late client may be told a remaining time that is too long by 1/8 of the shortest TTL. All clients that are told
-/// of a heartbeat within this time share its encoding.
+/// A late client may be told a remaining time that is too long by 1/8 of the shortest TTL. All clients that
+/// are told of a heartbeat within this time share its encoding.
 const TTL_PARTS: u32 = 8;
 
 /// The time to which the remaining TTLs of an answer refer: the change of the newest view, moved on in steps.
@@ -83,8 +83,9 @@ impl Answer {
                 if self.features.errors_alone && !self.full {
                     self.report_absent(&mut asides);
                 }
-                // Heartbeats go as whole resources (TTL-6), for every type. Envoy accepts a SotW heartbeat without a
-                // resource, but does not restart its timer, so the resource would expire all the same (TTL-4, TTL-5).
+                // Heartbeats go as whole resources (TTL-6), for every type. Envoy accepts a SotW heartbeat
+                // without a resource, but does not restart its timer, so the resource would expire all the
+                // same (TTL-4, TTL-5).
                 news.put.append(&mut asides.beats);
             }
         }
@@ -95,8 +96,8 @@ impl Answer {
         asides
     }
 
-    /// To a client that does not read errors, a response with errors alone is empty, and an empty response completes
-    /// the wildcard (DEL-25). So errors wait until the wildcard is complete.
+    /// To a client that does not read errors, a response with errors alone is empty, and an empty response
+    /// completes the wildcard (DEL-25). So errors wait until the wildcard is complete.
     pub(in crate::downstream) fn withholds_errors(&self) -> bool {
         let is_open = |part: &AnswerPart| {
             part.collection.kind() == CollectionKind::Wildcard && !part.view.is_complete()
@@ -104,8 +105,8 @@ impl Answer {
         self.variant == Variant::Delta && self.parts.iter().any(is_open)
     }
 
-    /// A SotW client that takes errors alone is told of an absence by an error (RLY-34). Nothing else could tell the
-    /// client (SST-10).
+    /// A SotW client that takes errors alone is told of an absence by an error (RLY-34). Nothing else could
+    /// tell the client (SST-10).
     fn report_absent(&self, asides: &mut Asides) {
         for part in &self.parts {
             for name in difference(&part.held, &part.view, CollectionKind::Names).gone {
@@ -115,9 +116,9 @@ impl Answer {
         }
     }
 
-    /// Removes the resources from the news that need the wrapper, if the client does not take the wrapper (WIR-8,
-    /// WIR-9). Each becomes an error, so that no name is silently missing (RLY-23). Returns the number of removed
-    /// resources.
+    /// Removes the resources from the news that need the wrapper, if the client does not take the wrapper
+    /// (WIR-8, WIR-9). Each becomes an error, so that no name is silently missing (RLY-23). Returns the
+    /// number of removed resources.
     pub(super) fn leave_out(&self, news: &mut News, asides: &mut Asides) -> usize {
         let is_sendable = |resource: &Resource| self.is_sendable(resource);
         let out: Vec<_> = news.put.extract_if(.., |_, resource| !is_sendable(resource)).collect();
@@ -137,8 +138,8 @@ impl Answer {
         self.variant == Variant::Delta || takes_wrapper || resource.names_itself(&self.type_url)
     }
 
-    /// Whether the client holds the resource in its present version, so that an error may replace the resource
-    /// (ERR-4).
+    /// Whether the client holds the resource in its present version, so that an error may replace the
+    /// resource (ERR-4).
     pub(super) fn is_held(&self, name: &ResourceName) -> bool {
         let part = self.parts.iter().rev().find(|part| part.view.has(name));
         part.is_some_and(|part| part.held.version_of(name) == part.view.version_of(name))
@@ -176,8 +177,8 @@ impl Asides {
         !self.errors.is_empty()
     }
 
-    /// Adds the errors to the messages of a SotW answer that is not a complete set. `repeats`: the client's version,
-    /// for a message without content.
+    /// Adds the errors to the messages of a SotW answer that is not a complete set. `repeats`: the client's
+    /// version, for a message without content.
     pub(super) fn into_sotw(self, chunks: &mut Vec<Chunk>, repeats: Option<Version>, errors_alone: bool) {
         if self.is_empty() {
             return;

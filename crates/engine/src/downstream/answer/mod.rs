@@ -82,41 +82,45 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether the answer brings content of a push, from the candidate of a source. `lanes`: the source's content for all other clients, and
-    /// the candidate. `messages`: the number of messages of the answer. Without any, the client is told nothing.
-    pub fn brings(&self, push: u64, messages: usize, (source, lanes): (SourceId, [&Snapshot; 2])) -> bool {
+    /// Whether the answer brings content of a push, from the candidate of a source. `lanes`: the source's
+    /// content for all other clients, and the candidate. `messages`: the number of messages of the answer.
+    /// Without any, the client is told nothing.
+    pub fn brings(&self, push: u64, messages: usize, source: SourceId, lanes: [&Snapshot; 2]) -> bool {
         if messages == 0 {
             return false;
         }
         let [stable, candidate] = lanes.map(|lane| lane.of(&self.type_url));
         // Only gated types have the last bytes of all releases.
-        let lanes = stable.filter(|of| of.lasts.is_some()).zip(candidate);
+        let (Some(stable), Some(candidate)) = (stable.filter(|types| types.lasts.is_some()), candidate)
+        else {
+            return false;
+        };
         let is_of_push =
             |part: &&AnswerPart| part.source == source && part.snapshot.lane().push == Some(push);
-        lanes.is_some_and(|lanes| {
-            self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, lanes))
-        })
+        self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, stable, candidate))
     }
 
-    /// The push that a client has content of once an answer is sent (WAV-15). `had`: the one before. `found`: the push of the candidate
-    /// that the answer was looked for in. A client that is served otherwise keeps nothing of a push. Without a message, it keeps
-    /// its content while a source of the client holds content back (`holds`): between the cut of the next push and its first step
-    /// nobody is served a candidate.
+    /// The push that a client has content of once an answer is sent (WAV-15). `had`: the one before.
+    /// `candidate`: the push of the candidate that the answer was looked for in. A client that is served
+    /// otherwise keeps nothing of a push. Without a message, it keeps its content while a source of the
+    /// client holds content back (`holds`): between the cut of the next push and its first step nobody is
+    /// served a candidate.
     pub fn push_after(
         had: Option<u64>,
-        found: Option<u64>,
-        (messages, holds): (usize, impl FnOnce() -> bool),
+        candidate: Option<u64>,
+        messages: usize,
+        holds: impl FnOnce() -> bool,
         brings: impl Fn(u64) -> bool,
     ) -> Option<u64> {
-        let keeps = |_: &u64| found.is_some() || messages == 0 && holds();
-        found.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
+        let keeps = |_: &u64| candidate.is_some() || messages == 0 && holds();
+        candidate.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
-    /// Whether the client gets a name by this part that the candidate and `stable` both know, with different contents. A name that only
-    /// one of them knows is not changed by the push. The part's own snapshot may have content of other servers beside the candidate's
-    /// (RLY-42).
-    fn brings_another(&self, part: &AnswerPart, (stable, candidate): (&TypeSnapshot, &TypeSnapshot)) -> bool {
-        let view = |of: &TypeSnapshot| of.view(&part.collection).cloned();
+    /// Whether the client gets a name by this part that the candidate and `stable` both know, with different
+    /// contents. A name that only one of them knows is not changed by the push. The part's own snapshot may
+    /// have content of other servers beside the candidate's (RLY-42).
+    fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot, candidate: &TypeSnapshot) -> bool {
+        let view = |types: &TypeSnapshot| types.view(&part.collection).cloned();
         let Some((stable, candidate)) = view(stable).zip(view(candidate)) else { return false };
         let is_wildcard = matches!(part.collection, Collection::Wildcard);
         let knows = |view: &View, name: &ResourceName| {
@@ -206,11 +210,11 @@ impl Answer {
     /// Some names of the next message, for people: sent and removed ones, at most `most` of each.
     pub fn some_names<'a>(
         &'a self,
-        told: &'a [ToldNames],
+        told_names: &'a [ToldNames],
         most: usize,
     ) -> (Vec<&'a ResourceName>, Vec<&'a ResourceName>) {
-        if let Some(told) = told.get(self.chunk) {
-            return (told.names().take(most).collect(), told.removed.iter().take(most).collect());
+        if let Some(message) = told_names.get(self.chunk) {
+            return (message.names().take(most).collect(), message.removed.iter().take(most).collect());
         }
         let (mut sent, mut removed) = (Vec::new(), Vec::new());
         removed.extend(self.departed.iter().take(most));

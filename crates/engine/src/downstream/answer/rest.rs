@@ -24,8 +24,8 @@ pub struct ToldNames {
     pub(in crate::downstream) errors: Box<[ResourceName]>,
     /// The aliases among the names.
     aliases: BTreeSet<ResourceName>,
-    /// The content after this message of a client with the content that the answer began with, by part. The first client that needs
-    /// it makes it for all.
+    /// The content after this message of a client with the content that the answer began with, by part. The
+    /// first client that needs it makes it for all.
     so_far: Box<[OnceLock<Arc<View>>]>,
 }
 
@@ -58,8 +58,8 @@ impl ToldNames {
         }
     }
 
-    /// The content of a part after this message, for a client that has the content of [`Self::so_far`] of the message before. `None`
-    /// if the message has aliases, because these make a part due again.
+    /// The content of a part after this message, for a client that has the content of [`Self::so_far`] of the
+    /// message before. `None` if the message has aliases, because these make a part due again.
     pub(in crate::downstream) fn so_far(
         &self,
         part: usize,
@@ -80,7 +80,7 @@ impl ToldNames {
 
     /// The names whose state the message tells: present, refreshed or removed.
     pub(in crate::downstream) fn answered(&self) -> BTreeSet<&ResourceName> {
-        let own = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));
-        own.chain(&self.removed).collect()
+        let names = self.names().chain(&self.beats).filter(|name| !self.aliases.contains(*name));
+        names.chain(&self.removed).collect()
     }
 }

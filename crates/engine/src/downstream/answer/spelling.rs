@@ -1,11 +1,12 @@
 //! The spellings in which one client asks for the names of one type, if they are not canonical (NAM-8).
 //!
-//! Names are stored, requested upstream and compared in their canonical spelling. A client looks up an answer by the
-//! requested name, so the relay answers in the client's spelling. A client with canonical names has no entries here;
-//! clients with equal spellings still share their answers.
+//! Names are stored, requested upstream and compared in their canonical spelling. A client looks up an answer
+//! by the requested name, so the relay answers in the client's spelling. A client with canonical names has no
+//! entries here; clients with equal spellings still share their answers.
 //!
-//! The spelling applies to the wrapper and to the delta `Resource`. A bare message in a SotW response contains its
-//! name, and the relay does not alter the message (TYP-7): there the client reads the control plane's spelling.
+//! The spelling applies to the wrapper and to the delta `Resource`. A bare message in a SotW response
+//! contains its name, and the relay does not alter the message (TYP-7): there the client reads the control
+//! plane's spelling.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +19,8 @@ use crate::downstream::memory::weight;
 use sluice_xds::xdstp::{NameError, member_as};
 use sluice_xds::{Code, ResourceName, Status, TypeUrl};
 
-/// The maximum number of spellings of one name per client. The client is sent the resource once in each spelling, and
-/// a name has an unlimited number of spellings.
+/// The maximum number of spellings of one name per client. The client is sent the resource once in each
+/// spelling, and a name has an unlimited number of spellings.
 pub const SPELLINGS_MAX: usize = 8;
 
 /// Names that are requested in another spelling than the canonical spelling.
@@ -43,15 +44,21 @@ impl Spellings {
         self.by_name.is_empty()
     }
 
-    /// Records a request for a name as `spelled`. `wanted`: the name was requested before.
-    pub fn insert(&mut self, name: &ResourceName, spelled: &ResourceName, wanted: bool, seed: HashSeed) {
+    /// Records a request for a name as `spelled`. `was_requested`: the name was requested before.
+    pub fn insert(
+        &mut self,
+        name: &ResourceName,
+        spelled: &ResourceName,
+        was_requested: bool,
+        seed: HashSeed,
+    ) {
         if name == spelled && !self.by_name.contains_key(name) {
             return;
         }
         let is_new = !self.by_name.contains_key(name);
         let entry = self.by_name.entry(name.clone()).or_default();
         let before = entry.len();
-        if is_new && wanted && entry.insert(name.clone()) {
+        if is_new && was_requested && entry.insert(name.clone()) {
             self.id = self.id.wrapping_add(pair(name, name, seed));
         }
         if entry.insert(spelled.clone()) {
@@ -80,8 +87,8 @@ impl Spellings {
         self.crowded.as_ref()
     }
 
-    /// Gives up the spelling `spelled` of a name, if the name was requested so (DEL-20). Returns whether the name is
-    /// still requested in another spelling.
+    /// Gives up the spelling `spelled` of a name, if the name was requested so (DEL-20). Returns whether the
+    /// name is still requested in another spelling.
     pub fn remove(&mut self, name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> bool {
         let Some(entry) = self.by_name.get_mut(name) else { return name != spelled };
         let before = entry.len();
@@ -102,13 +109,13 @@ impl Spellings {
     /// The spellings in which to tell a name; `None` means the canonical spelling, which is the usual case.
     /// `by_itself`: the name is requested, and not only a glob collection with the name as a member.
     pub fn of(&self, name: &ResourceName, by_itself: bool) -> Option<BTreeSet<ResourceName>> {
-        let own = self.by_name.get(name);
+        let by_name = self.by_name.get(name);
         let globs = name.glob().and_then(|glob| self.by_name.get(&glob));
-        if own.is_none() && globs.is_none() {
+        if by_name.is_none() && globs.is_none() {
             return None;
         }
-        let mut all = own.cloned().unwrap_or_default();
-        if own.is_none() && by_itself {
+        let mut all = by_name.cloned().unwrap_or_default();
+        if by_name.is_none() && by_itself {
             all.insert(name.clone());
         }
         let members = globs.into_iter().flatten().filter_map(|glob| member_as(glob.as_str(), name.as_str()));
@@ -271,16 +278,16 @@ impl NonCanonicalNames {
         after: Option<&NonCanonicalNames>,
         before: Option<&NonCanonicalNames>,
     ) -> Vec<ResourceName> {
-        let spellings = |of: Option<&'_ NonCanonicalNames>| {
-            of.map(|non_canonical| non_canonical.spellings.clone()).unwrap_or_default()
+        let spellings = |names: Option<&'_ NonCanonicalNames>| {
+            names.map(|non_canonical| non_canonical.spellings.clone()).unwrap_or_default()
         };
         let (after, before) = (spellings(after), spellings(before));
         if after.id == before.id {
             return Vec::new();
         }
         let names: BTreeSet<_> = after.by_name.keys().chain(before.by_name.keys()).collect();
-        let spelled = |of: &Spellings, name: &ResourceName| {
-            of.by_name.get(name).cloned().unwrap_or_else(|| BTreeSet::from([name.clone()]))
+        let spelled = |spellings: &Spellings, name: &ResourceName| {
+            spellings.by_name.get(name).cloned().unwrap_or_else(|| BTreeSet::from([name.clone()]))
         };
         names
             .into_iter()
@@ -293,8 +300,8 @@ impl NonCanonicalNames {
 /// A type, and the client's grant for the type; without a grant every name is denied.
 pub type OfType<'a> = (&'a TypeUrl, Option<&'a TypeGrant<'a>>);
 
-/// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal. A name is
-/// judged in its canonical spelling, before any look into a cache (AUT-8).
+/// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal. A
+/// name is judged in its canonical spelling, before any look into a cache (AUT-8).
 pub fn key_of(name: &ResourceName, of_type: OfType<'_>) -> Result<Option<ResourceName>, Reason> {
     let key = canonical(name, of_type.0).map_err(Reason::Malformed)?;
     if name.is_wildcard() || is_allowed(key.as_ref().unwrap_or(name), of_type) {
@@ -309,8 +316,8 @@ pub fn canonical(name: &ResourceName, type_url: &TypeUrl) -> Result<Option<Resou
     name.canonical(type_url.message())
 }
 
-fn is_allowed(name: &ResourceName, (_, grant): OfType<'_>) -> bool {
-    grant.is_some_and(|grant| grant.allows(name))
+fn is_allowed(name: &ResourceName, of_type: OfType<'_>) -> bool {
+    of_type.1.is_some_and(|grant| grant.allows(name))
 }
 
 #[cfg(test)]

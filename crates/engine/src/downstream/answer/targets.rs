@@ -26,8 +26,8 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     targets.collect()
 }
 
-/// Whether a client that is due a name again had its last bytes before. Otherwise it may have newer content, of another server or of a
-/// former stream. Endpoints go after their cluster in any case (ORD-5).
+/// Whether a client that is due a name again had its last bytes before. Otherwise it may have newer content,
+/// of another server or of a former stream. Endpoints go after their cluster in any case (ORD-5).
 fn is_known(before: Option<Version>, held: Version, last: Version) -> bool {
     before == Some(last) || held != Version::default()
 }
@@ -51,8 +51,9 @@ fn kept(answer: &Answer, part: &AnswerPart) -> BTreeMap<ResourceName, Version> {
             let Some(held) = part.held.version_of(&name).filter(|_| base.has(&name) && !is_there) else {
                 continue;
             };
-            // A complete set needs the bytes. Delta needs them only for a resend. A name that was given up beside a
-            // glob needs none: its own content may have been newer, and the removal is the answer (DEL-19).
+            // A complete set needs the bytes. Delta needs them only for a resend. A name that was given up
+            // beside a glob needs none: its own content may have been newer, and the removal is the answer
+            // (DEL-19).
             if answer.is_departed(&name) && !answer.full {
                 kept.insert(name, STAYS);
                 continue;

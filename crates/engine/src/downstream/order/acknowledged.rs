@@ -47,8 +47,8 @@ pub struct RejectedContent {
 }
 
 impl RejectedContent {
-    /// The content before a later response that the client rejected, too, and before all that it rejected earlier and never accepted.
-    /// `sent`: the content with the later response.
+    /// The content before a later response that the client rejected, too, and before all that it rejected
+    /// earlier and never accepted. `sent`: the content with the later response.
     pub(in crate::downstream) fn before_again(&self, mut before: Arc<View>, sent: &View) -> Arc<View> {
         let is_unchanged = |name: &&ResourceName| sent.version_of(name) == self.sent.version_of(name);
         let names = self.before.differing(&self.sent).filter(is_unchanged);
@@ -63,11 +63,12 @@ impl RejectedContent {
         before
     }
 
-    /// Whether the client was sent no other content since, nor the same content once more. `held`: the client's content;
-    /// `before`: its content before the response that it accepts.
+    /// Whether the client was sent no other content since, nor the same content once more. `held`: the
+    /// client's content; `before`: its content before the response that it accepts.
     pub(in crate::downstream) fn stands(
         &self,
-        (before, held): (Option<&View>, &View),
+        before: Option<&View>,
+        held: &View,
         kind: CollectionKind,
         variant: Variant,
     ) -> bool {
@@ -87,7 +88,8 @@ mod tests {
     use super::*;
     use sluice_xds::Version;
 
-    /// The client may have something of a name that nobody knows, is sent a content, rejects it, and is sent it once more.
+    /// The client may have something of a name that nobody knows, is sent a content, rejects it, and is sent
+    /// it once more.
     #[test]
     fn tru_1_content_that_is_rejected_again_is_not_accepted() {
         let (name, version) = (ResourceName::from("a"), Version(1));

@@ -1,11 +1,12 @@
 //! Make before break (ORD-1 to ORD-11, RLY-50 to RLY-53).
 //!
-//! Additions go by rank: clusters and endpoints before the routing types that may name them. Removals go
-//! the other way round. Payloads are opaque, so the relay cannot tell which route names a removed cluster.
-//! A stream therefore withholds a removal from the first look until the client has ACKed every routing type
-//! of the same source as of the end of the removal's rest (below): the type has nothing unsent and nothing
-//! unanswered, or the client ACKed an answer that was begun since the type's last change in the rest. Removals
-//! do not wait for later news, so routes that change all the time hold no removal up. No removal waits longer than [`ORDER_WAIT_MAX`].
+//! Additions go by rank: clusters and endpoints before the routing types that may name them. Removals go the
+//! other way round. Payloads are opaque, so the relay cannot tell which route names a removed cluster. A
+//! stream therefore withholds a removal from the first look until the client has ACKed every routing type of
+//! the same source as of the end of the removal's rest (below): the type has nothing unsent and nothing
+//! unanswered, or the client ACKed an answer that was begun since the type's last change in the rest.
+//! Removals do not wait for later news, so routes that change all the time hold no removal up. No removal
+//! waits longer than [`ORDER_WAIT_MAX`].
 //!
 //! A control plane may send the removal a moment before the route that makes the removal safe:
 //! go-control-plane does so in delta. So a removal rests first, for `REST`, and again after each change

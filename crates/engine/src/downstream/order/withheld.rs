@@ -46,8 +46,8 @@ struct Loss {
     since: Time,
     /// The time when the last of the names was found gone.
     latest: Time,
-    /// The count of carried responses at the last change of the routing types before the end of the rest. Answers of the
-    /// routing types that were begun later no longer use the names.
+    /// The count of carried responses at the last change of the routing types before the end of the rest.
+    /// Answers of the routing types that were begun later no longer use the names.
     carried: u64,
     /// The time of that change; `None` before the first look.
     changed: Option<Time>,
@@ -103,8 +103,8 @@ impl Withheld {
         }
     }
 
-    /// Withheld names that returned with other content and left again between two looks, because the client did not
-    /// read. `seen` is the view of the former look.
+    /// Withheld names that returned with other content and left again between two looks, because the client
+    /// did not read. `seen` is the view of the former look.
     fn lost_again(
         &self,
         seen: &View,
@@ -143,8 +143,8 @@ impl Loss {
         Loss { base, since, latest: since, carried, changed: None }
     }
 
-    /// Notes the last change of the routing types. If the change came before the end of the rest, the removal waits for the
-    /// change, too.
+    /// Notes the last change of the routing types. If the change came before the end of the rest, the removal
+    /// waits for the change, too.
     fn note_change(&mut self, changed: Option<Time>, turn: &Turn<'_>) {
         let until = self.rests_until(self.changed);
         if self.changed < changed && until.is_none_or(|until| changed < Some(until)) {
@@ -191,14 +191,14 @@ pub(in crate::downstream) struct Holder<'a> {
 /// Notes names that are gone from `view`, and drops losses whose wait is over. Returns the time of the
 /// next look if no event comes first.
 pub(in crate::downstream) fn withhold(
-    own: &mut Option<Box<Withheld>>,
+    entry: &mut Option<Box<Withheld>>,
     part: &Holder<'_>,
     view: &Arc<View>,
     waits: &Waits<'_>,
     turn: &Turn<'_>,
 ) -> Option<Time> {
-    if own.as_ref().is_none_or(|withheld| !withheld.is_of(part.source)) {
-        *own = None;
+    if entry.as_ref().is_none_or(|withheld| !withheld.is_of(part.source)) {
+        *entry = None;
         let rests = waits.is_waiting || waits.is_leaving || waits.changed.is_some();
         if !waits.may_lose || (!rests && (waits.may_go)(turn.carried)) {
             return None;
@@ -208,9 +208,9 @@ pub(in crate::downstream) fn withhold(
             return None;
         }
         let losses = vec![Loss::new(part.held.clone(), turn)];
-        *own = Some(Box::new(Withheld { source: part.source, seen: view.clone(), losses }));
+        *entry = Some(Box::new(Withheld { source: part.source, seen: view.clone(), losses }));
     }
-    let withheld = own.as_mut()?;
+    let withheld = entry.as_mut()?;
     withheld.lose(part, view, turn);
     withheld.losses.iter_mut().for_each(|loss| loss.note_change(waits.changed, turn));
     let is_left = |loss: &Loss| !loss.base.beside(view).any(|(name, _)| part.held.has(&name));
@@ -225,7 +225,7 @@ pub(in crate::downstream) fn withhold(
     withheld.losses.drain(..first.unwrap_or(withheld.losses.len()));
     let Some(first) = withheld.losses.first() else {
         if !part.is_behind {
-            *own = None;
+            *entry = None;
         }
         return None;
     };

@@ -102,8 +102,8 @@ pub fn withhold(
                     && routes.iter().all(|route| route.has_followed(source, carried, turn))
             };
             let is_leaving = variant == Variant::Sotw && may_be_leaving(part, routes, turn);
-            // After a move, the client may have names that are long gone here, because a removal waited at the other server. Between releases
-            // of one server, the marks of the views tell (WAV-10).
+            // After a move, the client may have names that are long gone here, because a removal waited at
+            // the other server. Between releases of one server, the marks of the views tell (WAV-10).
             let has_moved = turn.moved.contains(&part.asked.list);
             let may_lose = part.held.may_lose(view) || has_moved && part.is_behind(view.id());
             let has_lost = part.withheld.is_some() || may_lose;

@@ -1,13 +1,15 @@
 //! The order of clusters, their endpoints and the routes.
 //!
-//! Endpoints are due because the client was sent their clusters before its first request for endpoints (ORD-5, RLY-52). A
-//! reconnecting client may be sent a changed cluster first, and ask for the endpoints later, with the versions that it holds. These
-//! versions equal ours, but the client waits for a response: without a response the changed cluster stays warming.
+//! Endpoints are due because the client was sent their clusters before its first request for endpoints
+//! (ORD-5, RLY-52). A reconnecting client may be sent a changed cluster first, and ask for the endpoints
+//! later, with the versions that it holds. These versions equal ours, but the client waits for a response:
+//! without a response the changed cluster stays warming.
 //!
-//! The endpoints of new clusters go before the routes (ORD-13, ADR 55). Envoy asks for the endpoints of a cluster after the arrival of the
-//! cluster, and does not use the cluster before the arrival of the endpoints. A route that arrives in between finds no cluster. Payloads
-//! are opaque, so all routing types wait: until the client has been sent the endpoints of all new clusters, or the source knows
-//! that there are none, or the client has answered for the clusters and not asked for the endpoints.
+//! The endpoints of new clusters go before the routes (ORD-13, ADR 55). Envoy asks for the endpoints of a
+//! cluster after the arrival of the cluster, and does not use the cluster before the arrival of the
+//! endpoints. A route that arrives in between finds no cluster. Payloads are opaque, so all routing types
+//! wait: until the client has been sent the endpoints of all new clusters, or the source knows that there are
+//! none, or the client has answered for the clusters and not asked for the endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +21,12 @@ use crate::downstream::subscription::nonces::Verdict;
 use crate::view::View;
 use sluice_xds::{Kind, ResourceName, TypeUrl};
 
-/// The maximum wait. A server with known endpoints sends the endpoints within a few round trips, and until then the client uses the
-/// former route.
+/// The maximum wait. A server with known endpoints sends the endpoints within a few round trips, and until
+/// then the client uses the former route.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The wait for a request after the client's answer for the clusters. Envoy asks before the answer; other clients may do so
-/// right after.
+/// The wait for a request after the client's answer for the clusters. Envoy asks before the answer; other
+/// clients may do so right after.
 const ASK_MAX: Duration = Duration::from_millis(100);
 
 /// The endpoints that follow clusters of a client.
@@ -63,15 +65,16 @@ impl EndpointOrder {
         self.due.get_or_insert_default().add(endpoints);
     }
 
-    /// Forces the endpoints of clusters that were sent before the first request for endpoints, which is this. Returns the lists of
-    /// endpoints; `None` if none are due.
+    /// Forces the endpoints of clusters that were sent before the first request for endpoints, which is this.
+    /// Returns the lists of endpoints; `None` if none are due.
     pub(super) fn settle_due(&mut self, subscription: &mut Subscription) -> Option<Vec<Arc<[ResourceName]>>> {
         let due = self.due.take()?;
         due.settle(subscription);
         Some(due.lists)
     }
 
-    /// Notes that the client was sent clusters, and lacks their endpoints from the one at `next` on. `nonce`: that of the message.
+    /// Notes that the client was sent clusters, and lacks their endpoints from the one at `next` on. `nonce`:
+    /// that of the message.
     pub(super) fn wait_for(
         &mut self,
         subscriptions: &[Subscription],
@@ -154,8 +157,8 @@ pub(super) fn force(subscriptions: &mut [Subscription], endpoints: &[ResourceNam
     is_asked_for
 }
 
-/// The index of the first of these endpoints that the routes wait for. `is_without`: the client asked for no endpoints so far, and need not
-/// do so: with the first clusters, Envoy asks for routes after the endpoints.
+/// The index of the first of these endpoints that the routes wait for. `is_without`: the client asked for no
+/// endpoints so far, and need not do so: with the first clusters, Envoy asks for routes after the endpoints.
 pub(super) fn first_awaited(
     subscriptions: &[Subscription],
     endpoints: &[ResourceName],
@@ -224,8 +227,8 @@ impl EndpointsAwaited {
     }
 }
 
-/// Whether the client asks for a name, and was not sent its content. `None` if it does not ask for the name. Not lacking is
-/// a name without content.
+/// Whether the client asks for a name, and was not sent its content. `None` if it does not ask for the name.
+/// Not lacking is a name without content.
 fn lacks(subscription: &Subscription, name: &ResourceName, turn: &Turn<'_>) -> Option<bool> {
     let mut parts = subscription.parts.iter().filter(|part| part.collection.covers(name)).peekable();
     parts.peek()?;

@@ -33,7 +33,8 @@ pub enum Regrant {
     Kept,
     /// A subscription is denied now. The stream must end, so that nothing is removed (AUT-12).
     Lost(Denial),
-    /// A denied name is allowed now. The client was told that it is absent, and asks again on a new stream only.
+    /// A denied name is allowed now. The client was told that it is absent, and asks again on a new stream
+    /// only.
     Gained,
 }
 
@@ -76,7 +77,8 @@ impl Entitlement {
         Err(Status::new(Code::ResourceExhausted, text))
     }
 
-    /// Judges the number of names after a change of a subscription, and its spellings. `names`: those of the stream.
+    /// Judges the number of names after a change of a subscription, and its spellings. `names`: those of the
+    /// stream.
     pub(super) fn judge_names(&mut self, subscription: &Subscription, names: usize) -> Result<(), Status> {
         let text = if names > self.limits.names_per_stream {
             format!(
@@ -102,7 +104,8 @@ impl Entitlement {
         judged.map_err(|denial| self.deny(denial, ledger))
     }
 
-    /// Judges the outcome of a request: the wildcard, and denied names where their absence would delete (AUT-9).
+    /// Judges the outcome of a request: the wildcard, and denied names where their absence would delete
+    /// (AUT-9).
     pub(super) fn judge(
         &self,
         subscription: &Subscription,

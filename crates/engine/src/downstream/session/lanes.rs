@@ -1,8 +1,8 @@
 //! Moves of a session between the releases of a source (WAV-9).
 //!
-//! A move is like a shift between servers: the client's content stays a view, and the other release's snapshot serves
-//! all types. The difference of two views is all that is sent, in the order of make before break. The lanes keep the
-//! last bytes that the client needs meanwhile, once for all clients.
+//! A move is like a shift between servers: the client's content stays a view, and the other release's
+//! snapshot serves all types. The difference of two views is all that is sent, in the order of make before
+//! break. The lanes keep the last bytes that the client needs meanwhile, once for all clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,8 @@ impl Position {
     }
 }
 
-/// Ends what was begun with another release of a source. Returns whether the client has content of the source.
+/// Ends what was begun with another release of a source. Returns whether the client has content of the
+/// source.
 #[inline]
 fn move_lane(subscriptions: &mut [Subscription], source: SourceId) -> bool {
     let (mut has_content, mut has_begun) = (false, false);
@@ -87,15 +88,16 @@ fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
 }
 
 impl Lanes {
-    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
-    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
+    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have
+    /// any part of it, whatever the client presents. All that differs at the source is sent again, once for
+    /// each type (WAV-10).
     pub(super) fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
         self.restating.retain(|restating| restating.source != source);
         self.restating.push(Restating { source, restated, done: Vec::new() });
     }
 
-    /// Notes the releases of these snapshots of a session's sources. Returns whether the session moves: it is served another release than
-    /// before.
+    /// Notes the releases of these snapshots of a session's sources. Returns whether the session moves: it is
+    /// served another release than before.
     pub(super) fn follow(
         &mut self,
         newest: &Snapshots,
@@ -175,8 +177,9 @@ fn release_of(snapshot: Option<&Arc<Snapshot>>) -> u64 {
     snapshot.map_or(0, |snapshot| snapshot.lane().release)
 }
 
-/// Makes all names of a source due that differ between a release and the former one, as if the client had unknown versions. What the client
-/// was sent and has to lose keeps its version: no other last bytes may stand for it until then.
+/// Makes all names of a source due that differ between a release and the former one, as if the client had
+/// unknown versions. What the client was sent and has to lose keeps its version: no other last bytes may
+/// stand for it until then.
 fn restate(subscription: &mut Subscription, source: SourceId, restated: &Restated, newest: &Snapshots) {
     subscription.interrupt();
     let Some(kinds) = restated.types.get(&subscription.type_url) else { return };

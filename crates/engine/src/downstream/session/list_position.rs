@@ -49,18 +49,19 @@ pub(super) struct ListPosition {
     /// A move failed: the session keeps its server until this time.
     pub(super) refused_until: Option<Time>,
     /// The former sources' content, as long as removals that need the last bytes may wait (RLY-51).
-    pub former: Option<Box<Former>>,
+    pub previous: Option<Box<PreviousSources>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Former {
+pub(super) struct PreviousSources {
     pub snapshots: Snapshots,
     pub(super) until: Time,
 }
 
 impl ListPositions {
-    /// The position in a list with collections, created at the first use; `None` if the list has one server. Collections
-    /// that are new during a move have a former state, too, which the moves of the new sources leave alone.
+    /// The position in a list with collections, created at the first use; `None` if the list has one server.
+    /// Collections that are new during a move have a former state, too, which the moves of the new sources
+    /// leave alone.
     pub(super) fn enter(
         &mut self,
         id: ListId,
@@ -81,7 +82,7 @@ impl ListPositions {
                     fallback: Fallback::default(),
                     former_fallback: has_former.then(Box::default),
                     refused_until: None,
-                    former: None,
+                    previous: None,
                 });
                 self.list.len() - 1
             }
@@ -89,7 +90,8 @@ impl ListPositions {
         self.list.get(index)
     }
 
-    /// The position in a list that is new to the session, whose server at `serving` serves the session already.
+    /// The position in a list that is new to the session, whose server at `serving` serves the session
+    /// already.
     pub fn begin_at(&mut self, id: ListId, type_url: &TypeUrl, serving: u16, router: &dyn Router) {
         if !self.list.iter().any(|position| position.covers(type_url, id))
             && self.enter(id, type_url, Which::Last, router).is_some()
@@ -104,7 +106,7 @@ impl ListPositions {
         self.is_moving = true;
         for position in &mut self.list {
             match &position.former_fallback {
-                Some(former) => position.fallback = (**former).clone(),
+                Some(previous) => position.fallback = (**previous).clone(),
                 None => position.former_fallback = Some(Box::new(position.fallback.clone())),
             }
         }
@@ -116,8 +118,8 @@ impl ListPositions {
         self.list.iter_mut().for_each(|position| position.former_fallback = None);
     }
 
-    /// Remembers a source that served a part of this list until now. A list of one server has a position for that
-    /// time.
+    /// Remembers a source that served a part of this list until now. A list of one server has a position for
+    /// that time.
     pub(super) fn remember(
         &mut self,
         id: ListId,
@@ -131,26 +133,26 @@ impl ListPositions {
             let settings = FallbackSettings::default();
             let list = List { id, servers: 1, by_type: false, settings, deleting: 0 };
             let fallback = Fallback::default();
-            let (former_fallback, refused_until, former) = (None, None, None);
+            let (former_fallback, refused_until, previous) = (None, None, None);
             self.list.push(ListPosition {
                 list,
                 type_url: None,
                 fallback,
                 former_fallback,
                 refused_until,
-                former,
+                previous,
             });
         }
         let Some(position) = self.list.iter_mut().find(|position| position.covers(type_url, id)) else {
             return;
         };
-        let former = position.former.get_or_insert_default();
-        if former.until != until {
-            former.snapshots.clear();
-            former.until = until;
+        let previous = position.previous.get_or_insert_default();
+        if previous.until != until {
+            previous.snapshots.clear();
+            previous.until = until;
         }
-        if !former.snapshots.iter().any(|(other, _)| *other == source) {
-            former.snapshots.push((source, snapshot));
+        if !previous.snapshots.iter().any(|(other, _)| *other == source) {
+            previous.snapshots.push((source, snapshot));
         }
     }
 
@@ -180,27 +182,31 @@ impl ListPositions {
     pub(super) fn moved(&self) -> Vec<ListId> {
         self.list
             .iter()
-            .filter(|position| position.former.is_some())
+            .filter(|position| position.previous.is_some())
             .map(|position| position.list.id)
             .collect()
     }
 
     /// Whether the wait of all removals is over in some list that the session has moved in.
     pub(super) fn has_waited(&self, now: Time) -> bool {
-        self.list.iter().any(|position| position.former.as_ref().is_some_and(|former| former.until <= now))
+        self.list
+            .iter()
+            .any(|position| position.previous.as_ref().is_some_and(|previous| previous.until <= now))
     }
 
-    /// Drops last bytes after the wait of all removals. `awaited`: the lists whose former content is needed for longer.
+    /// Drops last bytes after the wait of all removals. `awaited`: the lists whose former content is needed
+    /// for longer.
     pub(super) fn forget_former(&mut self, awaited: &[ListId], now: Time) {
         let mut is_over = false;
         for position in &mut self.list {
-            if let Some(former) = position.former.as_mut().filter(|_| awaited.contains(&position.list.id)) {
-                former.until = former.until.max(now + ORDER_WAIT_MAX);
+            if let Some(previous) = position.previous.as_mut().filter(|_| awaited.contains(&position.list.id))
+            {
+                previous.until = previous.until.max(now + ORDER_WAIT_MAX);
             }
-            is_over |= position.former.take_if(|former| former.until <= now).is_some();
+            is_over |= position.previous.take_if(|previous| previous.until <= now).is_some();
         }
         if is_over {
-            self.list.retain(|position| position.list.servers > 1 || position.former.is_some());
+            self.list.retain(|position| position.list.servers > 1 || position.previous.is_some());
         }
     }
 }
@@ -209,16 +215,16 @@ impl ListPosition {
     /// The state for sources of the former configuration, or of the one that the session is bound for.
     pub fn fallback_of(&self, which: Which) -> &Fallback {
         match (which, &self.former_fallback) {
-            (Which::Serving, Some(former)) => former,
+            (Which::Serving, Some(previous)) => previous,
             (Which::Serving, None) | (Which::Last, _) => &self.fallback,
         }
     }
 
-    /// A list that another configuration leaves as it is moves at once, also during a move to that configuration. Names
-    /// that are asked for meanwhile come from the same server.
+    /// A list that another configuration leaves as it is moves at once, also during a move to that
+    /// configuration. Names that are asked for meanwhile come from the same server.
     pub(super) fn serve_as_bound(&mut self) {
-        if let Some(former) = &mut self.former_fallback {
-            **former = self.fallback.clone();
+        if let Some(previous) = &mut self.former_fallback {
+            **previous = self.fallback.clone();
         }
     }
 

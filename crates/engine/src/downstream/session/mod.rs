@@ -13,8 +13,8 @@
 //!
 //! # Rest
 //!
-//! Each update of each client has a message and an ACK, and a look for answers after either would find nothing. [`Session::is_sated`] and
-//! [`RequestOutcome::rests`] spare the look (ADR 73).
+//! Each update of each client has a message and an ACK, and a look for answers after either would find
+//! nothing. [`Session::is_sated`] and [`RequestOutcome::rests`] spare the look (ADR 73).
 //!
 //! The session coordinates. `routing.rs` has the sources of the subscriptions, and their moves.
 
@@ -74,7 +74,8 @@ use crate::snapshot::Snapshot;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
-/// One downstream stream. It has 13 fields: the last two stand alone, because each update reads them and nothing else changes with them.
+/// One downstream stream. It has 13 fields: the last two stand alone, because each update reads them and
+/// nothing else changes with them.
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
@@ -101,8 +102,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5). No session is
-    /// without a grant (AUT-1): [`Grant::nothing`] before the first request.
+    /// `nonce_prefix` is drawn for this stream, so that no nonce of another stream is valid here (STR-5). No
+    /// session is without a grant (AUT-1): [`Grant::nothing`] before the first request.
     pub fn new(
         kind: impl Into<StreamKind>,
         limits: Limits,
@@ -127,8 +128,9 @@ impl Session {
         }
     }
 
-    /// Takes other limits and rules of fallback over. Limits count from the next change of collections on, rules from the next look on.
-    /// `list` as [`Router::fallback`](router::Router::fallback); a list that is gone keeps its rules.
+    /// Takes other limits and rules of fallback over. Limits count from the next change of collections on,
+    /// rules from the next look on. `list` as [`Router::fallback`](router::Router::fallback); a list that is
+    /// gone keeps its rules.
     pub fn configure(&mut self, limits: Limits, list: &dyn Fn(ListId) -> Option<List>) {
         self.entitlement.limits = limits;
         self.positions.configure(list);
@@ -324,9 +326,9 @@ impl Session {
         })
     }
 
-    /// Whether a request with an error and no nonce leaves the client's collections as they are. The first request of a type on
-    /// a stream subscribes, whatever it reports (STR-6): Envoy opens a stream so if a NACK was waiting as the former
-    /// stream ended. Later requests count by their names (ACK-7, DEL-2).
+    /// Whether a request with an error and no nonce leaves the client's collections as they are. The first
+    /// request of a type on a stream subscribes, whatever it reports (STR-6): Envoy opens a stream so if a
+    /// NACK was waiting as the former stream ended. Later requests count by their names (ACK-7, DEL-2).
     fn changes_nothing(&self, url: &str, request: &Request) -> bool {
         request.names_len() == 0 && self.has_type(url)
     }
@@ -467,8 +469,8 @@ impl Session {
         self.serving().serve(newest)
     }
 
-    /// Notes the releases of these snapshots. A session that is served another release than before moves. Nearly all polls find
-    /// nothing to note.
+    /// Notes the releases of these snapshots. A session that is served another release than before moves.
+    /// Nearly all polls find nothing to note.
     #[inline]
     fn follow_lanes(&mut self, newest: &Snapshots, now: Time) {
         if self.lanes.is_some() || has_release(newest) {
@@ -479,8 +481,9 @@ impl Session {
         }
     }
 
-    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have any part of
-    /// it, whatever the client presents. All that differs at the source is sent again, once for each type (WAV-10).
+    /// The client rejected a push that went back, on this stream or on an earlier one: the client may have
+    /// any part of it, whatever the client presents. All that differs at the source is sent again, once for
+    /// each type (WAV-10).
     pub fn restate(&mut self, source: SourceId, restated: Arc<Restated>) {
         self.lanes.get_or_insert_default().restate(source, restated);
     }
@@ -571,8 +574,9 @@ impl Session {
         true
     }
 
-    /// The time of the next look while the routing types wait for the first answers of the cluster side (ORD-12), for a
-    /// complete set that waits (ADR 52), or for the endpoints of new clusters (ORD-13); `None` if they wait for none of these.
+    /// The time of the next look while the routing types wait for the first answers of the cluster side
+    /// (ORD-12), for a complete set that waits (ADR 52), or for the endpoints of new clusters (ORD-13);
+    /// `None` if they wait for none of these.
     fn hold_new(&mut self, cluster_side: usize, turn: &Turn<'_>) -> Option<Time> {
         let (clusters, routes) = self.subscriptions.split_at(cluster_side);
         let is_owed = clusters.iter().any(|subscription| subscription.nonces.latest().is_none());
@@ -604,8 +608,8 @@ impl Session {
         self.hold.until()
     }
 
-    /// The complete set of the session's first type, for clients without a stream (RST-12); `None` while a name is UNKNOWN, and before any
-    /// request.
+    /// The complete set of the session's first type, for clients without a stream (RST-12); `None` while a
+    /// name is UNKNOWN, and before any request.
     pub fn complete_set(&self, latest: Latest<'_>) -> Option<Answer> {
         let snapshots = self.serving().served(latest);
         let served = |id| {
@@ -702,8 +706,8 @@ impl Session {
         Some(nonce)
     }
 
-    /// Makes the endpoints of clusters due that were just sent. Before the first request for endpoints, notes them for later. `is_first`:
-    /// the client was sent no clusters before on the stream.
+    /// Makes the endpoints of clusters due that were just sent. Before the first request for endpoints, notes
+    /// them for later. `is_first`: the client was sent no clusters before on the stream.
     fn send_endpoints_after(
         &mut self,
         endpoints: &Arc<[ResourceName]>,
@@ -732,8 +736,9 @@ impl Session {
         }
     }
 
-    /// Forces the endpoints of clusters that were sent before the first request for endpoints, which was just taken. They are awaited, too:
-    /// a client that comes again asks for the endpoints that it knows of, and for those of new clusters once it has read these.
+    /// Forces the endpoints of clusters that were sent before the first request for endpoints, which was just
+    /// taken. They are awaited, too: a client that comes again asks for the endpoints that it knows of, and
+    /// for those of new clusters once it has read these.
     fn settle_endpoints_due(&mut self, index: usize, now: Time) {
         let Some(transition) = self.transitions.get_mut() else { return };
         let Some(subscription) = self.subscriptions.get_mut(index) else { return };
@@ -781,19 +786,21 @@ impl Session {
 
     // Rest.
 
-    /// Notes that the sources may have published something since the last look. The caller notes it before the next look.
+    /// Notes that the sources may have published something since the last look. The caller notes it before
+    /// the next look.
     pub fn note_news(&mut self) {
         self.news = self.news.wrapping_add(1);
     }
 
-    /// Whether nothing is due behind the whole answer of this subscription that was just committed: it brought all that the sources have.
-    /// Answers go by rank, so the subscriptions before it have none, and it must be the last.
+    /// Whether nothing is due behind the whole answer of this subscription that was just committed: it
+    /// brought all that the sources have. Answers go by rank, so the subscriptions before it have none, and
+    /// it must be the last.
     pub fn is_sated(&self, index: usize) -> bool {
         index + 1 == self.subscriptions.len() && self.is_at_rest(index)
     }
 
-    /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources have, and nothing waits
-    /// for an ACK. Holds only if the last look found no answer.
+    /// Whether an ACK of this subscription makes nothing due: its latest answer brought all that the sources
+    /// have, and nothing waits for an ACK. Holds only if the last look found no answer.
     fn is_at_rest(&self, index: usize) -> bool {
         let sent_after =
             self.subscriptions.get(index).and_then(|subscription| subscription.delivery.sent_after);
@@ -806,9 +813,11 @@ impl Session {
             && self.subscriptions.iter().all(Subscription::is_at_rest)
     }
 
-    // Reports (RLY-71, ADM-7, ADM-10, TRU-1). They read the state that the session has anyway, so that no ACK counts anything (TRU-2).
+    // Reports (RLY-71, ADM-7, ADM-10, TRU-1). They read the state that the session has anyway, so that no ACK
+    // counts anything (TRU-2).
 
-    /// A report on each subscription, in the order of the subscriptions. `latest` as in [`Session::poll_answer`].
+    /// A report on each subscription, in the order of the subscriptions. `latest` as in
+    /// [`Session::poll_answer`].
     pub fn reports(&self, latest: Latest<'_>, now: Time) -> Vec<TypeReport> {
         let snapshots = self.serving().served(latest);
         let turn = self.turn(&snapshots, false, now);
@@ -847,14 +856,16 @@ impl Session {
         self.transitions.take_passed().map(|passed| *passed)
     }
 
-    /// The changes that the client has not answered or not been sent. `latest` as for [`Session::poll_answer`].
+    /// The changes that the client has not answered or not been sent. `latest` as for
+    /// [`Session::poll_answer`].
     pub fn unsettled_changes(&self, latest: Latest<'_>) -> Vec<Unsettled> {
         let snapshots = self.serving().newest(latest);
         let turn = self.turn(&snapshots, false, Time::ZERO);
         self.subscriptions.iter().flat_map(|subscription| subscription.unsettled(&turn)).collect()
     }
 
-    /// The state of each type at each of its sources, by the newest content. `latest` as in [`Session::poll_answer`].
+    /// The state of each type at each of its sources, by the newest content. `latest` as in
+    /// [`Session::poll_answer`].
     pub fn type_standings(&self, latest: Latest<'_>, now: Time) -> Vec<TypeStanding> {
         let snapshots = self.serving().served(latest);
         standing::type_standings(&self.subscriptions, &self.turn(&snapshots, false, now))

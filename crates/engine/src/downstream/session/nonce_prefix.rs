@@ -5,8 +5,8 @@ use arrayvec::ArrayString;
 /// The longest number after a prefix.
 const DIGITS_MAX: usize = 20;
 
-/// The start of all nonces of one stream, drawn for the stream, so that no nonce of another stream is valid (STR-5, RLY-33).
-/// Every response to every client has a nonce: the prefix is spelled once.
+/// The start of all nonces of one stream, drawn for the stream, so that no nonce of another stream is valid
+/// (STR-5, RLY-33). Every response to every client has a nonce: the prefix is spelled once.
 #[derive(Debug)]
 pub(super) struct NoncePrefix(ArrayString<9>);
 

@@ -90,7 +90,8 @@ impl PushSet {
 }
 
 impl PushUnit {
-    /// The changes of known content between two snapshots of a source. The first answer for a name is no change.
+    /// The changes of known content between two snapshots of a source. The first answer for a name is no
+    /// change.
     pub fn between(
         source: SourceId,
         before: &Snapshot,
@@ -118,9 +119,10 @@ impl PushUnit {
         })
     }
 
-    /// Whether a plan has to compare its contents after a publication. While lanes hold content back, a first answer counts, too: a
-    /// class that slept may return to other content than its lanes have. So does the end of a hold, for which no content needs to
-    /// change: the source may have forgotten the names. `held`, `holds`: the lanes hold content back before, and now.
+    /// Whether a plan has to compare its contents after a publication. While lanes hold content back, a first
+    /// answer counts, too: a class that slept may return to other content than its lanes have. So does the
+    /// end of a hold, for which no content needs to change: the source may have forgotten the names. `held`,
+    /// `holds`: the lanes hold content back before, and now.
     pub fn concerns(
         before: &Snapshot,
         after: &Snapshot,
@@ -139,7 +141,8 @@ impl PushUnit {
         }
     }
 
-    /// Whether a snapshot does not know some name of the push: the source forgot the name, as nobody asks for it.
+    /// Whether a snapshot does not know some name of the push: the source forgot the name, as nobody asks for
+    /// it.
     pub fn is_forgotten_by(&self, snapshot: &Snapshot) -> bool {
         let is_forgotten = |pushed: &PushType| {
             snapshot.of(&pushed.type_url).is_none_or(|types| pushed.is_forgotten_by(types))
@@ -171,7 +174,7 @@ impl PushType {
 
     fn is_forgotten_by(&self, types: &TypeSnapshot) -> bool {
         let is_known = |pushed: &PushedName| {
-            types.names.known.get(&pushed.name).is_some_and(|known| !matches!(known, Known::Unknown))
+            types.names.known.get(&pushed.name).is_some_and(|state| !matches!(state, Known::Unknown))
         };
         !self.members.is_empty() && !is_complete(types)
             || !self.glob_members.iter().all(|pushed| knows_globs_of(&types.globs, &pushed.name))
@@ -218,9 +221,10 @@ impl Extent {
     }
 }
 
-/// The changed names among those with a known state in both. A name without a state is not subscribed, or not answered.
+/// The changed names among those with a known state in both. A name without a state is not subscribed, or not
+/// answered.
 fn names<'a>(before: &'a Names, after: &'a Names) -> impl Iterator<Item = PushedName> + 'a {
-    let is_known = |known: &Known| !matches!(known, Known::Unknown);
+    let is_known = |state: &Known| !matches!(state, Known::Unknown);
     let changed = before.diff(after).filter_map(move |item| match item {
         DiffItem::Update { old: (name, old), new: (_, new) } if is_known(old) && is_known(new) => {
             Some(PushedName {

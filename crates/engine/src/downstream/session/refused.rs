@@ -1,8 +1,8 @@
 //! Contents that a plan refuses to clients with other content (WAV-22).
 //!
-//! A source has given a refused content as a first answer, because nothing older is known there. A client that comes from another class or
-//! server, or comes back, keeps its content: for the client the source has no answer yet. So a complete set waits, nothing is removed, and
-//! the next other content is sent as ever.
+//! A source has given a refused content as a first answer, because nothing older is known there. A client
+//! that comes from another class or server, or comes back, keeps its content: for the client the source has
+//! no answer yet. So a complete set waits, nothing is removed, and the next other content is sent as ever.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -18,7 +18,8 @@ pub struct TypeReport {
 }
 
 impl TypeReport {
-    /// The report on a subscription. `before`: the earlier type that the routing types wait for, since `held_since`.
+    /// The report on a subscription. `before`: the earlier type that the routing types wait for, since
+    /// `held_since`.
     pub(super) fn new(
         subscription: &Subscription,
         before: Option<&TypeUrl>,
@@ -55,7 +56,8 @@ pub enum WhyUnsent {
     Unread,
 }
 
-/// The news of one type that the client is not sent. `before`: the earlier type that the routing types wait for, since `held_since`.
+/// The news of one type that the client is not sent. `before`: the earlier type that the routing types wait
+/// for, since `held_since`.
 fn unsent_news(
     subscription: &Subscription,
     before: Option<&TypeUrl>,

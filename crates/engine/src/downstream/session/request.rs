@@ -22,7 +22,8 @@ pub struct RequestOutcome {
     pub is_report: bool,
     /// The request has an error that rejects no response of the stream.
     pub reports_error: bool,
-    /// The request is an ACK that makes nothing due, if the last look found no answer and the sources have published nothing since.
+    /// The request is an ACK that makes nothing due, if the last look found no answer and the sources have
+    /// published nothing since.
     pub rests: bool,
     /// A name of the request that cannot be served, with the reason (NAM-5). There may be more such names.
     pub refused: Option<(ResourceName, NameError)>,
@@ -61,7 +62,8 @@ impl RequestOutcome {
     }
 }
 
-/// The part of a request to take. Lists of names may have to wait for the rate of changes, verdicts never (ADR 66).
+/// The part of a request to take. Lists of names may have to wait for the rate of changes, verdicts never
+/// (ADR 66).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Portion {
     Whole,

@@ -1,8 +1,8 @@
 //! Clients that bring content of a wildcard from an earlier stream (ADR 52).
 //!
-//! The client may have resources that the source has not been sent yet. A set that counts as whole by the end of the first
-//! answers is provisional for a while, and does not count as whole for these clients: delta clients are told of no removal,
-//! and a complete set waits. Clients without content are served at once.
+//! The client may have resources that the source has not been sent yet. A set that counts as whole by the end
+//! of the first answers is provisional for a while, and does not count as whole for these clients: delta
+//! clients are told of no removal, and a complete set waits. Clients without content are served at once.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
 use sluice_xds::Variant;
 
-/// Ends the doubt about parts if the source knows the whole set by now, or has everything from the client. Returns whether the doubt about
-/// a part ended.
+/// Ends the doubt about parts if the source knows the whole set by now, or has everything from the client.
+/// Returns whether the doubt about a part ended.
 pub(super) fn end_returns(subscriptions: &mut [Subscription], newest: &Snapshots) -> bool {
     let mut has_ended = false;
     for subscription in subscriptions {

@@ -62,8 +62,8 @@ pub trait Router {
         None
     }
 
-    /// The position in a list of the server behind a source, in whatever list the source was found; `None` if the
-    /// list has no such server.
+    /// The position in a list of the server behind a source, in whatever list the source was found; `None` if
+    /// the list has no such server.
     fn position_of(&self, _list: ListId, _source: SourceId) -> Option<u16> {
         None
     }

@@ -1,9 +1,10 @@
 //! The sources of a session's subscriptions: routes each part to the sources of its group, by the router.
 //!
-//! A session moves between the servers of a list as a whole (RLY-40). It moves to the sources of another configuration in the same way, to
-//! another node class or other server lists (REL-6, ADR 36): the session asks the new sources beside the former ones, which serve until
-//! the new sources know everything that the session wants. Then the ordinary difference of two views is all that is sent. Equal content
-//! is no difference, and nothing is removed before the new content is whole.
+//! A session moves between the servers of a list as a whole (RLY-40). It moves to the sources of another
+//! configuration in the same way, to another node class or other server lists (REL-6, ADR 36): the session
+//! asks the new sources beside the former ones, which serve until the new sources know everything that the
+//! session wants. Then the ordinary difference of two views is all that is sent. Equal content is no
+//! difference, and nothing is removed before the new content is whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -226,21 +227,22 @@ impl Session {
             .keep(|position| self.subscriptions.iter().any(|subscription| is_used(subscription, position)));
     }
 
-    /// Whether a [`Session::shift`] or a [`Session::adopt`] is due, and the time of the next look. `latest` as for
-    /// [`Session::poll_answer`].
+    /// Whether a [`Session::shift`] or a [`Session::adopt`] is due, and the time of the next look. `latest`
+    /// as for [`Session::poll_answer`].
     pub fn look(&self, latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>, now: Time) -> Look {
         let is_due = self.may_settle(latest, now) || self.owes_unasked(latest);
         let mut all = Look { is_due, look_at: self.transitions.moves_at };
         for position in self.positions.iter() {
             let decision = position.decide(&self.subscriptions, latest, now);
             all.is_due |= decision.next.is_some();
-            let former = position.former.as_ref().map(|former| former.until);
-            all.look_at = all.look_at.into_iter().chain(decision.look_at).chain(former).min();
+            let previous = position.previous.as_ref().map(|previous| previous.until);
+            all.look_at = all.look_at.into_iter().chain(decision.look_at).chain(previous).min();
         }
         all
     }
 
-    /// Moves this session to the servers that should serve the session now. `router`: by the configuration in force.
+    /// Moves this session to the servers that should serve the session now. `router`: by the configuration in
+    /// force.
     pub fn shift(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -258,8 +260,8 @@ impl Session {
                 let from = position.fallback.serving();
                 let is_moving =
                     position.parts_bound_for(&self.subscriptions).any(|(_, part)| part.is_moving());
-                let former = position.parts(&self.subscriptions).map(|(_, part)| part.source());
-                let former: Snapshots = former.map(|source| (source, latest(source))).collect();
+                let serving = position.parts(&self.subscriptions).map(|(_, part)| part.source());
+                let served: Snapshots = serving.map(|source| (source, latest(source))).collect();
                 let Some(position) = self.positions.list.get_mut(index) else { break };
                 let before = position.fallback.clone();
                 position.fallback.make(next, &position.list.settings, now);
@@ -289,7 +291,7 @@ impl Session {
                 }
                 // A session on its way to another configuration is served by its former sources still.
                 if from != to && !is_moving {
-                    self.remember_former(index, former, latest, now);
+                    self.remember_served(index, served, latest, now);
                 }
             }
         }
@@ -301,17 +303,17 @@ impl Session {
     }
 
     /// Remembers the sources that served a list until now.
-    fn remember_former(
+    fn remember_served(
         &mut self,
         index: usize,
-        former: Snapshots,
+        served: Snapshots,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
     ) {
         let Some(position) = self.positions.list.get(index) else { return };
-        let former = self.serving().former(position, former, latest, now);
+        let previous = self.serving().previous(position, served, latest, now);
         if let Some(position) = self.positions.list.get_mut(index) {
-            position.former = Some(Box::new(former));
+            position.previous = Some(Box::new(previous));
         }
         self.transitions.end_round();
     }
@@ -342,8 +344,9 @@ impl Session {
         self.positions.iter().map(|position| (position.list.id, position.fallback.serving()))
     }
 
-    /// Finds the sources of all parts by another configuration, which `router` reads. Until the session has moved,
-    /// the caller routes requests by the former configuration, and calls [`Session::keep_moving`] after each.
+    /// Finds the sources of all parts by another configuration, which `router` reads. Until the session has
+    /// moved, the caller routes requests by the former configuration, and calls [`Session::keep_moving`]
+    /// after each.
     ///
     /// # Errors
     /// The router's error for a source. The session stays as before.
@@ -415,7 +418,8 @@ impl Session {
         moves_at <= now || moved.all(|(subscription, part)| self.is_known_next(subscription, part, latest))
     }
 
-    /// Whether the next source of a part knows everything that the client wants, by a server that can be heard.
+    /// Whether the next source of a part knows everything that the client wants, by a server that can be
+    /// heard.
     fn is_known_next(
         &self,
         subscription: &Subscription,
@@ -437,8 +441,8 @@ impl Session {
         unknown(subscription, part, asked.source, latest) <= stand_ins
     }
 
-    /// Takes all content from the new sources from now on. The client's content stays, and so do last bytes of the
-    /// former sources for a while (RLY-51).
+    /// Takes all content from the new sources from now on. The client's content stays, and so do last bytes
+    /// of the former sources for a while (RLY-51).
     fn settle(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -452,16 +456,16 @@ impl Session {
                 subscription.interrupt();
             }
             for part in &mut subscription.parts {
-                let (before, former): (Vec<_>, _) = (part.sources().collect(), part.source());
+                let (before, serving): (Vec<_>, _) = (part.sources().collect(), part.source());
                 let Some(next) = part.next.take() else { continue };
                 serve_from(part, *next, router);
                 watch_instead(part, &before, &type_url, &mut watches);
-                if part.source() != former {
+                if part.source() != serving {
                     self.positions.remember(
                         part.asked.list,
                         &type_url,
-                        former,
-                        latest(former),
+                        serving,
+                        latest(serving),
                         until,
                         router,
                     );
@@ -483,8 +487,8 @@ impl Session {
         types.any(|subscription| self.kind.variant == Variant::Delta && subscription.owes_unasked(latest))
     }
 
-    /// Subscribes to the unasked names of the sources, and gives adopted names up after the client was told of the removal.
-    /// `charge`: whether the connection may hold so many bytes of names.
+    /// Subscribes to the unasked names of the sources, and gives adopted names up after the client was told
+    /// of the removal. `charge`: whether the connection may hold so many bytes of names.
     pub fn adopt(
         &mut self,
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
@@ -562,7 +566,7 @@ fn set_part(
             let asked = find_asked(&type_url, group, Which::Serving, positions, router)?;
             let seen = router.last_change(asked.source);
             let part = subscription.parts.iter().find(|part| part.key() == key);
-            let former = part.and_then(Part::names).cloned();
+            let names = part.and_then(Part::names).cloned();
             let before = subscription.set_part(group, Some((asked, collection)), kind);
             let set = subscription.parts.iter_mut().find(|part| part.key() == key);
             let Some(part) = set else { return Ok(()) };
@@ -571,14 +575,15 @@ fn set_part(
             unwatch_former(part, &before, &type_url, watches);
             for source in part.sources() {
                 let (type_url, collection) = (type_url.clone(), part.collection.clone());
-                watches.push(Watch::Watch { source, type_url, collection, former: former.clone() });
+                watches.push(Watch::Watch { source, type_url, collection, former: names.clone() });
             }
         }
         None => {
             let key = kind.key(group.authority.style());
-            let former = subscription.set_part(group, None, kind);
-            for source in former {
-                // Names of unknown authorities have one source (FED-3), which may be asked by another part, too.
+            let sources = subscription.set_part(group, None, kind);
+            for source in sources {
+                // Names of unknown authorities have one source (FED-3), which may be asked by another part,
+                // too.
                 let asks = |part: &&Part| {
                     part.collection.key() == key && part.sources().any(|asked| asked == source)
                 };

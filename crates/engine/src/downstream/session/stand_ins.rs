@@ -12,7 +12,7 @@ use crate::Time;
 use crate::collection::{Collection, NameSet};
 use crate::downstream::order::ORDER_WAIT_MAX;
 use crate::downstream::order::turn::Snapshots;
-use crate::downstream::session::list_position::{Former, ListPosition, ListPositions};
+use crate::downstream::session::list_position::{ListPosition, ListPositions, PreviousSources};
 use crate::downstream::session::refused::{Kept, without_refused};
 use crate::downstream::session::returning::doubt;
 use crate::downstream::sources::{Asked, ListId, SourceId};
@@ -22,8 +22,8 @@ use crate::snapshot::{LastVersion, Snapshot, TypeSnapshot};
 use crate::view::View;
 use sluice_xds::{Resource, ResourceName, Variant, Version};
 
-/// The maximum number of snapshots from before the latest move. A session that moves again and again stays with its server after a
-/// few moves (FU25).
+/// The maximum number of snapshots from before the latest move. A session that moves again and again stays
+/// with its server after a few moves (FU25).
 const FORMER_MAX: usize = 4;
 
 pub(super) type Latest<'a> = &'a dyn Fn(SourceId) -> Option<Arc<Snapshot>>;
@@ -41,17 +41,17 @@ pub(super) struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the client has not
-    /// been sent the alias since the session moved. Nearly always none.
+    /// The lists whose former servers alone can tell the resource that a client has for an alias (ALI-2): the
+    /// client has not been sent the alias since the session moved. Nearly always none.
     pub(super) fn lists_with_read_aliases(&self, latest: Latest<'_>, now: Time) -> Vec<ListId> {
-        let is_over = |former: &&Former| former.until <= now;
+        let is_over = |previous: &&PreviousSources| previous.until <= now;
         let over = self.positions.iter().filter_map(|position| {
-            position.former.as_deref().filter(is_over).map(|former| (position, former))
+            position.previous.as_deref().filter(is_over).map(|previous| (position, previous))
         });
-        let needed = over.filter(|(position, former)| {
+        let needed = over.filter(|(position, previous)| {
             position.parts(self.subscriptions).any(|(subscription, part)| {
                 let here = latest(part.source());
-                former.snapshots.iter().any(|(_, there)| {
+                previous.snapshots.iter().any(|(_, there)| {
                     there
                         .as_ref()
                         .is_some_and(|there| knows_alias_alone(there, here.as_deref(), subscription, part))
@@ -61,20 +61,21 @@ impl Serving<'_> {
         needed.map(|(position, _)| position.list.id).collect()
     }
 
-    /// The sources that served a list until now, as former ones. Those before stay, if they alone know an alias that the client
-    /// holds (ALI-2), or alone have bytes that a complete set keeps until the routes have moved (RLY-51).
-    pub(super) fn former(
+    /// The sources that served a list until now, as former ones. Those before stay, if they alone know an
+    /// alias that the client holds (ALI-2), or alone have bytes that a complete set keeps until the routes
+    /// have moved (RLY-51).
+    pub(super) fn previous(
         &self,
         position: &ListPosition,
-        former: Snapshots,
+        previous: Snapshots,
         latest: Latest<'_>,
         now: Time,
-    ) -> Former {
-        let earlier = position.former.iter().flat_map(|former| &former.snapshots);
+    ) -> PreviousSources {
+        let earlier = position.previous.iter().flat_map(|previous| &previous.snapshots);
         let is_needed = |there: &Snapshot| {
             position.parts(self.subscriptions).any(|(subscription, part)| {
                 let here = latest(part.source());
-                let others: Vec<_> = former.iter().filter_map(|(_, other)| other.as_deref()).collect();
+                let others: Vec<_> = previous.iter().filter_map(|(_, other)| other.as_deref()).collect();
                 let here = here.as_deref();
                 knows_alias_alone(there, here, subscription, part)
                     || subscription.is_full(self.variant)
@@ -83,7 +84,10 @@ impl Serving<'_> {
         };
         let needed = earlier.filter(|(_, there)| there.as_deref().is_some_and(is_needed));
         let needed: Vec<_> = needed.take(FORMER_MAX).cloned().collect();
-        Former { snapshots: former.into_iter().chain(needed).collect(), until: now + ORDER_WAIT_MAX * 2 }
+        PreviousSources {
+            snapshots: previous.into_iter().chain(needed).collect(),
+            until: now + ORDER_WAIT_MAX * 2,
+        }
     }
 
     /// The newest snapshots, one per source for all types, so that no type runs ahead of another.
@@ -101,9 +105,9 @@ impl Serving<'_> {
         self.sources.iter().map(|source| (*source, latest(*source))).collect()
     }
 
-    /// The snapshots of a round: the serving sources as of the start of the round, and what other servers supply
-    /// in their place as of now, even if they serve other types. With older snapshots, a name that a higher
-    /// server came to supply would be reported as gone (RLY-42).
+    /// The snapshots of a round: the serving sources as of the start of the round, and what other servers
+    /// supply in their place as of now, even if they serve other types. With older snapshots, a name that a
+    /// higher server came to supply would be reported as gone (RLY-42).
     pub(super) fn served_in(&self, round: &Snapshots, latest: Latest<'_>) -> Snapshots {
         let parts = || self.subscriptions.iter().flat_map(|subscription| &subscription.parts);
         let of_round = |source| match parts().any(|part| part.source() == source) {
@@ -113,7 +117,8 @@ impl Serving<'_> {
         self.without_refused(self.with_stand_ins(self.newest(&of_round), Some(latest)))
     }
 
-    /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from `snapshots`.
+    /// `others`: the snapshots of servers that supply what the serving one lacks, if they differ from
+    /// `snapshots`.
     fn with_stand_ins(&self, mut snapshots: Snapshots, others: Option<Latest<'_>>) -> Snapshots {
         for position in self.positions.iter().filter(|position| self.is_moving || position.needs_stand_ins())
         {
@@ -159,9 +164,10 @@ impl Serving<'_> {
     }
 }
 
-/// Whether a resource that would stand in for an alias contradicts other content of the client. One resource has one content,
-/// whatever its aliases: that of the serving server if it has the resource, or what is stated for the resource's own name
-/// if the client asks for that, too. And the resource's list must not take an alias back that leads elsewhere by now.
+/// Whether a resource that would stand in for an alias contradicts other content of the client. One resource
+/// has one content, whatever its aliases: that of the serving server if it has the resource, or what is
+/// stated for the resource's own name if the client asks for that, too. And the resource's list must not take
+/// an alias back that leads elsewhere by now.
 fn conflicts<'a>(
     resource: &Resource,
     types: &TypeSnapshot,
@@ -179,7 +185,8 @@ fn conflicts<'a>(
         || resource.aliases.iter().any(leads_elsewhere)
 }
 
-/// Whether a snapshot has the resource that the client holds for an alias, and the source's own snapshot has not.
+/// Whether a snapshot has the resource that the client holds for an alias, and the source's own snapshot has
+/// not.
 fn knows_alias_alone(
     there: &Snapshot,
     here: Option<&Snapshot>,
@@ -196,7 +203,8 @@ fn knows_alias_alone(
     })
 }
 
-/// Whether a snapshot has bytes that the client holds, and that the source's own snapshot and the others lack.
+/// Whether a snapshot has bytes that the client holds, and that the source's own snapshot and the others
+/// lack.
 fn has_bytes_alone(
     there: &Snapshot,
     others: &[&Snapshot],
@@ -225,7 +233,7 @@ fn snapshot_of(snapshots: &Snapshots, source: SourceId) -> Option<Arc<Snapshot>>
 
 impl ListPosition {
     fn needs_stand_ins(&self) -> bool {
-        self.fallback.serving() > 0 || self.former.is_some()
+        self.fallback.serving() > 0 || self.previous.is_some()
     }
 
     /// Names that are lacking at a server other than the preferred server, with the resource of the nearest
@@ -261,12 +269,12 @@ impl ListPosition {
             higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource())
         };
         let supplied = |name: &ResourceName| {
-            let found = stated(name).filter(|resource| {
+            let stand_in = stated(name).filter(|resource| {
                 *name == resource.name || !conflicts(resource, types, here, names, &stated)
             });
             // The client has newer content by an alias. Older content would take the alias back (ALI-1).
-            let found = types.names.by_alias(name, |alias| here.has(alias)).or(found);
-            found.map(|resource| (name.clone(), resource.clone()))
+            let stand_in = types.names.by_alias(name, |alias| here.has(alias)).or(stand_in);
+            stand_in.map(|resource| (name.clone(), resource.clone()))
         };
         let unknown = names.iter().filter(|_| here.unknown_len() > 0);
         let unknown = unknown.filter(|name| !here.has(name) && !here.knows_absent(name));
@@ -274,7 +282,8 @@ impl ListPosition {
         lacking.filter(|name| !beside.iter().any(|view| view.has(name))).filter_map(supplied).collect()
     }
 
-    /// The other servers with aliases of the type, which serve the session or served it until lately. Nearly always none.
+    /// The other servers with aliases of the type, which serve the session or served it until lately. Nearly
+    /// always none.
     fn with_aliases(
         &self,
         subscription: &Subscription,
@@ -285,8 +294,8 @@ impl ListPosition {
             snapshot.of(&subscription.type_url).is_some_and(|types| !types.names.aliases.is_empty())
         };
         let others = part.asked.others().filter_map(|(_, source)| snapshot_of(snapshots, source));
-        let former = self.former.iter().flat_map(|former| &former.snapshots);
-        others.chain(former.filter_map(|(_, snapshot)| snapshot.clone())).filter(has_aliases).collect()
+        let previous = self.previous.iter().flat_map(|previous| &previous.snapshots);
+        others.chain(previous.filter_map(|(_, snapshot)| snapshot.clone())).filter(has_aliases).collect()
     }
 
     /// The number of names that are UNKNOWN at the serving server and have a stand-in.
@@ -305,8 +314,9 @@ impl ListPosition {
         stand_ins.iter().filter(|(name, _)| !view.knows_absent(name)).count()
     }
 
-    /// Last bytes for a client with complete sets: resources that the client holds and that only another server has, or had:
-    /// the former one, or one that stood in. The client keeps them until its routes have moved (RLY-51).
+    /// Last bytes for a client with complete sets: resources that the client holds and that only another
+    /// server has, or had: the former one, or one that stood in. The client keeps them until its routes have
+    /// moved (RLY-51).
     fn last_bytes(
         &self,
         subscription: &Subscription,
@@ -327,8 +337,8 @@ impl ListPosition {
             return Vec::new();
         }
         let kind = part.kind();
-        let former = self.former.iter().flat_map(|former| &former.snapshots);
-        let former: Vec<_> = former.filter_map(|(_, snapshot)| snapshot.clone()).collect();
+        let previous = self.previous.iter().flat_map(|previous| &previous.snapshots);
+        let previous: Vec<_> = previous.filter_map(|(_, snapshot)| snapshot.clone()).collect();
         let serving = part.asked.serving();
         let higher = part.asked.others().filter(|(server, _)| *server < serving);
         let higher: Vec<_> = higher.filter_map(|(_, source)| snapshot_of(snapshots, source)).collect();
@@ -336,14 +346,16 @@ impl ListPosition {
         let bytes = |name: &ResourceName, held: Version| {
             let last =
                 |resource: &Arc<Resource>, is_open| LastVersion { resource: resource.clone(), is_open };
-            let departed =
-                |of: &TypeSnapshot| of.departed_as(kind, name, || Some(held)).map(|of| last(of, false));
+            let departed = |types: &TypeSnapshot| {
+                types.departed_as(kind, name, || Some(held)).map(|resource| last(resource, false))
+            };
             // A push may be halted since.
-            let body =
-                |of: &TypeSnapshot, push: Option<u64>| of.body(kind, name).map(|of| last(of, push.is_none()));
-            let of_former = former.iter().filter_map(|snapshot| {
-                let of = snapshot.of(type_url)?;
-                Some([body(of, snapshot.lane().push), departed(of)])
+            let body = |types: &TypeSnapshot, push: Option<u64>| {
+                types.body(kind, name).map(|resource| last(resource, push.is_none()))
+            };
+            let of_former = previous.iter().filter_map(|snapshot| {
+                let types = snapshot.of(type_url)?;
+                Some([body(types, snapshot.lane().push), departed(types)])
             });
             let of_higher = higher.iter().filter_map(|snapshot| Some(departed(snapshot.of(type_url)?)));
             let all: Vec<_> = of_former.flatten().chain(of_higher).flatten().collect();

@@ -1,7 +1,7 @@
 //! The standing of a client: what it accepted, rejected, or owes an answer to (TRU-1).
 //!
-//! Everything is read from the state that the session has anyway, so that no ACK counts anything (TRU-2). "Accepted" is the
-//! client's ACK, and does not say that the client uses the content (TRU-5).
+//! Everything is read from the state that the session has anyway, so that no ACK counts anything (TRU-2).
+//! "Accepted" is the client's ACK, and does not say that the client uses the content (TRU-5).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub struct TypeStanding {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushStanding {
     pub state: ClientState,
-    /// The time when the client was sent content of the push; `None` if it was not. Of content that was ACKed, the time
-    /// of the client's latest answer for the type at most.
+    /// The time when the client was sent content of the push; `None` if it was not. Of content that was
+    /// ACKed, the time of the client's latest answer for the type at most.
     pub sent_at: Option<Time>,
     /// A source whose content of the push the client was sent.
     pub source: Option<SourceId>,
@@ -56,8 +56,8 @@ pub struct PushRejection {
     pub suspects: Suspects,
 }
 
-/// The states of content that clients share, during one walk over the clients. Clients at one place of a push are compared
-/// with it once.
+/// The states of content that clients share, during one walk over the clients. Clients at one place of a push
+/// are compared with it once.
 #[derive(Debug, Default)]
 pub struct Compared(HashMap<Place, Progress>);
 
@@ -152,7 +152,8 @@ impl PushStanding {
         for (subscription, part) in parts(subscriptions) {
             let Some((unit, pushed)) = push.find(part.source(), &subscription.type_url) else { continue };
             let live = latest(part.source());
-            // In the state of the world, the absence of a name from a set that is no full state tells nothing.
+            // In the state of the world, the absence of a name from a set that is no full state tells
+            // nothing.
             let tells_removals = variant == Variant::Delta || subscription.is_full(variant);
             let comparison = Comparison { subscription, part, pushed, live: live.as_deref(), tells_removals };
             let progress = compared.progress(&comparison);
@@ -291,7 +292,8 @@ impl Comparison<'_> {
         let live_version = |name: &ResourceName| {
             live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)
         };
-        // The client neither was sent anything nor presented anything. An unanswered removal of all names is something.
+        // The client neither was sent anything nor presented anything. An unanswered removal of all names is
+        // something.
         let had_nothing = part.before.as_ref().is_none_or(|before| before.is_empty());
         let is_new = part.at.is_none() && part.held.is_empty() && had_nothing;
         self.pushed.names_of(&part.collection, |name| {

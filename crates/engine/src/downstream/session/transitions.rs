@@ -1,4 +1,5 @@
-//! State of a session on its way from one content to another, and reports that the driver has not taken. A session at rest has none.
+//! State of a session on its way from one content to another, and reports that the driver has not taken. A
+//! session at rest has none.
 
 use std::ops::Deref;
 
@@ -9,13 +10,15 @@ use crate::downstream::session::endpoints::EndpointOrder;
 use crate::downstream::session::refused::Kept;
 use crate::downstream::subscription::carried::Passed;
 
-/// All that a session at rest has none of, behind one pointer: every update of every client has to ask whether there is any.
+/// All that a session at rest has none of, behind one pointer: every update of every client has to ask
+/// whether there is any.
 #[derive(Debug, Default)]
 pub(super) struct Transitions(Option<Box<Transition>>);
 
 #[derive(Debug)]
 pub(super) struct Transition {
-    /// The session moves to the sources of another configuration. They serve from this time on, whatever they know.
+    /// The session moves to the sources of another configuration. They serve from this time on, whatever they
+    /// know.
     pub(super) moves_at: Option<Time>,
     /// The snapshots of a round. The routing types have waited for the maximum time. Until they have had
     /// their turn, answers are built from the sources' own content at the start of the round (see

@@ -11,8 +11,9 @@ use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of the push say, they say
-/// nothing about these. Removals are left out, since there is no resource that a client could be sent.
+/// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of
+/// the push say, they say nothing about these. Removals are left out, since there is no resource that a
+/// client could be sent.
 #[derive(Debug, Default)]
 pub struct WithoutEvidence {
     /// Only types with such a resource.

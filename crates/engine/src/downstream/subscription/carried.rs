@@ -1,8 +1,8 @@
 //! The changes of sources that responses carry to the client (ADM-10).
 //!
-//! A session settles each change that its sources publish while it watches the changed content: the client ACKs or
-//! rejects the change, or a later change overtakes it, or nothing has to be sent. Content that a source had at the
-//! time of the subscription is no change for the session.
+//! A session settles each change that its sources publish while it watches the changed content: the client
+//! ACKs or rejects the change, or a later change overtakes it, or nothing has to be sent. Content that a
+//! source had at the time of the subscription is no change for the session.
 
 use crate::downstream::answer::Answer;
 use crate::downstream::order::turn::Turn;
@@ -95,8 +95,8 @@ pub struct Unsettled {
 }
 
 impl PartList {
-    /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message. `has_message`: the
-    /// answer has messages at all. Every update of every client comes here.
+    /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message.
+    /// `has_message`: the answer has messages at all. Every update of every client comes here.
     pub(super) fn carry(
         &mut self,
         answer: &Answer,
@@ -176,8 +176,8 @@ impl PartList {
         }
     }
 
-    /// The changes that the client has not answered or not been sent. `unanswered`: those in unanswered responses; `pending`: an
-    /// unfinished answer.
+    /// The changes that the client has not answered or not been sent. `unanswered`: those in unanswered
+    /// responses; `pending`: an unfinished answer.
     pub(super) fn unsettled<'a>(
         &self,
         type_url: &TypeUrl,

@@ -14,8 +14,8 @@ pub(in crate::downstream) struct Delivery {
     pub(in crate::downstream) pending: Option<Box<Answer>>,
     /// For a routing type: the client's ACKs so far.
     pub(in crate::downstream) acknowledged: AcknowledgedAnswers,
-    /// The count of the session's news before the look that made the latest answer. `None` if the answer was made from older content,
-    /// or the collections changed since.
+    /// The count of the session's news before the look that made the latest answer. `None` if the answer was
+    /// made from older content, or the collections changed since.
     pub(in crate::downstream) sent_after: Option<u32>,
     /// A first answer to the wildcard is due, even without resources (SST-7, DEL-25).
     pub(super) greeting: bool,

@@ -17,8 +17,8 @@ use crate::downstream::subscription::unasked::Unasked;
 use crate::downstream::subscription::unread::Unread;
 use sluice_xds::{ResourceName, Variant};
 
-/// Whatever sets a subscription apart from that of a plain client at rest. All of it is behind one pointer, since every update of
-/// every client has to ask whether there is any.
+/// Whatever sets a subscription apart from that of a plain client at rest. All of it is behind one pointer,
+/// since every update of every client has to ask whether there is any.
 #[derive(Debug, Default)]
 pub(in crate::downstream) struct Exceptions(Option<Box<Exceptional>>);
 
@@ -186,7 +186,8 @@ impl Exceptions {
         }
     }
 
-    /// Notes that the client asks for names. For names with dynamic parameters, its variants are remembered from now on.
+    /// Notes that the client asks for names. For names with dynamic parameters, its variants are remembered
+    /// from now on.
     pub(super) fn note_dynamic_names(&mut self, names: &[ResourceName]) {
         if self.told_variants.is_none() && names.iter().any(ResourceName::is_located) {
             self.make_mut().told_variants = Some(Arc::default());
@@ -195,15 +196,15 @@ impl Exceptions {
 
     /// The client was sent all messages of this answer, or (not `whole`) some of them.
     pub(super) fn keep_told_variants(&mut self, answer: &Answer, whole: bool) {
-        let Some(told) = self.told_variants_after(answer) else { return };
+        let Some(variants) = self.told_variants_after(answer) else { return };
         let Some(told_variants) = self.get_mut().and_then(|exceptional| exceptional.told_variants.as_mut())
         else {
             return;
         };
         if whole {
-            *told_variants = Arc::new(told);
+            *told_variants = Arc::new(variants);
         } else {
-            Arc::make_mut(told_variants).add(told);
+            Arc::make_mut(told_variants).add(variants);
         }
     }
 }

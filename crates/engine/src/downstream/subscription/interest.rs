@@ -58,8 +58,8 @@ impl Interest {
         true
     }
 
-    /// Whether an empty list of a SotW client means the wildcard. The implicit wildcard lasts while every request is empty (SUB-9); an
-    /// explicit list ends the wildcard (SUB-11).
+    /// Whether an empty list of a SotW client means the wildcard. The implicit wildcard lasts while every
+    /// request is empty (SUB-9); an explicit list ends the wildcard (SUB-11).
     pub(super) fn means_wildcard(&self) -> bool {
         !self.has_named && self.legacy_wildcard
     }
@@ -82,7 +82,8 @@ pub(in crate::downstream) struct Change {
     pub(super) non_canonical: bool,
     /// In SotW, the number of names that came or went, or are newly refused or spelled otherwise.
     pub(in crate::downstream) moved: usize,
-    /// Names that the client gave up, and that the wildcard or a glob may cover, with the versions that it accepted.
+    /// Names that the client gave up, and that the wildcard or a glob may cover, with the versions that it
+    /// accepted.
     pub(in crate::downstream) left: Vec<(ResourceName, Version)>,
 }
 

@@ -1,5 +1,5 @@
-//! The content of a client beside the content that it should have, name by name (ADM-7). Computed for a report only:
-//! a ledger shares the views of the session, so that the report needs no lock.
+//! The content of a client beside the content that it should have, name by name (ADM-7). Computed for a
+//! report only: a ledger shares the views of the session, so that the report needs no lock.
 
 use std::sync::Arc;
 
@@ -180,7 +180,8 @@ impl LedgerPart {
 }
 
 impl Ledger {
-    /// The ledger of a type. `is_waiting`: a response is unanswered; `is_rejected`: the client's last verdict is a rejection.
+    /// The ledger of a type. `is_waiting`: a response is unanswered; `is_rejected`: the client's last verdict
+    /// is a rejection.
     pub(super) fn new(
         type_url: &TypeUrl,
         parts: &PartList,
@@ -223,8 +224,8 @@ impl Ledger {
         }
     }
 
-    /// The version that the client has accepted. The last part with the name decides, because names come after the
-    /// wildcard.
+    /// The version that the client has accepted. The last part with the name decides, because names come
+    /// after the wildcard.
     pub fn has(&self, name: &ResourceName) -> Option<HeldVersion> {
         self.parts.iter().rev().find_map(|part| part.accepted(name))
     }

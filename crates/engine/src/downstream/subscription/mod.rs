@@ -1,8 +1,8 @@
 //! The collections of one stream in one type, and the client's content.
 //!
-//! A [`Subscription`] coordinates its sub-states: the parts with the client's content, the nonces of the responses, the client's interest
-//! as its requests state it, the delivery of answers, and the exceptions that a plain client at rest has none of. Requests stand in
-//! `requests.rs`.
+//! A [`Subscription`] coordinates its sub-states: the parts with the client's content, the nonces of the
+//! responses, the client's interest as its requests state it, the delivery of answers, and the exceptions
+//! that a plain client at rest has none of. Requests stand in `requests.rs`.
 
 pub mod carried;
 mod delivery;
@@ -182,7 +182,8 @@ impl Subscription {
         for part in &mut self.parts {
             let snapshot = turn.snapshot(part.source())?;
             let types = snapshot.of(&self.type_url)?;
-            // Unasked resources are a part of the answer: the client of a Service needs the workloads behind the Service, too.
+            // Unasked resources are a part of the answer: the client of a Service needs the workloads behind
+            // the Service, too.
             if may_adopt && Unasked::is_behind(self.exceptions.unasked.as_deref(), part, types) {
                 return None;
             }
@@ -202,8 +203,8 @@ impl Subscription {
         if !is_due {
             self.exceptions.end_name_wait();
         }
-        // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5). New listeners wait
-        // for the removal of others (DEL-26).
+        // Complete sets wait for UNKNOWN names that the client may have: absence means deletion (RLY-5). New
+        // listeners wait for the removal of others (DEL-26).
         if !is_due || self.must_wait(&parts, full, turn) || self.has_presented_all(full, &parts) {
             return None;
         }
@@ -228,10 +229,11 @@ impl Subscription {
         })
     }
 
-    /// Whether an empty answer is due if nothing else is: to the first request for the wildcard, or with a mark. Never a guess (RLY-3): the
-    /// state of a name that was given up beside the wildcard is known together with the membership (DEL-19). A greeting is due if
-    /// nothing else is: the set is empty, and the client presented nothing (DEL-29). In SotW a greeting is always due: the set
-    /// proves the removal of names that were given up with the request for the wildcard.
+    /// Whether an empty answer is due if nothing else is: to the first request for the wildcard, or with a
+    /// mark. Never a guess (RLY-3): the state of a name that was given up beside the wildcard is known
+    /// together with the membership (DEL-19). A greeting is due if nothing else is: the set is empty, and the
+    /// client presented nothing (DEL-29). In SotW a greeting is always due: the set proves the removal of
+    /// names that were given up with the request for the wildcard.
     fn is_greeting_due(
         &mut self,
         parts: &[AnswerPart],
@@ -272,8 +274,8 @@ impl Subscription {
         true
     }
 
-    /// Whether a wildcard client reconnects with the current version, and has the whole set already (STR-10). The presented version counts
-    /// once.
+    /// Whether a wildcard client reconnects with the current version, and has the whole set already (STR-10).
+    /// The presented version counts once.
     fn has_presented_all(&mut self, full: bool, parts: &[AnswerPart]) -> bool {
         let Some(presented) = self.presented_version() else { return false };
         self.end_presented();
@@ -289,7 +291,8 @@ impl Subscription {
         is_current
     }
 
-    /// A presented version describes the client's content only until the client is sent something, or gives something up (STR-10).
+    /// A presented version describes the client's content only until the client is sent something, or gives
+    /// something up (STR-10).
     pub(super) fn end_presented(&mut self) {
         if let Some(first_answer) = &mut self.first_answer {
             first_answer.presented = None;
@@ -310,8 +313,8 @@ impl Subscription {
         self.name_wait().and_then(|wait| wait.look_at)
     }
 
-    /// The time of the next look while the routing types wait for the first answer of this type; `None` if there is no wait
-    /// (ORD-12).
+    /// The time of the next look while the routing types wait for the first answer of this type; `None` if
+    /// there is no wait (ORD-12).
     pub(super) fn owes_first(&self, variant: Variant, turn: &Turn<'_>) -> Option<Time> {
         match self.nonces.latest() {
             Some(_) => None,
@@ -365,8 +368,8 @@ impl Subscription {
 
     // The handover of messages.
 
-    /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message. `has_message`: the
-    /// answer has messages at all. Every update of every client comes here.
+    /// Notes a message of an answer, the `is_last` of its answer. Returns the changes in the message.
+    /// `has_message`: the answer has messages at all. Every update of every client comes here.
     pub(super) fn carry(
         &mut self,
         answer: &Answer,
@@ -388,8 +391,8 @@ impl Subscription {
         }
     }
 
-    /// The client's content is about to be made due again, as if it were unknown. A verdict on an unanswered response is about what
-    /// the response brought (TRU-3).
+    /// The client's content is about to be made due again, as if it were unknown. A verdict on an unanswered
+    /// response is about what the response brought (TRU-3).
     pub(super) fn keep_content(&mut self) {
         if self.nonces.is_waiting() {
             let so_far = self.content_so_far();
@@ -422,7 +425,9 @@ impl Subscription {
         for (part, answered) in self.parts.iter_mut().zip(&answer.parts) {
             part.bring_to(answer, answered);
             match &answer.rest {
-                Some(rest) => rest.told_names.iter().for_each(|told| part.follow_sent(told, &answered.view)),
+                Some(rest) => {
+                    rest.told_names.iter().for_each(|message| part.follow_sent(message, &answered.view))
+                }
                 None => part.follow_aliases(answered, &answer.type_url),
             }
             if answer.withholds_errors() || (!has_spoken && answer.variant == Variant::Sotw) {
@@ -507,9 +512,9 @@ impl Subscription {
         for (index, part) in self.parts.iter_mut().enumerate() {
             part.hold_sent(index, answer, rest);
         }
-        for told in rest.told_names.iter().take(answer.chunk) {
+        for message in rest.told_names.iter().take(answer.chunk) {
             if self.exceptions.departed().next().is_some() {
-                let answered = told.answered();
+                let answered = message.answered();
                 self.exceptions.retain_departed(|name| !answered.contains(name));
             }
         }
@@ -603,8 +608,8 @@ impl Subscription {
         is_due
     }
 
-    /// Notes the content that the client rejects, before the client's content goes back: that of the response, and content
-    /// of earlier responses that the client rejected and never accepted.
+    /// Notes the content that the client rejects, before the client's content goes back: that of the
+    /// response, and content of earlier responses that the client rejected and never accepted.
     fn note_rejected(&mut self, nonce: Option<u64>, changes: &[ChangeId]) {
         // The client rejected a part of these changes: the rest of the answer brings none of them.
         self.nonces.give_up_changes(changes);
@@ -666,8 +671,8 @@ impl Subscription {
         }
     }
 
-    /// Notes a rejection: the client keeps its former content. `older`: the nonce of the rejected response, if later ones are
-    /// unanswered, which may still be accepted (NON-1).
+    /// Notes a rejection: the client keeps its former content. `older`: the nonce of the rejected response,
+    /// if later ones are unanswered, which may still be accepted (NON-1).
     fn reject(&mut self, older: Option<u64>) {
         for (index, part) in self.parts.iter_mut().enumerate() {
             let newest = self.delivery.pending_view(index);
@@ -676,8 +681,8 @@ impl Subscription {
         }
     }
 
-    /// Once the client has answered all messages of an answer, the rejected messages that a later message may have cured are due again.
-    /// Returns whether any is.
+    /// Once the client has answered all messages of an answer, the rejected messages that a later message may
+    /// have cured are due again. Returns whether any is.
     fn send_rejected_again(&mut self, nonce: Option<u64>, is_rejected: bool) -> bool {
         let Some(exceptions) = self.exceptions.get_mut() else { return false };
         let (Some(messages), Some(nonce)) = (&mut exceptions.rejected_messages, nonce) else { return false };
@@ -735,7 +740,8 @@ impl Subscription {
             })
     }
 
-    /// Whether the client has a name in another version, or may have it from an earlier stream. `was_kept`: it had before the latest answer.
+    /// Whether the client has a name in another version, or may have it from an earlier stream. `was_kept`:
+    /// it had before the latest answer.
     pub(super) fn has_another(&self, name: &ResourceName, version: Version, was_kept: bool) -> bool {
         let mut held = self.parts.iter().filter_map(|part| part.held.version_of(name)).peekable();
         let has_some = held.peek().is_some();
@@ -766,7 +772,8 @@ impl Subscription {
         self.parts.version_due(&self.type_url, turn)
     }
 
-    /// Whether the sources know everything about the collections. Without a collection there is nothing to know.
+    /// Whether the sources know everything about the collections. Without a collection there is nothing to
+    /// know.
     pub(super) fn is_known(&self, turn: &Turn<'_>) -> bool {
         self.parts.are_known(&self.type_url, turn)
     }

@@ -95,7 +95,8 @@ impl FirstAnswer {
 }
 
 impl First {
-    /// The state after the first request. `brings`: the request has a version, so that the client may have each requested name.
+    /// The state after the first request. `brings`: the request has a version, so that the client may have
+    /// each requested name.
     pub(super) fn new(parts: &PartList, brings: bool, now: Time) -> First {
         let names = parts.iter().filter_map(Part::names).filter(|_| brings);
         First {
@@ -200,9 +201,10 @@ pub(super) struct Doubt<'a> {
 }
 
 impl<'a> Doubt<'a> {
-    /// The membership without which the removal of a client's listener cannot be told. A new listener may need the
-    /// address of the other (DEL-26). Nothing waits for withheld names: the server has them, and may have them for long.
-    /// The end of the first answers comes a moment after the last of them, and may never come: no update waits for ever.
+    /// The membership without which the removal of a client's listener cannot be told. A new listener may
+    /// need the address of the other (DEL-26). Nothing waits for withheld names: the server has them, and may
+    /// have them for long. The end of the first answers comes a moment after the last of them, and may never
+    /// come: no update waits for ever.
     pub(super) fn awaited_room(&self, now: Time) -> Option<Awaited> {
         if !self.type_url.kind().may_exclude() {
             return None;
@@ -223,8 +225,8 @@ impl<'a> Doubt<'a> {
         })
     }
 
-    /// A name without which a complete set cannot be sent. `first`: the state before the first answer; `sources`: the sources of the
-    /// parts; `has_answers`: the client was sent an answer.
+    /// A name without which a complete set cannot be sent. `first`: the state before the first answer;
+    /// `sources`: the sources of the parts; `has_answers`: the client was sent an answer.
     pub(super) fn awaited(
         &self,
         first: Option<&mut First>,
@@ -297,9 +299,10 @@ impl<'a> Doubt<'a> {
     }
 }
 
-/// The time of the next look while the routing types wait for the first answer of a type without any (ORD-12); `None` if there is no
-/// wait. The routing types wait for the wildcard and for globs, and for names until the server answers for the type without them:
-/// as long as a first complete set, so that both keep within the patience of clients (TMR-2). `asked_at`: the first request.
+/// The time of the next look while the routing types wait for the first answer of a type without any
+/// (ORD-12); `None` if there is no wait. The routing types wait for the wildcard and for globs, and for names
+/// until the server answers for the type without them: as long as a first complete set, so that both keep
+/// within the patience of clients (TMR-2). `asked_at`: the first request.
 pub(super) fn first_answer_look(
     parts: &PartList,
     type_url: &TypeUrl,

@@ -37,8 +37,8 @@ pub struct Judged {
 /// The meaning of a request for an earlier response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The client accepted the latest response, or an older known response (NON-5). `latency`: the time since the
-    /// content came from upstream, if the response was an update.
+    /// The client accepted the latest response, or an older known response (NON-5). `latency`: the time since
+    /// the content came from upstream, if the response was an update.
     Ack { latency: Option<Duration> },
     /// The client rejected the response (ACK-1). `repeated`: the stream rejected the same version before.
     Nack { status: Status, version: Version, repeated: bool },
@@ -51,11 +51,14 @@ pub enum Verdict {
 /// The nonce chain of one type on one stream (STR-1, STR-5).
 #[derive(Debug, Default)]
 pub struct Nonces {
-    /// The unanswered responses, oldest first. Mostly one at a time, so the list keeps room for as many as there were at once.
+    /// The unanswered responses, oldest first. Mostly one at a time, so the list keeps room for as many as
+    /// there were at once.
     sent: Vec<Sent>,
-    /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names (NON-6).
+    /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names
+    /// (NON-6).
     latest: u64,
-    /// The time of the last verdict; before the first verdict, the time of the first request. For reports (ADM-8).
+    /// The time of the last verdict; before the first verdict, the time of the first request. For reports
+    /// (ADM-8).
     pub since: Time,
     /// The version of the latest response.
     version_sent: Version,
@@ -65,7 +68,8 @@ pub struct Nonces {
 }
 
 impl Nonces {
-    /// Notes a response with these changes. Returns the changes of a response that is forgotten for want of room.
+    /// Notes a response with these changes. Returns the changes of a response that is forgotten for want of
+    /// room.
     pub fn send(
         &mut self,
         nonce: u64,
@@ -83,8 +87,8 @@ impl Nonces {
         forgotten.map(|sent| sent.carried)
     }
 
-    /// Judges a request. `nonce`: the parsed nonce; `None` if the request has no nonce of this stream. `rejected`: the version of the
-    /// stream's last rejection.
+    /// Judges a request. `nonce`: the parsed nonce; `None` if the request has no nonce of this stream.
+    /// `rejected`: the version of the stream's last rejection.
     pub fn judge(
         &mut self,
         nonce: Option<u64>,

@@ -107,8 +107,8 @@ impl Part {
         self.at = Some(to.due);
     }
 
-    /// Content that an alias brought is the client's content of the resource's own name, too, and of its other aliases, though the
-    /// source does not know these names (ALI-1).
+    /// Content that an alias brought is the client's content of the resource's own name, too, and of its
+    /// other aliases, though the source does not know these names (ALI-1).
     pub(super) fn follow_aliases(&mut self, to: &AnswerPart, type_url: &TypeUrl) {
         let Some(types) = to.snapshot.of(type_url).filter(|types| !types.names.aliases.is_empty()) else {
             return;
@@ -151,8 +151,8 @@ impl Part {
         self.at = None;
     }
 
-    /// The view of the collection. The part takes the copy of the names that all subscribers of the same names share
-    /// (ADR 22).
+    /// The view of the collection. The part takes the copy of the names that all subscribers of the same
+    /// names share (ADR 22).
     pub(super) fn look_up<'a>(&mut self, types: &'a TypeSnapshot) -> Option<&'a Arc<View>> {
         if self.is_wildcard() {
             return types.wildcard.view.as_ref();
@@ -172,7 +172,8 @@ impl Part {
         self.at = None;
     }
 
-    /// Keeps content that the client accepted through another part. The client has not answered yet for what this part sends (TRU-1).
+    /// Keeps content that the client accepted through another part. The client has not answered yet for what
+    /// this part sends (TRU-1).
     pub(super) fn keep_accepted<'a>(&mut self, content: impl Iterator<Item = (&'a ResourceName, Version)>) {
         let is_known = |name: &ResourceName| {
             self.before.as_ref().is_some_and(|before| before.has(name) || before.knows_absent(name))
@@ -220,8 +221,8 @@ impl Part {
     }
 
     /// As [`Self::follow_aliases`], for one of several messages.
-    pub(super) fn follow_sent(&mut self, told: &ToldNames, view: &View) {
-        let brought = self.brought_by_aliases(told, view);
+    pub(super) fn follow_sent(&mut self, message: &ToldNames, view: &View) {
+        let brought = self.brought_by_aliases(message, view);
         if brought.is_empty() {
             return;
         }
@@ -230,15 +231,15 @@ impl Part {
                 && self.is_unknown(name, view)
                 && self.held.version_of(name) != Some(*version)
         };
-        let other: Vec<_> = told.sent.iter().filter(|(name, version)| is_new(name, version)).collect();
+        let other: Vec<_> = message.sent.iter().filter(|(name, version)| is_new(name, version)).collect();
         if !other.is_empty() {
             self.hold_also(other.into_iter().map(|(name, version)| (name, *version)));
         }
     }
 
     /// The versions of resources in a message that an alias leads to.
-    fn brought_by_aliases(&self, told: &ToldNames, view: &View) -> BTreeSet<Version> {
-        let aliases = told.aliases().filter(|alias| self.collection.covers(alias));
+    fn brought_by_aliases(&self, message: &ToldNames, view: &View) -> BTreeSet<Version> {
+        let aliases = message.aliases().filter(|alias| self.collection.covers(alias));
         aliases.filter_map(|alias| view.version_of(alias)).collect()
     }
 
@@ -248,8 +249,8 @@ impl Part {
         is_named && !view.has(name) && !view.knows_absent(name)
     }
 
-    /// Whether the client's content and the collection are the ones that an answer began with, and the content is the same for all
-    /// clients with its id.
+    /// Whether the client's content and the collection are the ones that an answer began with, and the
+    /// content is the same for all clients with its id.
     pub(super) fn is_as_answered(&self, answered: &AnswerPart) -> bool {
         let names = |collection: &Collection| collection.names().map(|names| names.id());
         Arc::ptr_eq(&self.held, &answered.held)
@@ -259,8 +260,8 @@ impl Part {
     }
 
     /// Notes one of several messages that bring the client to a view.
-    pub(super) fn hold_chunk(&mut self, told: &ToldNames, view: &View) {
-        let sent = told.sent.iter().map(|(name, version)| (name, *version));
+    pub(super) fn hold_chunk(&mut self, message: &ToldNames, view: &View) {
+        let sent = message.sent.iter().map(|(name, version)| (name, *version));
         let held = Arc::make_mut(&mut self.held);
         // The message also replaces the client's content of names that left the collection.
         let is_left = |name: &ResourceName| !self.collection.covers(name) && held.has(name);
@@ -271,14 +272,14 @@ impl Part {
             let replaced: Vec<_> = other.into_iter().filter(|(name, _)| held.has(name)).collect();
             replaced.into_iter().for_each(|(name, _)| held.let_go(name));
         }
-        held.hold(sent.into_iter(), told.removed.iter().filter(|name| self.collection.covers(name)));
-        self.follow_sent(told, view);
+        held.hold(sent.into_iter(), message.removed.iter().filter(|name| self.collection.covers(name)));
+        self.follow_sent(message, view);
         let held = Arc::make_mut(&mut self.held);
         if !(held.annotations().is_empty() && view.annotations().is_empty()) {
             // An error in a later message is not told yet, even if the resource of its name is.
-            held.hold_leases(told.names(), view, true);
-            held.hold_leases(told.beats.iter(), view, false);
-            held.hold_annotations(told.errors.iter(), view);
+            held.hold_leases(message.names(), view, true);
+            held.hold_leases(message.beats.iter(), view, false);
+            held.hold_annotations(message.errors.iter(), view);
         }
     }
 
@@ -389,30 +390,30 @@ impl Part {
         withhold(&mut self.withheld, &holder, view, waits, turn)
     }
 
-    /// Notes that the client was sent the messages of an answer so far. `index`: the part's place in the answer. All clients
-    /// that had the same content share the content after each message.
+    /// Notes that the client was sent the messages of an answer so far. `index`: the part's place in the
+    /// answer. All clients that had the same content share the content after each message.
     pub(super) fn hold_sent(&mut self, index: usize, answer: &Answer, rest: &Rest) {
         let Some(answered) = answer.parts.get(index) else { return };
         let view = rest.targets.get(index).unwrap_or(&answered.view);
         let mut is_shared = self.is_as_answered(answered);
-        for told in rest.told_names.iter().take(answer.chunk) {
+        for message in rest.told_names.iter().take(answer.chunk) {
             let made = || {
                 let mut made = self.clone();
-                made.hold_chunk(told, view);
+                made.hold_chunk(message, view);
                 made.held
             };
-            match is_shared.then(|| told.so_far(index, made)).flatten() {
+            match is_shared.then(|| message.so_far(index, made)).flatten() {
                 Some(held) => self.held.clone_from(held),
                 None => {
                     is_shared = false;
-                    self.hold_chunk(told, view);
+                    self.hold_chunk(message, view);
                 }
             }
         }
     }
 
-    /// The content before a response, and before all that the client rejected earlier and never accepted. `sent`: the content
-    /// with the response.
+    /// The content before a response, and before all that the client rejected earlier and never accepted.
+    /// `sent`: the content with the response.
     pub(super) fn before_rejected(&self, before: Arc<View>, sent: &View) -> Arc<View> {
         match &self.rejected {
             Some(rejected) => rejected.before_again(before, sent),
@@ -420,21 +421,22 @@ impl Part {
         }
     }
 
-    /// Notes an ACK of all responses. An ACK of other content accepts nothing that was rejected, as the ACK of a removal. `earlier`: the
-    /// content before the second unanswered response; `full`: the client accepted a complete set.
+    /// Notes an ACK of all responses. An ACK of other content accepts nothing that was rejected, as the ACK
+    /// of a removal. `earlier`: the content before the second unanswered response; `full`: the client
+    /// accepted a complete set.
     pub(super) fn accept(&mut self, earlier: Option<&Arc<View>>, full: bool, variant: Variant) {
         self.is_first &= self.at.is_none();
         let Some(rejected) = self.rejected.take() else { return };
         let before = earlier.or(self.before.as_ref());
         // The client accepted the complete set, or every rejected name with other content or once more.
         let stands =
-            !full && rejected.stands((before.map(|before| &**before), &*self.held), self.kind(), variant);
+            !full && rejected.stands(before.map(|before| &**before), &self.held, self.kind(), variant);
         self.rejected = Some(rejected).filter(|_| stands);
     }
 
-    /// Notes a rejection: the client keeps its former content. `newest`: the content with all messages of an unfinished answer; `after`:
-    /// the content with the rejected response, if a later response is unanswered; `is_older`: such a response may still be
-    /// accepted (NON-1).
+    /// Notes a rejection: the client keeps its former content. `newest`: the content with all messages of an
+    /// unfinished answer; `after`: the content with the rejected response, if a later response is unanswered;
+    /// `is_older`: such a response may still be accepted (NON-1).
     pub(super) fn reject(&mut self, newest: Option<&Arc<View>>, after: Option<&Arc<View>>, is_older: bool) {
         let sent = after.or(newest).unwrap_or(&self.held).clone();
         let before = self.before.take().unwrap_or_else(|| self.held.clone());
@@ -447,8 +449,8 @@ impl Part {
         }
     }
 
-    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a first answer leaves
-    /// out is not accepted before its ACK.
+    /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a
+    /// first answer leaves out is not accepted before its ACK.
     pub(in crate::downstream) fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
         let is_first =
             || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
@@ -481,8 +483,8 @@ impl Part {
             && !self.is_returning
     }
 
-    /// Whether nothing is in doubt for the client: the set is whole, or has everything from the client. `presented`: the one version that
-    /// the client stated for all.
+    /// Whether nothing is in doubt for the client: the set is whole, or has everything from the client.
+    /// `presented`: the one version that the client stated for all.
     pub(in crate::downstream) fn has_returned(
         &self,
         snapshot: &Snapshot,

@@ -190,8 +190,8 @@ impl PartList {
         }
     }
 
-    /// The wildcard or a glob goes while responses are unanswered. Of the names that other parts request, the client has accepted
-    /// what it had before these responses (TRU-1).
+    /// The wildcard or a glob goes while responses are unanswered. Of the names that other parts request, the
+    /// client has accepted what it had before these responses (TRU-1).
     fn keep_unanswered(&mut self, before: Option<&View>) {
         let Some(before) = before else { return };
         for part in self {
@@ -211,8 +211,8 @@ impl PartList {
         names.filter_map(|name| Some((name.clone(), accepted(name)?))).collect()
     }
 
-    /// The client gave names up. Of those that the wildcard or a glob covers, it has accepted what it had, and has yet to answer for
-    /// the rest (TRU-1).
+    /// The client gave names up. Of those that the wildcard or a glob covers, it has accepted what it had,
+    /// and has yet to answer for the rest (TRU-1).
     pub(super) fn keep_left(&mut self, left: &[(ResourceName, Version)], is_waiting: bool) {
         for part in self.iter_mut().filter(|part| part.is_broad() && (is_waiting || part.is_first)) {
             let collection = part.collection.clone();
@@ -311,7 +311,8 @@ impl PartList {
         Some(sum(views.map(|view| view.digest())))
     }
 
-    /// Whether the sources know everything about the collections. Without a collection there is nothing to know.
+    /// Whether the sources know everything about the collections. Without a collection there is nothing to
+    /// know.
     pub(super) fn are_known(&self, type_url: &TypeUrl, turn: &Turn<'_>) -> bool {
         let mut views = self.iter().map(|part| part.view_in(turn, type_url));
         !self.is_empty() && views.all(|view| view.is_some_and(|view| view.is_complete()))

@@ -1,8 +1,9 @@
 //! Rejected messages of an answer in several messages (DEL-26, ADR 56).
 //!
-//! Resources of a type may exclude each other: a listener takes over the address of another, which moves away. In a single message the
-//! client sees both. In two, the client may reject the first, and the second would have cured the error. So the rejected part is sent once
-//! more, after the client has answered the rest. A part that is rejected again is not: its content must change first (DEL-27).
+//! Resources of a type may exclude each other: a listener takes over the address of another, which moves
+//! away. In a single message the client sees both. In two, the client may reject the first, and the second
+//! would have cured the error. So the rejected part is sent once more, after the client has answered the
+//! rest. A part that is rejected again is not: its content must change first (DEL-27).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,11 +35,13 @@ struct Message {
 
 impl Message {
     fn names(&self) -> impl Iterator<Item = &(ResourceName, Version)> {
-        self.told_names.get(self.chunk).into_iter().flat_map(|told| &told.sent)
+        self.told_names.get(self.chunk).into_iter().flat_map(|message| &message.sent)
     }
 
     fn brings_content(&self) -> bool {
-        self.told_names.get(self.chunk).is_some_and(|told| !(told.sent.is_empty() && told.removed.is_empty()))
+        self.told_names
+            .get(self.chunk)
+            .is_some_and(|message| !(message.sent.is_empty() && message.removed.is_empty()))
     }
 }
 
@@ -71,7 +74,8 @@ impl RejectedMessages {
         }
     }
 
-    /// The client has answered all messages. Returns names that are due again: a later message may have cured the error.
+    /// The client has answered all messages. Returns names that are due again: a later message may have cured
+    /// the error.
     pub(super) fn settle(&mut self, parts: &PartList) -> Vec<ResourceName> {
         self.unanswered.clear();
         let rejected = std::mem::take(&mut self.rejected);

@@ -1,5 +1,5 @@
-//! The requests of a client for one type. A SotW request has the complete list of names; a delta request has names to subscribe to, and
-//! names to give up.
+//! The requests of a client for one type. A SotW request has the complete list of names; a delta request has
+//! names to subscribe to, and names to give up.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -287,8 +287,8 @@ impl Subscription {
         self.delivery.fresh = true;
     }
 
-    /// The client has given up the last spelling of a name or a glob. Names beside a glob keep the members that the glob brought, as they
-    /// are (NAM-17).
+    /// The client has given up the last spelling of a name or a glob. Names beside a glob keep the members
+    /// that the glob brought, as they are (NAM-17).
     fn note_given_up(&mut self, key: &ResourceName) {
         match CollectionKind::of(key) {
             CollectionKind::Globs => {
@@ -424,9 +424,9 @@ impl Subscription {
         given_up.iter().for_each(|name| self.depart(name));
     }
 
-    /// The client gave names up. Returns those under which it may keep a resource for an alias (ALI-2): names with content that the
-    /// client has not answered for, or had not when it asked for others, and names that had the same content as another
-    /// requested name before.
+    /// The client gave names up. Returns those under which it may keep a resource for an alias (ALI-2): names
+    /// with content that the client has not answered for, or had not when it asked for others, and names that
+    /// had the same content as another requested name before.
     fn part_with(&mut self, given_up: &[ResourceName]) -> BTreeSet<ResourceName> {
         let mut shared = BTreeSet::new();
         if !given_up.is_empty() && self.type_url.kind() == Kind::VirtualHost {
@@ -518,8 +518,8 @@ impl Subscription {
         change.sources
     }
 
-    /// The client gave names up. Of those that the wildcard or a glob covers, it has accepted what it had, and has yet to answer for
-    /// the rest (TRU-1).
+    /// The client gave names up. Of those that the wildcard or a glob covers, it has accepted what it had,
+    /// and has yet to answer for the rest (TRU-1).
     pub(in crate::downstream) fn keep_left(&mut self, left: &[(ResourceName, Version)]) {
         if !left.is_empty() {
             self.parts.keep_left(left, self.nonces.is_waiting());
@@ -546,8 +546,8 @@ impl Subscription {
     }
 }
 
-/// The names that a first request states by versions alone. An on-demand client states its resources so, and istiod counts
-/// the names as subscribed. `is_stated`: the request may state names so.
+/// The names that a first request states by versions alone. An on-demand client states its resources so, and
+/// istiod counts the names as subscribed. `is_stated`: the request may state names so.
 fn stated_by_version(request: &DeltaRequest, is_stated: bool) -> impl Iterator<Item = &ResourceName> {
     let has_all = |list: &[ResourceName]| list.iter().any(ResourceName::is_wildcard);
     let is_of_all =

@@ -36,8 +36,8 @@ impl SetMarks {
         });
         let asked: usize = globs.clone().map(|(globs, _)| globs.len()).sum();
         let globs = globs.filter(|_| asked > self.globs.len());
-        let known = globs.flat_map(|(globs, view)| globs.iter().filter(|glob| view.knows_glob(glob)));
-        let news = known.filter(|glob| !self.globs.contains(*glob)).take(GLOBS_MAX);
+        let whole_globs = globs.flat_map(|(globs, view)| globs.iter().filter(|glob| view.knows_glob(glob)));
+        let news = whole_globs.filter(|glob| !self.globs.contains(*glob)).take(GLOBS_MAX);
         let globs: Vec<_> = news.cloned().collect();
         (whole || !globs.is_empty()).then_some(SetMark { requests: self.requests, whole, globs })
     }

@@ -1,4 +1,5 @@
-//! The content of a client between unanswered responses (TRU-3): a verdict on one response says nothing about the others.
+//! The content of a client between unanswered responses (TRU-3): a verdict on one response says nothing about
+//! the others.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use crate::downstream::subscription::part::{Key, Part};
 use crate::view::View;
 use sluice_xds::ResourceName;
 
-/// The contents before all unanswered responses but the oldest. Empty for clients that answer before the next response.
+/// The contents before all unanswered responses but the oldest. Empty for clients that answer before the next
+/// response.
 #[derive(Debug)]
 pub(super) struct Stages(Vec<Stage>);
 
@@ -38,7 +40,8 @@ impl Stages {
         }
     }
 
-    /// Keeps the content before the next response, because the record of the content is about to change without a response.
+    /// Keeps the content before the next response, because the record of the content is about to change
+    /// without a response.
     pub(super) fn begin(&mut self, parts: Vec<(Key, Arc<View>)>) {
         if self.0.last().is_none_or(|stage| stage.nonce != NEXT) {
             self.push(NEXT, parts);

@@ -1,8 +1,8 @@
 //! The resources that may be the reason for a rejection (TRU-6).
 //!
-//! The text of a NACK mostly has the names of the bad resources. Without names, each resource that the response changed is
-//! suspected. A resource is no suspect if another client of the same program accepted its version: only a walk over the
-//! clients knows that, so the caller removes such resources.
+//! The text of a NACK mostly has the names of the bad resources. Without names, each resource that the
+//! response changed is suspected. A resource is no suspect if another client of the same program accepted its
+//! version: only a walk over the clients knows that, so the caller removes such resources.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ const NAMED_MAX: usize = 16;
 /// The maximum number of suspects of one rejection without names.
 pub const SUSPECTS_MAX: usize = 100;
 
-/// The content of a part before a rejected response, and with the response. The part may have come to another server of its list
-/// since (WAV-18).
+/// The content of a part before a rejected response, and with the response. The part may have come to another
+/// server of its list since (WAV-18).
 #[derive(Clone, Debug)]
 pub struct Brought {
     pub key: Key,
@@ -45,8 +45,8 @@ pub struct Nack {
 }
 
 impl Brought {
-    /// Whether the response brought this version of the name, or with `None` its removal. A name that the client gave up is gone,
-    /// too, and nobody removed it.
+    /// Whether the response brought this version of the name, or with `None` its removal. A name that the
+    /// client gave up is gone, too, and nobody removed it.
     pub fn has(&self, name: &ResourceName, version: Option<Version>) -> bool {
         let is_told =
             version.is_some() || self.key.0 != CollectionKind::Names || self.sent.knows_absent(name);
@@ -58,8 +58,8 @@ impl Brought {
     }
 }
 
-/// A resource that may be the reason for a rejection. Without a version, the response removed it, or the client had given the
-/// name up.
+/// A resource that may be the reason for a rejection. Without a version, the response removed it, or the
+/// client had given the name up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Suspect {
     pub name: ResourceName,
@@ -70,22 +70,24 @@ pub struct Suspect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspects {
     pub list: Vec<Suspect>,
-    /// The text has these names. Otherwise the list has all that the response changed, up to [`SUSPECTS_MAX`].
+    /// The text has these names. Otherwise the list has all that the response changed, up to
+    /// [`SUSPECTS_MAX`].
     pub are_named: bool,
     /// The response changed more resources than the list has, or may have.
     pub has_more: bool,
 }
 
 impl Suspects {
-    /// Whether the client blames each resource of the list (QUA-2): its words name them, or the response changed nothing else.
+    /// Whether the client blames each resource of the list (QUA-2): its words name them, or the response
+    /// changed nothing else.
     pub fn are_blamed(&self) -> bool {
         self.are_named || self.list.len() == 1 && !self.has_more
     }
 }
 
 impl Brought {
-    /// The content that a rejected response brought to a part; `None` if the same as before. `newest`: the content with all messages of
-    /// an unfinished answer; `is_latest`: no later response is unanswered.
+    /// The content that a rejected response brought to a part; `None` if the same as before. `newest`: the
+    /// content with all messages of an unfinished answer; `is_latest`: no later response is unanswered.
     pub(super) fn by_response(
         part: &Part,
         nonce: u64,
@@ -105,7 +107,8 @@ impl Brought {
 }
 
 impl Nack {
-    /// The names of the rejected response in the text, in the order of the text. `has`: whether the client has a name now.
+    /// The names of the rejected response in the text, in the order of the text. `has`: whether the client
+    /// has a name now.
     pub(super) fn names_in_text(&self, has: impl Fn(&ResourceName) -> bool) -> Vec<ResourceName> {
         let is_brought = |name: &ResourceName| {
             self.brought.iter().any(|brought| brought.sent.has(name) || brought.before.has(name))
@@ -113,8 +116,8 @@ impl Nack {
         names_in(&self.status.message, |name| is_brought(name) || has(name))
     }
 
-    /// Whether a name is suspected. `named`: the names in the text. Of an older response than the latest the changed names
-    /// are not known, so that each is suspected.
+    /// Whether a name is suspected. `named`: the names in the text. Of an older response than the latest the
+    /// changed names are not known, so that each is suspected.
     pub fn suspects(&self, name: &ResourceName, named: &[ResourceName]) -> bool {
         if !named.is_empty() {
             return named.contains(name);
@@ -124,7 +127,8 @@ impl Nack {
 }
 
 impl Suspects {
-    /// The suspects of a NACK, apart from the versions that other clients accepted. `named`: the names in its text.
+    /// The suspects of a NACK, apart from the versions that other clients accepted. `named`: the names in its
+    /// text.
     pub(super) fn new(nack: &Nack, named: Vec<ResourceName>) -> Suspects {
         // The client may have other content by now under a name that it gave up before its verdict (QUA-2).
         let version =

@@ -1,8 +1,8 @@
 //! Adopted names: the server sent the resources unasked (DEL-17).
 //!
-//! The session adopts an unasked name as if the client had asked for the name, so all rules of names apply. After the client was told of
-//! a removal, the session gives the adopted name up: Pods come and go under ever new names, and the server sends a resource anew
-//! on its return.
+//! The session adopts an unasked name as if the client had asked for the name, so all rules of names apply.
+//! After the client was told of a removal, the session gives the adopted name up: Pods come and go under ever
+//! new names, and the server sends a resource anew on its return.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

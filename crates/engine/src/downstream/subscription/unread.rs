@@ -1,8 +1,9 @@
 //! Content on its way to a delta client that has given it up.
 //!
-//! A client may give a name up and ask for it again, by itself, by a glob or by the wildcard, before it reads an older
-//! response. The client keeps what the response brings then. So the relay counts such content as held in an unknown version:
-//! the client is sent the present content, or told that there is none (NAM-16, DEL-11).
+//! A client may give a name up and ask for it again, by itself, by a glob or by the wildcard, before it reads
+//! an older response. The client keeps what the response brings then. So the relay counts such content as
+//! held in an unknown version: the client is sent the present content, or told that there is none (NAM-16,
+//! DEL-11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,8 +23,8 @@ const STAGES_MAX: usize = 4;
 pub struct Unread {
     /// Names that the client gave up, each with the nonce of the latest response that may bring it.
     given_up: BTreeMap<ResourceName, u64>,
-    /// Virtual hosts only: names with content that the client had not read when it asked for further names. The content may
-    /// list these, and the client keeps it for them (ALI-1).
+    /// Virtual hosts only: names with content that the client had not read when it asked for further names.
+    /// The content may list these, and the client keeps it for them (ALI-1).
     read_late: BTreeSet<ResourceName>,
 }
 
@@ -66,7 +67,8 @@ impl Unread {
         names.iter().filter_map(|name| self.read_late.take(name)).collect()
     }
 
-    /// A part covers more than `before`: given-up names that it covers now count as held in an unknown version.
+    /// A part covers more than `before`: given-up names that it covers now count as held in an unknown
+    /// version.
     pub(super) fn expect(&self, parts: &mut PartList, key: Key, before: Option<&Collection>) {
         let Some(at) = parts.iter().position(|part| part.key() == key) else { return };
         let collection = &parts[at].collection;
@@ -101,7 +103,8 @@ pub(super) fn unread_members(
     names.map(|(_, name)| name.clone()).collect()
 }
 
-/// The names of these authorities with content that the client has not answered for. A resource lists names of its own authority only.
+/// The names of these authorities with content that the client has not answered for. A resource lists names
+/// of its own authority only.
 pub(super) fn read_late(
     parts: &PartList,
     stages: &Stages,
@@ -117,8 +120,8 @@ pub(super) fn read_late(
     late
 }
 
-/// The client gave up names, or globs with their members. What it had of them before the unanswered responses is nothing that it
-/// has accepted, if it asks for them again (TRU-1).
+/// The client gave up names, or globs with their members. What it had of them before the unanswered responses
+/// is nothing that it has accepted, if it asks for them again (TRU-1).
 pub(super) fn let_go_unanswered(
     parts: &mut PartList,
     mut stages: Option<&mut Stages>,
@@ -141,9 +144,9 @@ pub(super) fn let_go_unanswered(
     }
 }
 
-/// The names among these under which the client may keep a resource for an alias (ALI-2): names with content that the client has not
-/// answered for, and names that had the same content as another requested name before. The client keeps the resource until it
-/// reads that the alias has moved.
+/// The names among these under which the client may keep a resource for an alias (ALI-2): names with content
+/// that the client has not answered for, and names that had the same content as another requested name
+/// before. The client keeps the resource until it reads that the alias has moved.
 pub(super) fn shared_by_aliases(
     parts: &PartList,
     stages: &Stages,

@@ -137,7 +137,7 @@ fn wav_15_an_answer_by_the_candidate_may_bring_nothing_of_the_push() {
         let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
         let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
         let lanes = [&*stable, &*bench.candidate()];
-        (answer.type_url.short().to_owned(), answer.brings(1, 1, (SourceId(0), lanes)))
+        (answer.type_url.short().to_owned(), answer.brings(1, 1, SourceId(0), lanes))
     };
     assert_eq!(brings(sotw), ("Listener".into(), true));
     assert_eq!(brings(newcomer), ("Cluster".into(), false), "the cluster is stable's");
@@ -157,7 +157,7 @@ fn wav_15_an_answer_without_a_message_brings_nothing_of_the_push() {
     let latest = |id: SourceId| latest.get(id.0 as usize).cloned();
     let (_, answer) = bench.clients[sotw].session.poll_answer(&latest, bench.now).unwrap();
     let candidate = bench.candidate();
-    let brings = |messages| answer.brings(1, messages, (SourceId(0), [&*stable, &*candidate]));
+    let brings = |messages| answer.brings(1, messages, SourceId(0), [&*stable, &*candidate]);
     assert_eq!((answer.type_url.short(), brings(1), brings(0)), ("Cluster", true, false));
 }
 
@@ -189,7 +189,7 @@ fn wav_15_what_the_candidate_does_not_know_is_no_removal_by_the_push() {
         let removed: Vec<_> =
             chunks.iter().flat_map(|chunk| &chunk.removed).map(|name| name.as_str()).collect();
         let lanes = [&*stable, &*bench.candidate()];
-        (removed.join(" "), answer.brings(1, 1, (SourceId(0), lanes)))
+        (removed.join(" "), answer.brings(1, 1, SourceId(0), lanes))
     };
     assert_eq!(brings(&mut bench), ("none".into(), false), "both releases know this");
     bench.says(RDS, "-r");
@@ -200,7 +200,7 @@ fn wav_15_what_the_candidate_does_not_know_is_no_removal_by_the_push() {
 #[test]
 fn wav_17_a_client_that_is_told_nothing_keeps_its_place() {
     let sent =
-        |found, messages, holds| Answer::push_after(Some(1), found, (messages, || holds), |push| push == 2);
+        |found, messages, holds| Answer::push_after(Some(1), found, messages, || holds, |push| push == 2);
     let after = |found, messages| sent(found, messages, true);
     assert_eq!(after(None, 0), Some(1), "the client has what it had");
     assert_eq!(sent(None, 0, false), None, "a push that is over has no content of its own");
@@ -235,7 +235,7 @@ fn wav_15_endpoints_of_the_candidate_are_nothing_of_the_push() {
         assert_eq!((answer.type_url.short(), part.snapshot.lane().push), ("ClusterLoadAssignment", Some(1)));
         let names: Vec<_> = part.held.differing(&part.view).map(|name| name.as_str().to_owned()).collect();
         let lanes = [&*stable, &*bench.candidate()];
-        (names.join(" "), answer.brings(1, 1, (SourceId(0), lanes)))
+        (names.join(" "), answer.brings(1, 1, SourceId(0), lanes))
     };
     assert_eq!(brings(newcomer), ("b".into(), false));
     assert_eq!(brings(holder), ("a".into(), false), "a removal of endpoints");
@@ -270,8 +270,8 @@ fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
     let (_, answer) = bench.clients[newcomer].session.poll_answer(&latest, bench.now).unwrap();
     assert_eq!((answer.type_url.short(), answer.parts[0].snapshot.lane().push), ("Cluster", Some(1)));
     let own = [&*own, &*bench.candidate()];
-    assert!(!answer.brings(1, 1, (SourceId(0), own)), "the push has no cluster");
-    assert!(!answer.brings(1, 1, (SourceId(1), of_other)), "no part is from the other source");
+    assert!(!answer.brings(1, 1, SourceId(0), own), "the push has no cluster");
+    assert!(!answer.brings(1, 1, SourceId(1), of_other), "no part is from the other source");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn wav_15_what_stands_in_for_a_name_is_nothing_of_a_push_but_for_one_that_the_pu
         let (_, answer) = bench.clients[client].session.poll_answer(&latest, bench.now).unwrap();
         let names = answer.parts[0].held.differing(&answer.parts[0].view);
         let names: Vec<_> = names.map(|name| name.as_str().to_owned()).collect();
-        (names.join(" "), answer.brings(1, 1, (SourceId(1), [&*stable, &*candidate])))
+        (names.join(" "), answer.brings(1, 1, SourceId(1), [&*stable, &*candidate]))
     };
     assert_eq!(brings(client), ("b".into(), false));
     assert_eq!(brings(former), ("c".into(), true), "the first server's resource");
