@@ -35,7 +35,11 @@ impl RoutingHold {
 
     /// Notes that something waits until this time at most.
     pub(super) fn look_at(&mut self, look_at: Option<Time>) {
-        self.until = self.until.into_iter().chain(look_at).min();
+        if let Some(look_at) = look_at
+            && self.until.is_none_or(|until| look_at < until)
+        {
+            self.until = Some(look_at);
+        }
     }
 
     /// Begins the wait, or continues it. Returns its end (ORD-10).

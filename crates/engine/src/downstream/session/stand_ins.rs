@@ -97,7 +97,10 @@ impl Serving<'_> {
 
     /// As [`Serving::served`], from the sources' newest snapshots.
     pub(super) fn serve(&self, newest: Snapshots) -> Snapshots {
-        self.without_refused(self.with_stand_ins(newest, None))
+        match self.needs_stand_ins() {
+            true => self.without_refused(self.with_stand_ins(newest, None)),
+            false => newest,
+        }
     }
 
     /// The sources' own snapshots.

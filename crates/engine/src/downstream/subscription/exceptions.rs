@@ -196,11 +196,9 @@ impl Exceptions {
 
     /// The client was sent all messages of this answer, or (not `whole`) some of them.
     pub(super) fn keep_told_variants(&mut self, answer: &Answer, whole: bool) {
-        let Some(variants) = self.told_variants_after(answer) else { return };
-        let Some(told_variants) = self.get_mut().and_then(|exceptional| exceptional.told_variants.as_mut())
-        else {
-            return;
-        };
+        let Some(exceptional) = &mut self.0 else { return };
+        let Some(variants) = exceptional.told_variants_after(answer) else { return };
+        let Some(told_variants) = &mut exceptional.told_variants else { return };
         if whole {
             *told_variants = Arc::new(variants);
         } else {
