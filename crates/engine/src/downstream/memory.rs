@@ -14,3 +14,19 @@ pub const SUBSCRIBED_NAME_BYTES: usize = 448;
 pub(super) fn weight(name: &ResourceName) -> usize {
     name.allocated() + NAME_BYTES
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Part, Session, Subscription};
+
+    /// Size classes of the allocator: each idle client has a session, and both others for each type.
+    #[test]
+    fn an_idle_client_costs_little() {
+        let [session, subscription, part] =
+            [size_of::<Session>(), size_of::<Subscription>(), size_of::<Part>()];
+        assert!(
+            session <= 208 && subscription <= 208 && part <= 128,
+            "session {session}, subscription {subscription}, part {part}"
+        );
+    }
+}

@@ -892,15 +892,3 @@ impl Session {
         without.take_sent(&self.subscriptions, push);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each idle client has one.
-    #[test]
-    fn an_idle_session_costs_little() {
-        let session = size_of::<Session>();
-        assert!(session <= 208, "{session}");
-    }
-}

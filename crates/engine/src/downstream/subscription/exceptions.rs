@@ -180,6 +180,14 @@ impl Exceptions {
         }
     }
 
+    /// Forgets spellings and refusals if there are none left.
+    pub(super) fn end_non_canonical(&mut self) {
+        if let Some(exceptional) = self.get_mut() {
+            exceptional.non_canonical.take_if(|non_canonical| non_canonical.is_empty());
+            self.trim();
+        }
+    }
+
     pub(super) fn end_name_wait(&mut self) {
         if let Some(exceptional) = self.get_mut() {
             exceptional.name_wait = None;

@@ -810,15 +810,3 @@ impl Subscription {
         self.parts.unsettled(&self.type_url, self.nonces.unanswered(), pending, turn)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Size classes of the allocator: each idle client has one of both for each type.
-    #[test]
-    fn an_idle_subscription_costs_little() {
-        let (subscription, part) = (size_of::<Subscription>(), size_of::<Part>());
-        assert!(subscription <= 208 && part <= 128, "subscription {subscription}, part {part}");
-    }
-}

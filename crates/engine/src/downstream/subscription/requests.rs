@@ -212,10 +212,7 @@ impl Subscription {
         };
         departed.retain(|name| wildcard || shared.contains(name) || is_covered(self, name));
         self.wait_for_departed(departed, |this, name| wildcard || is_covered(this, name));
-        if let Some(exceptions) = self.exceptions.get_mut() {
-            exceptions.non_canonical.take_if(|non_canonical| non_canonical.is_empty());
-            self.exceptions.trim();
-        }
+        self.exceptions.end_non_canonical();
         let names = sets
             .into_iter()
             .filter(|(place, set)| set.id() != self.parts.names_of(*place).id())
