@@ -2,7 +2,7 @@
 //!
 //! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
 //!    `table`, `yaml`: values for people.
-//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `typed`: its answer. `relays`: the same question to all of them.
+//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `typed`: the answer. `relays`: the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
 //!    `events`: an endless list.
 //! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
@@ -96,7 +96,7 @@ pub enum Operate {
 }
 
 impl Operate {
-    /// Runs the command to its end.
+    /// Runs the command to the end.
     pub fn run(self, console: &mut Console<'_>) -> Result<Outcome, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::Internal(format!("runtime: {error}")))?;

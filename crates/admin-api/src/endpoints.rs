@@ -38,11 +38,11 @@ impl Area {
 pub struct Line {
     pub method: &'static str,
     pub path: &'static str,
-    /// The role that opens the endpoint.
+    /// The role with access to the endpoint.
     pub area: Area,
     /// The parameters, as the list of endpoints shows them.
     pub query: &'static str,
-    /// The parameters that the endpoint takes.
+    /// The parameters of the endpoint.
     pub keys: &'static [&'static str],
     pub summary: &'static str,
 }

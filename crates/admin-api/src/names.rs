@@ -21,7 +21,7 @@ pub struct ClientDifference {
     pub types: Vec<TypeDifference>,
 }
 
-/// A relay that does not say has something to look at.
+/// A relay without this key has something to look at.
 fn differs() -> bool {
     true
 }
@@ -111,7 +111,7 @@ pub struct ExplainedClass {
 /// The rule that decided about a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassDecision {
-    /// The rule as the file has it, in a sentence.
+    /// The rule of the file, in a sentence.
     pub rule_text: String,
     #[serde(default)]
     pub r#match: String,
@@ -121,7 +121,7 @@ pub struct ClassDecision {
     pub place: Option<String>,
     pub written: Option<Value>,
     pub fields: Option<Vec<(String, String)>>,
-    /// The rule before that failed in the fewest conditions.
+    /// The earlier rule with the fewest failed conditions.
     pub nearest: Option<NearestRule>,
     #[serde(default)]
     pub not_reached: Vec<String>,
@@ -174,7 +174,7 @@ pub struct ExplainedName {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NameFacts {
-    /// Null for a name that the client does not ask for.
+    /// Null for a name without a request of the client.
     #[serde(deserialize_with = "crate::nullable")]
     pub state: Option<String>,
     pub entry: Option<String>,
@@ -257,11 +257,11 @@ pub struct ClientGroup {
 pub struct HeldVersions {
     pub r#type: String,
     pub name: String,
-    /// Clients that ask for the name.
+    /// Clients with a request for the name.
     pub asked_by: usize,
-    /// Clients that ask for the name and hold no resource.
+    /// Clients with a request for the name, and without a resource.
     pub without: usize,
-    /// Clients that hold a resource whose version the relay does not know: they had it from another server.
+    /// Clients with a resource from another server: the relay does not know the version.
     pub unknown: usize,
     pub versions: Vec<VersionTally>,
     /// Versions without room.
@@ -272,20 +272,20 @@ pub struct HeldVersions {
 #[serde(default)]
 pub struct VersionTally {
     pub version: String,
-    /// `live`: a source has this version now. `candidate`: a push under way brings it. `stable`: clients outside of the
-    /// push's steps have it. `condemned`: no push of a plan may bring it.
+    /// `live`: a source has the version now. `candidate`: a push under way brings the version. `stable`: clients outside of the
+    /// push's steps have the version. `condemned`: no push of a plan may bring the version.
     pub is: Vec<String>,
-    /// The servers that have this version now.
+    /// The servers with this version now.
     pub servers: Vec<String>,
-    /// The time at which the relay got the version; null for a version that is neither the newest nor in a release of a plan.
+    /// The time at which the relay got the version; null for a version neither newest nor in a release of a plan.
     pub since: Option<String>,
-    /// Clients that accepted the version and no later one.
+    /// Clients whose latest accepted version is this.
     pub held_by: usize,
-    /// Clients that were sent the version and have not answered.
+    /// Clients with a message of the version, and no answer yet.
     pub pending: usize,
-    /// Clients that should have the version, and have not been sent it.
+    /// Clients that should have the version, and have no message of the version yet.
     pub unsent: usize,
-    /// Clients that rejected a response with the version.
+    /// Clients with a rejection of a response with the version.
     pub rejected: usize,
     /// Whether the version may be the reason for a rejection (TRU-6).
     pub suspect: bool,
@@ -305,12 +305,12 @@ pub struct VersionRejection {
     pub names_it: bool,
 }
 
-/// The answer of `/versions` without a name: the clients of a type by their answer to its newest content.
+/// The answer of `/versions` without a name: the clients of a type by the answer to the newest content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TypeVerdicts {
     pub r#type: String,
-    /// The sources that several clients share: those with most rejections first.
+    /// The shared sources of several clients; the sources with most rejections first.
     pub units: Vec<UnitVerdicts>,
     /// Units without room.
     pub more: usize,
@@ -323,7 +323,7 @@ pub struct UnitVerdicts {
     pub server: String,
     pub list: String,
     pub class: String,
-    /// The streams that ask for the type: the sum of the next five.
+    /// The streams with requests for the type: the sum of the next five.
     pub clients: u64,
     pub accepted: u64,
     /// Not sent yet, or sent less than 60 s ago.

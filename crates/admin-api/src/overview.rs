@@ -154,14 +154,14 @@ pub struct PlanStanding {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UpstreamSummary {
-    /// The keys of the server lists that contain the server.
+    /// The keys of the server lists with the server.
     pub lists: BTreeSet<String>,
     pub connecting: usize,
     pub connected: usize,
     pub backoff: usize,
-    /// Sources with an open stream whose server has never answered.
+    /// Sources with an open stream, and without any answer of the server.
     pub unanswered: usize,
-    /// Sources whose server ends each stream.
+    /// Sources with an end of each stream by the server.
     pub ends_streams: usize,
     pub stale: usize,
     /// The stale sources that serve resources from before a restart.

@@ -14,7 +14,7 @@ pub trait Parameters: Default {
     fn into_pairs(self) -> Vec<(&'static str, String)>;
 
     /// # Errors
-    /// The first key that is unknown, or that comes twice.
+    /// The first unknown or repeated key.
     fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Result<Self, BadKey> {
         let mut parameters = Self::default();
         for (key, value) in pairs {
@@ -28,7 +28,7 @@ pub trait Parameters: Default {
     }
 }
 
-/// A key that a request may not have.
+/// A key forbidden in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadKey {
     Unknown(String),

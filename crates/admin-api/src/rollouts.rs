@@ -6,7 +6,7 @@ use crate::changes::ChangedNames;
 use crate::lists::Listed;
 use crate::{Text, is_zero};
 
-/// The state of a plan, and of its latest push.
+/// The state of a plan, and of the latest push.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanState<'a> {
@@ -14,20 +14,20 @@ pub struct PlanState<'a> {
     pub mode: Text<'a>,
     pub state: Text<'a>,
     pub push: Option<u64>,
-    /// The step that the push has reached; 0 before the first.
+    /// The reached step of the push; 0 before the first.
     pub step: u8,
     pub steps: u8,
-    /// The percentage of clients that the step admits; null for a push before its first step.
+    /// The percentage of admitted clients; null for a push before the first step.
     pub percent: Option<f64>,
-    /// Units that the plan covers.
+    /// The units of the plan.
     pub units: usize,
-    /// Admitted clients that the push affects.
+    /// Affected clients among the admitted.
     pub clients: u64,
     #[serde(flatten)]
     pub admitted: ClientVerdicts,
-    /// Clients that a plan which enforces would not have admitted yet. They have the push nevertheless.
+    /// Clients that a plan which enforces would not have admitted yet. The clients have the push nevertheless.
     pub others: ClientVerdicts,
-    /// The age of the oldest change that is held from somebody. 0: nothing is held back.
+    /// The age of the oldest change held from somebody. 0: nothing is held back.
     pub behind_seconds: f64,
     /// Units whose changes wait for the next push.
     pub waiting: usize,
@@ -36,17 +36,17 @@ pub struct PlanState<'a> {
     pub blamed: Vec<Text<'a>>,
     /// The classes of units that wait although the others go on.
     pub barred: Vec<Text<'a>>,
-    /// Units with a content that all clients were given without a judgement.
+    /// Units with a content at all clients without a judgement.
     pub unproved: usize,
     /// Condemned contents that all clients of a unit are served (QUA-5).
     pub condemned_served: usize,
-    /// The release that all clients are served.
+    /// The release of all clients.
     pub pinned: Option<Pinned>,
     /// The classes of units without the content of the pinned release.
     pub diverged: Vec<Text<'a>>,
     /// No push begins before this time.
     pub frozen_until: Option<String>,
-    /// No push begins, because the contents that are held take too many bytes.
+    /// No push begins, because the held contents take too many bytes.
     pub full: bool,
     /// The classes of units whose changes wait because their server is lost.
     pub left_out: Vec<Text<'a>>,
@@ -95,9 +95,9 @@ pub struct WholePlan<'a> {
     pub covers: Vec<Unit<'a>>,
     pub waits: Vec<Unit<'a>>,
     pub latest: Option<WholePush<'a>>,
-    /// The numbers of the pushes that the plan remembers, the latest first.
+    /// The numbers of the remembered pushes, the latest first.
     pub pushes: Vec<u64>,
-    /// The contents that no push may bring (TRU-4).
+    /// The contents barred from every push (TRU-4).
     pub condemned: CondemnedList<'a>,
 }
 
@@ -172,11 +172,11 @@ pub struct WholePush<'a> {
     pub types: Vec<PushedType<'a>>,
     pub way: Vec<PushStep>,
     pub sources: Vec<Unit<'a>>,
-    /// The contents that may be the reason for rejections, those named by most clients first.
+    /// The contents under suspicion for rejections; the contents named by most clients first.
     pub suspects: Vec<SuspectContent<'a>>,
     pub rejections: Vec<PushRejection<'a>>,
     pub condemned: Vec<SuspectContent<'a>>,
-    /// Changed and added resources that no admitted client was sent so far.
+    /// Changed and added resources, unsent to every admitted client so far.
     pub without_evidence: Vec<UnsentNames<'a>>,
     pub notes: Vec<String>,
     /// Null without a hook.
@@ -222,7 +222,7 @@ pub struct UnsentNames<'a> {
     pub count: usize,
 }
 
-/// The changed resource that grew by most bytes.
+/// The changed resource with the largest growth in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LargestGrowth<'a> {
@@ -248,7 +248,7 @@ pub struct SuspectContent<'a> {
     pub r#type: Text<'a>,
     pub name: Text<'a>,
     pub version: String,
-    /// Rejections in the list that suspect the content.
+    /// Rejections in the list with a suspicion of the content.
     #[serde(skip_serializing_if = "is_zero")]
     pub rejections: Option<usize>,
 }
@@ -268,7 +268,7 @@ pub struct PushRejection<'a> {
     pub known_rejecter: bool,
 }
 
-/// The answer of `/freeze` and `/unfreeze`: the plans that obeyed, and those that hold nothing back.
+/// The answer of `/freeze` and `/unfreeze`: the obedient plans, and the plans without a hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FrozenPlans {

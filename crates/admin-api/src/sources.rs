@@ -16,7 +16,7 @@ pub struct Source<'a> {
     pub id: u64,
     pub server: Text<'a>,
     pub list: Text<'a>,
-    /// The stream that has the source for itself.
+    /// The single stream of the source.
     pub stream: Option<u64>,
     pub class: Text<'a>,
     pub class_fields: Cow<'a, [(String, String)]>,
@@ -53,13 +53,13 @@ pub struct SourceType<'a> {
     pub held_back: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedType>,
-    /// Names that the server answers no request with (ADR 54).
+    /// Names absent from every answer of the server (ADR 54).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_names: Option<SomeNames<'a>>,
     /// Resources that `limits.source_bytes` keeps out (ADR 68).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_room: Option<SomeNames<'a>>,
-    /// Where each type has a stream or a poll of its own, and that of this one is lost (ADR 18).
+    /// Where each type has a stream or a poll of its own, and the stream of this type is lost (ADR 18).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostType>,
     /// Absent for Secrets.

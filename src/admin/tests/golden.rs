@@ -346,6 +346,9 @@ fn objects(value: &Value, way: &str, ways: &mut Vec<String>) {
 const IDENTITIES: [(&str, &str); 5] =
     [("clients", "id"), ("client", "id"), ("changes", "id"), ("change", "id"), ("reload", "result")];
 
+/// The objects with texts of clients as keys. A further key is a further text, and no novelty of another version.
+const MAPS: [&str; 1] = ["/user_agents"];
+
 /// ADR 87: an older relay lacks keys, and a newer one has more.
 #[test]
 fn adm_1_the_answers_of_other_versions_are_read() {
@@ -362,6 +365,9 @@ fn adm_1_the_answers_of_other_versions_are_read() {
                 let is_identity = IDENTITIES.contains(&(golden.name, &key)) && !way.contains("rejections");
                 let read = (golden.read)(older);
                 assert_eq!(read.is_err(), is_identity, "{} without {way}/{key}: {read:?}", golden.name);
+            }
+            if MAPS.iter().any(|map| way.ends_with(map)) {
+                continue;
             }
             let mut newer = json.clone();
             newer.pointer_mut(&way).unwrap()["novel"] = serde_json::json!({ "key": [1] });
