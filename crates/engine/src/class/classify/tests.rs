@@ -1,9 +1,10 @@
 //! Classes of nodes and identities.
 
 #![allow(clippy::unwrap_used)]
-use super::super::{ClassRule, MetadataMatch, NameStyle, ShareSecrets, TextMatch, ValueMatch};
+use super::super::*;
 use super::*;
 use crate::class::facts::FactTable;
+use sluice_xds::{Locality, UserAgentVersion};
 
 fn node() -> Node {
     let mut metadata = BTreeMap::new();
