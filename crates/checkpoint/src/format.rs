@@ -148,7 +148,7 @@ impl<'a> OfType<'a> {
     /// Resources subscribed to by name that exist. Names with dynamic parameters are left out: their content
     /// depends on the server's variants, so the relay subscribes to them anew after a restart (DYN-7).
     fn names(&self) -> impl Iterator<Item = (&'a ResourceName, &'a Arc<Resource>)> {
-        let known = self.snapshot.names.known.iter().filter(|(name, _)| !name.is_located());
+        let known = self.snapshot.names.entries.iter().filter(|(name, _)| !name.is_located());
         known
             .filter_map(|(name, known)| Some((name, known.resource()?)))
             .filter(|(_, resource)| may_be_kept(resource))

@@ -89,12 +89,12 @@ pub struct Authorities(Vec<(Box<str>, AuthorityId)>);
 
 impl Authorities {
     pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Authorities {
-        let known = |name: &str| {
+        let entry = |name: &str| {
             let canonical = spell_authority(name);
             let id = AuthorityId::of_canonical(&canonical);
             (canonical.into(), id)
         };
-        Authorities(names.into_iter().map(|name| known(name.as_ref())).collect())
+        Authorities(names.into_iter().map(|name| entry(name.as_ref())).collect())
     }
 
     /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary
@@ -103,9 +103,8 @@ impl Authorities {
         if self.0.is_empty() || !name.is_xdstp() {
             return Authority::of_style(name);
         }
-        let known = |authority: &str| self.0.iter().find(|(known, _)| **known == *authority);
-        let found = name.authority().and_then(known);
-        found.map_or(Authority::Unknown, |(_, id)| Authority::Configured(*id))
+        let entry = |authority: &str| self.0.iter().find(|(configured, _)| **configured == *authority);
+        name.authority().and_then(entry).map_or(Authority::Unknown, |(_, id)| Authority::Configured(*id))
     }
 }
 

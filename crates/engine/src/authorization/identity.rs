@@ -130,7 +130,7 @@ fn parts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Box<[Part]>, Patter
         if !is_name {
             return Err(PatternError(format!("{text:?} is no capture; names have a-z, 0-9 and _")));
         }
-        if parts.iter().any(|part| matches!(part, Part::Capture(known) if **known == *name)) {
+        if parts.iter().any(|part| matches!(part, Part::Capture(earlier) if **earlier == *name)) {
             return Err(PatternError(format!("{text:?} stands in it twice")));
         }
         parts.push(Part::Capture(name.into()));

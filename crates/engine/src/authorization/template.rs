@@ -51,7 +51,7 @@ impl Template {
             }
             let inside = from.strip_prefix('{').and_then(|from| from.split_once('}'));
             let (name, after) = inside.ok_or(TemplateError::Brace)?;
-            let index = captures.iter().position(|known| known == name);
+            let index = captures.iter().position(|capture| capture == name);
             let index = index.ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
             if !literal.is_empty() {
                 pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));

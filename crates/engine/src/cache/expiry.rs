@@ -32,8 +32,8 @@ struct Term {
     ttl: Duration,
     expires: Time,
     /// The time of the clients' last heartbeat.
-    told: Time,
-    /// Whether the resource was refreshed after `told`.
+    beat_at: Time,
+    /// Whether the resource was refreshed after `beat_at`.
     fresh: bool,
     due: Time,
 }
@@ -73,24 +73,24 @@ impl Expiry {
         self.terms.is_empty()
     }
 
-    /// The upstream sent the resource, with this TTL or none (TTL-3). `told`: the lease that clients know.
+    /// The upstream sent the resource, with this TTL or none (TTL-3). `client_lease`: the lease that clients know.
     /// Returns the new lease if clients have to be told.
     pub fn stated(
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
-        told: Option<&Lease>,
+        client_lease: Option<&Lease>,
         now: Time,
     ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
             return self.cancel(what).then_some(None);
         };
-        let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
+        let term = self.take(what).filter(|term| term.ttl == ttl && client_lease.is_some());
         let third = ttl / 3;
-        let told = term.map(|term| term.told).filter(|told| now < *told + third);
-        let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
-        let (told, fresh) = (told.unwrap_or(now), told.is_some());
-        self.put(what.clone(), Term { ttl, expires: now + ttl, told, fresh, due: Time::ZERO });
+        let beat_at = term.map(|term| term.beat_at).filter(|beat_at| now < *beat_at + third);
+        let lease = beat_at.is_none().then(|| self.lease(ttl, now + ttl));
+        let (beat_at, fresh) = (beat_at.unwrap_or(now), beat_at.is_some());
+        self.put(what.clone(), Term { ttl, expires: now + ttl, beat_at, fresh, due: Time::ZERO });
         lease.filter(|_| self.tells).map(Some)
     }
 
@@ -99,7 +99,7 @@ impl Expiry {
     pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
         let expires = now + left.min(ttl);
         let lease = self.lease(ttl, expires);
-        self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
+        self.put(what.clone(), Term { ttl, expires, beat_at: now, fresh: false, due: Time::ZERO });
         Some(lease).filter(|_| self.tells)
     }
 
@@ -115,11 +115,11 @@ impl Expiry {
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
-        told: Option<&Lease>,
+        client_lease: Option<&Lease>,
         now: Time,
     ) -> Option<Option<Lease>> {
-        let known = self.terms.get(what)?.ttl;
-        self.stated(what, Some(ttl.unwrap_or(known)), told, now)
+        let earlier_ttl = self.terms.get(what)?.ttl;
+        self.stated(what, Some(ttl.unwrap_or(earlier_ttl)), client_lease, now)
     }
 
     /// The resource is gone or has no TTL any more. Returns whether there was a lease.
@@ -154,7 +154,7 @@ impl Expiry {
             return Some((what, Due::Expired));
         }
         let lease = self.lease(term.ttl, term.expires);
-        self.put(what.clone(), Term { told: now, fresh: false, ..term });
+        self.put(what.clone(), Term { beat_at: now, fresh: false, ..term });
         Some((what, Due::Beat(lease)))
     }
 
@@ -174,7 +174,7 @@ impl Expiry {
     }
 
     fn put(&mut self, what: Leased, mut term: Term) {
-        let beat = (term.fresh && self.tells).then(|| term.told + term.ttl / 3);
+        let beat = (term.fresh && self.tells).then(|| term.beat_at + term.ttl / 3);
         term.due = beat.map_or(term.expires, |beat| beat.min(term.expires));
         self.queue.insert((term.due, what.clone()));
         self.terms.insert(what, term);

@@ -99,7 +99,7 @@ impl WatchedInSets for GlobCache {
         let altered = self.members.take_altered();
         let number = stamp.number(altered.as_deref());
         let sessions = self.slots.settle(stamp, lost, number, news);
-        news.note_change(number, altered, (self.members.digest(), sessions), stamp.now);
+        news.note_change(number, altered, self.members.digest(), sessions, stamp.now);
     }
 }
 

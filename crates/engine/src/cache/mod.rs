@@ -100,6 +100,22 @@ pub struct Counts {
     pub states: StateCounts,
 }
 
+impl Counts {
+    /// Counts the state of a name, or discounts the state that the name leaves.
+    fn count(&mut self, entry: &Known, state: EntryState, joins: bool) {
+        let add = |total: &mut usize, part: usize| if joins { *total += part } else { *total -= part };
+        add(&mut self.states.0[state as usize], 1);
+        match entry {
+            Known::Unknown => add(&mut self.unknown, 1),
+            Known::Absent(_) => add(&mut self.absent, 1),
+            Known::Present(cached) => {
+                add(&mut self.present, 1);
+                add(&mut self.bytes, cached.resource.size());
+            }
+        }
+    }
+}
+
 /// Sessions whose view changed. May name a session more than once.
 #[derive(Debug, Default)]
 pub struct News {
@@ -134,7 +150,8 @@ impl News {
         &mut self,
         number: Option<u64>,
         altered: Option<Box<Altered>>,
-        (version, sessions): (Version, usize),
+        version: Version,
+        sessions: usize,
         at: Time,
     ) {
         if let (Some(number), Some(altered)) = (number, altered) {

@@ -46,18 +46,19 @@ pub struct Moved {
     pub unwatched: Vec<ResourceName>,
 }
 
-/// A session's new set of names, and the former set if the session made the new one from it.
+/// A session's new set of names, and the previous set if the session made the new one from it.
 #[derive(Clone, Copy)]
 pub struct NamesAfter<'a> {
     pub names: &'a Arc<NameSet>,
-    pub former: Option<&'a NameSet>,
+    pub previous: Option<&'a NameSet>,
 }
 
 impl<'a> NamesAfter<'a> {
-    /// The set to compare the new names with: the session's former set, or the names of the slot (`old`) if the two sets
-    /// differ. The sets of a session share their nodes. A comparison of a session's set with a source's set visits all names.
+    /// The set to compare the new names with: the session's previous set, or the names of the slot (`old`) if the two
+    /// sets differ. A comparison of two sets of a session is cheap, because they share their nodes; a comparison of a
+    /// session's set with a source's set visits all names.
     pub fn before(&self, old: &'a NameSet) -> &'a NameSet {
-        self.former.filter(|former| former.id() == old.id()).unwrap_or(old)
+        self.previous.filter(|previous| previous.id() == old.id()).unwrap_or(old)
     }
 }
 
@@ -174,7 +175,7 @@ pub struct Slots {
 /// The result of [`Slots::enter`].
 pub(super) struct Entered {
     pub slot: SlotId,
-    /// The former names of the slot, if they changed: the caller has to update the view.
+    /// The previous names of the slot, if they changed: the caller has to update the view.
     pub reshaped: Option<Arc<NameSet>>,
     /// The caller still has to remove the session from its previous slot.
     pub leaves: bool,
@@ -316,14 +317,18 @@ impl Slots {
         &self.published
     }
 
-    /// Panics in debug builds if the slots are inconsistent. `known`: the number of names in a view with a
-    /// known state.
-    pub fn check_invariants(&self, known: impl Fn(&View) -> usize) {
+    /// Panics in debug builds if the slots are inconsistent. `states_in`: the number of names in a view with a
+    /// state.
+    pub fn check_invariants(&self, states_in: impl Fn(&View) -> usize) {
         if cfg!(debug_assertions) {
             for (id, slot) in &self.slots {
                 debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
                 debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
-                debug_assert_eq!(known(&slot.view), slot.names.len(), "every name has one state in the view");
+                debug_assert_eq!(
+                    states_in(&slot.view),
+                    slot.names.len(),
+                    "every name has one state in the view"
+                );
             }
             debug_assert_eq!(self.by_set.len(), self.slots.len(), "every set has a slot");
         }

@@ -34,9 +34,9 @@ impl EntryState {
     ///
     /// An unreachable server is no state, because the resource may be unaffected. A second error for the
     /// absence of a name is no state either.
-    pub fn of(known: &Known, name: &ResourceName, annotations: &Annotations) -> EntryState {
+    pub fn of(entry: &Known, name: &ResourceName, annotations: &Annotations) -> EntryState {
         let kind = annotations.error_kind(name);
-        match (known, kind) {
+        match (entry, kind) {
             (Known::Present(_), _) => EntryState::of_member(name, annotations),
             (_, Some(ErrorKind::Malformed)) => EntryState::Nacked,
             (Known::Unknown, Some(ErrorKind::Timeout)) => EntryState::Timeout,
@@ -79,7 +79,7 @@ fn is_not_found(name: &ResourceName, annotations: &Annotations) -> bool {
 
 /// The number of names in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateCounts([usize; EntryState::ALL.len()]);
+pub struct StateCounts(pub(super) [usize; EntryState::ALL.len()]);
 
 impl StateCounts {
     pub fn get(&self, state: EntryState) -> usize {

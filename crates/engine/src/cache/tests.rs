@@ -64,8 +64,8 @@ impl Bench {
         let session = SessionId(session);
         let from = self.at.get(&session).copied();
         let names = set(names.iter().copied());
-        let former = self.sets.insert(session, names.clone());
-        let names = NamesAfter { names: &names, former: former.as_deref() };
+        let previous = self.sets.insert(session, names.clone());
+        let names = NamesAfter { names: &names, previous: previous.as_deref() };
         let moved = self.cache.watch(session, from, names, &mut self.stamp);
         match moved.slot {
             Some(slot) => self.at.insert(session, slot),
@@ -92,9 +92,9 @@ impl Bench {
 fn an_absent_name_keeps_its_text() {
     let mut bench = Bench::new();
     bench.watch(1, &["a"]);
-    let text = bench.cache.known().keys().next().unwrap().clone();
+    let text = bench.cache.entries().keys().next().unwrap().clone();
     bench.cache.put_absent(&ResourceName::new("a"), Cause::Omitted);
-    assert!(bench.cache.known().keys().all(|name| name.is_same_text(&text)));
+    assert!(bench.cache.entries().keys().all(|name| name.is_same_text(&text)));
 }
 
 #[test]
@@ -197,7 +197,7 @@ impl Model {
         }
         let sets: BTreeSet<_> = self.wanted.values().filter(|names| !names.is_empty()).collect();
         assert_eq!(bench.cache.sets().len(), sets.len(), "a set is held once, and only while it is watched");
-        assert_eq!(bench.cache.known().len(), self.known.len());
+        assert_eq!(bench.cache.entries().len(), self.known.len());
     }
 }
 

@@ -156,7 +156,7 @@ impl WildcardCache {
         if let Some(number) = number {
             view.note_change(number);
         }
-        news.note_change(number, altered, (self.members.digest(), self.sessions.len()), now);
+        news.note_change(number, altered, self.members.digest(), self.sessions.len(), now);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
         list.extend(self.sessions.iter().copied());
     }

@@ -65,7 +65,7 @@ impl TypeCache {
             wildcard.replace(members, now.into());
         }
         self.globs.replace(members, now.into());
-        let names = self.named.known().clone();
+        let names = self.named.entries().clone();
         for name in names.keys() {
             match files.named(type_url, name) {
                 Some(resource) => self.named.put_as(name, &resource, now.into()),
@@ -112,7 +112,7 @@ impl TypeCache {
                 changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
                 let names = private.iter().flat_map(|body| std::iter::once(&body.name).chain(&body.aliases));
                 let subscribed: Vec<_> =
-                    names.filter(|name| self.named.known().contains_key(*name)).cloned().collect();
+                    names.filter(|name| self.named.entries().contains_key(*name)).cloned().collect();
                 self.private.names.extend(subscribed.iter().cloned());
                 let sessions = self.named.sessions_of(&subscribed);
                 (subscribed.into_iter().map(Some).collect(), sessions)
@@ -125,7 +125,7 @@ impl TypeCache {
         match kind {
             CollectionKind::Wildcard => self.wildcard.as_ref()?.member(name),
             CollectionKind::Globs => self.globs.member(name),
-            CollectionKind::Names => self.named.known().get(name)?.resource(),
+            CollectionKind::Names => self.named.entries().get(name)?.resource(),
         }
     }
 
@@ -220,7 +220,7 @@ impl TypeCache {
                 self.globs.is_unknown(name) && self.globs.annotations().error(name).is_none()
             }
             _ => {
-                let is_unknown = matches!(self.named.known().get(name), Some(Known::Unknown));
+                let is_unknown = matches!(self.named.entries().get(name), Some(Known::Unknown));
                 is_unknown && self.named.annotations().error(name).is_none()
             }
         }
@@ -258,7 +258,7 @@ impl TypeCache {
         });
         TypeSnapshot {
             names: NamesSnapshot {
-                known: self.named.known().clone(),
+                entries: self.named.entries().clone(),
                 aliases: self.named.aliases().clone(),
                 sets: self.named.sets().clone(),
                 departed: self.named.departed.bodies().clone(),

@@ -142,7 +142,7 @@ impl Answer {
                     let is_left = self.is_left(&name, &after);
                     if !is_left {
                         let held = held.or_else(|| self.is_departed(&name).then(Version::default));
-                        let resource = held.and_then(|_| Some(self.aliased(&name)?.own().clone()));
+                        let resource = held.and_then(|_| Some(self.aliased(&name)?.name().clone()));
                         news.removed.extend(resource.filter(|name| !self.is_left(name, &after)));
                         news.removed.extend(self.left_behind(&name, held, &after));
                         if !self.is_given_up_alias(&name) {
@@ -167,7 +167,7 @@ impl Answer {
         let types = self.parts.iter().filter_map(|part| part.snapshot.of(&self.type_url));
         let aliases = types.flat_map(|types| &types.names.aliases);
         let aliases = aliases.filter(|(alias, _)| views.iter().any(|view| view.has(alias)));
-        let led_to = aliases.map(|(_, aliased)| aliased.own()).collect();
+        let led_to = aliases.map(|(_, aliased)| aliased.name()).collect();
         After { views, led_to }
     }
 

@@ -39,11 +39,11 @@ impl News {
     /// (SST-8, DEL-16). The content of the own name counts, if another server supplies it than the alias.
     pub(super) fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
-            let (own, by_alias): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.put)
+            let (by_name, by_alias): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.put)
                 .into_iter()
                 .partition(|(name, resource)| *name == resource.name);
             self.put = by_alias.into_values().map(|resource| (resource.name.clone(), resource)).collect();
-            self.put.extend(own);
+            self.put.extend(by_name);
             self.removed.retain(|name| !self.put.contains_key(name));
         }
     }

@@ -116,7 +116,7 @@ impl Part {
         if to.view.is_complete() {
             return;
         }
-        let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.own());
+        let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.name());
         let changed = to.held.differing(&to.view);
         let brought = changed.filter_map(|name| Some((own_of(name), to.view.version_of(name)?)));
         let brought: BTreeMap<_, _> = brought.collect();

@@ -288,10 +288,10 @@ impl Source {
     ) {
         match (collection, collection.key()) {
             (Collection::Names(names), CollectionKey { style, .. }) => {
-                self.watch_names(session, type_url, style, NamesAfter { names, former: previous }, now);
+                self.watch_names(session, type_url, style, NamesAfter { names, previous }, now);
             }
             (Collection::Globs(names), _) => {
-                self.watch_globs(session, type_url, NamesAfter { names, former: previous }, now);
+                self.watch_globs(session, type_url, NamesAfter { names, previous }, now);
             }
             _ => self.watch_wildcard(session, type_url, now),
         }
@@ -549,7 +549,7 @@ impl Source {
             self.settle(&type_url, now);
         }
         let types = &self.types;
-        let count = types.values().map(|cache| cache.named.known().len() + cache.globs.len()).sum();
+        let count = types.values().map(|cache| cache.named.entries().len() + cache.globs.len()).sum();
         self.upkeep.forget_asked(count, |type_url, name| {
             types.get(type_url).is_some_and(|cache| cache.is_unknown(name))
         });
