@@ -252,6 +252,11 @@ impl Collection {
         self.kind().key(first.map_or(NameStyle::Old, style_of))
     }
 
+    /// Whether the name is requested by itself.
+    pub fn names_itself(&self, name: &ResourceName) -> bool {
+        matches!(self, Collection::Names(names) if names.contains(name))
+    }
+
     pub fn asks_for_more_than(&self, old: &Collection) -> bool {
         match (self, old) {
             (Collection::Names(new), Collection::Names(old))
