@@ -168,10 +168,10 @@ impl Poll {
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
-            let (found, allowed) = (bytes.len() + data.len(), settings.max_response_bytes);
-            if found > allowed {
+            let (length, allowed) = (bytes.len() + data.len(), settings.max_response_bytes);
+            if length > allowed {
                 let text =
-                    format!("bytes of a response message: found {found} or more, the limit is {allowed}");
+                    format!("bytes of a response message: found {length} or more, the limit is {allowed}");
                 return Err(Failure::Undecodable(Status::new(Code::ResourceExhausted, text)));
             }
             bytes.extend_from_slice(&data);
@@ -214,7 +214,7 @@ impl Poll {
 fn retire(connected: &Connected) {
     let mut extensions = http::Extensions::new();
     connected.get_extras(&mut extensions);
-    if extensions.get::<OwnLeaf>().is_some_and(|own| own.is_over_at(wall_now())) {
+    if extensions.get::<OwnLeaf>().is_some_and(|leaf| leaf.is_over_at(wall_now())) {
         connected.poison();
     }
 }

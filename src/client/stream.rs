@@ -205,7 +205,7 @@ impl Stream {
         self.report(StreamEvent::Opened).await;
 
         let mut phase = connection.phase();
-        let mut told = false;
+        let mut has_reported = false;
         let mut replaced = pin!(self.pool.replacement());
         let mut read = pin!(self.read(connection, response));
         let mut write = pin!(self.write(request));
@@ -215,20 +215,20 @@ impl Stream {
                 end = &mut read => break end,
                 status = &mut write => break status.into(),
                 never = &mut probe => match never {},
-                () = until_leaving(&mut phase), if !told => {
-                    told = true;
+                () = until_leaving(&mut phase), if !has_reported => {
+                    has_reported = true;
                     self.report(StreamEvent::GoingAway).await;
                 }
                 // Wait for the new connection before ending the stream on the old one (FU10). Two streams at
                 // once would be wrong: a control plane may take them for one client, and end the first for
                 // the second.
-                () = &mut replaced, if told => {
+                () = &mut replaced, if has_reported => {
                     break Status::new(Code::Unavailable, "the connection is being replaced").into();
                 }
             }
         };
         let is_leaving = end.by_goaway || connection.phase().borrow().leaving;
-        if !told && is_leaving {
+        if !has_reported && is_leaving {
             self.report(StreamEvent::GoingAway).await;
         }
         match end.by_server && !is_leaving {

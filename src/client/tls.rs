@@ -54,7 +54,7 @@ impl fmt::Debug for Tls {
 pub(super) struct Secured {
     pub(super) socket: Box<dyn Socket>,
     /// The relay's certificate on this connection.
-    pub(super) own: Option<OwnLeaf>,
+    pub(super) leaf: Option<OwnLeaf>,
 }
 
 impl Tls {
@@ -110,7 +110,7 @@ impl Tls {
             let text = "the server did not select HTTP/2 by ALPN; expected a gRPC server";
             return Err(failed(Refusal::new(Reason::Alpn, text)));
         }
-        let own = generation
+        let leaf = generation
             .leaf()
             .map(|leaf| OwnLeaf { leaf: Arc::new(leaf.clone()), in_force: self.files.in_force().clone() });
         let (failures, metrics) = (self.failures.clone(), metrics.clone());
@@ -124,12 +124,12 @@ impl Tls {
             is_told: false,
             failed_write: None,
         });
-        Ok(Secured { socket, own })
+        Ok(Secured { socket, leaf })
     }
 
     fn reason_of(&self, error: &io::Error, socket: &FirstBytes) -> Refusal {
-        if let Some(found) = socket.not_tls() {
-            let text = format!("the server does not speak TLS: its first bytes are {found}");
+        if let Some(protocol) = socket.not_tls() {
+            let text = format!("the server does not speak TLS: its first bytes are {protocol}");
             return Refusal::new(Reason::NotTls, text);
         }
         self.failures.reason_of(error).unwrap_or_else(|| match error.kind() {
@@ -220,8 +220,8 @@ impl TlsSocket {
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Ready(Err(found)) if self.failures.reason_of(&found).is_some() => {
-                    return Poll::Ready(self.explain(found));
+                Poll::Ready(Err(error)) if self.failures.reason_of(&error).is_some() => {
+                    return Poll::Ready(self.explain(error));
                 }
                 Poll::Ready(_) => break,
                 Poll::Pending => {

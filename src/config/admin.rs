@@ -137,8 +137,8 @@ fn read_auth(map: &mut Map<'_>, way: Way<'_>) -> Auth {
     let (token_items, identity_items) = (map.list("tokens"), map.list("identities"));
     for (key, items) in [("tokens", &token_items), ("identities", &identity_items)] {
         if items.len() > ENTRIES_MAX {
-            let found = format!("{} entries", items.len());
-            map.error(key, Problem::Invalid { found, expected: format!("at most {ENTRIES_MAX}") });
+            let value = format!("{} entries", items.len());
+            map.error(key, Problem::Invalid { value, expected: format!("at most {ENTRIES_MAX}") });
         }
         // A token would be shown to everybody on the way.
         if !items.is_empty() && way.is_open() {

@@ -62,8 +62,8 @@ pub(super) fn read_calls(map: &mut Map<'_>, way: &Way<'_>) -> CallMetadata {
     if let Some(list) = &list
         && items.len() > ENTRIES_MAX
     {
-        let found = format!("{} entries", items.len());
-        list.error(Problem::Invalid { found, expected: format!("at most {ENTRIES_MAX}") });
+        let value = format!("{} entries", items.len());
+        list.error(Problem::Invalid { value, expected: format!("at most {ENTRIES_MAX}") });
     }
     let initial: Vec<_> = items.iter().filter_map(|item| read_entry(item, way)).collect();
     if let (Some(list), true) = (&list, token.is_some())
@@ -145,7 +145,7 @@ fn read_value(item: &Item<'_>) -> Option<MetadataValue> {
         let expected = format!(
             "text without line breaks, of at most {VALUE_BYTES_MAX} bytes; in quotes if it looks like a number"
         );
-        item.error(Problem::Invalid { found: "a value that no header can have".to_owned(), expected });
+        item.error(Problem::Invalid { value: "a value that no header can have".to_owned(), expected });
     }
     value
 }

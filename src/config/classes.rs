@@ -133,7 +133,7 @@ const SEGMENTS: &[Form] = &[Form::Integer { least: 1, most: SEGMENTS_MAX as u64 
 /// `none`, `trust_domain`, `full` or `{ segments: N }`.
 fn read_identity_part(item: &Item<'_>) -> IdentityPart {
     item.can_be(&[Form::Word("none"), Form::Word("trust_domain"), Form::Word("full")]);
-    let found = match item.tree {
+    let part = match item.tree {
         Tree::Text(text) => match text.as_str() {
             "none" => Some(IdentityPart::None),
             "trust_domain" => Some(IdentityPart::TrustDomain),
@@ -154,7 +154,7 @@ fn read_identity_part(item: &Item<'_>) -> IdentityPart {
         }
         _ => None,
     };
-    found.unwrap_or_else(|| {
+    part.unwrap_or_else(|| {
         item.invalid("none, trust_domain, full or { segments: N }");
         IdentityPart::None
     })
@@ -203,7 +203,7 @@ fn read_resources(map: &mut Map<'_>, types: &[TypeUrl], names: Option<NameStyle>
     if types.is_empty() {
         map.contradiction("resources", "needs `types`: a name is that of a resource of one type");
     }
-    if types.iter().any(|of| of.kind() == Kind::VirtualHost) {
+    if types.iter().any(|type_url| type_url.kind() == Kind::VirtualHost) {
         let reason = "does not apply to virtual hosts, which have aliases";
         map.contradiction("resources", reason);
     }

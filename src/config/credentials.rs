@@ -29,12 +29,14 @@ pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<
         list.invalid(EXPECTED);
     }
     let entries: Vec<Entry<'_>> = items.iter().filter_map(read_entry).collect();
-    let found = entries.iter().position(|(name, ..)| matches!(name.as_str(), "tls" | "insecure"));
+    let supported = entries.iter().position(|(name, ..)| matches!(name.as_str(), "tls" | "insecure"));
     let (mut chosen, mut is_refused) = (None, false);
     for (index, (name, kind, config)) in entries.iter().enumerate() {
-        match found.and_then(|found| Some((found, entries.get(found)?.0.as_str()))) {
-            Some((found, first)) if index > found => kind.warn(format!("never used: `{first}` comes first")),
-            Some((found, _)) if index == found => {
+        match supported.and_then(|supported| Some((supported, entries.get(supported)?.0.as_str()))) {
+            Some((supported, first)) if index > supported => {
+                kind.warn(format!("never used: `{first}` comes first"))
+            }
+            Some((supported, _)) if index == supported => {
                 chosen = Some(read_chosen(name, config.as_ref(), directory))
             }
             Some((_, "tls")) => {

@@ -167,7 +167,8 @@ impl Config {
             Address::Tcp(_) => None,
             Address::Unix { mode, .. } => Some(*mode),
         };
-        let directory = |config: &Config| config.checkpoint.as_ref().map(|of| of.directory.clone());
+        let directory =
+            |config: &Config| config.checkpoint.as_ref().map(|checkpoint| checkpoint.directory.clone());
         let differs = [
             ("node", self.node != new.node),
             ("checkpoint.directory", directory(self) != directory(new)),

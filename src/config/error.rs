@@ -62,13 +62,13 @@ pub struct KeyError {
 pub enum Problem {
     UnknownKey {
         nearest: Option<&'static str>,
-        known: Vec<&'static str>,
+        keys: Vec<&'static str>,
     },
     Missing {
         expected: String,
     },
     Invalid {
-        found: String,
+        value: String,
         expected: String,
     },
     /// A key or value that is valid in general, but not supported by this version.
@@ -115,11 +115,11 @@ impl fmt::Display for Problem {
             Problem::UnknownKey { nearest: Some(nearest), .. } => {
                 write!(f, "unknown key; did you mean `{nearest}`?")
             }
-            Problem::UnknownKey { nearest: None, known } => {
-                write!(f, "unknown key; known here: {}", known.join(", "))
+            Problem::UnknownKey { nearest: None, keys } => {
+                write!(f, "unknown key; known here: {}", keys.join(", "))
             }
             Problem::Missing { expected } => write!(f, "missing; expected {expected}"),
-            Problem::Invalid { found, expected } => write!(f, "found {found}; expected {expected}"),
+            Problem::Invalid { value, expected } => write!(f, "found {value}; expected {expected}"),
             Problem::Unsupported { what, instead } => {
                 write!(f, "{what} is not supported by this version; {instead}")
             }

@@ -42,7 +42,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
                 if rule.resource_errors_alone { " (counts resource_errors as an answer)" } else { "" };
-            let told = match rule.upstream_node {
+            let node_seen = match rule.upstream_node {
                 UpstreamNode::Projection => "",
                 UpstreamNode::Template(_) => " (the server sees the template)",
                 UpstreamNode::Member => " (the server sees the node of one client)",
@@ -58,7 +58,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}{unasked}{withheld}",
+                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{node_seen}{unasked}{withheld}",
                 type_url.short(),
                 rule.id.to_string()
             );
@@ -102,7 +102,7 @@ fn values(class: &NodeClass) -> String {
 /// One line per server list: the resources that the list is responsible for, and its servers.
 pub fn explain_servers(servers: &Servers) -> String {
     let mut text = String::new();
-    let mut line = |list: &str, of: &str, servers: &ServerList| {
+    let mut line = |list: &str, names: &str, servers: &ServerList| {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         let rules = match (&servers.fallback, uris.len()) {
             (_, 0 | 1) => "",
@@ -111,7 +111,7 @@ pub fn explain_servers(servers: &Servers) -> String {
             (FallbackSettings { policy: Policy::Grpc, .. }, _) => " (fallback)",
         };
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{list}: {of}: {}{rules}", uris.join(", "));
+        let _ = writeln!(text, "{list}: {names}: {}{rules}", uris.join(", "));
     };
     let rest = if servers.types.is_empty() { "" } else { " of all other types" };
     let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };
@@ -120,8 +120,8 @@ pub fn explain_servers(servers: &Servers) -> String {
         line(&format!("authorities[{name}]"), &format!("names beginning with xdstp://{name}/"), list);
     }
     for (type_url, list) in &servers.types {
-        let of = format!("old-style names of {}", type_url.short());
-        line(&format!("types[{}]", type_url.message()), &of, list);
+        let names = format!("old-style names of {}", type_url.short());
+        line(&format!("types[{}]", type_url.message()), &names, list);
     }
     if !servers.authorities.is_empty() {
         text.push_str("names of any other authority do not exist\n");

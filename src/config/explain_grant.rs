@@ -20,8 +20,8 @@ use sluice_xds::{Node, ResourceName, TypeUrl};
 /// # Errors
 /// The names of the listeners, if there is no such listener.
 pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Listener, String> {
-    let wanted = |listener: &&Listener| name.is_none_or(|name| *name == *listener.name);
-    config.listeners.iter().find(wanted).ok_or_else(|| {
+    let has_name = |listener: &&Listener| name.is_none_or(|name| *name == *listener.name);
+    config.listeners.iter().find(has_name).ok_or_else(|| {
         let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
         format!("no such listener; available are {}", names.join(", "))
     })
@@ -110,12 +110,12 @@ fn describe(entry: &Allow, captures: &Captures) -> String {
 fn answer(grant: &Grant, type_name: &str, name: Option<&str>) -> String {
     let message = type_name.strip_prefix("type.googleapis.com/").unwrap_or(type_name);
     let type_url = TypeUrl::of_message(message);
-    let is_allowed = |wanted: &ResourceName| {
+    let is_allowed = |name: &ResourceName| {
         let of_type = grant.reported_of_type(&type_url).unwrap_or_else(|| grant.of_type(&type_url));
-        let canonical = wanted.canonical(message).ok()?;
-        Some(of_type.is_ok_and(|of_type| match wanted.is_wildcard() {
+        let canonical = name.canonical(message).ok()?;
+        Some(of_type.is_ok_and(|of_type| match name.is_wildcard() {
             true => of_type.allows_wildcard(),
-            false => of_type.allows(canonical.as_ref().unwrap_or(wanted)),
+            false => of_type.allows(canonical.as_ref().unwrap_or(name)),
         }))
     };
     let shown = name.map_or("all resources".to_owned(), |name| format!("{name:?}"));

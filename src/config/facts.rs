@@ -123,8 +123,8 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
         return Err(empty());
     }
     if is_json(file) {
-        let of = serde_json::from_str::<Entries>(text);
-        return of.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
+        let entries = serde_json::from_str::<Entries>(text);
+        return entries.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
             place: Place::new(error.line() as u64, error.column() as u64),
             message: without_position(&error.to_string()),
         });
@@ -170,11 +170,11 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let (mut table, mut known) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
+        let (mut table, mut distinct) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
         while let Some(key) = map.next_key_seed(NewKey(|key: &str| table.has(key)))? {
             let fields = Arc::new(map.next_value_seed(EntryAt(At(&key)))?);
-            let fields = known.get(&fields).cloned().unwrap_or(fields);
-            known.insert(fields.clone());
+            let fields = distinct.get(&fields).cloned().unwrap_or(fields);
+            distinct.insert(fields.clone());
             table.put(&key, fields);
         }
         Ok(Entries(table))
@@ -231,8 +231,8 @@ impl<'de> Visitor<'de> for EntryAt<'_> {
 struct At<'a>(&'a str);
 
 impl At<'_> {
-    fn refuse<E: Error>(&self, found: &dyn fmt::Display) -> E {
-        E::custom(format!("{}: found {found}; expected {TEXT}", shortened(self.0, LETTERS_MAX)))
+    fn refuse<E: Error>(&self, value: &dyn fmt::Display) -> E {
+        E::custom(format!("{}: found {value}; expected {TEXT}", shortened(self.0, LETTERS_MAX)))
     }
 
     fn fields<'de, A: MapAccess<'de>>(&self, mut map: A) -> Result<Fields, A::Error> {

@@ -68,10 +68,10 @@ impl MapForm {
 impl Report {
     pub(super) fn can_be(&self, path: &str, forms: &[Form]) {
         let mut all = self.forms.borrow_mut();
-        let known = all.entry(without_indices(path)).or_default();
+        let path_forms = all.entry(without_indices(path)).or_default();
         for form in forms {
-            if !known.contains(form) {
-                known.push(*form);
+            if !path_forms.contains(form) {
+                path_forms.push(*form);
             }
         }
     }

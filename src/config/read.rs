@@ -138,7 +138,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
         map.warn_at("facts", "no rule of `node_classes` splits by facts (`split_by.facts`)");
     }
     let facts = facts.flatten();
-    node_classes.facts.key = facts.as_ref().map(|of| of.key.clone()).unwrap_or_default();
+    node_classes.facts.key = facts.as_ref().map(|facts| facts.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
@@ -157,7 +157,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let config = Config {
         node,
         node_classes,
-        facts: facts.map(|of| of.source),
+        facts: facts.map(|facts| facts.source),
         rollouts,
         history,
         authorization: authorization.unwrap_or_default(),

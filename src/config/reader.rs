@@ -119,7 +119,7 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn invalid(&self, expected: impl Into<String>) {
-        self.error(Problem::Invalid { found: self.describe(), expected: expected.into() });
+        self.error(Problem::Invalid { value: self.describe(), expected: expected.into() });
     }
 
     /// The value where any type is fine.
@@ -286,7 +286,7 @@ impl<'a> Map<'a> {
 
     /// An error of the map as a whole.
     pub(super) fn invalid(&self, expected: &str) {
-        let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
+        let problem = Problem::Invalid { value: "none or several".into(), expected: expected.into() };
         let error = KeyError { place: self.place, path: self.path.clone(), problem };
         self.report.add(error);
     }
@@ -456,7 +456,7 @@ impl<'a> Map<'a> {
                 return;
             }
             let nearest = nearest(key, self.asked.iter().copied());
-            self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
+            self.error(key, Problem::UnknownKey { nearest, keys: self.asked.clone() });
         }
     }
 }

@@ -216,8 +216,8 @@ fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses
         for item in items {
             let Some(key) = item.text() else { continue };
             if lists.is_some_and(|lists| !lists.iter().any(|list| list == key)) {
-                let known = lists.unwrap_or_default().iter().map(String::as_str);
-                item.invalid(format!("a server list of this file: {}", one_of(known)));
+                let names = lists.unwrap_or_default().iter().map(String::as_str);
+                item.invalid(format!("a server list of this file: {}", one_of(names)));
             }
             units.lists.push(key.into());
         }
@@ -255,9 +255,9 @@ const PARTS: [&str; 7] =
 /// The conditions on parts of the node outside a projection.
 fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
     let depth = |least| projection.locality.is_some_and(|depth| depth >= least);
-    let wants = |wanted: &Option<TextMatch>| {
+    let wants = |condition: &Option<TextMatch>| {
         // A part outside the projection is empty.
-        wanted.as_ref().is_some_and(|wanted| *wanted != TextMatch::Exact(String::new()))
+        condition.as_ref().is_some_and(|condition| *condition != TextMatch::Exact(String::new()))
     };
     let is_lacking = [
         wants(&nodes.id) && projection.id != IdPart::Whole,
@@ -266,7 +266,7 @@ fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
         wants(&nodes.region) && !depth(LocalityDepth::Region),
         wants(&nodes.zone) && !depth(LocalityDepth::Zone),
         wants(&nodes.sub_zone) && !depth(LocalityDepth::SubZone),
-        nodes.metadata.iter().any(|of| !projection.metadata.covers(&of.path)),
+        nodes.metadata.iter().any(|condition| !projection.metadata.covers(&condition.path)),
     ];
     PARTS.into_iter().zip(is_lacking).filter(|(_, is_lacking)| *is_lacking).map(|(part, _)| part).collect()
 }

@@ -129,8 +129,8 @@ fn version(tree: &Tree) -> Parsed<MinVersion> {
 fn read_sans(list: &Item<'_>) -> Vec<SanMatch> {
     let items = list.list().unwrap_or_default();
     if !(1..=SANS_MAX).contains(&items.len()) {
-        let (found, expected) = (format!("{} entries", items.len()), format!("1 to {SANS_MAX}"));
-        list.error(Problem::Invalid { found, expected });
+        let (value, expected) = (format!("{} entries", items.len()), format!("1 to {SANS_MAX}"));
+        list.error(Problem::Invalid { value, expected });
     }
     items.iter().filter_map(|item| item.map(read_san).flatten()).collect()
 }
@@ -154,7 +154,7 @@ fn read_san(map: &mut Map<'_>) -> Option<SanMatch> {
 /// Reads TEXT, `{exact: TEXT}`, `{prefix: TEXT}` or `{suffix: TEXT}`. `check` judges the text.
 fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Option<TextMatch> {
     item.can_be(&[Form::Text, Form::Map]);
-    let found = match item.tree {
+    let text = match item.tree {
         Tree::Text(exact) if !exact.is_empty() => Some(TextMatch::Exact(exact.clone())),
         Tree::Map(_) => item.map(read_part).flatten(),
         _ => {
@@ -162,8 +162,8 @@ fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Op
             None
         }
     }?;
-    match check(&found) {
-        Ok(()) => Some(found),
+    match check(&text) {
+        Ok(()) => Some(text),
         Err(expected) => {
             item.invalid(expected);
             None

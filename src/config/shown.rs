@@ -138,19 +138,19 @@ impl Shown {
             to: to.map(|leaf| leaf.text()),
             effect: effect_of(key),
         };
-        let mut found = Vec::new();
+        let mut changes = Vec::new();
         for (key, leaf) in &other.values {
             let before = find(&self.values, key);
             if before.as_ref() != Some(leaf) {
-                found.push(changed(key, before, Some(leaf.clone())));
+                changes.push(changed(key, before, Some(leaf.clone())));
             }
         }
         for (key, leaf) in &self.values {
             if find(&other.values, key).is_none() {
-                found.push(changed(key, Some(leaf.clone()), None));
+                changes.push(changed(key, Some(leaf.clone()), None));
             }
         }
-        found
+        changes
     }
 }
 
@@ -198,7 +198,8 @@ mod tests {
         let texts = [one.document.to_string(), format!("{:?}", one.difference(&other)), format!("{one:?}")];
         assert!(texts.iter().all(|text| !text.contains("canar")), "{texts:?}");
         assert_eq!(one.document["xds_servers"][0]["initial_metadata"][0]["value"], "[redacted 6 B]");
-        let changed: Vec<_> = one.difference(&other).into_iter().map(|of| (of.key, of.effect)).collect();
+        let changed: Vec<_> =
+            one.difference(&other).into_iter().map(|change| (change.key, change.effect)).collect();
         let keys = [
             "xds_servers[0].initial_metadata[0].value",
             "authorities.b.xds_servers[0].initial_metadata[0].value",
@@ -220,7 +221,10 @@ mod tests {
         assert_eq!(one.document["node"]["metadata"]["size"], "large");
         assert_eq!(one.document["authorization"], "off");
         let changed = one.difference(&shown(&text.replace("apikey: canary", "apikey: canari")));
-        assert_eq!(changed.iter().map(|of| of.key.as_str()).collect::<Vec<_>>(), ["node.metadata.apikey"]);
+        assert_eq!(
+            changed.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(),
+            ["node.metadata.apikey"]
+        );
     }
 
     #[test]
@@ -236,11 +240,13 @@ mod tests {
     fn a_difference_names_new_changed_and_old_keys() {
         let (before, after) =
             (shown("a: 1\nb: [x, {c: off}]\nd: {}"), shown("b: [x, {c: on, e: 2.5}]\nd: {f: ~}"));
-        let found = before.difference(&after);
-        let found: Vec<_> =
-            found.iter().map(|of| (of.key.as_str(), of.from.as_deref(), of.to.as_deref())).collect();
+        let changes = before.difference(&after);
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|change| (change.key.as_str(), change.from.as_deref(), change.to.as_deref()))
+            .collect();
         assert_eq!(
-            found,
+            changes,
             [
                 ("b[1].c", Some("off"), Some("on")),
                 ("b[1].e", None, Some("2.5")),

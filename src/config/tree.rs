@@ -101,20 +101,22 @@ impl Node {
     pub(super) fn describe(&self) -> String {
         match (&self.expansion, &self.tree) {
             (None, tree) => tree.describe(),
-            (Some(of), Tree::Text(text)) if text.is_empty() => format!("{:?}, which is empty", of.spelled),
-            (Some(of), _) => format!("{:?}", of.spelled),
+            (Some(expansion), Tree::Text(text)) if text.is_empty() => {
+                format!("{:?}, which is empty", expansion.spelled)
+            }
+            (Some(expansion), _) => format!("{:?}", expansion.spelled),
         }
     }
 
     /// The value, as a number, true or false if variables make it look like one.
     pub(super) fn expanded(&self) -> &Tree {
-        self.expansion.as_ref().and_then(|of| of.plain.as_ref()).unwrap_or(&self.tree)
+        self.expansion.as_ref().and_then(|expansion| expansion.plain.as_ref()).unwrap_or(&self.tree)
     }
 
     /// The value where any type is fine: without quotes, an expanded text may be a number.
     pub(super) fn free(&self) -> &Tree {
         match &self.expansion {
-            Some(of) if !of.is_quoted => of.plain.as_ref().unwrap_or(&self.tree),
+            Some(expansion) if !expansion.is_quoted => expansion.plain.as_ref().unwrap_or(&self.tree),
             _ => &self.tree,
         }
     }
@@ -328,10 +330,10 @@ impl<'de, S: Syntax> Visitor<'de> for TreeVisitor<S> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let (mut entries, mut known) = (Vec::new(), HashSet::new());
+        let (mut entries, mut keys) = (Vec::new(), HashSet::new());
         while let Some(key) = map.next_key()? {
             let (key, place) = S::key(key);
-            if !known.insert(key.clone()) {
+            if !keys.insert(key.clone()) {
                 return Err(A::Error::custom(repeated_key(&key)));
             }
             entries.push(Entry { key, place, node: S::node(map.next_value()?) });

@@ -72,7 +72,7 @@ struct Kind {
     /// The last attempt was no fault.
     is_well: bool,
     /// The last fault, until all is well.
-    told: Option<String>,
+    fault: Option<String>,
     /// The objects so far of the present list.
     listed: Option<HashSet<Arc<str>>>,
 }
@@ -128,7 +128,7 @@ impl Registry {
 
     fn take(&mut self, word: Word) -> Option<Report> {
         let was_complete = self.is_complete();
-        let told = match word {
+        let is_confirmed = match word {
             Word::Pod(Ok(news)) => self.take_pod(news),
             Word::Node(Ok(news)) => self.take_node(news),
             Word::Pod(Err(fault)) => return self.of_pods.tell(fault),
@@ -144,7 +144,7 @@ impl Registry {
             let earliest = self.last.map_or_else(Instant::now, |last| last + BETWEEN);
             self.due = Some(earliest.max(Instant::now() + GATHER));
         }
-        self.note_refused().or_else(|| (told && self.is_well()).then_some(Report::Confirmed))
+        self.note_refused().or_else(|| (is_confirmed && self.is_well()).then_some(Report::Confirmed))
     }
 
     /// The first table, also if empty.
@@ -170,7 +170,7 @@ impl Registry {
         if self.pods.has_room() {
             self.lists_again.store(true, Ordering::Relaxed);
         }
-        if self.refused_told.is_some_and(|told| told.elapsed() < REFUSED_AGAIN) {
+        if self.refused_told.is_some_and(|at| at.elapsed() < REFUSED_AGAIN) {
             return None;
         }
         self.refused_told = Some(Instant::now());
@@ -224,10 +224,10 @@ impl Registry {
 impl Kind {
     fn tell(&mut self, fault: String) -> Option<Report> {
         self.is_well = false;
-        if self.told.as_ref() == Some(&fault) {
+        if self.fault.as_ref() == Some(&fault) {
             return None;
         }
-        self.told = Some(fault.clone());
+        self.fault = Some(fault.clone());
         Some(Report::Fault(fault))
     }
 
@@ -256,7 +256,7 @@ impl Kind {
 
     fn heard(&mut self) -> bool {
         self.is_well = true;
-        self.told = None;
+        self.fault = None;
         true
     }
 }

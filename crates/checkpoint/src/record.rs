@@ -149,8 +149,8 @@ impl<'a> Reader<'a> {
         let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_| self.damaged())?;
         let split = self.rest.split_at_checked(HEAD_BYTES + length);
         let (record, rest) = split.ok_or_else(|| self.damaged())?;
-        let (found, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| self.damaged())?;
-        if verify && found != check(self.records, record) {
+        let (check_bytes, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| self.damaged())?;
+        if verify && check_bytes != check(self.records, record) {
             return Err(self.damaged());
         }
         let payload = record.get(HEAD_BYTES..).unwrap_or_default();
@@ -173,9 +173,9 @@ impl<'a> Fields<'a> {
     }
 
     pub fn raw(&mut self, length: usize) -> Result<&'a [u8], FormatError> {
-        let (found, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
         self.rest = rest;
-        Ok(found)
+        Ok(bytes)
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {

@@ -29,11 +29,11 @@ const WRAPPERS: [&str; 9] = [
 
 /// Fits the JSON of a message. What fits no field stays, for the error of the reader.
 pub(super) fn fit(pool: &DescriptorPool, message: &MessageDescriptor, value: &mut Value) {
-    let own = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
-    if PLAIN.contains(&own) {
+    let well_known = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
+    if PLAIN.contains(&well_known) {
         return;
     }
-    if WRAPPERS.contains(&own) {
+    if WRAPPERS.contains(&well_known) {
         return message.fields().for_each(|field| fit_kind(pool, &field.kind(), value));
     }
     let Value::Object(fields) = value else { return };
@@ -49,8 +49,8 @@ fn fit_any(pool: &DescriptorPool, fields: &mut Map<String, Value>) {
     }
     let type_url = fields.get("@type").and_then(Value::as_str);
     let Some(message) = type_url.and_then(|type_url| any_message(pool, type_url)) else { return };
-    let own = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
-    if PLAIN.contains(&own) || WRAPPERS.contains(&own) || own == "Any" {
+    let well_known = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
+    if PLAIN.contains(&well_known) || WRAPPERS.contains(&well_known) || well_known == "Any" {
         if let Some(value) = fields.get_mut("value") {
             fit(pool, &message, value);
         }
@@ -94,8 +94,8 @@ fn fit_kind(pool: &DescriptorPool, kind: &Kind, value: &mut Value) {
     let fitted = match kind {
         Kind::Bool => boolean(text).map(Value::Bool),
         Kind::Enum(values) if values.get_value_by_name(text).is_none() => {
-            let by_name = values.values().find(|known| known.name().eq_ignore_ascii_case(text));
-            let by_name = by_name.map(|known| Value::from(known.name()));
+            let by_name = values.values().find(|value| value.name().eq_ignore_ascii_case(text));
+            let by_name = by_name.map(|value| Value::from(value.name()));
             by_name.or_else(|| text.parse::<i32>().ok().map(Value::from))
         }
         Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {

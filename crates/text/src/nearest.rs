@@ -59,7 +59,7 @@ impl Near {
         }
         let head = equal(shorter.iter().zip(longer));
         let tail = equal(shorter[head..].iter().rev().zip(longer[head..].iter().rev()));
-        let middle = |of: &[char]| of[head..of.len() - tail].iter().collect::<String>();
+        let middle = |word: &[char]| word[head..word.len() - tail].iter().collect::<String>();
         let pairs = (shorter.len() - head - tail) * (longer.len() - head - tail);
         let (short, long) = (middle(shorter), middle(longer));
         let (letters, wrong_max) = (longer.len(), wrong_max(longer));

@@ -41,7 +41,7 @@ impl<'a> OwnName<'a> {
         if name.is_empty() {
             return kind == Kind::Other;
         }
-        let is_same = |own| ResourceName::received(own) == ResourceName::received(name);
-        self.text(kind).is_ok_and(|own| own == name || is_same(own))
+        let is_same = |stated| ResourceName::received(stated) == ResourceName::received(name);
+        self.text(kind).is_ok_and(|stated| stated == name || is_same(stated))
     }
 }

@@ -46,7 +46,9 @@ impl Constraint {
     pub fn matches(&self, parameters: &Parameters) -> bool {
         match self {
             Constraint::Exists(key) => parameters.contains_key(&**key),
-            Constraint::Equals(key, value) => parameters.get(&**key).is_some_and(|found| **found == **value),
+            Constraint::Equals(key, value) => {
+                parameters.get(&**key).is_some_and(|parameter| **parameter == **value)
+            }
             Constraint::Any(list) => list.iter().any(|constraint| constraint.matches(parameters)),
             Constraint::All(list) => list.iter().all(|constraint| constraint.matches(parameters)),
             Constraint::Not(constraint) => !constraint.matches(parameters),

@@ -92,10 +92,10 @@ impl RelayPath {
     /// The path of a relay's own calls: the path of its client, if the client is a relay, and the relay itself. The
     /// relays nearest to the client are left out if there are too many: a client that invents relays must not cost
     /// other clients their upstream.
-    pub fn through(before: Option<&RelayPath>, own: &RelayId) -> RelayPath {
-        let Some(before) = before else { return RelayPath(own.0.clone()) };
+    pub fn through(before: Option<&RelayPath>, relay: &RelayId) -> RelayPath {
+        let Some(before) = before else { return RelayPath(relay.0.clone()) };
         let surplus = (before.hops() + 1).saturating_sub(RELAYS_MAX);
-        let ids: Vec<_> = before.ids().skip(surplus).chain([&*own.0]).collect();
+        let ids: Vec<_> = before.ids().skip(surplus).chain([&*relay.0]).collect();
         RelayPath(ids.join(",").into())
     }
 
@@ -109,7 +109,7 @@ impl RelayPath {
     }
 
     pub fn has(&self, id: &RelayId) -> bool {
-        self.ids().any(|known| *known == *id.0)
+        self.ids().any(|relay| *relay == *id.0)
     }
 
     /// The value of the header.

@@ -181,8 +181,8 @@ impl TypeUrl {
             Kind::Secret => true,
             Kind::Other => {
                 let message = self.url.rsplit('/').next().unwrap_or_default();
-                let is_secret = |(known, kind): &(&str, Kind)| {
-                    *kind == Kind::Secret && known.eq_ignore_ascii_case(message.trim())
+                let is_secret = |(listed, kind): &(&str, Kind)| {
+                    *kind == Kind::Secret && listed.eq_ignore_ascii_case(message.trim())
                 };
                 KINDS.iter().any(is_secret)
             }

@@ -75,7 +75,7 @@ impl ValueFile {
     /// UNAVAILABLE if the file is unreadable, UNAUTHENTICATED if its content is no token that can be used.
     pub(super) async fn value(&self, settings: &Backoff) -> Result<HeaderValue, Status> {
         let mut state = self.state.lock().await;
-        let is_due = state.value.as_ref().is_none_or(|known| known.is_due(wall_now()));
+        let is_due = state.value.as_ref().is_none_or(|value| value.is_due(wall_now()));
         let may_read = state.failure.as_ref().is_none_or(|failure| failure.retry_at <= Instant::now());
         if is_due && may_read {
             let (path, content) = (self.path.clone(), self.content);
@@ -84,7 +84,7 @@ impl ValueFile {
             self.settle(&mut state, read, settings);
         }
         match (&state.value, &state.failure) {
-            (Some(known), _) if known.is_usable(wall_now()) => Ok(known.header.clone()),
+            (Some(value), _) if value.is_usable(wall_now()) => Ok(value.header.clone()),
             (_, Some(failure)) => Err(failure.status.clone()),
             // The last good token has expired since the file was read, and is read again after the backoff.
             _ => Err(Status::new(Code::Unauthenticated, format!("{}: expired", self.path.display()))),
@@ -93,11 +93,11 @@ impl ValueFile {
 
     fn settle(&self, state: &mut State, read: Result<Known, (Code, String)>, settings: &Backoff) {
         match read {
-            Ok(known) => {
+            Ok(value) => {
                 if state.failure.take().is_some() {
                     info!(file = %self.path.display(), "the file of call metadata is usable again");
                 }
-                state.value = Some(known);
+                state.value = Some(value);
             }
             Err((code, reason)) => {
                 let in_a_row = state.failure.as_ref().map_or(0, |failure| failure.in_a_row + 1);
@@ -130,7 +130,7 @@ fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, 
     let unavailable = |reason: String| (Code::Unavailable, reason);
     // Looked at first: to open a pipe waits for a writer.
     match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => {}
+        Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Err(unavailable("not a regular file".to_owned())),
         Err(error) => return Err(unavailable(error.to_string())),
     }

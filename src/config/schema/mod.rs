@@ -197,15 +197,15 @@ impl Schema {
 
     /// The words of the documentation, and the default of a setting.
     fn annotations(&self, path: &str) -> Map<String, Value> {
-        let mut found = Map::new();
+        let mut annotations = Map::new();
         if let Some(row) = self.rows.iter().find(|row| row.key == path && !row.text.is_empty()) {
-            found.insert("description".to_owned(), json!(row.text));
+            annotations.insert("description".to_owned(), json!(row.text));
         }
         if let Some(Declared { default, .. }) = self.report.settings.borrow().get(path) {
             let number = default.parse::<u64>().map(Value::from);
-            found.insert("default".to_owned(), number.unwrap_or_else(|_| json!(default)));
+            annotations.insert("default".to_owned(), number.unwrap_or_else(|_| json!(default)));
         }
-        found
+        annotations
     }
 }
 

@@ -100,7 +100,7 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
         }
         for together in alternatives {
             applies = true;
-            if together.is_exact && together.wanted.is_empty() {
+            if together.is_exact && together.conditions.is_empty() {
                 always = true;
                 base.extend(rule.fields.iter().cloned());
             } else {
@@ -123,7 +123,7 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
         ));
     }
     for (together, fields) in overflow.into_iter().chain(rest) {
-        base.extend(together.wanted.into_iter().map(|(field, _)| field));
+        base.extend(together.conditions.into_iter().map(|(field, _)| field));
         base.extend(fields.iter().cloned());
     }
     if !always {
@@ -152,10 +152,10 @@ fn branches(base: &BTreeSet<Field>, conditions: &[(Together, &[Field])]) -> Vec<
         let mut is_possible = true;
         for (_, (together, fields)) in chosen {
             rule.fields.extend(fields.iter().cloned());
-            for (field, wanted) in &together.wanted {
-                let Some(wanted) = wanted else { continue };
-                let before = rule.matched.insert(field.clone(), wanted.clone());
-                is_possible &= before.is_none_or(|before| before == *wanted);
+            for (field, value) in &together.conditions {
+                let Some(value) = value else { continue };
+                let before = rule.matched.insert(field.clone(), value.clone());
+                is_possible &= before.is_none_or(|before| before == *value);
                 rule.fields.insert(field.clone());
             }
         }
@@ -197,17 +197,17 @@ impl ClassRule {
         let metadata: Vec<_> = self
             .matched
             .iter()
-            .filter_map(|(field, wanted)| match (field, wanted) {
+            .filter_map(|(field, value)| match (field, value) {
                 (Field::Metadata(path), Wanted::Text(text)) => Some((path, quoted(text))),
-                (Field::Metadata(path), Wanted::Bool(wanted)) => Some((path, wanted.to_string())),
+                (Field::Metadata(path), Wanted::Bool(value)) => Some((path, value.to_string())),
                 _ => None,
             })
             .collect();
         if !metadata.is_empty() {
             line(yaml, format_args!("      metadata:"));
         }
-        for (path, wanted) in metadata {
-            line(yaml, format_args!("        - {{ path: {}, exact: {wanted} }}", path_text(path)));
+        for (path, value) in metadata {
+            line(yaml, format_args!("        - {{ path: {}, exact: {value} }}", path_text(path)));
         }
         self.render_projection(yaml);
     }

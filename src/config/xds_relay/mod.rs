@@ -101,14 +101,14 @@ fn one_of<'a>(
     map: &mut Map<'a>,
     fields: &[(&'static str, &'static str)],
 ) -> Option<(&'static str, Item<'a>)> {
-    let mut found: Vec<_> =
+    let mut items: Vec<_> =
         fields.iter().filter_map(|(key, camel)| Some((*key, either(map, key, camel)?))).collect();
-    if found.len() != 1 {
+    if items.len() != 1 {
         let names: Vec<_> = fields.iter().map(|(key, _)| *key).collect();
         map.invalid(&format!("one of {}", names.join(", ")));
     }
-    found.truncate(1);
-    found.pop()
+    items.truncate(1);
+    items.pop()
 }
 
 /// A JSON string, which is always valid YAML, too. Dollars are text.

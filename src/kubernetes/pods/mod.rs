@@ -48,7 +48,7 @@ pub(super) struct Pods {
 #[derive(Debug)]
 struct Entry {
     /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses from others.
-    own: Option<Arc<Fields>>,
+    unplaced: Option<Arc<Fields>>,
     /// The facts with the place, in the table.
     placed: Option<Arc<Fields>>,
     node: Box<str>,
@@ -99,8 +99,8 @@ impl Pods {
             self.remove_pod(&name);
             return name;
         };
-        if let Some(known) = self.pods.get(&name) {
-            let is_same = known.own.as_deref() == fields.as_ref() && known.is_at(&entry);
+        if let Some(before) = self.pods.get(&name) {
+            let is_same = before.unplaced.as_deref() == fields.as_ref() && before.is_at(&entry);
             if is_same && !self.refused.contains(&name) {
                 return name;
             }
@@ -112,7 +112,7 @@ impl Pods {
             self.bytes() + new + BYTES_OF_POD <= self.room
         };
         match fields {
-            Some(fields) if fits(&fields) => entry.own = Some(self.contents.keep(fields)),
+            Some(fields) if fits(&fields) => entry.unplaced = Some(self.contents.keep(fields)),
             Some(_) | None => drop(self.refused.insert(name.clone())),
         }
         let (node, addresses) = (entry.node.clone(), entry.addresses.clone());
@@ -129,7 +129,7 @@ impl Pods {
         self.refused.remove(name);
         let Some(entry) = self.pods.remove(name) else { return };
         self.set(name, None);
-        entry.own.into_iter().chain(entry.placed).for_each(|fields| self.contents.leave(&fields));
+        entry.unplaced.into_iter().chain(entry.placed).for_each(|fields| self.contents.leave(&fields));
         if let Some(names) = self.on.get_mut(&entry.node) {
             names.remove(name);
             if names.is_empty() {
@@ -193,21 +193,21 @@ impl Pods {
     fn publish(&mut self, name: &Arc<str>) {
         let Some(entry) = self.pods.get(name) else { return };
         let place = self.nodes.as_ref().map(|nodes| nodes.get(&entry.node));
-        let facts = match (&entry.own, place) {
-            (Some(own), Some(Some(place))) => {
+        let facts = match (&entry.unplaced, place) {
+            (Some(unplaced), Some(Some(place))) => {
                 let place =
                     place.iter().map(|(key, value)| ((*key).to_owned(), Value::String(value.clone())));
-                Some(own.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect())
+                Some(unplaced.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect())
             }
-            (Some(own), None) => Some(Fields::clone(own)),
+            (Some(unplaced), None) => Some(Fields::clone(unplaced)),
             // The place is not known, or there is no room.
             (Some(_), Some(None)) | (None, _) => None,
         };
         let placed = facts.map(|facts| self.contents.keep(facts));
         let addresses = entry.addresses.clone();
         self.set(name, placed.clone());
-        let former = self.pods.get_mut(name).and_then(|entry| std::mem::replace(&mut entry.placed, placed));
-        former.into_iter().for_each(|fields| self.contents.leave(&fields));
+        let previous = self.pods.get_mut(name).and_then(|entry| std::mem::replace(&mut entry.placed, placed));
+        previous.into_iter().for_each(|fields| self.contents.leave(&fields));
         addresses.iter().for_each(|address| self.publish_address(address));
     }
 
@@ -248,21 +248,21 @@ fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
     if is_over || spec.node_name.is_empty() {
         return None;
     }
-    let texts = status.pod_ips.into_iter().map(|of| of.ip).chain([status.pod_ip]);
+    let texts = status.pod_ips.into_iter().map(|pod_ip| pod_ip.ip).chain([status.pod_ip]);
     let addresses = texts.filter_map(|text| text.parse::<IpAddr>().ok());
     let mut addresses: Vec<IpAddr> = addresses.map(|address| address.to_canonical()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let labels = metadata.labels.into_iter().map(|(key, value)| (key, Value::String(value)));
-    let own = [
+    let fields = [
         ("namespace", Value::String(metadata.namespace)),
         ("service_account", Value::String(spec.service_account_name)),
         ("labels", Value::Struct(labels.collect())),
     ];
-    let own: Fields = own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let fields = (cost(&own) <= LABELS_MAX).then_some(own);
+    let fields: Fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let fields = (cost(&fields) <= LABELS_MAX).then_some(fields);
     let (node, is_host) = (spec.node_name.into(), spec.host_network);
-    Some((Entry { own: None, placed: None, node, addresses, is_host }, fields))
+    Some((Entry { unplaced: None, placed: None, node, addresses, is_host }, fields))
 }
 
 impl Metadata {

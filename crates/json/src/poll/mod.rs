@@ -299,7 +299,8 @@ fn read_part<'a, T: Default + Deserialize<'a>>(
 /// Bytes kept of a node besides its metadata.
 fn kept_bytes(node: &Node) -> usize {
     let locality = node.locality.as_ref();
-    let locality = locality.map_or(0, |of| of.region.len() + of.zone.len() + of.sub_zone.len());
+    let locality =
+        locality.map_or(0, |locality| locality.region.len() + locality.zone.len() + locality.sub_zone.len());
     let agent = match &node.user_agent_version {
         Some(UserAgentVersion::Text(text)) => text.len(),
         _ => 0,
@@ -356,8 +357,8 @@ struct Metadata<'n> {
 impl Metadata<'_> {
     fn descend<E: Error>(self) -> Result<Self, E> {
         let Some(levels) = self.levels.checked_sub(1) else {
-            let (limit, found) = (Bound::MetadataDepth, self.allowed + 1);
-            self.fault.set(Some(ReadError::OverLimit { limit, found, allowed: self.allowed }));
+            let (limit, value) = (Bound::MetadataDepth, self.allowed + 1);
+            self.fault.set(Some(ReadError::OverLimit { limit, value, allowed: self.allowed }));
             return Err(E::custom("over a limit"));
         };
         Ok(Metadata { levels, ..self })

@@ -68,7 +68,8 @@ pub fn sizes(type_url: &TypeUrl, body: &Bytes) -> Option<Value> {
     let mut sizes = serde_json::Map::new();
     for field in Fields::of(body) {
         let (number, payload) = field.ok()?;
-        let name = message.get_field(number).map_or_else(|| number.to_string(), |of| of.name().to_owned());
+        let name =
+            message.get_field(number).map_or_else(|| number.to_string(), |field| field.name().to_owned());
         let size = match payload {
             Payload::Bytes(bytes) => bytes.len() as u64,
             Payload::Varint(value) => u64::from(value.max(1).ilog2() / 7 + 1),

@@ -153,20 +153,20 @@ impl Method {
             ADS_V2 => return aggregated(ApiVersion::V2),
             _ => {}
         }
-        SERVICES.iter().find_map(|known| {
+        SERVICES.iter().find_map(|entry| {
             let api = match service {
-                _ if service == known.v3 => ApiVersion::V3,
-                _ if Some(service) == known.v2 => ApiVersion::V2,
+                _ if service == entry.v3 => ApiVersion::V3,
+                _ if Some(service) == entry.v2 => ApiVersion::V2,
                 _ => return None,
             };
-            let call = match method.strip_suffix(known.noun)? {
+            let call = match method.strip_suffix(entry.noun)? {
                 "Delta" => Call::Stream(Variant::Delta),
-                _ if known.is_delta_only() => return None,
+                _ if entry.is_delta_only() => return None,
                 "Stream" => Call::Stream(Variant::Sotw),
                 "Fetch" => Call::Fetch,
                 _ => return None,
             };
-            Some(Method { service: Some(known), api, call })
+            Some(Method { service: Some(entry), api, call })
         })
     }
 }
@@ -284,17 +284,17 @@ mod tests {
 
     #[test]
     fn rpc_9_rest_paths() {
-        let of = |path| Service::of_rest_path(path).map(|(service, api)| (service.name, api));
-        assert_eq!(of("/v3/discovery:clusters"), Some(("CDS", ApiVersion::V3)));
-        assert_eq!(of("/v2/discovery:scoped-routes"), Some(("SRDS", ApiVersion::V2)));
-        assert_eq!(of("/v3/discovery:extension_configs"), Some(("ECDS", ApiVersion::V3)));
+        let of_path = |path| Service::of_rest_path(path).map(|(service, api)| (service.name, api));
+        assert_eq!(of_path("/v3/discovery:clusters"), Some(("CDS", ApiVersion::V3)));
+        assert_eq!(of_path("/v2/discovery:scoped-routes"), Some(("SRDS", ApiVersion::V2)));
+        assert_eq!(of_path("/v3/discovery:extension_configs"), Some(("ECDS", ApiVersion::V3)));
         for path in [
             "/v2/discovery:extension_configs",
             "/v3/discovery:virtual-hosts",
             "/v3/discovery:",
             "/v4/discovery:clusters",
         ] {
-            assert_eq!(of(path), None, "{path}");
+            assert_eq!(of_path(path), None, "{path}");
         }
     }
 

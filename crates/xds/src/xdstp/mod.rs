@@ -47,7 +47,7 @@ pub enum NameError {
     NoKey,
     /// The type in the name differs from the type of the request (NAM-5).
     WrongType {
-        found: String,
+        stated: String,
         expected: String,
     },
 }
@@ -61,8 +61,8 @@ impl fmt::Display for NameError {
             NameError::BadEscape => f.write_str("`%` must be followed by two hexadecimal digits"),
             NameError::NotUtf8 => f.write_str("the name is not UTF-8 after percent-decoding"),
             NameError::NoKey => f.write_str("a context parameter has no key"),
-            NameError::WrongType { found, expected } => {
-                write!(f, "the name has type {found}, but the request is for {expected}")
+            NameError::WrongType { stated, expected } => {
+                write!(f, "the name has type {stated}, but the request is for {expected}")
             }
         }
     }
@@ -142,7 +142,7 @@ pub fn canonical_of_type<'a>(name: &'a str, message: &str) -> Result<Cow<'a, str
     }
     let parts = Xdstp::parse(name)?;
     if parts.resource_type != message {
-        return Err(NameError::WrongType { found: parts.resource_type, expected: message.to_owned() });
+        return Err(NameError::WrongType { stated: parts.resource_type, expected: message.to_owned() });
     }
     Ok(canonical_of(name, &parts))
 }
