@@ -138,7 +138,8 @@ impl Connection {
 
     /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
     /// had passed to its transport before has then been received. After as many PINGs as the server bears
-    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if the connection dies first.
+    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if
+    /// the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
@@ -347,7 +348,8 @@ impl Driver {
         pool.news();
     }
 
-    /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY (CRT-10).
+    /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY
+    /// (CRT-10).
     fn replace(&mut self) {
         if self.close_to_streams() {
             let pool = &self.connection.pool;

@@ -15,8 +15,8 @@ use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::{Backoff, Epoch, InForce};
 use sluice_xds::Status;
 
-/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a connection at the
-/// third PING that comes too early (gRFC A8); the PING of the interval may come between.
+/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a
+/// connection at the third PING that comes too early (gRFC A8); the PING of the interval may come between.
 const ROUND_PINGS: u32 = 2;
 
 #[derive(Debug)]
@@ -84,8 +84,8 @@ impl PoolInner {
         }
     }
 
-    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its windows
-    /// and socket options.
+    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its
+    /// windows and socket options.
     pub(super) fn settings(&self) -> Guard<Arc<Epoch<ClientSettings>>> {
         self.settings.get()
     }
@@ -167,8 +167,8 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less frequent:
-    /// `is_for_round`, or that of the interval.
+    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less
+    /// frequent: `is_for_round`, or that of the interval.
     pub(super) fn too_many_pings(&self, is_for_round: bool) {
         self.metrics.too_many_pings.inc();
         let mut state = self.state();

@@ -1,15 +1,16 @@
 //! Counts the PINGs that a server has to bear.
 //!
-//! grpc-go closes a connection at the third PING that comes too early. A PING is expected if the server has written DATA or
-//! HEADERS since the PING before (gRFC A8). The server may have written them before it read the PING, however late they
-//! arrive or are read here. So only frames that arrive after the answer to the last PING count, and they are seen where the
-//! bytes of the connection arrive.
+//! grpc-go closes a connection at the third PING that comes too early. A PING is expected if the server has
+//! written DATA or HEADERS since the PING before (gRFC A8). The server may have written them before it read
+//! the PING, however late they arrive or are read here. So only frames that arrive after the answer to the
+//! last PING count, and they are seen where the bytes of the connection arrive.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
-/// The head of a frame: three bytes of length, one of the type, one of flags, four of the stream (RFC 9113, section 4.1).
+/// The head of a frame: three bytes of length, one of the type, one of flags, four of the stream (RFC 9113,
+/// section 4.1).
 const HEAD: usize = 9;
 
 const DATA: u8 = 0;

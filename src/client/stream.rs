@@ -23,8 +23,8 @@ use sluice_xds::{Code, Status, Variant, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
-/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without further
-/// events.
+/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without
+/// further events.
 #[derive(Debug)]
 pub struct StreamHandle {
     queue: Arc<Queue>,
@@ -148,7 +148,8 @@ impl Stream {
             let settings = self.pool.settings();
             let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
             drop(settings);
-            // A status of ours, without a call: the server would only refuse a call without its token (IDN-9).
+            // A status of ours, without a call: the server would only refuse a call without its token
+            // (IDN-9).
             let mut head = self.head()?;
             self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
             match timeout(limit, self.send_headers(&mut send, head)).await {

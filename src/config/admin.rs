@@ -70,7 +70,8 @@ impl Admin {
         };
         let address = Address::read(map, Some(default.address.clone()), MODE, warning, directory);
         let address = address.unwrap_or(default.address);
-        // With an error in `tls`, the whole configuration is refused: nothing falls back to plaintext (TLS-8).
+        // With an error in `tls`, the whole configuration is refused: nothing falls back to plaintext
+        // (TLS-8).
         let tls = tls_item.and_then(|item| item.map(|map| read_server_tls(map, directory)).flatten());
         let way = Way { address: &address, tls: tls.as_ref(), directory };
         let auth = auth_item.and_then(|item| item.map(|map| read_auth(map, way)));

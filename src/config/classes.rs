@@ -31,7 +31,7 @@ pub(super) fn read_classes(items: &[Item<'_>], has_facts: bool) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for (entry, item) in items.iter().enumerate() {
         let before = item.error_count();
-        let read = item.map(|map| read_rule((entry, has_facts), map)).unwrap_or_default();
+        let read = item.map(|map| read_rule(entry, has_facts, map)).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
         if item.error_count() != before {
             continue;
@@ -56,7 +56,7 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 
 /// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
 /// becomes two rules.
-fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassRule> {
+fn read_rule(entry: usize, has_facts: bool, map: &mut Map<'_>) -> Vec<ClassRule> {
     let Match { nodes, types, names, resources } = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by");
     let projection =

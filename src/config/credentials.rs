@@ -20,8 +20,9 @@ const EXPECTED: &str = "[{type: tls}], or [{type: insecure}]; plaintext must be 
 /// An entry of the list: the name of its type, the item with the name, and the configuration.
 type Entry<'a> = (String, Item<'a>, Option<Item<'a>>);
 
-/// Chooses the first supported type of the list, as gRPC does (FED-2). An unsupported type before `tls` is skipped. Before
-/// `insecure` it is refused: the operator put something stronger than plaintext first (TLS-8). `None` after an error.
+/// Chooses the first supported type of the list, as gRPC does (FED-2). An unsupported type before `tls` is
+/// skipped. Before `insecure` it is refused: the operator put something stronger than plaintext first
+/// (TLS-8). `None` after an error.
 pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<Chosen> {
     let list = map.required("channel_creds", EXPECTED)?;
     let items = list.list()?;
@@ -73,8 +74,8 @@ fn read_chosen(name: &str, config: Option<&Item<'_>>, directory: &Path) -> Chose
     Chosen::Tls(tls.unwrap_or_default())
 }
 
-/// Reads the other keys of credentials, and of the connections that carry them. `host`: `None` for a unix socket, empty
-/// after an error in the address; `chosen`: `None` after an error in the list.
+/// Reads the other keys of credentials, and of the connections that carry them. `host`: `None` for a unix
+/// socket, empty after an error in the address; `chosen`: `None` after an error in the list.
 pub(super) fn read_credentials(
     map: &mut Map<'_>,
     uri: Option<&Item<'_>>,

@@ -134,7 +134,8 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("reload.max_moved", Effect::Live),
 ];
 
-/// The effect of a change of this key. A key without an entry is never taken and ignored: it needs a new process.
+/// The effect of a change of this key. A key without an entry is never taken and ignored: it needs a new
+/// process.
 pub(super) fn effect_of(key: &str) -> Effect {
     entry_of(key).map_or(Effect::Process, |(_, effect)| *effect)
 }

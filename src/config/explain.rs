@@ -19,11 +19,11 @@ const COMMON: [&str; 5] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
 
-/// One line per type and kind of names: the matching rule, the class as logs and the admin listener name it, and the
-/// values that make the class.
+/// One line per type and kind of names: the matching rule, the class as logs and the admin listener name it,
+/// and the values that make the class.
 ///
-/// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their keys are
-/// shown.
+/// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their
+/// keys are shown.
 pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) -> String {
     let mut types: Vec<TypeUrl> = COMMON.iter().map(|message| TypeUrl::of_message(message)).collect();
     types.extend(classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));

@@ -1,4 +1,5 @@
-//! The decision of the rules about one client, as text for `sluice check --identity`, and the claims that no rule binds.
+//! The decision of the rules about one client, as text for `sluice check --identity`, and the claims that no
+//! rule binds.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -27,7 +28,8 @@ pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a L
     })
 }
 
-/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `trust_domain:NAME`, `unix:UID` or `anonymous`.
+/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `trust_domain:NAME`, `unix:UID` or
+/// `anonymous`.
 pub fn parse_identity(text: &str) -> Option<Identity> {
     if text == "anonymous" {
         return Some(Identity::Anonymous);
@@ -44,7 +46,8 @@ pub fn parse_identity(text: &str) -> Option<Identity> {
     SpiffeId::parse(text).ok().map(Identity::Spiffe)
 }
 
-/// The rule that decides about a client, and the client's grant (AUT-15). `ask`: a type, and a name or all of them.
+/// The rule that decides about a client, and the client's grant (AUT-15). `ask`: a type, and a name or all of
+/// them.
 pub fn explain_decision(
     config: &Config,
     listener: &Listener,
@@ -127,8 +130,8 @@ fn answer(grant: &Grant, type_name: &str, name: Option<&str>) -> String {
     format!("{shown} of {message}: {verdict}")
 }
 
-/// One line per listener with fields of nodes that decide a client's class, and that no rule binds: a client may state
-/// any value there (AUT-6). Empty while authorization is off.
+/// One line per listener with fields of nodes that decide a client's class, and that no rule binds: a client
+/// may state any value there (AUT-6). Empty while authorization is off.
 pub fn explain_unbound(config: &Config) -> String {
     let mut text = String::new();
     let Some(policy) = config.authorization.policy() else { return text };

@@ -106,11 +106,12 @@ fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
     Some(NodeKey::IdPart { separator: separator?, place: place? })
 }
 
-/// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each client.
+/// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each
+/// client.
 ///
 /// # Errors
-/// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers, shortened, and no text: the file may
-/// be another than the operator meant.
+/// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers,
+/// shortened, and no text: the file may be another than the operator meant.
 pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
     let text = read_bounded(file, FILE_BYTES_MAX)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -227,7 +228,8 @@ impl<'de> Visitor<'de> for EntryAt<'_> {
     }
 }
 
-/// A value at a path. Scalars are texts: as numbers, `1.10` and `1.1` would be one, and two clients one class.
+/// A value at a path. Scalars are texts: as numbers, `1.10` and `1.1` would be one, and two clients one
+/// class.
 struct At<'a>(&'a str);
 
 impl At<'_> {

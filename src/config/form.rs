@@ -1,5 +1,5 @@
-//! The forms of values. Each reader declares them by its calls, and the schema of the configuration is made of them
-//! (PKG-8).
+//! The forms of values. Each reader declares them by its calls, and the schema of the configuration is made
+//! of them (PKG-8).
 
 use std::collections::{BTreeMap, BTreeSet};
 

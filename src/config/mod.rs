@@ -3,7 +3,8 @@
 //! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
 //! one run reports all of them. The result is complete: every default is filled in, every relative path is
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
-//! the given one, the file of `authorization`, which the text of a caller does not open, and the file of `facts`. `docs/configuration.md` explains each key.
+//! the given one, the file of `authorization`, which the text of a caller does not open, and the file of
+//! `facts`. `docs/configuration.md` explains each key.
 
 mod place;
 pub mod error;

@@ -57,8 +57,8 @@ pub fn parse_file(text: &str, file: &Path, hostname: &str) -> Result<Loaded, Con
     parse_as(text, file, Origin { directory, hostname, variables: &environment, policy: None })
 }
 
-/// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host (REL-10). `in_force`: the
-/// policy for a text with the file of this policy.
+/// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host
+/// (REL-10). `in_force`: the policy for a text with the file of this policy.
 pub fn parse_foreign(
     text: &str,
     file: &Path,
@@ -75,7 +75,8 @@ pub(super) fn is_json(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are read.
+/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are
+/// read.
 pub(super) fn read_bounded(file: &Path, bytes: u64) -> Result<String, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
     // Looked at first: to open a pipe waits for a writer.
@@ -141,7 +142,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     node_classes.facts.key = facts.as_ref().map(|facts| facts.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
-    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
+    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
     match &authorization {
@@ -180,7 +181,8 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     Some(Config { servers: servers?, ..config })
 }
 
-/// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's node.
+/// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's
+/// node.
 fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
     for (index, listener) in listeners.iter().enumerate() {
         let authorities = listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref());

@@ -12,8 +12,8 @@ use super::units::{TEXT, number, show};
 use sluice_setting::{Read, Setting, Value};
 use sluice_text::nearest::nearest;
 
-/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys that are known at its
-/// place.
+/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys
+/// that are known at its place.
 const ERRORS_MAX: usize = 500;
 
 /// The results of a walk so far.
@@ -26,7 +26,8 @@ pub(super) struct Report {
     pub keys: RefCell<BTreeSet<String>>,
     /// The settings among the keys: the default and the range, as the file spells them.
     pub settings: RefCell<BTreeMap<String, Declared>>,
-    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries (`hosts[]`).
+    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries
+    /// (`hosts[]`).
     pub forms: RefCell<BTreeMap<String, Vec<Form>>>,
     pub maps: RefCell<BTreeMap<String, MapForm>>,
 }
@@ -87,7 +88,8 @@ impl<'a> Item<'a> {
         Item { tree: &node.tree, path, node, report }
     }
 
-    /// Reports an error of the value. An unset variable is the error of its value, whatever the reader expected.
+    /// Reports an error of the value. An unset variable is the error of its value, whatever the reader
+    /// expected.
     pub(super) fn error(&self, problem: Problem) {
         let problem = match self.tree {
             Tree::Unset(unset) => (**unset).clone(),
@@ -306,7 +308,8 @@ impl<'a> Map<'a> {
         self.item(key)?.parse(parser)
     }
 
-    /// Declares that a key belongs to some words under another key: beside other words, its value is anything.
+    /// Declares that a key belongs to some words under another key: beside other words, its value is
+    /// anything.
     pub(super) fn belongs(&self, key: &'static str, to: &'static str, words: &'static [&'static str]) {
         self.report.map(&self.path, |map| map.belonging.extend([(key, (to, words))]));
     }

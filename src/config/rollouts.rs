@@ -41,12 +41,14 @@ const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the met
 const UNSUPPORTED: &[(&str, &str)] = &[("relays", "clients that are relays are not judged")];
 const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
-/// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process keeps its state for the next.
+/// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process
+/// keeps its state for the next.
 pub(super) fn read_rollouts(
     map: &mut Map<'_>,
     servers: Option<&Servers>,
     classes: &NodeClasses,
-    (has_checkpoint, history): (bool, History),
+    has_checkpoint: bool,
+    history: History,
 ) -> Vec<Arc<Plan>> {
     let lists: Option<Vec<String>> = servers.map(|servers| servers.lists().map(|(key, _)| key).collect());
     let items = map.list("rollouts");
@@ -90,7 +92,8 @@ fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
 const NO_CHECKPOINT: &str = "without `checkpoint`, a restart forgets what the plan holds back: all clients are given the newest content, a \
     halted push too";
 
-/// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual way to write the rest.
+/// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual
+/// way to write the rest.
 fn warn_of_shared_units(map: &Map<'_>, plan: &Plan, before: &[Arc<Plan>]) {
     let is_shared = |earlier: &&Arc<Plan>| {
         !earlier.units.covers(&plan.units)

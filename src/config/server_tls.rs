@@ -1,5 +1,5 @@
-//! TLS towards a server: `config` of the `tls` credentials, in gRPC's words (A65, A87), and the section `tls` for
-//! everything that gRPC has no word for.
+//! TLS towards a server: `config` of the `tls` credentials, in gRPC's words (A65, A87), and the section `tls`
+//! for everything that gRPC has no word for.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -64,8 +64,8 @@ fn missing(expected: &str) -> Problem {
     Problem::Missing { expected: expected.to_owned() }
 }
 
-/// Reads the section `tls` of a server with TLS. `host`: the host of the address; `None` for a unix socket. Returns the
-/// timeout of handshakes besides.
+/// Reads the section `tls` of a server with TLS. `host`: the host of the address; `None` for a unix socket.
+/// Returns the timeout of handshakes besides.
 pub(super) fn read_tls(map: &mut Map<'_>, config: ClientTls, host: Option<&str>) -> (ClientTls, Duration) {
     let read = |map: &mut Map<'_>| {
         let server_name = map.optional("server_name", server_name);

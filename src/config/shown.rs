@@ -1,4 +1,5 @@
-//! A configuration as its file says it, for people: without credentials (REL-9), and the difference of two of them.
+//! A configuration as its file says it, for people: without credentials (REL-9), and the difference of two of
+//! them.
 
 use std::sync::Arc;
 

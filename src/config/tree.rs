@@ -97,7 +97,8 @@ impl Node {
         }
     }
 
-    /// The value as shown in messages. A value from the environment may be a secret, so its variable is shown.
+    /// The value as shown in messages. A value from the environment may be a secret, so its variable is
+    /// shown.
     pub(super) fn describe(&self) -> String {
         match (&self.expansion, &self.tree) {
             (None, tree) => tree.describe(),
@@ -158,8 +159,8 @@ fn parse_json(text: &str) -> Result<Node, ConfigError> {
     Ok(node)
 }
 
-/// Some configurations have thousands of lines; few have a hundredth of these bounds. Copies by aliases count, so a few
-/// lines of nested aliases end here (an alias bomb).
+/// Some configurations have thousands of lines; few have a hundredth of these bounds. Copies by aliases
+/// count, so a few lines of nested aliases end here (an alias bomb).
 const NODES_MAX: usize = 100_000;
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
@@ -168,8 +169,8 @@ fn parse_yaml(text: &str) -> Result<Node, ConfigError> {
     if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
         return Ok(Node::new(Tree::Null, Place::START));
     }
-    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1. Anchors without an alias, and
-    // many aliases of one anchor, are usual in files with holders.
+    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1. Anchors without an
+    // alias, and many aliases of one anchor, are usual in files with holders.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         with_snippet: false,

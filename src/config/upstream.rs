@@ -66,8 +66,8 @@ impl GrpcServer {
             && features(self) == features(other)
     }
 
-    /// Whether connections to the other server can serve this one after a reload: all settings but those of the
-    /// connections' identity can change under them.
+    /// Whether connections to the other server can serve this one after a reload: all settings but those of
+    /// the connections' identity can change under them.
     pub fn is_same_server(&self, other: &GrpcServer) -> bool {
         self.shares_connections_with(&GrpcServer { connection: self.connection.clone(), ..other.clone() })
     }

@@ -74,7 +74,8 @@ pub(super) fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not quoted.
+/// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not
+/// quoted.
 fn said(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<AuthError>() {
         Some(AuthError::AuthExecRun { out, .. }) => {

@@ -1,7 +1,7 @@
 //! All objects of a kind, and then each change.
 //!
-//! The age of the facts is the time since the last word of the API server. So each word counts here: bookmarks, and the ends of whole
-//! watches. The library's own watcher keeps both to itself (ADR 81).
+//! The age of the facts is the time since the last word of the API server. So each word counts here:
+//! bookmarks, and the ends of whole watches. The library's own watcher keeps both to itself (ADR 81).
 
 use std::mem;
 use std::pin::Pin;
@@ -33,7 +33,8 @@ const SHORT: Duration = Duration::from_secs(1);
 const WHOLE: Duration = Duration::from_secs(WATCH as u64 - 5);
 /// The faults before are over once a watch has lasted as long.
 const SOUND: Duration = Duration::from_secs(10);
-/// Faults in a row without a message: lists and watches that the server forgets at once, and watches that end at once.
+/// Faults in a row without a message: lists and watches that the server forgets at once, and watches that end
+/// at once.
 const SILENT_FAULTS_MAX: u32 = 2;
 /// The first delay after a fault, doubled by each further fault in a row.
 const DELAY: Duration = Duration::from_millis(500);
@@ -55,8 +56,8 @@ pub(super) enum News<K> {
     Alive,
 }
 
-/// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay. `lists_again`: set by the caller for
-/// another list at the end of the present watch.
+/// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay.
+/// `lists_again`: set by the caller for another list at the end of the present watch.
 pub(super) fn follow<K: Object>(
     access: Access,
     lists_again: Arc<AtomicBool>,
@@ -257,8 +258,8 @@ impl<K: Object> Follower<K> {
         Ok(())
     }
 
-    /// After a fault, everything is listed anew: behind the address, or with the credentials, there may be another server by now, whose
-    /// versions mean something else.
+    /// After a fault, everything is listed anew: behind the address, or with the credentials, there may be
+    /// another server by now, whose versions mean something else.
     fn fault(&mut self, reason: &str) -> String {
         (self.client, self.state) = (None, State::Begin);
         self.faults = self.faults.saturating_add(1);

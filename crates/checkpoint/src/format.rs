@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! "SLUICECP" | format: u32 LE | records | BLAKE3 of all before, 32 bytes
-//! record:  kind: u8 | length: u32 LE | payload | checksum: 8 bytes of BLAKE3 over its number and all before in it
+//! record:  kind: u8 | length: u32 LE | payload | checksum
+//! checksum: 8 bytes of BLAKE3 over the number of the record, and all before the checksum in the record
 //! records: HEADER, then per type: TYPE, NAME..., WILDCARD MEMBER..., (GLOB MEMBER...)..., and at last END
 //! ```
 //!

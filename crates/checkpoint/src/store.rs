@@ -114,8 +114,8 @@ impl Store {
         Ok(())
     }
 
-    /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process (HND-2). `None`
-    /// if this process does not hold the lock.
+    /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process
+    /// (HND-2). `None` if this process does not hold the lock.
     pub fn lock_file(&self) -> Option<io::Result<File>> {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         lock.as_ref().map(File::try_clone)
@@ -226,8 +226,8 @@ impl Store {
     }
 }
 
-/// Whether a relay could use this directory. Neither creates the directory nor takes its lock, which a running relay may
-/// hold.
+/// Whether a relay could use this directory. Neither creates the directory nor takes its lock, which a
+/// running relay may hold.
 ///
 /// # Errors
 /// The directory, or its nearest parent if it does not exist, cannot be used.

@@ -71,8 +71,8 @@ impl NameSet {
         true
     }
 
-    /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old` lacks.
-    /// `gone` are the names that this set lacks, and `added` is sorted.
+    /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old`
+    /// lacks. `gone` are the names that this set lacks, and `added` is sorted.
     #[must_use]
     pub fn in_texts_of(&self, old: &NameSet, gone: &[ResourceName], added: Vec<ResourceName>) -> NameSet {
         if old.is_empty() {

@@ -128,8 +128,8 @@ pub struct TypeSnapshot {
     pub wildcard: WildcardSnapshot,
     /// Changes whenever last bytes are freed.
     pub evicted: u64,
-    /// In lanes of a held type: last bytes by version. A client is sent the bytes of its own version, or bytes that
-    /// everybody may have (WAV-9).
+    /// In lanes of a held type: last bytes by version. A client is sent the bytes of its own version, or
+    /// bytes that everybody may have (WAV-9).
     pub lasts: Option<Arc<LastVersions>>,
 }
 
@@ -235,9 +235,10 @@ impl TypeSnapshot {
         self.departed_bodies(kind).get(name)
     }
 
-    /// The last bytes under a name for a client that holds the name in a version. Where releases are held, the bytes
-    /// of other versions may be of a push that the client must not have (WAV-9): the client gets the bytes of its own
-    /// version, or bytes that everybody may have. A client that only may have the name is told that the name is gone.
+    /// The last bytes under a name for a client that holds the name in a version. Where releases are held,
+    /// the bytes of other versions may be of a push that the client must not have (WAV-9): the client gets
+    /// the bytes of its own version, or bytes that everybody may have. A client that only may have the name
+    /// is told that the name is gone.
     pub fn departed_as(
         &self,
         kind: CollectionKind,
@@ -314,7 +315,8 @@ impl TypeSnapshot {
         *view = Arc::new(view.withholding(name, &resource));
     }
 
-    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
+    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases
+    /// (ALI-2).
     pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
         let Collection::Names(names) = collection else { return };
         for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
@@ -325,8 +327,8 @@ impl TypeSnapshot {
         }
     }
 
-    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's own
-    /// evictions.
+    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's
+    /// own evictions.
     pub(super) fn keep_last(
         &mut self,
         kind: CollectionKind,
@@ -349,14 +351,15 @@ impl TypeSnapshot {
         }
     }
 
-    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last bytes.
+    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last
+    /// bytes.
     pub fn last_bytes(&self) -> u64 {
         let is_empty = |kind| self.departed_bodies(kind).is_empty();
         if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
     }
 
-    /// Whether two snapshots share their resources and agree on the completeness of the wildcard. False may be
-    /// returned for equal content.
+    /// Whether two snapshots share their resources and agree on the completeness of the wildcard. False may
+    /// be returned for equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_whole = |types: &TypeSnapshot| types.wildcard.view.as_ref().map(|view| view.is_complete());
         is_shared(&self.names.entries, &other.names.entries)
@@ -409,15 +412,15 @@ fn is_shared<K: Ord, V>(one: &OrdMap<K, V>, other: &OrdMap<K, V>) -> bool {
 /// The release that a snapshot serves, where pushes go by steps (WAV-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneMark {
-    /// Counts the releases of the source. A session whose snapshots name another release than before moves from lane
-    /// to lane (WAV-9). 0 before the first push.
+    /// Counts the releases of the source. A session whose snapshots name another release than before moves
+    /// from lane to lane (WAV-9). 0 before the first push.
     pub release: u64,
     /// For the candidate: its push.
     pub push: Option<u64>,
 }
 
-/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers
-/// per type.
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few
+/// pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     lane: LaneMark,

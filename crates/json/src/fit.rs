@@ -1,15 +1,16 @@
 //! Fits values to the types of their fields, as the JSON reader of Envoy does.
 //!
-//! Envoy reads numbers, booleans and enum values out of texts, and a single value as a list with one element. A YAML file
-//! depends on that: `1e3` is a text in YAML (see `yaml`), and a number in a field of numbers. An empty `Any` has no type.
+//! Envoy reads numbers, booleans and enum values out of texts, and a single value as a list with one element.
+//! A YAML file depends on that: `1e3` is a text in YAML (see `yaml`), and a number in a field of numbers. An
+//! empty `Any` has no type.
 
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Number, Value};
 
 use super::{ANY, any_message};
 
-/// The type of an empty `Any` in this crate: the library reads no `Any` without a type. No text has a noncharacter by
-/// accident, and one that has it on purpose makes an empty `Any`.
+/// The type of an empty `Any` in this crate: the library reads no `Any` without a type. No text has a
+/// noncharacter by accident, and one that has it on purpose makes an empty `Any`.
 pub(super) const EMPTY_ANY: &str = "\u{fdd0}/envoy.config.core.v3.AggregatedConfigSource";
 
 /// Messages whose JSON is no object with their fields, and which hold no value that needs a fit.

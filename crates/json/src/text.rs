@@ -34,8 +34,9 @@ fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
     canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
 }
 
-/// Text format may state values that no well-formed message has, such as a duration of a million years. REST could not serve them,
-/// and the readers of JSON and YAML refuse them, too. The bytes of an unknown type pass.
+/// Text format may state values that no well-formed message has, such as a duration of a million years. REST
+/// could not serve them, and the readers of JSON and YAML refuse them, too. The bytes of an unknown type
+/// pass.
 fn has_form_in_json(pool: &DescriptorPool, message: &DynamicMessage) -> Result<(), JsonError> {
     let Err(reason) = well_formed(pool, message, DEPTH_MAX) else { return Ok(()) };
     let resources = message.get_field_by_name("resources");

@@ -1,8 +1,10 @@
-//! Secrets, by the name of a value and by the shape of a text: one table for all that is shown (ADM-12, REL-9).
+//! Secrets, by the name of a value and by the shape of a text: one table for all that is shown (ADM-12,
+//! REL-9).
 
 use std::ops::Range;
 
-/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of messages, parameters.
+/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of
+/// messages, parameters.
 const WORDS: [&str; 15] = [
     "authorization",
     "cookie",
@@ -33,8 +35,8 @@ const PARAMETER_WORDS: [&str; 3] = ["sig", "signature", "pass"];
 /// Schemes of the header `Authorization`, before what they prove.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "apikey", "token"];
 
-/// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids of AWS, tokens of GitHub,
-/// GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
+/// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids
+/// of AWS, tokens of GitHub, GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
 const MARKED: [(&str, usize); 23] = [
     ("AKIA", 16),
     ("ASIA", 16),
@@ -80,7 +82,8 @@ pub fn is_hidden(text: &str) -> bool {
     size.is_some_and(|size| size.len() <= 20 && size.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether the name of a header, of a key in a structure, of an entry of a map, or of a parameter promises a secret.
+/// Whether the name of a header, of a key in a structure, of an entry of a map, or of a parameter promises a
+/// secret.
 pub fn is_name(name: &str) -> bool {
     let name = words(name);
     let last = name.rsplit('-').next().unwrap_or_default();
@@ -96,8 +99,9 @@ pub fn are_mentioned(text: &str) -> bool {
     WORDS.iter().chain(&["key"]).any(|word| text.contains(word))
 }
 
-/// The text without the secrets that its shape shows; `None` if it has none: user information in an address, the value of a parameter
-/// with the name of a secret, what a scheme proves, a private key, and whatever its issuer has marked.
+/// The text without the secrets that its shape shows; `None` if it has none: user information in an address,
+/// the value of a parameter with the name of a secret, what a scheme proves, a private key, and whatever its
+/// issuer has marked.
 pub fn hide(text: &str) -> Option<String> {
     let mut ranges = Vec::new();
     user_information(text, &mut ranges);

@@ -22,7 +22,8 @@ const UNUSABLE: Duration = Duration::from_secs(30);
 /// A token is read anew in the last minute of its life (gRFC A97).
 const RENEWAL: Duration = Duration::from_secs(60);
 
-/// How long a value without an expiry is used before the file is read again. A storm of calls reads the file once.
+/// How long a value without an expiry is used before the file is read again. A storm of calls reads the file
+/// once.
 const CONSTANT_FOR: Duration = Duration::from_secs(1);
 
 /// The kind of the value in the file.

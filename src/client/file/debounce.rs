@@ -51,8 +51,8 @@ impl Debounce {
         Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new(), unread: BTreeSet::new() }
     }
 
-    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the file cannot
-    /// be looked at, so that it is neither read nor gone.
+    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the
+    /// file cannot be looked at, so that it is neither read nor gone.
     ///
     /// A missing file waits like a file being written, because editors replace a file by removing it first. A
     /// file renamed within the directory loses its old name and gains its new name in the same step, reported

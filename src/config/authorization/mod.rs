@@ -102,7 +102,8 @@ fn policy_in_force(item: &Item<'_>, file: PathBuf, in_force: &Authorization) -> 
     }
 }
 
-/// Reads a policy from a file of its own: JSON if its name is `*.json`, else YAML. `listeners` as in the configuration.
+/// Reads a policy from a file of its own: JSON if its name is `*.json`, else YAML. `listeners` as in the
+/// configuration.
 ///
 /// # Errors
 /// Every error of the file. The file as a whole is not used then.

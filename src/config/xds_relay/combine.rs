@@ -140,8 +140,8 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
     rules
 }
 
-/// An entry for each set of conditions that can hold together: the fields of a condition split, too, because equal
-/// selections are one class.
+/// An entry for each set of conditions that can hold together: the fields of a condition split, too, because
+/// equal selections are one class.
 fn branches(base: &BTreeSet<Field>, conditions: &[(Together, &[Field])]) -> Vec<ClassRule> {
     let mut sets: Vec<u32> = (0..1 << conditions.len()).collect();
     sets.sort_by_key(|set| std::cmp::Reverse(set.count_ones()));

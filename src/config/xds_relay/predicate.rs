@@ -51,7 +51,8 @@ const ALTERNATIVES_MAX: usize = 16;
 const DEPTH_MAX: usize = 16;
 
 impl Predicate {
-    /// The alternatives for requests of a type: none if the predicate never holds, an empty one if it always holds.
+    /// The alternatives for requests of a type: none if the predicate never holds, an empty one if it always
+    /// holds.
     pub(super) fn for_type(&self, type_url: &str) -> Vec<Together> {
         let always = || vec![Together { conditions: Vec::new(), is_exact: true }];
         match self {

@@ -11,9 +11,11 @@ use super::object::{Metadata, Node, Pod};
 use sluice_engine::class::facts::{FactTable, Fields};
 use sluice_xds::Value;
 
-/// The memory of all facts, in bytes by [`cost`] and [`BYTES_OF_POD`]: 100,000 Pods of 1,000 workloads in three zones count as a quarter.
+/// The memory of all facts, in bytes by [`cost`] and [`BYTES_OF_POD`]: 100,000 Pods of 1,000 workloads in
+/// three zones count as a quarter.
 const BYTES_MAX: usize = 256 << 20;
-/// The bytes of the labels of one Pod. Nobody selects by as many, and one author of Pods must not take the room of all.
+/// The bytes of the labels of one Pod. Nobody selects by as many, and one author of Pods must not take the
+/// room of all.
 const LABELS_MAX: usize = 64 << 10;
 /// The entries of a Pod by name and by address, without the facts.
 const BYTES_OF_POD: usize = 500;
@@ -47,7 +49,8 @@ pub(super) struct Pods {
 
 #[derive(Debug)]
 struct Entry {
-    /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses from others.
+    /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses
+    /// from others.
     unplaced: Option<Arc<Fields>>,
     /// The facts with the place, in the table.
     placed: Option<Arc<Fields>>,
@@ -157,11 +160,11 @@ impl Pods {
     pub fn put_node(&mut self, node: Node) -> Arc<str> {
         let Metadata { name, labels, .. } = node.metadata;
         let parts = [("region", &REGION[..]), ("zone", &ZONE), ("sub_zone", &SUB_ZONE)];
-        let found = parts.into_iter().filter_map(|(part, names)| {
+        let place = parts.into_iter().filter_map(|(part, names)| {
             let value = names.iter().find_map(|name| labels.get(*name)).filter(|value| !value.is_empty());
             Some((part, value?.clone()))
         });
-        self.place(&name, Some(found.collect()));
+        self.place(&name, Some(place.collect()));
         name.into()
     }
 
@@ -241,7 +244,8 @@ impl Entry {
     }
 }
 
-/// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are too many labels.
+/// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are
+/// too many labels.
 fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
     let Pod { metadata, spec, status } = pod;
     let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());

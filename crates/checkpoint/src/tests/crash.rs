@@ -48,8 +48,8 @@ impl State {
         names
     }
 
-    /// Everything that may be under a name if the power fails now: names in any state that they went through, and of data
-    /// that was not synced nothing, a part, all, or blocks of zeros.
+    /// Everything that may be under a name if the power fails now: names in any state that they went through,
+    /// and of data that was not synced nothing, a part, all, or blocks of zeros.
     fn after_power_failed(&self, path: &Path) -> Vec<Option<Vec<u8>>> {
         let mut found = Vec::new();
         for changes in 0..=self.pending.len() {

@@ -244,7 +244,8 @@ fn fp_4_a_file_with_right_checksums_and_wrong_contents_does_no_harm() {
     }
 }
 
-/// Found by the fuzz target `checkpoint_file`: one more than the largest count ended the process at its start.
+/// Found by the fuzz target `checkpoint_file`: one more than the largest count ended the process at its
+/// start.
 #[test]
 fn fp_4_no_count_of_records_is_too_large() {
     let file = bytes_of(&header(), &small(1));

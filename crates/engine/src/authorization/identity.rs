@@ -1,4 +1,5 @@
-//! Patterns of identities (AUT-3). `{name}` takes exactly one segment of a SPIFFE ID's path, or one label of a DNS name.
+//! Patterns of identities (AUT-3). `{name}` takes exactly one segment of a SPIFFE ID's path, or one label of
+//! a DNS name.
 
 use crate::authorization::template::Captures;
 use sluice_identity::Identity;
@@ -44,7 +45,8 @@ impl IdentityPattern {
         let (trust_domain, path) = rest.split_once('/').ok_or_else(expected)?;
         check_trust_domain(trust_domain).map_err(|error| PatternError(error.to_string()))?;
         let segments = parts(path.split('/'))?;
-        // A pattern that no SPIFFE ID can match is a mistake: each capture becomes a valid segment for this check.
+        // A pattern that no SPIFFE ID can match is a mistake: each capture becomes a valid segment for this
+        // check.
         let sample: Vec<&str> = segments.iter().map(Part::sample).collect();
         let sample = format!("spiffe://{trust_domain}/{}", sample.join("/"));
         SpiffeId::parse(&sample).map_err(|error| PatternError(error.to_string()))?;

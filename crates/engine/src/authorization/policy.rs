@@ -17,7 +17,8 @@ pub enum Mode {
     Report,
 }
 
-/// The rules in force. The default is no rules at all: every client may ask for everything, but for Secrets (AUT-10).
+/// The rules in force. The default is no rules at all: every client may ask for everything, but for Secrets
+/// (AUT-10).
 #[derive(Debug)]
 pub struct Policy {
     rules: Option<(Mode, Vec<Arc<Rule>>)>,

@@ -5,8 +5,8 @@ use std::fmt;
 /// The values of the captures of one identity, in the order of the pattern.
 pub type Captures = Box<[Box<str>]>;
 
-/// A text in which `{name}` stands for a part of the client's identity (AUT-3). A capture is literal text: nothing in
-/// it has a meaning of its own.
+/// A text in which `{name}` stands for a part of the client's identity (AUT-3). A capture is literal text:
+/// nothing in it has a meaning of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Box<[Piece]>);
 

@@ -109,8 +109,8 @@ fn aut_3_a_capture_takes_exactly_one_segment() {
     assert_eq!(dns.matches(&spiffe("spiffe://shop.mesh.example/a")), None, "kinds do not mix (IDN-4)");
 }
 
-/// AUT-3: over many random identities and patterns, a capture never has a separator, and the captured texts put into
-/// the pattern make the identity again.
+/// AUT-3: over many random identities and patterns, a capture never has a separator, and the captured texts
+/// put into the pattern make the identity again.
 #[test]
 fn aut_3_property_captures_put_back_make_the_identity() {
     let words = ["a", "b", "ns", "a.b", "a-b", "_"];

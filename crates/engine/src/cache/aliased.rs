@@ -68,8 +68,8 @@ impl Aliased {
 
 /// The aliases that present resources list. Empty as long as nobody uses aliases.
 ///
-/// A resource may be held before anyone requests its alias, and the server may be out of reach then. A client that
-/// requests the alias keeps the resource for it, so the relay has to know the same (ALI-1).
+/// A resource may be held before anyone requests its alias, and the server may be out of reach then. A client
+/// that requests the alias keeps the resource for it, so the relay has to know the same (ALI-1).
 #[derive(Debug, Default)]
 pub struct ListedAliases {
     /// Each alias, with the names under which the resources are held.
@@ -79,8 +79,8 @@ pub struct ListedAliases {
 }
 
 impl ListedAliases {
-    /// A resource is held under `name` from now on, or no longer. Variants for dynamic parameters do not count, since
-    /// an alias without parameters requests none of them.
+    /// A resource is held under `name` from now on, or no longer. Variants for dynamic parameters do not
+    /// count, since an alias without parameters requests none of them.
     pub fn note(&mut self, name: &ResourceName, resource: &Resource, is_held: bool) {
         if resource.aliases.is_empty() || resource.constraints.is_some() || name.is_located() {
             return;
@@ -103,7 +103,8 @@ impl ListedAliases {
         self.unanswered.entry(resource.name.clone()).or_default().insert(alias.clone());
     }
 
-    /// The server has answered for the alias, or nobody requests it any more. `name`: the resource of the alias.
+    /// The server has answered for the alias, or nobody requests it any more. `name`: the resource of the
+    /// alias.
     pub fn answered(&mut self, alias: &ResourceName, name: &ResourceName) {
         if !self.unanswered.is_empty() {
             take(&mut self.unanswered, name, alias);

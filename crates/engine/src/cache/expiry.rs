@@ -73,8 +73,8 @@ impl Expiry {
         self.terms.is_empty()
     }
 
-    /// The upstream sent the resource, with this TTL or none (TTL-3). `client_lease`: the lease that clients know.
-    /// Returns the new lease if clients have to be told.
+    /// The upstream sent the resource, with this TTL or none (TTL-3). `client_lease`: the lease that clients
+    /// know. Returns the new lease if clients have to be told.
     pub fn stated(
         &mut self,
         what: &Leased,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use super::content::Content;
 use super::members::{Members, put, takes_error};
 use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::watchers::Watchers;
-use super::{CachedBodies, Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
+use super::{CachedBodies, Departed, SessionId, UNWATCHED_BYTES};
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
@@ -42,6 +43,10 @@ pub struct GlobCache {
 impl WatchedInSets for GlobCache {
     fn slots(&mut self) -> &mut Slots {
         &mut self.slots
+    }
+
+    fn content(&mut self) -> (&mut Content, &mut Slots) {
+        (&mut self.members.content, &mut self.slots)
     }
 
     fn watchers(&mut self, glob: &ResourceName) -> Option<&mut Watchers> {
@@ -91,15 +96,6 @@ impl WatchedInSets for GlobCache {
         }
         self.slots.set_view(id, view);
         globs.is_loose().then(|| globs.refilled())
-    }
-
-    /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.members.departed.settle(stamp);
-        let altered = self.members.take_altered();
-        let number = stamp.number(altered.as_deref());
-        let sessions = self.slots.settle(stamp, lost, number, news);
-        news.note_change(number, altered, self.members.digest(), sessions, stamp.now);
     }
 }
 
@@ -239,7 +235,7 @@ impl GlobCache {
         self.complete.insert(name.clone());
         let is_empty = glob.members.is_empty();
         // Resources that a client holds beside the membership are gone.
-        self.members.departed.lose_some();
+        self.members.content.departed.lose_some();
         self.slots.resolve(glob.watchers.iter());
         self.touch(name, |view| {
             view.resolve_glob(name);
@@ -332,11 +328,11 @@ impl GlobCache {
 
     /// The last bytes of former members.
     pub fn departed(&self) -> &Departed {
-        &self.members.departed
+        &self.members.content.departed
     }
 
     pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.members.departed
+        &mut self.members.content.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {

@@ -4,6 +4,7 @@
 //! for each other (RLY-13).
 
 pub mod aliased;
+mod content;
 mod unasked;
 pub mod departed;
 pub mod expiry;
@@ -44,8 +45,8 @@ pub use wildcard::WildcardCache;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// A resource in a cache, and the time at which this content arrived. Equal content that arrives again, a heartbeat
-/// and the repetition after a reconnect leave the time as it is (RLY-36, ADM-21).
+/// A resource in a cache, and the time at which this content arrived. Equal content that arrives again, a
+/// heartbeat and the repetition after a reconnect leave the time as it is (RLY-36, ADM-21).
 #[derive(Clone, Debug)]
 pub struct CachedResource {
     pub resource: Arc<Resource>,

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
+use super::content::Content;
 use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
 use super::watchers::Watchers;
 use super::{
-    CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
-    UNWATCHED_BYTES,
+    CachedResource, Counts, Departed, EntryState, Known, Names, SessionId, StateCounts, UNWATCHED_BYTES,
 };
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
-use crate::change::Altered;
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
 use crate::upstream::Cause;
 use crate::view::View;
-use sluice_xds::{Code, Resource, ResourceName, Status, Version};
+use sluice_xds::{Code, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
@@ -34,18 +33,17 @@ pub struct NamedCache {
     /// The aliases that present resources list, requested or not.
     listed: ListedAliases,
     counts: Counts,
-    /// The sum of the versions of the present resources.
-    digest: Version,
     slots: Slots,
-    /// The content that changed since the last settling.
-    altered: Option<Box<Altered>>,
-    /// The last bytes of absent names, and the mark of the last departure.
-    pub departed: Departed,
+    content: Content,
 }
 
 impl WatchedInSets for NamedCache {
     fn slots(&mut self) -> &mut Slots {
         &mut self.slots
+    }
+
+    fn content(&mut self) -> (&mut Content, &mut Slots) {
+        (&mut self.content, &mut self.slots)
     }
 
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers> {
@@ -104,14 +102,6 @@ impl WatchedInSets for NamedCache {
         // New names are in their first texts.
         (moved.new.len() < names.len() || names.is_loose()).then(|| names.in_texts_of(old, &gone, added))
     }
-
-    /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.departed.settle(stamp);
-        let number = stamp.number(self.altered.as_deref());
-        let sessions = self.slots.settle(stamp, lost, number, news);
-        news.note_change(number, self.altered.take(), self.digest, sessions, stamp.now);
-    }
 }
 
 impl NamedCache {
@@ -140,13 +130,12 @@ impl NamedCache {
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
-        self.departed.back(name);
         if let Some(aliased) = self.aliases.get_mut(name) {
             Arc::make_mut(aliased).answer(resource);
         } else if *name != resource.name {
             self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
-        self.altered.get_or_insert_default().put(name, old.resource().map(Arc::as_ref), resource);
+        self.content.put(name, old.resource().map(Arc::as_ref), resource);
         self.note(name, &old, Known::Present(CachedResource { resource: resource.clone(), received_at }));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
@@ -201,9 +190,9 @@ impl NamedCache {
             return;
         }
         if old.resource().is_some() {
-            self.altered.get_or_insert_default().take(name);
+            self.content.take(name);
         }
-        self.departed.lose(name, old.resource());
+        self.content.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
@@ -222,14 +211,14 @@ impl NamedCache {
         }
     }
 
-    /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the alias
-    /// follows, and may be another.
+    /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the
+    /// alias follows, and may be another.
     fn take_listed(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
         let cached = self.entries.get(self.listed.find(name)?)?.cached()?.clone();
         let resource = cached.resource.clone();
         self.aliases.insert(name.clone(), Arc::new(Aliased::new(&resource)));
         self.listed.answer(name, &resource);
-        self.altered.get_or_insert_default().put(name, None, &resource);
+        self.content.put(name, None, &resource);
         self.note(name, &Known::Unknown, Known::Present(cached));
         Some(resource)
     }
@@ -240,8 +229,9 @@ impl NamedCache {
         Some(resource.name.clone())
     }
 
-    /// A name lost this resource. The aliases that have the resource by its list alone are unknown again, unless
-    /// the server answered another name with it: nobody may be sent a resource that the server took back.
+    /// A name lost this resource. The aliases that have the resource by its list alone are unknown again,
+    /// unless the server answered another name with it: nobody may be sent a resource that the server took
+    /// back.
     fn release_followers(&mut self, resource_name: &ResourceName) {
         let followers = self.listed.followers(resource_name);
         let is_answered = |name: &ResourceName| {
@@ -255,7 +245,7 @@ impl NamedCache {
             self.listed.answered(&alias, resource_name);
             let Some(old) = self.entries.get(&alias).cloned() else { continue };
             let Some(resource) = old.resource() else { continue };
-            self.altered.get_or_insert_default().take(&alias);
+            self.content.take(&alias);
             self.note(&alias, &old, Known::Unknown);
             self.touch(&alias, &old, |view| {
                 view.take_as(&alias, resource);
@@ -319,10 +309,7 @@ impl NamedCache {
         self.counts.count(entry, EntryState::of(entry, name, &self.annotations), joins);
         if let Some(resource) = entry.resource() {
             self.listed.note(name, resource, joins);
-            self.digest = match joins {
-                true => self.digest.plus(resource.version),
-                false => self.digest.minus(resource.version),
-            };
+            self.content.count(resource, joins);
         }
     }
 
@@ -340,7 +327,7 @@ impl NamedCache {
             return false;
         }
         self.watchers.remove(name);
-        self.departed.back(name);
+        self.content.departed.back(name);
         self.stop_following(name);
         self.aliases.remove(name);
         let Some(entry) = self.entries.remove(name) else { return false };
@@ -387,6 +374,15 @@ impl NamedCache {
 
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// The last bytes of absent names.
+    pub fn departed(&self) -> &Departed {
+        &self.content.departed
+    }
+
+    pub fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.content.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::content::Content;
 use super::watchers::Watchers;
 use super::{News, SessionId, Stamp};
 use crate::collection::{NameSet, SetId};
@@ -54,9 +55,9 @@ pub struct NamesAfter<'a> {
 }
 
 impl<'a> NamesAfter<'a> {
-    /// The set to compare the new names with: the session's previous set, or the names of the slot (`old`) if the two
-    /// sets differ. A comparison of two sets of a session is cheap, because they share their nodes; a comparison of a
-    /// session's set with a source's set visits all names.
+    /// The set to compare the new names with: the session's previous set, or the names of the slot (`old`) if
+    /// the two sets differ. A comparison of two sets of a session is cheap, because they share their nodes; a
+    /// comparison of a session's set with a source's set visits all names.
     pub fn before(&self, old: &'a NameSet) -> &'a NameSet {
         self.previous.filter(|previous| previous.id() == old.id()).unwrap_or(old)
     }
@@ -66,11 +67,13 @@ impl<'a> NamesAfter<'a> {
 pub trait WatchedInSets {
     fn slots(&mut self) -> &mut Slots;
 
+    fn content(&mut self) -> (&mut Content, &mut Slots);
+
     /// The slots that contain a name; `None` for a name without an upstream subscription.
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers>;
 
-    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
-    /// all sets of the cache share, if there are such texts.
+    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the
+    /// texts that all sets of the cache share, if there are such texts.
     fn reshape(
         &mut self,
         id: SlotId,
@@ -80,7 +83,12 @@ pub trait WatchedInSets {
     ) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let (content, slots) = self.content();
+        let (lost, number) = content.settle(stamp);
+        let sessions = slots.settle(stamp, lost, number, news);
+        content.report(number, sessions, stamp, news);
+    }
 
     /// Moves a session from its set to another set.
     fn watch(
@@ -151,7 +159,8 @@ impl Slot {
             return;
         }
         let has_doubled = self.view.len() >= 2 * self.refilled;
-        // Several sessions share the cost of empty places, and each would compare two views without common nodes.
+        // Several sessions share the cost of empty places, and each would compare two views without common
+        // nodes.
         if has_doubled || self.sessions.len() == 1 {
             let filling = if self.refilled == 0 { Filling::Full } else { Filling::Roomy };
             self.refilled = self.view.len();
@@ -277,8 +286,8 @@ impl Slots {
         self.resolved.extend(ids);
     }
 
-    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of content.
-    /// Returns the number of sessions with changed content.
+    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of
+    /// content. Returns the number of sessions with changed content.
     pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, change: Option<u64>, news: &mut News) -> usize {
         let resolved = std::mem::take(&mut self.resolved);
         let mut sessions = 0;
@@ -317,8 +326,8 @@ impl Slots {
         &self.published
     }
 
-    /// Panics in debug builds if the slots are inconsistent. `states_in`: the number of names in a view with a
-    /// state.
+    /// Panics in debug builds if the slots are inconsistent. `states_in`: the number of names in a view with
+    /// a state.
     pub fn check_invariants(&self, states_in: impl Fn(&View) -> usize) {
         if cfg!(debug_assertions) {
             for (id, slot) in &self.slots {

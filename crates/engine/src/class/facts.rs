@@ -1,7 +1,8 @@
-//! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its registry.
+//! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its
+//! registry.
 //!
-//! A class without facts would give a client the answers for another client's registry entry, in silence. A client
-//! without an entry shares with nobody.
+//! A class without facts would give a client the answers for another client's registry entry, in silence. A
+//! client without an entry shares with nobody.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
@@ -23,7 +24,8 @@ pub struct Facts {
     pub table: Arc<FactTable>,
 }
 
-/// Entries by key. Addresses have one spelling. A clone shares all entries with its original, and each may change for itself.
+/// Entries by key. Addresses have one spelling. A clone shares all entries with its original, and each may
+/// change for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FactTable(HashMap<Arc<str>, Arc<Fields>>);
 

@@ -35,8 +35,8 @@ pub struct NodeClasses {
     pub facts: Facts,
 }
 
-/// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last entry
-/// (ADM-9). An entry may be several rules.
+/// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last
+/// entry (ADM-9). An entry may be several rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId {
     pub entry: usize,
@@ -162,9 +162,10 @@ impl ClassRule {
             && self.nodes.matches(node)
     }
 
-    /// The projection for this type and a client with this identity. The `id` and the whole identity split secrets,
-    /// too, unless clients may share secrets (RLY-21, ISO-1). `has_facts`: the facts of the client are known, or nothing
-    /// depends on facts. Otherwise the `id` splits, so that no client has the class of a neighbour.
+    /// The projection for this type and a client with this identity. The `id` and the whole identity split
+    /// secrets, too, unless clients may share secrets (RLY-21, ISO-1). `has_facts`: the facts of the client
+    /// are known, or nothing depends on facts. Otherwise the `id` splits, so that no client has the class of
+    /// a neighbour.
     pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity, has_facts: bool) -> Projection {
         let mut projection = self.projection.clone();
         if !has_facts {
@@ -179,14 +180,15 @@ impl ClassRule {
                 projection.id = IdPart::Whole;
             }
         } else if projection.id == IdPart::Whole && self.identity_metadata.is_none() {
-            // The class of the client's secrets, so that the server sees a single stream of the client (ADR 61).
+            // The class of the client's secrets, so that the server sees a single stream of the client (ADR
+            // 61).
             projection.identity = IdentityPart::Full;
         }
         projection
     }
 
-    /// Whether the id must separate a client's secrets from those of others. Clients without a proved identity have
-    /// only the id to tell them apart (ISO-2).
+    /// Whether the id must separate a client's secrets from those of others. Clients without a proved
+    /// identity have only the id to tell them apart (ISO-2).
     fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
         match self.share_secrets {
             ShareSecrets::No => true,
@@ -265,7 +267,8 @@ impl NodeClasses {
         self
     }
 
-    /// Whether a client with this node has the same facts by both tables, as far as the rules, which are equal, keep facts.
+    /// Whether a client with this node has the same facts by both tables, as far as the rules, which are
+    /// equal, keep facts.
     pub fn know_alike(&self, other: &NodeClasses, node: &Node) -> bool {
         if Arc::ptr_eq(&self.facts.table, &other.facts.table) {
             return true;

@@ -84,8 +84,8 @@ impl Default for Resources {
     }
 }
 
-/// A list of names by its patterns, whatever the place of its rule in the configuration (ADR 21). 56 bits, as of an
-/// [`AuthorityId`](crate::authority::AuthorityId): only the operator's texts are hashed.
+/// A list of names by its patterns, whatever the place of its rule in the configuration (ADR 21). 56 bits, as
+/// of an [`AuthorityId`](crate::authority::AuthorityId): only the operator's texts are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourcesId([u8; 7]);
 

@@ -32,7 +32,8 @@ impl NodeKey {
         texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect()
     }
 
-    /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter, as for istiod.
+    /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter,
+    /// as for istiod.
     pub(super) fn address_family(&self, node: &Node) -> &'static str {
         let without_zone = |text: &'_ str| text.split('%').next().unwrap_or(text).parse::<IpAddr>().ok();
         let addresses = self.texts(node).into_iter().filter_map(without_zone);

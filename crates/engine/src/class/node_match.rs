@@ -1,4 +1,5 @@
-//! Conditions on nodes: the nodes that meet them, the conditions that exclude each other, and the words for people.
+//! Conditions on nodes: the nodes that meet them, the conditions that exclude each other, and the words for
+//! people.
 
 use sluice_xds::{Locality, Node, Value};
 

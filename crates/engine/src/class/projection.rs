@@ -32,7 +32,8 @@ pub struct Projection {
 pub enum IdPart {
     #[default]
     None,
-    /// The texts at these places, from 0, between the separators. Some control planes write several things into the id.
+    /// The texts at these places, from 0, between the separators. Some control planes write several things
+    /// into the id.
     At {
         separator: Box<str>,
         places: Vec<usize>,
@@ -40,8 +41,8 @@ pub enum IdPart {
     Whole,
 }
 
-/// The part of an identity that splits classes (ISO-1). An identity that is no SPIFFE ID has one part, which is the
-/// whole; so does the lack of an identity.
+/// The part of an identity that splits classes (ISO-1). An identity that is no SPIFFE ID has one part, which
+/// is the whole; so does the lack of an identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdentityPart {
     #[default]
@@ -208,7 +209,8 @@ impl Projection {
         }
     }
 
-    /// The values that split classes without a field in [`Projection::apply`]. `fields`: the facts of the client.
+    /// The values that split classes without a field in [`Projection::apply`]. `fields`: the facts of the
+    /// client.
     pub fn attributes(&self, node: &Node, identity: &Identity, fields: Option<&Fields>) -> Attributes {
         let id = self.id.parts_of(&node.id).map(|parts| (Box::from("id.parts"), parts.into()));
         let family = self
@@ -221,8 +223,8 @@ impl Projection {
         id.into_iter().chain(family).chain(facts.into_iter().flatten()).collect()
     }
 
-    /// The parts of a node and of the client's facts that split classes, with their values. Metadata values may be
-    /// confidential, so only their paths are shown.
+    /// The parts of a node and of the client's facts that split classes, with their values. Metadata values
+    /// may be confidential, so only their paths are shown.
     pub fn describe(&self, node: &Node, identity: &Identity, fields: Option<&Fields>) -> String {
         let mut parts = Vec::new();
         if self.id == IdPart::Whole {

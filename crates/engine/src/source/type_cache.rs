@@ -242,7 +242,7 @@ impl TypeCache {
     /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
     /// resources of other types.
     pub(super) fn keep_departed(&mut self, keep: bool) {
-        self.named.departed.kept = keep;
+        self.named.departed_mut().kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
             wildcard.departed_mut().kept = keep;
         }
@@ -261,7 +261,7 @@ impl TypeCache {
                 entries: self.named.entries().clone(),
                 aliases: self.named.aliases().clone(),
                 sets: self.named.sets().clone(),
-                departed: self.named.departed.bodies().clone(),
+                departed: self.named.departed().bodies().clone(),
                 annotations: self.named.annotations().clone(),
                 unasked: self.unasked.clone(),
             },
@@ -280,7 +280,7 @@ impl TypeCache {
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
         let wildcard = self.wildcard.as_ref().map(|wildcard| wildcard.departed());
-        [&self.named.departed, self.globs.departed()].into_iter().chain(wildcard)
+        [self.named.departed(), self.globs.departed()].into_iter().chain(wildcard)
     }
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.

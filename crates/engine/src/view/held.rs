@@ -56,8 +56,8 @@ impl View {
         Arc::new(view)
     }
 
-    /// The version of a client's resource. A resource that is due again has the version that the client was sent
-    /// before, or a version that no content has if the version before is not known.
+    /// The version of a client's resource. A resource that is due again has the version that the client was
+    /// sent before, or a version that no content has if the version before is not known.
     pub fn known_version_of(&self, name: &ResourceName) -> Option<Version> {
         let version = self.version_of(name)?;
         let again = self.again.as_ref().filter(|_| is_due(version));
@@ -80,7 +80,8 @@ impl View {
         })
     }
 
-    /// Keeps the version of a name that is about to be due again. All clients share the content with these versions.
+    /// Keeps the version of a name that is about to be due again. All clients share the content with these
+    /// versions.
     pub fn keep_known(held: &mut Arc<View>, name: &ResourceName) {
         let Some(version) = held.version_of(name).filter(|version| !is_due(*version)) else { return };
         let origin = held.again.is_none().then(|| held.clone());
@@ -163,8 +164,8 @@ impl View {
         }
     }
 
-    /// The client was sent this view without the view's errors: the client has the errors of `before` (SST-7) that no
-    /// resource has ended since (ERR-3).
+    /// The client was sent this view without the view's errors: the client has the errors of `before` (SST-7)
+    /// that no resource has ended since (ERR-3).
     pub fn without_errors_since(&mut self, before: &View) {
         let news = before.annotations.news(&self.annotations);
         if news.errors.is_empty() {
@@ -177,8 +178,8 @@ impl View {
         self.id = self.id.derived(("errors of", before.id));
     }
 
-    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version, so that
-    /// the client is also told of a removal before the next sending.
+    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version, so
+    /// that the client is also told of a removal before the next sending.
     pub fn forget(held: &mut Arc<View>, name: &ResourceName) {
         View::keep_known(held, name);
         let view = Arc::make_mut(held);

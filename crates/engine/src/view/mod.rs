@@ -22,8 +22,8 @@ use super::filling::{Filling, Slack};
 use crate::collection::CollectionKind;
 use sluice_xds::{Resource, ResourceName, Status, Version};
 
-/// Identifies the content of a view inside this process. Two views with the same id are equal. The alignment is that
-/// of the id's halves, as for a [`Version`].
+/// Identifies the content of a view inside this process. Two views with the same id are equal. The alignment
+/// is that of the id's halves, as for a [`Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(Rust, packed(8))]
 pub struct ViewId(u128);
@@ -44,8 +44,8 @@ impl ViewId {
         self.0 as usize
     }
 
-    /// The id of a view that is derived from this view by a change. The same derivation gives the same id, so clients
-    /// with the same forced updates still share their answer.
+    /// The id of a view that is derived from this view by a change. The same derivation gives the same id, so
+    /// clients with the same forced updates still share their answer.
     #[must_use]
     pub fn derived(self, change: impl Hash) -> ViewId {
         let lane = |lane: u8| {
@@ -61,12 +61,12 @@ impl ViewId {
 /// Stands for content that the client has, and must be sent again. No content has this version.
 pub const FORCED: Version = Version(u128::MAX);
 
-/// The version of a resource that the client may have. The resource is never sent; the client is told that the name is
-/// gone.
+/// The version of a resource that the client may have. The resource is never sent; the client is told that
+/// the name is gone.
 pub const PERHAPS: Version = Version(u128::MAX - 1);
 
-/// Stands for content that the client has in some version, and keeps while the removal waits. No content has this
-/// version, and nothing is ever sent for it.
+/// Stands for content that the client has in some version, and keeps while the removal waits. No content has
+/// this version, and nothing is ever sent for it.
 pub const STAYS: Version = Version(u128::MAX - 2);
 
 /// Names that exist, with the version of their content.
@@ -126,8 +126,8 @@ pub struct View {
     lost: ViewId,
     /// Errors and leases (ERR-1, TTL-1).
     annotations: Annotations,
-    /// For a client's content with names that are due again: a content with the versions of these names that the
-    /// client has.
+    /// For a client's content with names that are due again: a content with the versions of these names that
+    /// the client has.
     again: Option<Arc<View>>,
 }
 
@@ -263,7 +263,8 @@ impl View {
         items.any(|item| !matches!(item, imbl::ordmap::DiffItem::Remove(..)))
     }
 
-    /// The names that must be sent again to a client at `self` (see [`View::force`]), although `to` lacks the names.
+    /// The names that must be sent again to a client at `self` (see [`View::force`]), although `to` lacks the
+    /// names.
     pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
         self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
     }
@@ -279,8 +280,8 @@ impl View {
         })
     }
 
-    /// This view plus departed names that a client keeps, with the `annotations` that the client was sent. The id
-    /// depends on the names and annotations.
+    /// This view plus departed names that a client keeps, with the `annotations` that the client was sent.
+    /// The id depends on the names and annotations.
     #[must_use]
     pub fn keeping(
         &self,
@@ -358,16 +359,16 @@ impl View {
             && tell_the_same()
     }
 
-    /// The same content with another mark of losses. Lanes are not in the order of time, so a view that a lane keeps
-    /// needs a mark of its own: with the mark of the newer view, the older view would seem to have every name of the
-    /// newer one (WAV-10).
+    /// The same content with another mark of losses. Lanes are not in the order of time, so a view that a
+    /// lane keeps needs a mark of its own: with the mark of the newer view, the older view would seem to have
+    /// every name of the newer one (WAV-10).
     #[must_use]
     pub fn marked(&self, lost: ViewId) -> View {
         View { lost, ..self.clone() }
     }
 
-    /// This view without an answer for a name, or for the membership that the name is in. The id depends on the name
-    /// and the version.
+    /// This view without an answer for a name, or for the membership that the name is in. The id depends on
+    /// the name and the version.
     #[must_use]
     pub fn withholding(&self, name: &ResourceName, resource: &Resource) -> View {
         let mut view = self.clone();

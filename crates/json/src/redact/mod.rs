@@ -26,8 +26,8 @@ use sluice_xds::TypeUrl;
 /// The longest content that is decoded, the size of the longest message that gRPC clients take by default.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// The fields and elements of a resource that is decoded. Each takes some 100 bytes of memory. The endpoints of ten
-/// thousand hosts have 80,000.
+/// The fields and elements of a resource that is decoded. Each takes some 100 bytes of memory. The endpoints
+/// of ten thousand hosts have 80,000.
 const FIELDS_MAX: usize = 250_000;
 
 /// The nesting of messages, with those in an `Any`. Envoy's deepest filters need some 30.
@@ -45,8 +45,8 @@ pub enum Reader {
     Parser,
 }
 
-/// The content of a resource as JSON, in canonical order, with each `Any` opened. Hidden fields, payloads that cannot be
-/// decoded, and contents that are too large are texts with their sizes. A Secret is one text.
+/// The content of a resource as JSON, in canonical order, with each `Any` opened. Hidden fields, payloads
+/// that cannot be decoded, and contents that are too large are texts with their sizes. A Secret is one text.
 pub fn redact(type_url: &TypeUrl, body: &Bytes, reader: Reader) -> Value {
     let decoded = match decode(type_url, body) {
         Ok((message, budget)) => show::show(&message, reader, budget),
@@ -55,8 +55,8 @@ pub fn redact(type_url: &TypeUrl, body: &Bytes, reader: Reader) -> Value {
     decoded.unwrap_or_else(|refusal| refusal.text(body.len()).into())
 }
 
-/// The content as protobuf, without hidden fields. A hidden text is `[redacted 1675 B]`. `None` for a Secret, and for
-/// contents that cannot be decoded.
+/// The content as protobuf, without hidden fields. A hidden text is `[redacted 1675 B]`. `None` for a Secret,
+/// and for contents that cannot be decoded.
 pub fn redact_bytes(type_url: &TypeUrl, body: &Bytes) -> Option<Vec<u8>> {
     let (message, budget) = decode(type_url, body).ok()?;
     encode::encode(&message, budget).ok()
@@ -138,7 +138,8 @@ fn decode_message(
     DynamicMessage::decode(descriptor, body.clone()).map_err(|_| Refusal::Malformed)
 }
 
-/// The payload of an `Any`, with its type URL; `Err` has the type URL and the size of a payload that is not decoded.
+/// The payload of an `Any`, with its type URL; `Err` has the type URL and the size of a payload that is not
+/// decoded.
 fn open(any: &DynamicMessage, budget: &mut Budget) -> Result<(String, DynamicMessage), Closed> {
     let type_url = any.get_field_by_number(1);
     let type_url = type_url.as_deref().and_then(Field::as_str).unwrap_or_default().to_owned();

@@ -1,4 +1,5 @@
-//! The fields to hide: those that Envoy marks, those of our list, and those with the name of a secret (ADM-12).
+//! The fields to hide: those that Envoy marks, those of our list, and those with the name of a secret
+//! (ADM-12).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;

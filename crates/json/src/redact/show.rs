@@ -217,8 +217,8 @@ fn is_opaque(name: &str) -> bool {
     matches!(name, "google.protobuf.StringValue" | "google.protobuf.BytesValue")
 }
 
-/// A `Struct`, a `Value` or a `ListValue`. The value of a key that promises a secret is hidden. Recursion is as deep as that
-/// of the decoder, which is bounded.
+/// A `Struct`, a `Value` or a `ListValue`. The value of a key that promises a secret is hidden. Recursion is
+/// as deep as that of the decoder, which is bounded.
 fn structure(message: &DynamicMessage) -> Value {
     let Some((field, value)) = message.fields().next() else {
         return match message.descriptor().name() {

@@ -276,8 +276,8 @@ fn read_duration(message: &[u8]) -> Result<Duration, Malformed> {
     }
 }
 
-/// The name and the endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name. For an
-/// xdstp name, the second rule does not apply (NAM-23).
+/// The name and the endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name.
+/// For an xdstp name, the second rule does not apply (NAM-23).
 fn endpoints<'a>(
     resource_name: &str,
     cluster: &'a [u8],

@@ -7,8 +7,8 @@ use super::UpstreamNode;
 use super::projection::lack_facts;
 use sluice_xds::{Node, Value};
 
-/// The attribute with the list of a class. A session has a single set of names at a source, so listed names and others never share
-/// a class.
+/// The attribute with the list of a class. A session has a single set of names at a source, so listed names
+/// and others never share a class.
 pub(super) const RESOURCES: &str = "resources";
 
 /// Values by name.

@@ -254,7 +254,8 @@ fn iso_1_a_rule_splits_by_a_part_of_the_identity() {
     assert_eq!(part(IdentityPart::TrustDomain, &Identity::Unix { uid: 7 }), some("unix:7"));
 }
 
-/// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody else can join.
+/// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody
+/// else can join.
 #[test]
 fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
     let by_id = Projection { id: IdPart::Whole, cluster: true, ..Projection::default() };

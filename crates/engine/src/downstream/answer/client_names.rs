@@ -1,5 +1,5 @@
-//! Answers in a client's own names: in its spelling (NAM-8), and to a client with dynamic parameters (TP2) as plain
-//! names with constraints.
+//! Answers in a client's own names: in its spelling (NAM-8), and to a client with dynamic parameters (TP2) as
+//! plain names with constraints.
 //!
 //! Inside the relay, a name with parameters is an ordinary name. The client is told the plain name and the
 //! constraints of the variant. If the variant replaces another variant, the client is told of the removal,

@@ -107,8 +107,9 @@ impl News {
         (self.put.into_values().chain(last), self.removed)
     }
 
-    /// Merges the entries of a resource with several requested aliases, or with a requested alias and its own name
-    /// (SST-8, DEL-16). If different servers supply the alias and the own name, the content of the own name counts.
+    /// Merges the entries of a resource with several requested aliases, or with a requested alias and its own
+    /// name (SST-8, DEL-16). If different servers supply the alias and the own name, the content of the own
+    /// name counts.
     fn by_own_name(&mut self) {
         if self.put.iter().any(|(name, resource)| *name != resource.name) {
             let (by_name, by_alias): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.put)

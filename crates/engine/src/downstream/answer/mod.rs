@@ -40,8 +40,8 @@ pub struct AnswerPart {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// The content of a response, not yet composed. The 15 fields are everything that the bytes of the messages depend on,
-/// and what a stream has to know between two messages.
+/// The content of a response, not yet composed. The 15 fields are everything that the bytes of the messages
+/// depend on, and what a stream has to know between two messages.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub type_url: TypeUrl,
@@ -140,10 +140,10 @@ impl Answer {
     }
 
     /// The push of which a client has content after an answer (WAV-15). `had`: the push before the answer.
-    /// `candidate`: the push of the candidate that the client is served, if any. A client that is not served a
-    /// candidate keeps content of a push only if the answer has no message, and only while a source of the client
-    /// holds content back (`holds`): between the cut of the next push and its first step, nobody is served a
-    /// candidate.
+    /// `candidate`: the push of the candidate that the client is served, if any. A client that is not served
+    /// a candidate keeps content of a push only if the answer has no message, and only while a source of the
+    /// client holds content back (`holds`): between the cut of the next push and its first step, nobody is
+    /// served a candidate.
     pub fn push_after(
         had: Option<u64>,
         candidate: Option<u64>,
@@ -155,9 +155,9 @@ impl Answer {
         candidate.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
-    /// Whether this part brings the client a name with different contents in the candidate and in `stable`. The push
-    /// does not change a name that only one of the two knows. The snapshot of the part may have content of other
-    /// servers beside the candidate's (RLY-42).
+    /// Whether this part brings the client a name with different contents in the candidate and in `stable`.
+    /// The push does not change a name that only one of the two knows. The snapshot of the part may have
+    /// content of other servers beside the candidate's (RLY-42).
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot, candidate: &TypeSnapshot) -> bool {
         let view = |types: &TypeSnapshot| types.view(&part.collection).cloned();
         let Some((stable, candidate)) = view(stable).zip(view(candidate)) else { return false };
@@ -278,8 +278,8 @@ impl Answer {
         self.full || self.variant == Variant::Delta
     }
 
-    /// The part that decides about a name: the last part with the name, because parts are in the order of precedence
-    /// (see [`CollectionKind`]).
+    /// The part that decides about a name: the last part with the name, because parts are in the order of
+    /// precedence (see [`CollectionKind`]).
     fn part_with(&self, name: &ResourceName) -> Option<&AnswerPart> {
         self.parts.iter().rev().find(|part| part.view.has(name))
     }
