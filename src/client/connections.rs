@@ -24,12 +24,12 @@ pub(super) struct PoolInner {
     dialer: Dialer,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
-    state: Mutex<State>,
-    news: watch::Sender<News>,
+    state: Mutex<ConnectionsState>,
+    news: watch::Sender<ConnectionNews>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionsState {
     connections: Vec<Arc<Connection>>,
     /// The connecting task is running.
     connecting: bool,
@@ -47,7 +47,7 @@ struct State {
 
 /// Changes whenever waiting streams should check again.
 #[derive(Clone, Debug, Default)]
-struct News {
+struct ConnectionNews {
     /// The number of failed attempts.
     failures: u64,
     /// The failure of the last attempt.
@@ -66,7 +66,7 @@ impl Drop for Waiting<'_> {
 impl PoolInner {
     pub(super) fn new(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> PoolInner {
         let settings = InForce::new(settings);
-        let state = State {
+        let state = ConnectionsState {
             connections: Vec::new(),
             connecting: false,
             waiting: 0,
@@ -80,7 +80,7 @@ impl PoolInner {
             settings,
             metrics,
             state: Mutex::new(state),
-            news: watch::Sender::new(News::default()),
+            news: watch::Sender::new(ConnectionNews::default()),
         }
     }
 
@@ -261,7 +261,7 @@ impl PoolInner {
         });
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

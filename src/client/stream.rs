@@ -104,14 +104,14 @@ enum Round {
 }
 
 /// A stream with its request headers sent.
-struct Opened {
+struct OpenStream {
     permit: StreamPermit,
     response: ResponseFuture,
     request: SendStream<Bytes>,
 }
 
 /// The end of a stream.
-struct End {
+struct StreamEnd {
     status: Status,
     /// A GOAWAY on the connection ended the stream.
     by_goaway: bool,
@@ -119,15 +119,15 @@ struct End {
     by_server: bool,
 }
 
-impl End {
-    fn by_server(status: Status) -> End {
-        End { status, by_goaway: false, by_server: true }
+impl StreamEnd {
+    fn by_server(status: Status) -> StreamEnd {
+        StreamEnd { status, by_goaway: false, by_server: true }
     }
 }
 
-impl From<Status> for End {
-    fn from(status: Status) -> End {
-        End { status, by_goaway: false, by_server: false }
+impl From<Status> for StreamEnd {
+    fn from(status: Status) -> StreamEnd {
+        StreamEnd { status, by_goaway: false, by_server: false }
     }
 }
 
@@ -142,7 +142,7 @@ impl Stream {
 
     /// If the server is leaving the connection when the request is sent, the request moves to the next
     /// connection: only headers were sent so far.
-    async fn establish(&self) -> Result<Opened, Status> {
+    async fn establish(&self) -> Result<OpenStream, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.events).await;
             let settings = self.pool.settings();
@@ -153,7 +153,7 @@ impl Stream {
             let mut head = self.head()?;
             self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
             match timeout(limit, self.send_headers(&mut send, head)).await {
-                Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
+                Ok(Ok((response, request))) => return Ok(OpenStream { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
                     // The connection's task will close the connection to new streams. Wait for that, or this
                     // loop would find the same connection again.
@@ -200,8 +200,8 @@ impl Stream {
     }
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.
-    async fn live(&self, opened: Opened) -> StreamEvent {
-        let Opened { permit, response, request } = opened;
+    async fn live(&self, opened: OpenStream) -> StreamEvent {
+        let OpenStream { permit, response, request } = opened;
         let connection = &*permit.connection;
         self.report(StreamEvent::Opened).await;
 
@@ -240,13 +240,13 @@ impl Stream {
 
     /// Reads responses until the stream ends. While the event channel is full, nothing is read, and HTTP/2's
     /// flow control stops the server.
-    async fn read(&self, connection: &Connection, response: ResponseFuture) -> End {
+    async fn read(&self, connection: &Connection, response: ResponseFuture) -> StreamEnd {
         let (head, mut body) = match response.await {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(connection, &error).await,
         };
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
-            return End::by_server(status);
+            return StreamEnd::by_server(status);
         }
         let mut decoder = Decoder::new(self.variant);
         if self.variant == Variant::Delta && sets_marks(&head.headers) {
@@ -421,15 +421,15 @@ fn refusal(http: StatusCode, headers: &HeaderMap, ended: bool) -> Option<Status>
 }
 
 /// The status in the trailers.
-async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> End {
+async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> StreamEnd {
     match body.trailers().await {
         Err(error) => failed(connection, &error).await,
         Ok(trailers) => match trailers.as_ref().and_then(status::of_trailers) {
             Some(status) if status.code == Code::Ok => match decoder.finish() {
-                Ok(()) => End::by_server(status),
+                Ok(()) => StreamEnd::by_server(status),
                 Err(status) => status.into(),
             },
-            Some(status) => End::by_server(status),
+            Some(status) => StreamEnd::by_server(status),
             None => Status::new(Code::Internal, "the server ended the stream without a grpc-status").into(),
         },
     }
@@ -437,15 +437,15 @@ async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decode
 
 /// The status of a stream that HTTP/2 ended: by an error of the stream, by a GOAWAY, or by the end of the
 /// connection. In the last case, the connection's task knows the reason.
-async fn failed(connection: &Connection, error: &h2::Error) -> End {
+async fn failed(connection: &Connection, error: &h2::Error) -> StreamEnd {
     let by_goaway = error.is_go_away() && error.is_remote();
     if error.is_io() {
         let mut phase = connection.phase();
         if let Ok(phase) = phase.wait_for(|phase| phase.ended.is_some()).await
             && let Some(status) = &phase.ended
         {
-            return End { status: status.clone(), by_goaway, by_server: false };
+            return StreamEnd { status: status.clone(), by_goaway, by_server: false };
         }
     }
-    End { status: status::of_h2(error), by_goaway, by_server: false }
+    StreamEnd { status: status::of_h2(error), by_goaway, by_server: false }
 }

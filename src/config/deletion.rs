@@ -6,27 +6,27 @@ use sluice_engine::upstream::{Hold, MASS_DELETION_HOLD};
 use sluice_setting::Read;
 
 #[derive(Clone, Copy)]
-enum Policy {
+enum DeletionPolicy {
     Honour,
     HoldThenHonour,
     HoldUntilConfirmed,
 }
 
-const POLICIES: &[(&str, Policy)] = &[
-    ("honour", Policy::Honour),
-    ("hold_then_honour", Policy::HoldThenHonour),
-    ("hold_until_confirmed", Policy::HoldUntilConfirmed),
+const POLICIES: &[(&str, DeletionPolicy)] = &[
+    ("honour", DeletionPolicy::Honour),
+    ("hold_then_honour", DeletionPolicy::HoldThenHonour),
+    ("hold_until_confirmed", DeletionPolicy::HoldUntilConfirmed),
 ];
 
 /// `None`: the relay obeys at once, as the protocol says.
 pub(super) fn read_mass_deletion(map: &mut Map<'_>) -> Option<Hold> {
-    let read = |map: &mut Map<'_>| match map.or("policy", Policy::Honour, word(POLICIES)) {
-        Policy::Honour => {
+    let read = |map: &mut Map<'_>| match map.or("policy", DeletionPolicy::Honour, word(POLICIES)) {
+        DeletionPolicy::Honour => {
             map.reject_inapplicable(&["hold"], "`policy: honour`");
             None
         }
-        Policy::HoldThenHonour => Some(Hold::For(map.value(&MASS_DELETION_HOLD))),
-        Policy::HoldUntilConfirmed => {
+        DeletionPolicy::HoldThenHonour => Some(Hold::For(map.value(&MASS_DELETION_HOLD))),
+        DeletionPolicy::HoldUntilConfirmed => {
             map.reject_inapplicable(&["hold"], "`policy: hold_until_confirmed`");
             Some(Hold::UntilConfirmed)
         }

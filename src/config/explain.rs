@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::servers::{ServerList, Servers};
 use crate::driver::ground::class_identity::class_digest;
 use sluice_engine::class::{NodeClass, NodeClasses, UpstreamNode};
-use sluice_engine::fallback::{FallbackSettings, Policy};
+use sluice_engine::fallback::{FallbackPolicy, FallbackSettings};
 use sluice_identity::Identity;
 use sluice_xds::{Locality, Node, TypeUrl, UserAgentVersion};
 
@@ -106,9 +106,9 @@ pub fn explain_servers(servers: &Servers) -> String {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         let rules = match (&servers.fallback, uris.len()) {
             (_, 0 | 1) => "",
-            (FallbackSettings { policy: Policy::Envoy, .. }, _) => " (Envoy's failover)",
+            (FallbackSettings { policy: FallbackPolicy::Envoy, .. }, _) => " (Envoy's failover)",
             (FallbackSettings { on_reachability_only: true, .. }, _) => " (fallback on reachability only)",
-            (FallbackSettings { policy: Policy::Grpc, .. }, _) => " (fallback)",
+            (FallbackSettings { policy: FallbackPolicy::Grpc, .. }, _) => " (fallback)",
         };
         // Writing to a String can't fail.
         let _ = writeln!(text, "{list}: {names}: {}{rules}", uris.join(", "));

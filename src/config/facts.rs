@@ -124,8 +124,8 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
         return Err(empty());
     }
     if is_json(file) {
-        let entries = serde_json::from_str::<Entries>(text);
-        return entries.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
+        let entries = serde_json::from_str::<FactEntries>(text);
+        return entries.map(|FactEntries(table)| table).map_err(|error| ConfigError::Syntax {
             place: Place::new(error.line() as u64, error.column() as u64),
             message: without_position(&error.to_string()),
         });
@@ -140,19 +140,19 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
             enforce_alias_anchor_ratio: false,
         },
     };
-    let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(text, options)
+    let entries = serde_saphyr::from_str_with_options::<Option<FactEntries>>(text, options)
         .map_err(|error| syntax_error(&error))?;
-    entries.map(|Entries(table)| table).ok_or_else(empty)
+    entries.map(|FactEntries(table)| table).ok_or_else(empty)
 }
 
 /// The letters of a key in an error.
 const LETTERS_MAX: usize = 80;
 
 /// The entries of a file. Equal fields are kept once: the Pods of a workload have mostly the same.
-struct Entries(FactTable);
+struct FactEntries(FactTable);
 
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+impl<'de> Deserialize<'de> for FactEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FactEntries, D::Error> {
         deserializer.deserialize_any(EntriesVisitor)
     }
 }
@@ -160,17 +160,17 @@ impl<'de> Deserialize<'de> for Entries {
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
+    type Value = FactEntries;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map from keys to fields")
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Entries, E> {
+    fn visit_str<E: Error>(self, _: &str) -> Result<FactEntries, E> {
         Err(E::custom("found text; expected a map from keys to fields"))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FactEntries, A::Error> {
         let (mut table, mut distinct) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
         while let Some(key) = map.next_key_seed(NewKey(|key: &str| table.has(key)))? {
             let fields = Arc::new(map.next_value_seed(EntryAt(At(&key)))?);
@@ -178,7 +178,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
             distinct.insert(fields.clone());
             table.put(&key, fields);
         }
-        Ok(Entries(table))
+        Ok(FactEntries(table))
     }
 }
 

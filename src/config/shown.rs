@@ -25,7 +25,7 @@ const VALUE_CHARS_MAX: usize = 120;
 pub struct Shown {
     pub document: Arc<Value>,
     /// Each value with its path, in the order of the file.
-    values: Vec<(String, Leaf)>,
+    values: Vec<(String, ShownLeaf)>,
     class_places: ClassPlaces,
 }
 
@@ -40,20 +40,20 @@ impl PartialEq for ClassPlaces {
 }
 
 #[derive(Clone, Debug)]
-struct Leaf {
+struct ShownLeaf {
     /// The value for people: without credentials, and with `${NAME}` in place of the variable's value.
     text: String,
     digest: blake3::Hash,
 }
 
 /// Texts with variables are equal to other texts of the same value.
-impl PartialEq for Leaf {
-    fn eq(&self, other: &Leaf) -> bool {
+impl PartialEq for ShownLeaf {
+    fn eq(&self, other: &ShownLeaf) -> bool {
         self.digest == other.digest
     }
 }
 
-impl Leaf {
+impl ShownLeaf {
     fn text(&self) -> String {
         shortened(&self.text, VALUE_CHARS_MAX)
     }
@@ -122,7 +122,7 @@ impl Shown {
                     _ => shown,
                 };
                 let text = shown.as_str().map_or_else(|| shown.to_string(), str::to_owned);
-                self.values.push((path, Leaf { text, digest }));
+                self.values.push((path, ShownLeaf { text, digest }));
                 shown
             }
         }
@@ -130,10 +130,10 @@ impl Shown {
 
     /// The keys that differ, in the order of `other`, and then those that it has not.
     pub fn difference(&self, other: &Shown) -> Vec<ChangedKey> {
-        let find = |values: &[(String, Leaf)], key: &str| {
+        let find = |values: &[(String, ShownLeaf)], key: &str| {
             values.iter().find(|(path, _)| path == key).map(|(_, leaf)| leaf.clone())
         };
-        let changed = |key: &str, from: Option<Leaf>, to: Option<Leaf>| ChangedKey {
+        let changed = |key: &str, from: Option<ShownLeaf>, to: Option<ShownLeaf>| ChangedKey {
             key: key.to_owned(),
             from: from.map(|leaf| leaf.text()),
             to: to.map(|leaf| leaf.text()),

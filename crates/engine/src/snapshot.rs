@@ -18,20 +18,20 @@ use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answered {
+pub struct AnsweredParts {
     pub wildcard: bool,
     pub globs: bool,
     /// The names from before the stream that the server has not answered yet; `None`: no name is answered.
     pub unanswered: Option<OrdSet<ResourceName>>,
 }
 
-impl Answered {
+impl AnsweredParts {
     pub(super) fn says_anything(&self) -> bool {
         self.wildcard || self.globs || self.unanswered.is_some()
     }
 
     /// Like `==`, but quick for shared names.
-    pub(super) fn is_same(&self, other: &Answered) -> bool {
+    pub(super) fn is_same(&self, other: &AnsweredParts) -> bool {
         let is_shared = match (&self.unanswered, &other.unanswered) {
             (Some(names), Some(other_names)) => {
                 names.ptr_eq(other_names) || names.len() == other_names.len() && names == other_names
@@ -42,7 +42,7 @@ impl Answered {
     }
 
     /// Whether a part became current since `before`.
-    pub(super) fn says_more(&self, before: Option<&Answered>) -> bool {
+    pub(super) fn says_more(&self, before: Option<&AnsweredParts>) -> bool {
         let Some(before) = before else { return true };
         let has_more_names = match (&self.unanswered, &before.unanswered) {
             (Some(names), Some(before)) => names.len() < before.len(),
@@ -103,7 +103,7 @@ pub struct TypeStanding {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
     /// The current part of a type that is not current as a whole, for sources in lists of several servers.
-    pub answered: Option<Arc<Answered>>,
+    pub answered: Option<Arc<AnsweredParts>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reachability>,
     /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).

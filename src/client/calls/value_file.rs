@@ -40,14 +40,14 @@ pub(super) struct ValueFile {
     path: PathBuf,
     content: Content,
     /// Locked while the file is read, so that all calls that wait share the result.
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FileState {
     value: Option<Known>,
     /// The last reading failed.
-    failure: Option<Failure>,
+    failure: Option<ReadFailure>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Failure {
+struct ReadFailure {
     status: Status,
     in_a_row: u32,
     retry_at: Instant,
@@ -92,7 +92,7 @@ impl ValueFile {
         }
     }
 
-    fn settle(&self, state: &mut State, read: Result<Known, (Code, String)>, settings: &Backoff) {
+    fn settle(&self, state: &mut FileState, read: Result<Known, (Code, String)>, settings: &Backoff) {
         match read {
             Ok(value) => {
                 if state.failure.take().is_some() {
@@ -107,7 +107,7 @@ impl ValueFile {
                     warn!(file = %self.path.display(), %reason, "the file of call metadata is unusable");
                 }
                 let status = Status::new(code, format!("{}: {reason}", self.path.display()));
-                state.failure = Some(Failure { status, in_a_row, retry_at: Instant::now() + delay });
+                state.failure = Some(ReadFailure { status, in_a_row, retry_at: Instant::now() + delay });
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use self::docs::{Row, rows};
+use self::docs::{DocRow, rows};
 use super::expand::{Origin, no_environment};
 use super::form::{Form, MapForm};
 use super::read::read_config;
@@ -76,7 +76,7 @@ pub(super) fn visit() -> Report {
 
 struct Schema {
     report: Report,
-    rows: Vec<Row>,
+    rows: Vec<DocRow>,
 }
 
 /// The name of a definition.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fragment::{Fragment, Rule};
 use super::line;
-use super::predicate::{Field, Predicate, Together, Wanted};
+use super::predicate::{ExpectedValue, Field, Predicate, Together};
 use super::quoted;
 
 /// The translated rules.
 #[derive(Default)]
-pub(super) struct Classes {
+pub(super) struct CombinedClasses {
     pub rules: Vec<ClassRule>,
     pub lost: Vec<String>,
     /// Clients of API v2 are named.
@@ -20,7 +20,7 @@ pub(super) struct Classes {
 #[derive(Clone, PartialEq)]
 pub(super) struct ClassRule {
     types: Vec<&'static str>,
-    matched: BTreeMap<Field, Wanted>,
+    matched: BTreeMap<Field, ExpectedValue>,
     fields: BTreeSet<Field>,
 }
 
@@ -37,9 +37,9 @@ const PREFIX: &str = "type.googleapis.com/";
 /// Each condition doubles the entries of a type; with more, the fields split.
 const CONDITIONS_MAX: usize = 4;
 
-pub(super) fn classes(fragments: &[Fragment]) -> Classes {
+pub(super) fn classes(fragments: &[Fragment]) -> CombinedClasses {
     let rules: Vec<&Rule> = fragments.iter().flat_map(|fragment| &fragment.rules).collect();
-    let mut classes = Classes::default();
+    let mut classes = CombinedClasses::default();
     let mut named = BTreeSet::new();
     rules.iter().for_each(|rule| types_of(&rule.predicate, &mut named));
     let is_known = |name: &str| {
@@ -180,7 +180,7 @@ impl ClassRule {
             line(yaml, format_args!("        - {name}"));
         }
         let text = |field: &Field| match self.matched.get(field) {
-            Some(Wanted::Text(text)) => Some(quoted(text)),
+            Some(ExpectedValue::Text(text)) => Some(quoted(text)),
             _ => None,
         };
         for (name, field) in [("id", Field::Id), ("cluster", Field::Cluster)] {
@@ -198,8 +198,8 @@ impl ClassRule {
             .matched
             .iter()
             .filter_map(|(field, value)| match (field, value) {
-                (Field::Metadata(path), Wanted::Text(text)) => Some((path, quoted(text))),
-                (Field::Metadata(path), Wanted::Bool(value)) => Some((path, value.to_string())),
+                (Field::Metadata(path), ExpectedValue::Text(text)) => Some((path, quoted(text))),
+                (Field::Metadata(path), ExpectedValue::Bool(value)) => Some((path, value.to_string())),
                 _ => None,
             })
             .collect();

@@ -18,7 +18,7 @@ pub(super) enum Field {
 
 /// A value that a field must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ExpectedValue {
     Text(String),
     Bool(bool),
 }
@@ -30,7 +30,7 @@ pub(super) enum Predicate {
     Never,
     Types(Vec<String>),
     /// `None`: a condition that sluice has no word for.
-    Field(Field, Option<Wanted>),
+    Field(Field, Option<ExpectedValue>),
     All(Vec<Predicate>),
     AnyOf(Vec<Predicate>),
     Not(Box<Predicate>),
@@ -39,7 +39,7 @@ pub(super) enum Predicate {
 /// Conditions that hold together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Together {
-    pub conditions: Vec<(Field, Option<Wanted>)>,
+    pub conditions: Vec<(Field, Option<ExpectedValue>)>,
     /// Otherwise, whether the conditions hold depends on the fields in a way that sluice has no words for.
     pub is_exact: bool,
 }
@@ -104,7 +104,7 @@ fn bounded(alternatives: Vec<Together>) -> Vec<Together> {
 }
 
 fn without_words(alternatives: Vec<Together>) -> Together {
-    let mut conditions: Vec<(Field, Option<Wanted>)> = Vec::new();
+    let mut conditions: Vec<(Field, Option<ExpectedValue>)> = Vec::new();
     for (field, _) in alternatives.into_iter().flat_map(|together| together.conditions) {
         if !conditions.iter().any(|(other, _)| *other == field) {
             conditions.push((field, None));
@@ -182,7 +182,7 @@ fn read_node_match(item: &Item<'_>) -> Option<Predicate> {
                 Some(item) => item.parse(boolean())?,
                 None => false,
             };
-            Some(Predicate::Field(Field::Metadata(path), Some(Wanted::Bool(expected))))
+            Some(Predicate::Field(Field::Metadata(path), Some(ExpectedValue::Bool(expected))))
         })?,
     }
 }
@@ -216,7 +216,7 @@ fn read_text(item: &Item<'_>, field: Field) -> Option<Predicate> {
 }
 
 fn exact(field: Field, text: &str) -> Predicate {
-    Predicate::Field(field, Some(Wanted::Text(text.to_owned())))
+    Predicate::Field(field, Some(ExpectedValue::Text(text.to_owned())))
 }
 
 /// The text of an expression that matches only this text.

@@ -11,13 +11,13 @@ const BYTES_OF_FIELD: usize = 120;
 
 /// Contents with the number of their users.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct FactContents {
     users: HashMap<Arc<Fields>, usize>,
     /// By [`cost`].
     bytes: usize,
 }
 
-impl Contents {
+impl FactContents {
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use self::contents::{Contents, cost};
+use self::contents::{FactContents, cost};
 use super::object::{Metadata, Node, Pod};
 use sluice_engine::class::facts::{FactTable, Fields};
 use sluice_xds::Value;
@@ -31,14 +31,14 @@ type Place = Vec<(&'static str, String)>;
 /// The running Pods, and the facts of each Pod with a known place.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    pods: HashMap<Arc<str>, Entry>,
+    pods: HashMap<Arc<str>, PodEntry>,
     /// `None`: Nodes are not read, and Pods have no place.
     nodes: Option<HashMap<Box<str>, Place>>,
     /// The names of the Pods on each Node.
     on: HashMap<Box<str>, HashSet<Arc<str>>>,
     /// The names of the Pods at each address. Facts go by the address while one Pod has it.
     at: HashMap<IpAddr, BTreeSet<Arc<str>>>,
-    contents: Contents,
+    contents: FactContents,
     table: FactTable,
     /// The most bytes of all facts.
     room: usize,
@@ -48,7 +48,7 @@ pub(super) struct Pods {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PodEntry {
     /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses
     /// from others.
     unplaced: Option<Arc<Fields>>,
@@ -238,15 +238,15 @@ impl Pods {
     }
 }
 
-impl Entry {
-    fn is_at(&self, other: &Entry) -> bool {
+impl PodEntry {
+    fn is_at(&self, other: &PodEntry) -> bool {
         (&self.node, &self.addresses, self.is_host) == (&other.node, &other.addresses, other.is_host)
     }
 }
 
 /// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are
 /// too many labels.
-fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
+fn entry_of(pod: Pod) -> Option<(PodEntry, Option<Fields>)> {
     let Pod { metadata, spec, status } = pod;
     let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());
     if is_over || spec.node_name.is_empty() {
@@ -266,7 +266,7 @@ fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
     let fields: Fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     let fields = (cost(&fields) <= LABELS_MAX).then_some(fields);
     let (node, is_host) = (spec.node_name.into(), spec.host_network);
-    Some((Entry { unplaced: None, placed: None, node, addresses, is_host }, fields))
+    Some((PodEntry { unplaced: None, placed: None, node, addresses, is_host }, fields))
 }
 
 impl Metadata {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::identity::Part;
+use super::identity::PatternPart;
 use super::*;
 use sluice_identity::{Identity, SpiffeId};
 use sluice_xds::{Locality, Node, ResourceName, TypeUrl, Value};
@@ -139,8 +139,8 @@ fn aut_3_property_captures_put_back_make_the_identity() {
         let filled: Vec<_> = segments
             .iter()
             .map(|part| match part {
-                Part::Literal(text) => text.to_string(),
-                Part::Capture(_) => captures.next().unwrap().to_string(),
+                PatternPart::Literal(text) => text.to_string(),
+                PatternPart::Capture(_) => captures.next().unwrap().to_string(),
             })
             .collect();
         assert_eq!(filled, id);

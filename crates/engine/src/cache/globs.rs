@@ -10,7 +10,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::content::Content;
 use super::members::{Members, put, takes_error};
-use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
 use super::watchers::Watchers;
 use super::{CachedBodies, Departed, SessionId, UNWATCHED_BYTES};
 use crate::annotations::{Annotations, ErrorKind, Lease};
@@ -59,7 +59,7 @@ impl WatchedInSets for GlobCache {
         id: SlotId,
         old: &NameSet,
         globs: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
         let (before, globs) = (globs.before(old), globs.names);

@@ -93,7 +93,7 @@ impl Known {
 
 /// The number of names in each state, and the bytes of the present resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct CacheCounts {
     pub present: usize,
     pub absent: usize,
     pub unknown: usize,
@@ -101,7 +101,7 @@ pub struct Counts {
     pub states: StateCounts,
 }
 
-impl Counts {
+impl CacheCounts {
     /// Counts the state of a name, or discounts the state that the name leaves.
     fn count(&mut self, entry: &Known, state: EntryState, joins: bool) {
         let add = |total: &mut usize, part: usize| if joins { *total += part } else { *total -= part };

@@ -7,10 +7,10 @@ use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
 use super::content::Content;
-use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
 use super::watchers::Watchers;
 use super::{
-    CachedResource, Counts, Departed, EntryState, Known, Names, SessionId, StateCounts, UNWATCHED_BYTES,
+    CacheCounts, CachedResource, Departed, EntryState, Known, Names, SessionId, StateCounts, UNWATCHED_BYTES,
 };
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
@@ -32,7 +32,7 @@ pub struct NamedCache {
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
     /// The aliases that present resources list, requested or not.
     listed: ListedAliases,
-    counts: Counts,
+    counts: CacheCounts,
     slots: Slots,
     content: Content,
 }
@@ -56,7 +56,7 @@ impl WatchedInSets for NamedCache {
         id: SlotId,
         old: &NameSet,
         names: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
         let (mut present, mut added) = (Vec::new(), Vec::new());
@@ -372,7 +372,7 @@ impl NamedCache {
         self.entries.is_empty()
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> CacheCounts {
         self.counts
     }
 

@@ -36,7 +36,7 @@ pub struct SlotId(pub(super) u32);
 
 /// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct WatchEffect {
     /// The session's slot now; `None` if the session watches no name any more.
     pub slot: Option<SlotId>,
     /// Names without a subscription: the source has to subscribe upstream.
@@ -79,7 +79,7 @@ pub trait WatchedInSets {
         id: SlotId,
         old: &NameSet,
         names: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
@@ -97,8 +97,8 @@ pub trait WatchedInSets {
         from: Option<SlotId>,
         names: NamesAfter<'_>,
         stamp: &mut Stamp,
-    ) -> Moved {
-        let mut moved = Moved::default();
+    ) -> WatchEffect {
+        let mut moved = WatchEffect::default();
         if names.names.is_empty() {
             self.leave(session, from, &mut moved);
             return moved;
@@ -119,19 +119,19 @@ pub trait WatchedInSets {
 
     /// Removes a session from its set. Returns the names that lost their last session.
     fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
-        let mut moved = Moved::default();
+        let mut moved = WatchEffect::default();
         self.leave(session, Some(from), &mut moved);
         moved.unwatched
     }
 
-    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut WatchEffect) {
         let Some(id) = from else { return };
         for name in self.slots().leave(session, id).iter().flat_map(|names| names.iter()) {
             self.detach(name, id, moved);
         }
     }
 
-    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut WatchEffect) {
         if let Some(watchers) = self.watchers(name) {
             watchers.remove(slot);
             if watchers.is_empty() {

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::slots::{Moved, NamesAfter, SlotId, WatchedInSets};
+use super::slots::{NamesAfter, SlotId, WatchEffect, WatchedInSets};
 use super::*;
 use crate::annotations::ErrorKind;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    fn watch(&mut self, session: u64, names: &[&'static str]) -> Moved {
+    fn watch(&mut self, session: u64, names: &[&'static str]) -> WatchEffect {
         let session = SessionId(session);
         let from = self.at.get(&session).copied();
         let names = set(names.iter().copied());
@@ -116,7 +116,10 @@ fn rly_57_and_58_names_are_counted_over_all_sets() {
     assert!(!bench.cache.free(&"a".into()), "it is watched");
     assert!(bench.cache.free(&"b".into()));
     assert!(!bench.cache.free(&"b".into()));
-    assert_eq!(bench.watch(1, &[]), Moved { unwatched: vec!["a".into(), "c".into()], ..Moved::default() });
+    assert_eq!(
+        bench.watch(1, &[]),
+        WatchEffect { unwatched: vec!["a".into(), "c".into()], ..WatchEffect::default() }
+    );
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Composition {
 /// The difference between the views that the client holds and the views that the client should hold, over all
 /// parts.
 #[derive(Debug, Default)]
-struct News {
+struct NewContent {
     /// New and changed resources by name, each name once (SST-8, DEL-16).
     put: BTreeMap<ResourceName, Arc<Resource>>,
     /// The own names of resources that go after all others, because others list their aliases, too.
@@ -93,10 +93,10 @@ struct News {
     told_absent: bool,
 }
 
-impl News {
+impl NewContent {
     /// A complete set of resources, by the requested names.
-    fn complete(put: BTreeMap<ResourceName, Arc<Resource>>) -> News {
-        let mut all = News { put, ..News::default() };
+    fn complete(put: BTreeMap<ResourceName, Arc<Resource>>) -> NewContent {
+        let mut all = NewContent { put, ..NewContent::default() };
         all.by_own_name();
         all
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn ali_1_the_content_of_the_own_name_counts_before_that_of_an_alias() {
         let put = [("q".into(), resource(165)), ("z".into(), resource(145))];
-        let merged = News::complete(put.into_iter().collect());
+        let merged = NewContent::complete(put.into_iter().collect());
         assert_eq!(merged.put.into_values().collect::<Vec<_>>(), [resource(165)]);
     }
 }
@@ -273,10 +273,10 @@ impl Answer {
     /// Compares the client's views with the views that the client should hold, over all parts. A name that is
     /// wanted by itself and by the wildcard is one resource to the client: its own subscription decides, and
     /// the wildcard decides if the subscription has no resource (SUB-12, DEL-22).
-    fn news(&self) -> News {
+    fn news(&self) -> NewContent {
         // In SotW, `departed` has refused names only, and their absence is known at once.
         let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
-        let mut news = News { told_absent, ..News::default() };
+        let mut news = NewContent { told_absent, ..NewContent::default() };
         let after = self.after();
         let mut changed: BTreeSet<ResourceName> = self.departed.iter().cloned().collect();
         for part in &self.parts {
@@ -343,7 +343,7 @@ impl Answer {
 
     /// If two resources list an alias that the client asks for, the later one in a response has it. So the
     /// one that the alias leads to follows the other, sent before or not (ALI-2).
-    fn settle_aliases(&self, news: &mut News, after: &After<'_>) {
+    fn settle_aliases(&self, news: &mut NewContent, after: &After<'_>) {
         if after.led_to.is_empty() {
             return;
         }
@@ -413,7 +413,7 @@ impl Answer {
     }
 
     /// The complete set in one message (SST-12); empty if nothing changed.
-    fn full_state(&self, news: &News, asides: &Asides) -> Vec<Chunk> {
+    fn full_state(&self, news: &NewContent, asides: &Asides) -> Vec<Chunk> {
         // If every name is known to be absent, an empty response says so (SST-14).
         let is_known = |part: &AnswerPart| {
             part.view.is_complete() || self.features.excuses(&part.collection, &part.view)
@@ -445,7 +445,7 @@ impl Answer {
     }
 
     /// The errors and heartbeats beside `news`. Heartbeats that must be whole resources join the news.
-    fn asides(&self, news: &mut News) -> Asides {
+    fn asides(&self, news: &mut NewContent) -> Asides {
         let mut asides = Asides::default();
         for part in &self.parts {
             let annotations = part.held.annotations().news(part.view.annotations());
@@ -508,7 +508,7 @@ impl Answer {
     /// Removes the resources from the news that need the wrapper, if the client does not take the wrapper
     /// (WIR-8, WIR-9). Each becomes an error, so that no name is silently missing (RLY-23). Returns the
     /// number of removed resources.
-    fn leave_out(&self, news: &mut News, asides: &mut Asides) -> usize {
+    fn leave_out(&self, news: &mut NewContent, asides: &mut Asides) -> usize {
         let is_sendable = |resource: &Resource| self.is_sendable(resource);
         let out: Vec<_> = news.put.extract_if(.., |_, resource| !is_sendable(resource)).collect();
         asides.beats.retain(|_, resource| is_sendable(resource));
@@ -558,10 +558,10 @@ impl Answer {
 
     /// The content of a full-state message: the resources, and all errors each time. The client drops names
     /// that are in neither list (ERR-4).
-    fn complete_set(&self, news: &News, asides: &Asides) -> CompleteSet {
+    fn complete_set(&self, news: &NewContent, asides: &Asides) -> CompleteSet {
         let names: BTreeSet<_> = self.parts.iter().flat_map(|part| part.view.names()).collect();
         let put = names.into_iter().filter_map(|name| Some((name.clone(), self.body(name)?.clone())));
-        let all = News::complete(put.collect()).put.into_values();
+        let all = NewContent::complete(put.collect()).put.into_values();
         let mut resources: Vec<_> = all.filter(|resource| self.is_sendable(resource)).collect();
         let standing = self.parts.iter().flat_map(|part| part.view.annotations().errors());
         let mut errors: BTreeMap<_, _> =

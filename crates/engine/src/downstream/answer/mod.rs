@@ -82,15 +82,15 @@ pub struct AnswerKey {
     features: ClientFeatures,
     /// The body states that some resources are from before a restart.
     restored: bool,
-    step: Step,
+    step: KeyViews,
 }
 
 impl AnswerKey {
     /// A number for a table that is looked up for each client. Keys of one moment hardly share it.
     pub fn spread(&self) -> usize {
         let after = match self.step {
-            Step::Plain { due, .. } => due,
-            Step::Derived(view) => view,
+            KeyViews::Plain { due, .. } => due,
+            KeyViews::Derived(view) => view,
         };
         after.count()
     }
@@ -98,7 +98,7 @@ impl AnswerKey {
 
 /// The views before and after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Step {
+enum KeyViews {
     /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key
     /// is made for each client.
     Plain {
@@ -193,7 +193,7 @@ impl Answer {
         AnswerKey { variant, full, greeting, features, restored: self.is_restored(), step: self.step() }
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> KeyViews {
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
         if let [part] = self.parts.as_slice()
             && self.departed.is_empty()
@@ -203,7 +203,7 @@ impl Answer {
             && !is_timed
         {
             let AnswerPart { due, last_bytes, .. } = *part;
-            return Step::Plain { due, held: part.held.id(), kind: part.collection.kind(), last_bytes };
+            return KeyViews::Plain { due, held: part.held.id(), kind: part.collection.kind(), last_bytes };
         }
         // Without parts, only the type separates answers of different types.
         let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
@@ -220,7 +220,7 @@ impl Answer {
             Some(told_variants) => ids.derived(told_variants),
             None => ids,
         };
-        Step::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
+        KeyViews::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
     }
 
     /// Whether some content is from before the restart of the relay, and not confirmed since (RLY-7, I14).

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::Time;
 use crate::cache::slots::{NamesAfter, SlotId, WatchedInSets};
-use crate::cache::{Counts, Departed, SessionId, WildcardCache};
+use crate::cache::{CacheCounts, Departed, SessionId, WildcardCache};
 use crate::change::Change;
 use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKey, CollectionKind, NameSet};
@@ -219,7 +219,7 @@ impl Source {
 
     /// Each type with the counts of its named resources and members of globs, and the members of the wildcard
     /// if watched. The counts of states include members of the wildcard.
-    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, CacheCounts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
             let mut counts = cache.named.counts();
             counts.present += cache.globs.members().len();
