@@ -9,8 +9,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 
 use super::classes::{read_path, read_place};
 use super::error::ConfigError;
+use super::error::Place;
 use super::form::Form;
-use super::place::Place;
 use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map};
 use super::tree::{Tree, repeated_key, syntax_error, without_position};

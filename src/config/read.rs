@@ -5,16 +5,14 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::authorization::{Authorization, read_authorization, warn_of_domains};
-use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::expand::{Origin, environment, no_environment};
 use super::facts::read_facts;
-use super::handover::read_handover;
 use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
+use super::process::{read_checkpoint, read_handover, read_reload};
 use super::reader::{Item, Map, Report};
-use super::reload::read_reload;
 use super::rollouts::read_rollouts;
 use super::servers::read_servers;
 use super::shown::Shown;

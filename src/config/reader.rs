@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::error::Place;
 use super::error::{KeyError, Problem, Warning};
 use super::form::{Form, MapForm, Parser};
-use super::place::Place;
 use super::tree::{Entry, Node, Tree};
 use super::units::{TEXT, number, show};
 use sluice_setting::{Read, Setting, Value};

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::address::WebAddress;
-use super::connection::{GRPC_KEYS, read_connection};
 use super::credentials::{ChosenCredentials, read_channel_creds, read_credentials};
-use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
+use super::server_keys::{GRPC_KEYS, read_connection, read_mass_deletion};
 use super::units::number;
 use crate::client::{ClientSettings, Credentials};
 use crate::trust::client::ClientTls;

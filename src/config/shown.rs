@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::effect::{Effect, effect_of};
-use super::place::Place;
+use super::error::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
 use sluice_text::{secrets, shortened};

@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
+use super::error::Place;
 use super::error::{ConfigError, Problem};
 use super::expand::{Variables, expand};
 use super::json_places::find_places;
-use super::place::Place;
 
 /// A YAML or JSON value. Maps keep the order of the file; a repeated key is a syntax error.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::address::{Endpoint, Target, URI_FORMS, WebAddress, read_uri};
 use super::classes::read_type_name;
-use super::connection::{REST_KEYS, read_connection};
 use super::credentials::{read_channel_creds, read_credentials, read_features};
-use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
+use super::server_keys::{REST_KEYS, read_connection, read_mass_deletion};
 use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
 use sluice_engine::upstream::{

@@ -18,8 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::error::{FORMAT, FormatError};
-use super::record::{Fields, Payload, Reader, Sink, Writer};
+use super::record::{FORMAT, Fields, FormatError, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use sluice_engine::cache::CachedResource;
 use sluice_engine::cache::expiry::Leased;

@@ -1,21 +1,21 @@
 //! The content of resources for operators, without secrets (ADM-12).
 //!
-//! 1. `rules`: the fields to hide. `budget`: the cost of a resource, before anything is decoded.
+//! 1. `rules`: the fields to hide.
 //! 2. `show`: JSON for people. `encode`: the same content as protobuf, for CSDS.
-//! 3. `compare`: differences of two shown contents. `references`: the clusters that a content names.
+//! 3. `references`: the clusters that a content names.
 
 mod rules;
-mod budget;
 mod show;
 mod encode;
-mod compare;
 mod references;
 
-use bytes::Bytes;
-use prost_reflect::{DynamicMessage, MessageDescriptor, Value as Field};
-use serde_json::Value;
+use std::time::Duration;
 
-pub use compare::{diff_text, patch};
+use bytes::Bytes;
+use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, Value as Field};
+use serde_json::Value;
+use similar::TextDiff;
+
 pub use references::named_clusters;
 
 use rules::Rules;
@@ -35,6 +35,12 @@ const DEPTH_MAX: usize = 100;
 
 /// The message of a Secret, which nobody sees.
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// The time for the shortest difference. After that, the difference may be longer than necessary.
+const EFFORT: Duration = Duration::from_millis(200);
+
+/// Equal lines around a change.
+const CONTEXT_LINES: usize = 3;
 
 /// The reader of a redacted content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +215,54 @@ fn hide_bytes(bytes: &Bytes) -> Option<Bytes> {
 fn rules() -> Result<&'static Rules, Refusal> {
     let pool = super::pool().map_err(|_| Refusal::UnknownType)?;
     Ok(Rules::of(pool))
+}
+
+/// The changes that lead from `old` to `new`, as a JSON patch (RFC 6902).
+pub fn patch(old: &Value, new: &Value) -> Value {
+    serde_json::to_value(json_patch::diff(old, new)).unwrap_or_default()
+}
+
+/// The changes that lead from `old` to `new`, as a unified diff of lines. Empty for equal texts.
+pub fn diff_text(old: &str, new: &str) -> String {
+    let diff = TextDiff::configure().timeout(EFFORT).diff_lines(old, new);
+    diff.unified_diff().context_radius(CONTEXT_LINES).missing_newline_hint(false).to_string()
+}
+
+impl Budget {
+    /// Takes the fields and elements of a message from the budget, without those of an `Any`.
+    fn charge(&mut self, descriptor: &MessageDescriptor, body: &[u8]) -> Result<(), Refusal> {
+        self.charge_at(descriptor, body, 0)
+    }
+
+    fn take(&mut self, fields: usize) -> Result<(), Refusal> {
+        self.0 = self.0.checked_sub(fields).ok_or(Refusal::TooLarge)?;
+        Ok(())
+    }
+
+    fn charge_at(
+        &mut self,
+        descriptor: &MessageDescriptor,
+        body: &[u8],
+        depth: usize,
+    ) -> Result<(), Refusal> {
+        if depth > DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+        for field in Fields::of(body) {
+            let (number, payload) = field.map_err(|_| Refusal::Malformed)?;
+            self.take(1)?;
+            let (Payload::Bytes(bytes), Some(field)) = (payload, descriptor.get_field(number)) else {
+                continue;
+            };
+            match field.kind() {
+                Kind::Message(inner) => self.charge_at(&inner, bytes, depth + 1)?,
+                Kind::String | Kind::Bytes => {}
+                // Packed numbers: at least one byte each.
+                _ => self.take(bytes.len())?,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
