@@ -1,5 +1,5 @@
-//! The sections of the process: `checkpoint`, the last good state for a restart; `handover`, an upgrade of the process;
-//! `reload`, the way to another configuration for the running process.
+//! The sections of the process: `checkpoint`, the last good state for a restart; `handover`, an upgrade of
+//! the process; `reload`, the way to another configuration for the running process.
 
 use std::path::Path;
 

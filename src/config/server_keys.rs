@@ -1,5 +1,5 @@
-//! The keys that the kinds of servers share: connections, and the treatment of a response that removes most resources of a
-//! type (`mass_deletion`, FU18).
+//! The keys that the kinds of servers share: connections, and the treatment of a response that removes most
+//! resources of a type (`mass_deletion`, FU18).
 
 use super::reader::Map;
 use super::units::word;

@@ -1,8 +1,10 @@
-//! The content of one cache, and its changes since the last settling: names, members of globs, or of the wildcard.
+//! The content of one cache, and its changes since the last settling: names, members of globs, or of the
+//! wildcard.
 
 use std::sync::Arc;
 
-use super::{Departed, News, Stamp};
+use super::departed::Departed;
+use super::news::{News, Stamp};
 use crate::change::Altered;
 use crate::view::ViewId;
 use sluice_xds::{Resource, ResourceName, Version};

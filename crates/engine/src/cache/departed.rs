@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bodies, Stamp};
+use super::news::Stamp;
+use super::state::Bodies;
 use crate::Time;
 use crate::view::ViewId;
 use sluice_xds::{Resource, ResourceName};

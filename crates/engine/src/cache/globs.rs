@@ -9,10 +9,12 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::content::Content;
+use super::departed::Departed;
 use super::members::{Members, put, takes_error};
+use super::news::SessionId;
 use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
+use super::state::{CachedBodies, UNWATCHED_BYTES};
 use super::watchers::Watchers;
-use super::{CachedBodies, Departed, SessionId, UNWATCHED_BYTES};
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::content::Content;
-use super::{CachedBodies, CachedResource};
+use super::state::{CachedBodies, CachedResource};
 use crate::annotations::Annotations;
 use crate::time::ReceivedAt;
 use crate::view::View;

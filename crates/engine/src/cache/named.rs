@@ -7,11 +7,11 @@ use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
 use super::content::Content;
+use super::departed::Departed;
+use super::news::SessionId;
 use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
+use super::state::{CacheCounts, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES};
 use super::watchers::Watchers;
-use super::{
-    CacheCounts, CachedResource, Departed, EntryState, Known, Names, SessionId, StateCounts, UNWATCHED_BYTES,
-};
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::content::Content;
+use super::news::{News, SessionId, Stamp};
 use super::watchers::Watchers;
-use super::{News, SessionId, Stamp};
 use crate::collection::{NameSet, SetId};
 use crate::filling::Filling;
 use crate::view::{View, ViewId};

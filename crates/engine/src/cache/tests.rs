@@ -15,8 +15,9 @@ use super::*;
 use crate::annotations::ErrorKind;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::time::ReceivedAt;
+use crate::upstream::Cause;
 use crate::view::View;
-use sluice_xds::{Any, Code, ResourceName, Status, Version};
+use sluice_xds::{Any, Code, Resource, ResourceName, Status, Version};
 
 const POOL: [&str; 5] = ["a", "b", "c", "d", "e"];
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::departed::Departed;
 use super::members::{Members, takes_error};
-use super::{CachedBodies, Departed, News, SessionId, Stamp};
+use super::news::{News, SessionId, Stamp};
+use super::state::CachedBodies;
 use crate::annotations::Lease;
 use crate::time::ReceivedAt;
 use crate::upstream::Changes;

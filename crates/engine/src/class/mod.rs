@@ -20,11 +20,13 @@ use self::node_match::Failure;
 use sluice_identity::Identity;
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
-pub use classify::{Attributes, NodeClass, Unclassified, splitting_field};
+pub use classify::{NodeClass, Unclassified, splitting_field};
 pub use names::{NameKind, NameStyle, Resources, ResourcesId};
 pub use node_key::NodeKey;
 pub use node_match::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
-pub use projection::{IdPart, IdentityPart, LocalityDepth, MetadataParts, Paths, Projection, VersionPart};
+pub use projection::{
+    Attributes, IdPart, IdentityPart, LocalityDepth, MetadataParts, Paths, Projection, VersionPart,
+};
 pub use upstream_node::{NodeTemplate, TemplateInput, TemplateText, TemplateValue, UpstreamNode};
 
 /// The complete rules of a relay: some rule matches every subscription.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Attributes;
 use super::facts::Fields;
 use super::node_key::NodeKey;
 use sluice_identity::Identity;
 use sluice_xds::{Locality, Node, UserAgentVersion, Value};
+
+/// Values by name.
+pub type Attributes = BTreeMap<Box<str>, Box<str>>;
 
 /// The parts of a node that split classes. Client features (RLY-12) and dynamic parameters (RLY-10) always
 /// split.

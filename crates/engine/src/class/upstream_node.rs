@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{IdPart, LocalityDepth, Projection};
+use super::projection::{IdPart, LocalityDepth, Projection};
 use sluice_xds::{Node, Value};
 
 /// The kind of node that the server of a class sees.

@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::UpstreamNode;
-use super::projection::lack_facts;
+use super::projection::{Attributes, lack_facts};
+use super::upstream_node::UpstreamNode;
 use sluice_xds::{Node, Value};
 
 /// The attribute with the list of a class. A session has a single set of names at a source, so listed names
 /// and others never share a class.
 pub(super) const RESOURCES: &str = "resources";
-
-/// Values by name.
-pub type Attributes = BTreeMap<Box<str>, Box<str>>;
 
 /// Clients of one class may share the answers of an upstream (RLY-10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
