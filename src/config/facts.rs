@@ -182,7 +182,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 }
 
-/// A key that is not in the map yet. The argument tells those that are.
+/// A key that is not in the map yet. The argument tells which keys are in the map.
 struct NewKey<F>(F);
 
 impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for NewKey<F> {

@@ -45,8 +45,8 @@ pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &FallbackSettings, als
     }
 }
 
-/// Envoy's rules cover two servers. One stream moves between them, so both must have the same settings
-/// (FBK-20).
+/// Envoy's rules cover two servers. One stream moves between the two servers, so both must have the same
+/// settings (FBK-20).
 pub(super) fn check_envoy(map: &Map<'_>, settings: &FallbackSettings, servers: &[UpstreamServer]) {
     if settings.policy != FallbackPolicy::Envoy {
         return;

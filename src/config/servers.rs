@@ -12,7 +12,7 @@ use super::upstream::UpstreamServer;
 use sluice_engine::fallback::FallbackSettings;
 use sluice_xds::{Kind, TypeUrl};
 
-/// Servers that are replacements for each other.
+/// Servers that replace each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerList {
     /// In order of preference; never empty.

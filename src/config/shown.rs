@@ -59,7 +59,7 @@ impl ShownLeaf {
     }
 }
 
-/// A key whose value is another in another configuration.
+/// A key with different values in two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
     /// The path: `limits.connections`.
@@ -128,7 +128,7 @@ impl Shown {
         }
     }
 
-    /// The keys that differ, in the order of `other`, and then those that it has not.
+    /// The keys with different values, in the order of `other`, and then the keys that `other` lacks.
     pub fn difference(&self, other: &Shown) -> Vec<ChangedKey> {
         let find = |values: &[(String, ShownLeaf)], key: &str| {
             values.iter().find(|(path, _)| path == key).map(|(_, leaf)| leaf.clone())

@@ -71,7 +71,7 @@ impl GrpcServer {
         self.shares_connections_with(&GrpcServer { connection: self.connection.clone(), ..other.clone() })
     }
 
-    /// The keys that affect streams, in which another server differs.
+    /// The keys that affect streams and differ at another server.
     pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let (a, b) = (&self.stream, &other.stream);
         let features = |stream: &UpstreamSettings| (stream.timeout_is_transient, stream.fails_on_data_errors);

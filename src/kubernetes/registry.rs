@@ -177,7 +177,7 @@ impl Registry {
         Some(Report::Refused(refused))
     }
 
-    /// `true`: the server has confirmed all former news.
+    /// Returns whether the server has confirmed all earlier news.
     fn take_pod(&mut self, news: WatchNews<Pod>) -> bool {
         match news {
             WatchNews::Begins => self.of_pods.begins(),
@@ -237,7 +237,7 @@ impl KindState {
         self.listed = Some(HashSet::new());
     }
 
-    /// Notes an object. `true`: the object is news of a watch.
+    /// Notes an object. Returns whether the object is news of a watch.
     fn found(&mut self, name: Arc<str>) -> bool {
         match &mut self.listed {
             Some(listed) => {

@@ -438,7 +438,7 @@ impl Snapshot {
         self.lane
     }
 
-    /// This snapshot with other content.
+    /// The same standing with other content.
     pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
         let standing = self.standing.clone();
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }

@@ -1,4 +1,4 @@
-//! YAML as Envoy reads it, so that a file means here what it means there (ADR 59).
+//! YAML as Envoy reads YAML, so that a file means the same to both (ADR 59).
 //!
 //! A plain scalar is null, a boolean or an integer of 64 bits with the prefixes of C, else a text. A quoted
 //! scalar is a text. Then the type of the field decides, as in JSON. So `0660` is 432, and `1.10` stays a

@@ -99,9 +99,9 @@ pub fn are_mentioned(text: &str) -> bool {
     WORDS.iter().chain(&["key"]).any(|word| text.contains(word))
 }
 
-/// The text without the secrets that its shape shows; `None` if it has none: user information in an address,
-/// the value of a parameter with the name of a secret, what a scheme proves, a private key, and whatever its
-/// issuer has marked.
+/// Hides the secrets that have a known form: user information in an address, the value of a parameter with
+/// the name of a secret, credentials behind the name of a scheme, private keys, and tokens with the mark of
+/// an issuer. `None` for a text without secrets.
 pub fn hide(text: &str) -> Option<String> {
     let mut ranges = Vec::new();
     user_information(text, &mut ranges);

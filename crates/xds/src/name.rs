@@ -37,7 +37,7 @@ impl ResourceName {
         &*self.0 == "*"
     }
 
-    /// Names with the `xdstp:` scheme belong to an authority; all others are opaque (NAM-3).
+    /// Names with the `xdstp:` scheme belong to an authority; other names are opaque (NAM-3).
     pub fn is_xdstp(&self) -> bool {
         self.0.starts_with(xdstp::SCHEME)
     }

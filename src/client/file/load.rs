@@ -22,7 +22,7 @@ use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 /// The content of one file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Loaded {
-    /// `None` for a file without resources that does not say of which type it has none.
+    /// `None` for a file without resources and without a type.
     type_url: Option<TypeUrl>,
     resources: Vec<Arc<Resource>>,
 }

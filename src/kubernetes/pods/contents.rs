@@ -31,7 +31,7 @@ impl FactContents {
         self.users.len()
     }
 
-    /// A content for another user.
+    /// Returns a content for one more user.
     pub fn keep(&mut self, fields: Fields) -> Arc<Fields> {
         if let Some((content, _)) = self.users.get_key_value(&fields) {
             let content = content.clone();
@@ -44,7 +44,7 @@ impl FactContents {
         fields
     }
 
-    /// A user less.
+    /// Removes one user of a content.
     pub fn leave(&mut self, fields: &Arc<Fields>) {
         let Some(users) = self.users.get_mut(fields) else { return };
         *users -= 1;

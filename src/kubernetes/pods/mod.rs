@@ -40,7 +40,7 @@ pub(super) struct Pods {
     at: HashMap<IpAddr, BTreeSet<Arc<str>>>,
     contents: FactContents,
     table: FactTable,
-    /// The most bytes of all facts.
+    /// The maximum for the bytes of all facts.
     room: usize,
     /// The Pods without facts for want of room.
     refused: HashSet<Arc<str>>,
@@ -66,7 +66,7 @@ impl Pods {
         Pods { nodes: reads_nodes.then(HashMap::new), room: BYTES_MAX, ..Pods::default() }
     }
 
-    /// The facts, if the last call gave others.
+    /// The facts, if they have changed since the last call.
     pub fn take_change(&mut self) -> Option<FactTable> {
         self.has_changed.then(|| self.table())
     }
@@ -244,8 +244,8 @@ impl PodEntry {
     }
 }
 
-/// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are
-/// too many labels.
+/// A Pod and the facts without the place. `None` if no proxy of the Pod can be a client; no facts if there
+/// are too many labels.
 fn entry_of(pod: Pod) -> Option<(PodEntry, Option<Fields>)> {
     let Pod { metadata, spec, status } = pod;
     let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());

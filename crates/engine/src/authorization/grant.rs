@@ -154,8 +154,8 @@ impl TypeGrant<'_> {
         }
     }
 
-    /// Whether a name in its canonical spelling is allowed. A glob is a name: its members begin as it does.
-    /// Allocates nothing, and looks at nothing but the name (AUT-8).
+    /// Whether a name in its canonical spelling is allowed. A glob is a name: the names of its members begin
+    /// like the glob. Allocates nothing, and looks at nothing but the name (AUT-8).
     pub fn allows(&self, name: &ResourceName) -> bool {
         if self.every_name {
             return true;

@@ -48,7 +48,7 @@ pub struct Left {
 /// A due action for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Clients are to be told of a refresh.
+    /// Clients must be sent a heartbeat.
     Beat(Lease),
     Expired,
 }

@@ -111,8 +111,8 @@ impl NamedCache {
         self.put_as(&resource.name, resource, received_at);
     }
 
-    /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move from one
-    /// resource to another (ALI-2).
+    /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move to another
+    /// resource (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         self.stop_following(name);
         let before = self.followed_resource(name).filter(|before| *before != resource.name);

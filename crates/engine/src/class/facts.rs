@@ -30,7 +30,7 @@ pub struct Facts {
 pub struct FactTable(HashMap<Arc<str>, Arc<Fields>>);
 
 impl FactTable {
-    /// Puts an entry in place of the former one. `true`: they differ.
+    /// Puts an entry. Returns whether the entry differs from the previous one.
     pub fn put(&mut self, key: &str, fields: Arc<Fields>) -> bool {
         let key = canonical(key);
         let is_other = self.0.get(&*key) != Some(&fields);
@@ -40,7 +40,7 @@ impl FactTable {
         is_other
     }
 
-    /// `true`: there was an entry.
+    /// Removes an entry. Returns whether there was one.
     pub fn remove(&mut self, key: &str) -> bool {
         self.0.remove(&*canonical(key)).is_some()
     }

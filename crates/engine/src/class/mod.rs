@@ -55,9 +55,9 @@ impl fmt::Display for RuleId {
 #[derive(Clone, Debug)]
 pub struct RuleChoice<'a> {
     pub rule: &'a ClassRule,
-    /// The entry before that fails in the fewest conditions; of several, the last.
+    /// The earlier entry with the fewest conditions that fail; of several such entries, the last.
     pub nearest: Option<NearMiss>,
-    /// The entries behind.
+    /// The entries after the rule.
     pub not_reached: Vec<RuleId>,
 }
 
@@ -269,8 +269,8 @@ impl NodeClasses {
         self
     }
 
-    /// Whether a client with this node has the same facts by both tables, as far as the rules, which are
-    /// equal, keep facts.
+    /// Whether both tables give a client with this node the same facts, as far as the rules keep facts. Both
+    /// have equal rules.
     pub fn know_alike(&self, other: &NodeClasses, node: &Node) -> bool {
         if Arc::ptr_eq(&self.facts.table, &other.facts.table) {
             return true;

@@ -285,7 +285,8 @@ fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     Ok(ResourceError { name: ResourceName::received(name), status: error })
 }
 
-/// The type of the first resource, unwrapped; empty if it has none, and `None` without a resource.
+/// The type of the first resource, unwrapped; empty for a resource without a type, and `None` without a
+/// resource.
 fn first_resource_type(message: &[u8]) -> Result<Option<&str>, Malformed> {
     let mut first = None;
     for field in Fields::of(message) {

@@ -83,7 +83,7 @@ impl Composition {
 struct NewContent {
     /// New and changed resources by name, each name once (SST-8, DEL-16).
     put: BTreeMap<ResourceName, Arc<Resource>>,
-    /// The own names of resources that go after all others, because others list their aliases, too.
+    /// The names of resources that go last, because other resources list the same aliases.
     last: BTreeSet<ResourceName>,
     /// Names whose removal a delta client must be told.
     removed: BTreeSet<ResourceName>,

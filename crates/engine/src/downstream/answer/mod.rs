@@ -86,7 +86,8 @@ pub struct AnswerKey {
 }
 
 impl AnswerKey {
-    /// A number for a table that is looked up for each client. Keys of one moment hardly share it.
+    /// A number for a table that is looked up for each client. Keys of one moment rarely have the same
+    /// number.
     pub fn spread(&self) -> usize {
         let after = match self.step {
             KeyViews::Plain { due, .. } => due,

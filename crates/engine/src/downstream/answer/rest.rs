@@ -23,7 +23,7 @@ pub struct ToldNames {
     /// The aliases among the names.
     aliases: BTreeSet<ResourceName>,
     /// The content after this message of a client with the content that the answer began with, by part. The
-    /// first client that needs it makes it for all.
+    /// first client that needs the content makes it for all clients.
     so_far: Box<[OnceLock<Arc<View>>]>,
 }
 
