@@ -47,7 +47,7 @@ pub fn class_digest(class: &NodeClass) -> String {
 pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     let digest = class_digest(class);
     let base = projection(relay, &class.node, &digest);
-    class.told_identity(match &class.upstream_node {
+    class.with_identity(match &class.upstream_node {
         UpstreamNode::Projection | UpstreamNode::Member => base,
         UpstreamNode::Template(template) => {
             template.fill(base, TemplateInput { relay, class: &class.node, digest: &digest })

@@ -105,7 +105,7 @@ impl ListedAliases {
 
     /// The server has answered for the alias, or nobody requests it any more. `name`: the resource of the
     /// alias.
-    pub fn answered(&mut self, alias: &ResourceName, name: &ResourceName) {
+    pub fn end_answer(&mut self, alias: &ResourceName, name: &ResourceName) {
         if !self.unanswered.is_empty() {
             take(&mut self.unanswered, name, alias);
         }

@@ -75,7 +75,7 @@ impl Expiry {
 
     /// The upstream sent the resource, with this TTL or none (TTL-3). `client_lease`: the lease that clients
     /// know. Returns the new lease if clients have to be told.
-    pub fn stated(
+    pub fn state_ttl(
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
@@ -96,7 +96,7 @@ impl Expiry {
 
     /// The rest of a lease from before a restart of the relay (I17). Returns the lease if clients have to be
     /// told.
-    pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
+    pub fn resume(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
         let expires = now + left.min(ttl);
         let lease = self.lease(ttl, expires);
         self.put(what.clone(), Term { ttl, expires, beat_at: now, fresh: false, due: Time::ZERO });
@@ -111,7 +111,7 @@ impl Expiry {
     }
 
     /// A heartbeat (TTL-4), with its TTL. Ignored for a resource without a TTL.
-    pub fn refreshed(
+    pub fn refresh(
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
@@ -119,7 +119,7 @@ impl Expiry {
         now: Time,
     ) -> Option<Option<Lease>> {
         let earlier_ttl = self.terms.get(what)?.ttl;
-        self.stated(what, Some(ttl.unwrap_or(earlier_ttl)), client_lease, now)
+        self.state_ttl(what, Some(ttl.unwrap_or(earlier_ttl)), client_lease, now)
     }
 
     /// The resource is gone or has no TTL any more. Returns whether there was a lease.
@@ -199,33 +199,33 @@ mod tests {
     #[test]
     fn ttl_3_stating_it_again_restarts_the_time_and_leaving_it_out_ends_it() {
         let mut expiry = Expiry::new(true);
-        let told = expiry.stated(&a(), TTL, None, at(0)).unwrap();
-        assert!(matches!(expiry.stated(&a(), TTL, told.as_ref(), at(20)), Some(Some(_))));
+        let told = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap();
+        assert!(matches!(expiry.state_ttl(&a(), TTL, told.as_ref(), at(20)), Some(Some(_))));
         assert_eq!(expiry.poll_timeout(), Some(at(50)));
-        assert_eq!(expiry.stated(&a(), None, told.as_ref(), at(21)), Some(None));
-        assert_eq!(expiry.stated(&a(), None, None, at(21)), None);
+        assert_eq!(expiry.state_ttl(&a(), None, told.as_ref(), at(21)), Some(None));
+        assert_eq!(expiry.state_ttl(&a(), None, None, at(21)), None);
         assert!(expiry.is_empty() && expiry.poll_timeout().is_none());
     }
 
     #[test]
     fn ttl_9_rly_39_clients_hear_of_refreshes_a_third_of_the_ttl_apart() {
         let mut expiry = Expiry::new(true);
-        let first = expiry.stated(&a(), TTL, None, at(0)).unwrap().unwrap();
-        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(4)), None);
-        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(8)), None);
+        let first = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap().unwrap();
+        assert_eq!(expiry.refresh(&a(), None, Some(&first), at(4)), None);
+        assert_eq!(expiry.refresh(&a(), None, Some(&first), at(8)), None);
         // The last refresh counts, not the time of the clients' heartbeat.
         let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
         assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
         assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
         assert_eq!(expiry.pop(at(38)), Some((a(), Due::Expired)));
-        assert_eq!(expiry.refreshed(&a(), None, None, at(39)), None, "what is gone is not refreshed");
+        assert_eq!(expiry.refresh(&a(), None, None, at(39)), None, "what is gone is not refreshed");
     }
 
     #[test]
     fn a_class_without_the_feature_only_expires() {
         let mut expiry = Expiry::new(false);
-        assert_eq!(expiry.stated(&a(), TTL, None, at(0)), None);
-        assert_eq!(expiry.refreshed(&a(), None, None, at(5)), None);
+        assert_eq!(expiry.state_ttl(&a(), TTL, None, at(0)), None);
+        assert_eq!(expiry.refresh(&a(), None, None, at(5)), None);
         assert_eq!(expiry.poll_timeout(), Some(at(35)));
     }
 
@@ -235,12 +235,12 @@ mod tests {
         let member = Leased { kind: CollectionKind::Wildcard, ..a() };
         let other = Leased { name: "b".into(), ..a() };
         for what in [&a(), &member, &other] {
-            expiry.stated(what, TTL, None, at(0));
+            expiry.state_ttl(what, TTL, None, at(0));
         }
         expiry.keep_only(&a().type_url, CollectionKind::Names, |name| name.as_str() == "b");
         assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
         // Clients know nothing of the resource any more, however recent the last heartbeat was.
-        expiry.stated(&a(), TTL, None, at(1));
-        assert!(expiry.stated(&a(), TTL, None, at(2)).is_some());
+        expiry.state_ttl(&a(), TTL, None, at(1));
+        assert!(expiry.state_ttl(&a(), TTL, None, at(2)).is_some());
     }
 }

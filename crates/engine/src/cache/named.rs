@@ -242,7 +242,7 @@ impl NamedCache {
             return;
         }
         for alias in followers {
-            self.listed.answered(&alias, resource_name);
+            self.listed.end_answer(&alias, resource_name);
             let Some(old) = self.entries.get(&alias).cloned() else { continue };
             let Some(resource) = old.resource() else { continue };
             self.content.take(&alias);
@@ -257,7 +257,7 @@ impl NamedCache {
     /// The server has answered for a name, or nobody requests it any more.
     fn stop_following(&mut self, name: &ResourceName) {
         if let Some(aliased) = self.aliases.get(name) {
-            self.listed.answered(name, aliased.name());
+            self.listed.end_answer(name, aliased.name());
         }
     }
 

@@ -61,7 +61,7 @@ impl NodeClass {
 
     /// Puts the verified identity into a node for the server. Clients cannot set the key.
     #[must_use]
-    pub fn told_identity(&self, mut node: Node) -> Node {
+    pub fn with_identity(&self, mut node: Node) -> Node {
         if let (Some(key), Some(identity)) = (&self.identity_metadata, &self.identity) {
             node.metadata.insert(key.to_string(), Value::String(identity.to_string()));
         }

@@ -356,7 +356,7 @@ fn iso_4_the_verified_identity_replaces_every_claim_in_the_upstream_node() {
     rule.identity_metadata = Some("team".into());
     let classes = NodeClasses::new(vec![rule]);
     let class = classes.classify(Some(&node()), &web("a"), &clusters(), NameStyle::Old).unwrap();
-    let told = class.told_identity(class.node.clone());
+    let told = class.with_identity(class.node.clone());
     assert_eq!(told.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
     assert_eq!(classes.reserved_keys().collect::<Vec<_>>(), ["team"]);
 }

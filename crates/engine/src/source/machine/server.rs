@@ -442,11 +442,11 @@ impl Source {
         let by_name = changes.present.iter().map(|resource| (&resource.name, resource));
         let by_alias = changes.by_alias.iter().map(|(alias, resource)| (alias, resource));
         for (name, resource) in by_name.chain(by_alias).filter(|(name, _)| is_held(name)) {
-            let lease = expiry.stated(&key(name), resource.ttl, stated(name), now);
+            let lease = expiry.state_ttl(&key(name), resource.ttl, stated(name), now);
             leases.extend(lease.map(|lease| (name, lease)));
         }
         for (name, ttl) in &changes.refreshed {
-            let lease = expiry.refreshed(&key(name), *ttl, stated(name), now);
+            let lease = expiry.refresh(&key(name), *ttl, stated(name), now);
             leases.extend(lease.map(|lease| (name, lease)));
         }
         for (name, lease) in leases {
@@ -677,7 +677,7 @@ impl Source {
             if let (Some(ttl), Some(left)) = (kept.resource.ttl, kept.left) {
                 let leased = Leased::new(type_url, kind, &kept.name);
                 // A resource with a TTL has this time left (I17).
-                if let Some(lease) = self.upkeep.expiry.resumed(&leased, ttl, left, now) {
+                if let Some(lease) = self.upkeep.expiry.resume(&leased, ttl, left, now) {
                     self.set_lease(&leased, Some(lease));
                 }
             }
