@@ -122,36 +122,6 @@ impl NewContent {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-    use sluice_xds::{Any, Version};
-
-    fn resource(version: u128) -> Arc<Resource> {
-        Arc::new(Resource {
-            name: "q".into(),
-            version: Version(version),
-            body: Any { type_url: Arc::from("t"), value: Bytes::new() },
-            aliases: Box::default(),
-            ttl: None,
-            do_not_cache: false,
-            body_has_name: true,
-            metadata: None,
-            endpoints: None,
-            constraints: None,
-        })
-    }
-
-    #[test]
-    fn ali_1_the_content_of_the_own_name_counts_before_that_of_an_alias() {
-        let put = [("q".into(), resource(165)), ("z".into(), resource(145))];
-        let merged = NewContent::complete(put.into_iter().collect());
-        assert_eq!(merged.put.into_values().collect::<Vec<_>>(), [resource(165)]);
-    }
-}
-
 /// The client's content after an answer.
 struct After<'a> {
     views: Vec<Arc<View>>,
@@ -618,4 +588,34 @@ fn overlaid<'a>(part: &'a AnswerPart, later: &'a [AnswerPart]) -> impl Iterator<
 fn common<'a>(one: &'a View, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
     let (small, large) = if one.len() < other.len() { (one, other) } else { (other, one) };
     small.names().filter(|name| large.has(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use sluice_xds::{Any, Version};
+
+    fn resource(version: u128) -> Arc<Resource> {
+        Arc::new(Resource {
+            name: "q".into(),
+            version: Version(version),
+            body: Any { type_url: Arc::from("t"), value: Bytes::new() },
+            aliases: Box::default(),
+            ttl: None,
+            do_not_cache: false,
+            body_has_name: true,
+            metadata: None,
+            endpoints: None,
+            constraints: None,
+        })
+    }
+
+    #[test]
+    fn ali_1_the_content_of_the_own_name_counts_before_that_of_an_alias() {
+        let put = [("q".into(), resource(165)), ("z".into(), resource(145))];
+        let merged = NewContent::complete(put.into_iter().collect());
+        assert_eq!(merged.put.into_values().collect::<Vec<_>>(), [resource(165)]);
+    }
 }
