@@ -300,9 +300,9 @@ mod tests {
             ),
             ("-----BEGIN PRIVATE KEY-----\nC4n4ry", "[redacted 34 B]"),
         ] {
-            let found = hide(text);
-            assert_eq!(found.as_deref(), Some(shown), "{text}");
-            assert_eq!(found.as_deref().and_then(hide), None, "once: {text}");
+            let output = hide(text);
+            assert_eq!(output.as_deref(), Some(shown), "{text}");
+            assert_eq!(output.as_deref().and_then(hide), None, "once: {text}");
         }
         for (mark, least) in MARKED {
             let secret = format!("{mark}{}", "7".repeat(least));

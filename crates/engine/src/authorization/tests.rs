@@ -90,8 +90,8 @@ fn allows(grant: &Grant, message: &str, name: &str) -> bool {
 #[test]
 fn aut_3_a_capture_takes_exactly_one_segment() {
     let pattern = IdentityPattern::spiffe("spiffe://prod.example/ns/{ns}/sa/{sa}").unwrap();
-    let found = |text: &str| pattern.matches(&spiffe(text)).map(|captures| captures.to_vec());
-    assert_eq!(found("spiffe://prod.example/ns/shop/sa/web"), Some(vec!["shop".into(), "web".into()]));
+    let captured = |text: &str| pattern.matches(&spiffe(text)).map(|captures| captures.to_vec());
+    assert_eq!(captured("spiffe://prod.example/ns/shop/sa/web"), Some(vec!["shop".into(), "web".into()]));
     for other in [
         "spiffe://prod.example/ns/shop/sa",
         "spiffe://prod.example/ns/shop/x/sa/web",
@@ -99,13 +99,13 @@ fn aut_3_a_capture_takes_exactly_one_segment() {
         "spiffe://test.example/ns/shop/sa/web",
         "spiffe://prod.example/NS/shop/sa/web",
     ] {
-        assert_eq!(found(other), None, "{other}");
+        assert_eq!(captured(other), None, "{other}");
     }
     let dns = IdentityPattern::dns("{ns}.Mesh.example").unwrap();
-    let found = |name: &str| dns.matches(&Identity::Dns(name.into())).map(|captures| captures.to_vec());
-    assert_eq!(found("shop.mesh.example"), Some(vec!["shop".into()]));
-    assert_eq!(found("a.shop.mesh.example"), None);
-    assert_eq!(found("mesh.example"), None);
+    let captured = |name: &str| dns.matches(&Identity::Dns(name.into())).map(|captures| captures.to_vec());
+    assert_eq!(captured("shop.mesh.example"), Some(vec!["shop".into()]));
+    assert_eq!(captured("a.shop.mesh.example"), None);
+    assert_eq!(captured("mesh.example"), None);
     assert_eq!(dns.matches(&spiffe("spiffe://shop.mesh.example/a")), None, "kinds do not mix (IDN-4)");
 }
 

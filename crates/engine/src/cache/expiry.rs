@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn ttl_3_stating_it_again_restarts_the_time_and_leaving_it_out_ends_it() {
         let mut expiry = Expiry::new(true);
-        let told = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap();
-        assert!(matches!(expiry.state_ttl(&a(), TTL, told.as_ref(), at(20)), Some(Some(_))));
+        let lease = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap();
+        assert!(matches!(expiry.state_ttl(&a(), TTL, lease.as_ref(), at(20)), Some(Some(_))));
         assert_eq!(expiry.poll_timeout(), Some(at(50)));
-        assert_eq!(expiry.state_ttl(&a(), None, told.as_ref(), at(21)), Some(None));
+        assert_eq!(expiry.state_ttl(&a(), None, lease.as_ref(), at(21)), Some(None));
         assert_eq!(expiry.state_ttl(&a(), None, None, at(21)), None);
         assert!(expiry.is_empty() && expiry.poll_timeout().is_none());
     }

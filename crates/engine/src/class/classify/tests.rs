@@ -285,14 +285,14 @@ fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
     assert_eq!(key(&shared, &secrets()), key(&shared, &clusters()));
     assert_eq!(key(&shared, &clusters()), class(&shared, "one", &web("b"), &clusters()), "as stated");
     // The server is told no more of the identity than the operator states.
-    let told = rule(|rule| rule.identity_metadata = Some("who".into()));
-    assert_eq!(key(&told, &clusters()).identity, None);
-    assert_ne!(key(&told, &secrets()), key(&told, &clusters()));
-    let told = rule(|rule| {
+    let named = rule(|rule| rule.identity_metadata = Some("who".into()));
+    assert_eq!(key(&named, &clusters()).identity, None);
+    assert_ne!(key(&named, &secrets()), key(&named, &clusters()));
+    let named = rule(|rule| {
         rule.identity_metadata = Some("who".into());
         rule.projection.identity = IdentityPart::Full;
     });
-    assert_eq!(key(&told, &secrets()), key(&told, &clusters()));
+    assert_eq!(key(&named, &secrets()), key(&named, &clusters()));
     // Without the id, others may join the class of the clusters.
     let fleet = NodeClasses::default();
     assert_eq!(class(&fleet, "one", &web("a"), &clusters()), class(&fleet, "two", &web("b"), &clusters()));
@@ -356,8 +356,8 @@ fn iso_4_the_verified_identity_replaces_every_claim_in_the_upstream_node() {
     rule.identity_metadata = Some("team".into());
     let classes = NodeClasses::new(vec![rule]);
     let class = classes.classify(Some(&node()), &web("a"), &clusters(), NameStyle::Old).unwrap();
-    let told = class.with_identity(class.node.clone());
-    assert_eq!(told.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
+    let node = class.with_identity(class.node.clone());
+    assert_eq!(node.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
     assert_eq!(classes.reserved_keys().collect::<Vec<_>>(), ["team"]);
 }
 
