@@ -9,7 +9,6 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::content::Content;
-use super::departed::Departed;
 use super::members::{Members, put, takes_error};
 use super::news::SessionId;
 use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
@@ -36,17 +35,13 @@ pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     /// The globs with complete membership, shared with the snapshots.
     complete: OrdSet<ResourceName>,
-    members: Members,
+    pub(crate) members: Members,
     /// Errors and leases of globs and of their members.
     annotations: Annotations,
     slots: Slots,
 }
 
 impl WatchedInSets for GlobCache {
-    fn slots(&mut self) -> &mut Slots {
-        &mut self.slots
-    }
-
     fn content(&mut self) -> (&mut Content, &mut Slots) {
         (&mut self.members.content, &mut self.slots)
     }
@@ -326,15 +321,6 @@ impl GlobCache {
 
     pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.members.get(name)
-    }
-
-    /// The last bytes of former members.
-    pub fn departed(&self) -> &Departed {
-        &self.members.content.departed
-    }
-
-    pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.members.content.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {

@@ -14,7 +14,7 @@ use sluice_xds::{Resource, ResourceName, Status};
 const ERRORS_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(super) struct Members {
+pub(crate) struct Members {
     bodies: CachedBodies,
     bytes: usize,
     pub content: Content,
@@ -83,7 +83,7 @@ impl Members {
 }
 
 /// A new or changed member.
-pub(super) struct MemberChange {
+pub(crate) struct MemberChange {
     old: Option<Arc<Resource>>,
     new: Arc<Resource>,
 }

@@ -7,7 +7,6 @@ use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
 use super::content::Content;
-use super::departed::Departed;
 use super::news::SessionId;
 use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
 use super::state::{CacheCounts, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES};
@@ -34,14 +33,10 @@ pub struct NamedCache {
     listed: ListedAliases,
     counts: CacheCounts,
     slots: Slots,
-    content: Content,
+    pub content: Content,
 }
 
 impl WatchedInSets for NamedCache {
-    fn slots(&mut self) -> &mut Slots {
-        &mut self.slots
-    }
-
     fn content(&mut self) -> (&mut Content, &mut Slots) {
         (&mut self.content, &mut self.slots)
     }
@@ -374,15 +369,6 @@ impl NamedCache {
 
     pub fn counts(&self) -> CacheCounts {
         self.counts
-    }
-
-    /// The last bytes of absent names.
-    pub fn departed(&self) -> &Departed {
-        &self.content.departed
-    }
-
-    pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.content.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {

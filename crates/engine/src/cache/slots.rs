@@ -65,9 +65,11 @@ impl<'a> NamesAfter<'a> {
 
 /// A cache with sets of names that sessions watch. In the cache of globs, names are names of globs.
 pub trait WatchedInSets {
-    fn slots(&mut self) -> &mut Slots;
-
     fn content(&mut self) -> (&mut Content, &mut Slots);
+
+    fn slots(&mut self) -> &mut Slots {
+        self.content().1
+    }
 
     /// The slots that contain a name; `None` for a name without an upstream subscription.
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers>;

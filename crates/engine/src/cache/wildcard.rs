@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::departed::Departed;
 use super::members::{Members, takes_error};
 use super::news::{News, SessionId, Stamp};
 use super::state::CachedBodies;
@@ -15,7 +14,7 @@ use sluice_xds::{Resource, ResourceName, Status};
 
 #[derive(Debug)]
 pub struct WildcardCache {
-    members: Members,
+    pub(crate) members: Members,
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
     touched: bool,
@@ -171,14 +170,5 @@ impl WildcardCache {
 
     pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.members.get(name)
-    }
-
-    /// The last bytes of former members.
-    pub fn departed(&self) -> &Departed {
-        &self.members.content.departed
-    }
-
-    pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.members.content.departed
     }
 }

@@ -242,11 +242,11 @@ impl TypeCache {
     /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
     /// resources of other types.
     pub(super) fn keep_departed(&mut self, keep: bool) {
-        self.named.departed_mut().kept = keep;
+        self.named.content.departed.kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
-            wildcard.departed_mut().kept = keep;
+            wildcard.members.content.departed.kept = keep;
         }
-        self.globs.departed_mut().kept = keep;
+        self.globs.members.content.departed.kept = keep;
     }
 
     /// The content for a snapshot.
@@ -254,14 +254,14 @@ impl TypeCache {
         let wildcard = self.wildcard.as_ref().map(|wildcard| WildcardSnapshot {
             members: wildcard.members().clone(),
             view: Some(wildcard.view().clone()),
-            departed: wildcard.departed().bodies().clone(),
+            departed: wildcard.members.content.departed.bodies().clone(),
         });
         TypeSnapshot {
             names: NamesSnapshot {
                 entries: self.named.entries().clone(),
                 aliases: self.named.aliases().clone(),
                 sets: self.named.sets().clone(),
-                departed: self.named.departed().bodies().clone(),
+                departed: self.named.content.departed.bodies().clone(),
                 annotations: self.named.annotations().clone(),
                 unasked: self.unasked.clone(),
             },
@@ -269,7 +269,7 @@ impl TypeCache {
                 members: self.globs.members().clone(),
                 complete: self.globs.complete().clone(),
                 sets: self.globs.sets().clone(),
-                departed: self.globs.departed().bodies().clone(),
+                departed: self.globs.members.content.departed.bodies().clone(),
                 annotations: self.globs.annotations().clone(),
             },
             wildcard: wildcard.unwrap_or_default(),
@@ -279,14 +279,15 @@ impl TypeCache {
     }
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
-        let wildcard = self.wildcard.as_ref().map(|wildcard| wildcard.departed());
-        [self.named.departed(), self.globs.departed()].into_iter().chain(wildcard)
+        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.members.content.departed);
+        [&self.named.content.departed, &self.globs.members.content.departed].into_iter().chain(wildcard)
     }
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
-        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed_mut().expire(now));
-        self.globs.departed_mut().expire(now) || members
+        let members =
+            self.wildcard.as_mut().is_some_and(|wildcard| wildcard.members.content.departed.expire(now));
+        self.globs.members.content.departed.expire(now) || members
     }
 }
 
