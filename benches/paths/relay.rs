@@ -305,7 +305,7 @@ impl Relay {
 
 /// Encodes like the driver's encoder for the first session that needs an answer.
 pub fn encode(answer: &Answer) -> Encoded {
-    let composition = answer.with_plain_names(answer.spelled(answer.compose()));
+    let composition = answer.compose().spelled(answer).with_plain_names(answer);
     let type_url = &answer.type_url;
     let body = |chunk: &sluice_engine::downstream::Chunk| {
         let resources = chunk.resources.iter().map(Arc::as_ref);

@@ -11,7 +11,7 @@ use crate::telemetry::Metrics;
 use crate::trust::client::{Generation, Protocol, place};
 use crate::trust::fault::Fault;
 use crate::trust::rotation::Watched;
-use sluice_engine::fallback::Policy;
+use sluice_engine::fallback::FallbackPolicy;
 use sluice_engine::upstream;
 
 /// The open channels of all servers of a configuration, kept for the next configuration: a server that stays keeps its
@@ -231,7 +231,7 @@ impl Opening<'_> {
 /// The settings of a server's streams, with the behaviour by the rules of the list.
 fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings {
     let has_others = list.servers.len() > 1;
-    let failover = has_others && list.fallback.policy == Policy::Envoy;
+    let failover = has_others && list.fallback.policy == FallbackPolicy::Envoy;
     // One machine asks both servers, so an `api_type` of either is an order.
     let is_guessed = |server: &UpstreamServer| match &server.kind {
         ServerKind::Grpc(server) => server.stream.fall_back_to_sotw,
@@ -239,7 +239,7 @@ fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings
     };
     upstream::UpstreamSettings {
         failover,
-        needs_answer: has_others && list.fallback.policy == Policy::Grpc,
+        needs_answer: has_others && list.fallback.policy == FallbackPolicy::Grpc,
         fall_back_to_sotw: match failover {
             true => list.servers.iter().all(is_guessed),
             false => server.stream.fall_back_to_sotw,

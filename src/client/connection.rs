@@ -77,7 +77,7 @@ impl Drop for StreamPermit {
 impl Connection {
     /// Wraps a ready connection, and starts its task.
     pub(super) fn start(dialed: Dialed, pool: Arc<PoolInner>) -> Arc<Connection> {
-        let Dialed { send, mut h2, traffic, own } = dialed;
+        let Dialed { send, mut h2, traffic, leaf } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(Connection {
             permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
@@ -92,7 +92,7 @@ impl Connection {
             pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0, is_for_round: false }),
             probe: None,
             silence: None,
-            own,
+            leaf,
             connection: connection.clone(),
             send,
             leaving: false,
@@ -138,7 +138,8 @@ impl Connection {
 
     /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
     /// had passed to its transport before has then been received. After as many PINGs as the server bears
-    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if the connection dies first.
+    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if
+    /// the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
         let _ = ended.wait_for(|ended| *ended >= number).await;
@@ -181,7 +182,7 @@ struct Driver {
     pinger: Option<Pinger>,
     probe: Option<Probe>,
     silence: Option<Silence>,
-    own: Option<OwnLeaf>,
+    leaf: Option<OwnLeaf>,
     leaving: bool,
 }
 
@@ -213,8 +214,8 @@ impl Driver {
         let mut ping_at = Instant::now();
         let mut idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
         let mut was_used = false;
-        let own = self.own.take();
-        let mut outlived = pin!(outlived(own.as_ref()));
+        let leaf = self.leaf.take();
+        let mut outlived = pin!(outlived(leaf.as_ref()));
         loop {
             let used = self.connection.permits().used > 0;
             if used != was_used {
@@ -347,7 +348,8 @@ impl Driver {
         pool.news();
     }
 
-    /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY (CRT-10).
+    /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY
+    /// (CRT-10).
     fn replace(&mut self) {
         if self.close_to_streams() {
             let pool = &self.connection.pool;
@@ -367,9 +369,9 @@ impl Driver {
 }
 
 /// Waits until the relay's certificate on the connection is over; for ever without one.
-async fn outlived(own: Option<&OwnLeaf>) {
-    match own {
-        Some(own) => own.is_over().await,
+async fn outlived(leaf: Option<&OwnLeaf>) {
+    match leaf {
+        Some(leaf) => leaf.is_over().await,
         None => std::future::pending().await,
     }
 }

@@ -15,8 +15,8 @@ use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::{Backoff, Epoch, InForce};
 use sluice_xds::Status;
 
-/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a connection at the
-/// third PING that comes too early (gRFC A8); the PING of the interval may come between.
+/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a
+/// connection at the third PING that comes too early (gRFC A8); the PING of the interval may come between.
 const ROUND_PINGS: u32 = 2;
 
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub(super) struct PoolInner {
     dialer: Dialer,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
-    state: Mutex<State>,
-    news: watch::Sender<News>,
+    state: Mutex<ConnectionsState>,
+    news: watch::Sender<ConnectionNews>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionsState {
     connections: Vec<Arc<Connection>>,
     /// The connecting task is running.
     connecting: bool,
@@ -47,7 +47,7 @@ struct State {
 
 /// Changes whenever waiting streams should check again.
 #[derive(Clone, Debug, Default)]
-struct News {
+struct ConnectionNews {
     /// The number of failed attempts.
     failures: u64,
     /// The failure of the last attempt.
@@ -66,7 +66,7 @@ impl Drop for Waiting<'_> {
 impl PoolInner {
     pub(super) fn new(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> PoolInner {
         let settings = InForce::new(settings);
-        let state = State {
+        let state = ConnectionsState {
             connections: Vec::new(),
             connecting: false,
             waiting: 0,
@@ -80,12 +80,12 @@ impl PoolInner {
             settings,
             metrics,
             state: Mutex::new(state),
-            news: watch::Sender::new(News::default()),
+            news: watch::Sender::new(ConnectionNews::default()),
         }
     }
 
-    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its windows
-    /// and socket options.
+    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its
+    /// windows and socket options.
     pub(super) fn settings(&self) -> Guard<Arc<Epoch<ClientSettings>>> {
         self.settings.get()
     }
@@ -167,8 +167,8 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less frequent:
-    /// `is_for_round`, or that of the interval.
+    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less
+    /// frequent: `is_for_round`, or that of the interval.
     pub(super) fn too_many_pings(&self, is_for_round: bool) {
         self.metrics.too_many_pings.inc();
         let mut state = self.state();
@@ -261,7 +261,7 @@ impl PoolInner {
         });
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,8 +10,8 @@ use crate::trust::client::{ClientTls, Generation, Protocol};
 use crate::trust::fault::Fault;
 use crate::trust::rotation::Watched;
 
-/// All but the address of a server. Two credentials for one address are two servers, with connections and sources
-/// of their own (ISO-5).
+/// All but the address of a server. Two credentials for one address are two servers, with connections and
+/// sources of their own (ISO-5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// `None`: plaintext.
@@ -35,14 +35,15 @@ impl Channel {
         Channel { address, credentials, calls, tls: None }
     }
 
-    /// For plans, which ask nobody. The certificates of the credentials are not read, and no connection is made without them.
+    /// For plans, which ask nobody. The certificates of the credentials are not read, and no connection is
+    /// made without them.
     pub fn planned(address: GrpcAddress, credentials: Credentials) -> Channel {
         let calls = Calls::new(&credentials.calls);
         Channel { address, credentials, calls, tls: None }
     }
 
-    /// Reads the certificates of the credentials, and watches their files from then on. `place`: the name of the files
-    /// in logs and metrics. Must be called within a tokio runtime.
+    /// Reads the certificates of the credentials, and watches their files from then on. `place`: the name of
+    /// the files in logs and metrics. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// A file that cannot be used.

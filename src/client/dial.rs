@@ -33,13 +33,13 @@ pub(super) struct Dialed {
     pub(super) h2: h2::client::Connection<Transport, Bytes>,
     pub(super) traffic: Arc<Traffic>,
     /// The relay's certificate on the connection.
-    pub(super) own: Option<OwnLeaf>,
+    pub(super) leaf: Option<OwnLeaf>,
 }
 
 /// An HTTP/1.1 connection.
 pub(super) struct Http1 {
     pub(super) transport: Transport,
-    pub(super) own: Option<OwnLeaf>,
+    pub(super) leaf: Option<OwnLeaf>,
 }
 
 /// The steps from a socket to a ready connection.
@@ -56,8 +56,8 @@ impl Ready for Dialed {
 /// HTTP/1.1 begins without a greeting.
 impl Ready for Http1 {
     async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
-        let Secured { socket, own } = secured;
-        Ok(Http1 { transport: Transport::of_bytes(socket, Traffic::new(dialer.metrics.clone())), own })
+        let Secured { socket, leaf } = secured;
+        Ok(Http1 { transport: Transport::of_bytes(socket, Traffic::new(dialer.metrics.clone())), leaf })
     }
 }
 
@@ -146,7 +146,7 @@ impl Dialer {
             None if self.channel.credentials.tls.is_some() => {
                 return Err("the certificates were not read".to_owned());
             }
-            None => Secured { socket, own: None },
+            None => Secured { socket, leaf: None },
             Some(tls) => {
                 let limit = self.settings.get().handshake_timeout;
                 tls.secure(socket, limit, &self.metrics).await?
@@ -172,7 +172,7 @@ impl Dialer {
     /// permission to open streams. The arrival of SETTINGS raises the permission, to infinity if they don't
     /// state a number.
     async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
-        let Secured { socket, own } = secured;
+        let Secured { socket, leaf } = secured;
         let traffic = Traffic::new(self.metrics.clone());
         let transport = Transport::of_frames(socket, traffic.clone());
         let handshake = async {
@@ -192,7 +192,7 @@ impl Dialer {
                 Poll::Pending => Poll::Pending,
             })
             .await?;
-            Ok(Dialed { send, h2, traffic, own })
+            Ok(Dialed { send, h2, traffic, leaf })
         };
         let limit = self.settings.get().settings_timeout;
         timeout(limit, handshake)

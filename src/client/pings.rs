@@ -1,15 +1,16 @@
 //! Counts the PINGs that a server has to bear.
 //!
-//! grpc-go closes a connection at the third PING that comes too early. A PING is expected if the server has written DATA or
-//! HEADERS since the PING before (gRFC A8). The server may have written them before it read the PING, however late they
-//! arrive or are read here. So only frames that arrive after the answer to the last PING count, and they are seen where the
-//! bytes of the connection arrive.
+//! grpc-go closes a connection at the third PING that comes too early. A PING is expected if the server has
+//! written DATA or HEADERS since the PING before (gRFC A8). The server may have written them before it read
+//! the PING, however late they arrive or are read here. So only frames that arrive after the answer to the
+//! last PING count, and they are seen where the bytes of the connection arrive.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
-/// The head of a frame: three bytes of length, one of the type, one of flags, four of the stream (RFC 9113, section 4.1).
+/// The head of a frame: three bytes of length, one of the type, one of flags, four of the stream (RFC 9113,
+/// section 4.1).
 const HEAD: usize = 9;
 
 const DATA: u8 = 0;
@@ -19,7 +20,7 @@ const ACK: u8 = 1;
 
 /// A frame that matters to the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum PingFrame {
     /// DATA or HEADERS.
     Content,
     /// The answer to a PING.
@@ -28,16 +29,16 @@ pub(super) enum Frame {
 
 /// The position in the received bytes of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct PingFrames {
     head: [u8; HEAD],
     length: usize,
     /// The rest of the payload of the frame that is arriving.
     rest: usize,
 }
 
-impl Frames {
+impl PingFrames {
     /// Reads the next bytes, and visits the frames that begin in them.
-    pub(super) fn read(&mut self, mut bytes: &[u8], mut visit: impl FnMut(Frame)) {
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut visit: impl FnMut(PingFrame)) {
         while !bytes.is_empty() {
             let skipped = self.rest.min(bytes.len());
             self.rest -= skipped;
@@ -52,8 +53,8 @@ impl Frames {
                 let [a, b, c, kind, flags, ..] = self.head;
                 (self.length, self.rest) = (0, u32::from_be_bytes([0, a, b, c]) as usize);
                 match kind {
-                    DATA | HEADERS => visit(Frame::Content),
-                    PING if flags & ACK != 0 => visit(Frame::Pong),
+                    DATA | HEADERS => visit(PingFrame::Content),
+                    PING if flags & ACK != 0 => visit(PingFrame::Pong),
                     _ => {}
                 }
             }
@@ -80,11 +81,11 @@ impl Pings {
         self.sent.load(Ordering::Relaxed)
     }
 
-    pub(super) fn received(&self, frame: Frame) {
+    pub(super) fn received(&self, frame: PingFrame) {
         match frame {
-            Frame::Pong => self.is_outstanding.store(false, Ordering::Relaxed),
-            Frame::Content if self.is_outstanding.load(Ordering::Relaxed) => {}
-            Frame::Content => {
+            PingFrame::Pong => self.is_outstanding.store(false, Ordering::Relaxed),
+            PingFrame::Content if self.is_outstanding.load(Ordering::Relaxed) => {}
+            PingFrame::Content => {
                 if self.sent.swap(0, Ordering::Relaxed) > 0 {
                     self.renewed.notify_one();
                 }
@@ -115,9 +116,9 @@ mod tests {
             [settings, frame(8, PING, ACK), frame(0, DATA, 1), frame(8, PING, 0), frame(200, HEADERS, 4)]
                 .concat();
         for cut in 1..bytes.len() {
-            let (mut frames, mut found) = (Frames::default(), Vec::new());
+            let (mut frames, mut found) = (PingFrames::default(), Vec::new());
             bytes.chunks(cut).for_each(|part| frames.read(part, |frame| found.push(frame)));
-            assert_eq!(found, [Frame::Pong, Frame::Content, Frame::Content], "cut at {cut}");
+            assert_eq!(found, [PingFrame::Pong, PingFrame::Content, PingFrame::Content], "cut at {cut}");
         }
     }
 
@@ -125,13 +126,13 @@ mod tests {
     fn fu32_content_counts_after_the_answer_to_the_last_ping() {
         let pings = Pings::default();
         pings.send();
-        pings.received(Frame::Content);
+        pings.received(PingFrame::Content);
         assert_eq!(pings.count(), 1, "written before the server read the PING, as far as is known");
-        pings.received(Frame::Pong);
+        pings.received(PingFrame::Pong);
         pings.send();
-        pings.received(Frame::Pong);
+        pings.received(PingFrame::Pong);
         assert_eq!(pings.count(), 2);
-        pings.received(Frame::Content);
+        pings.received(PingFrame::Content);
         assert_eq!(pings.count(), 0);
     }
 }

@@ -66,7 +66,7 @@ struct Poll {
 }
 
 /// The reason why a poll brought no response.
-enum Failure {
+enum PollFailure {
     /// There was no connection (CLI-1 a).
     Unconnected(Status),
     /// The connection or the response broke off.
@@ -86,13 +86,13 @@ impl Poll {
                 self.report(answer).await;
                 StreamEvent::Closed(Status::ok())
             }
-            Err(Failure::Unconnected(status)) => {
+            Err(PollFailure::Unconnected(status)) => {
                 self.report(StreamEvent::ConnectFailed(status.clone())).await;
                 StreamEvent::Closed(status)
             }
-            Err(Failure::Failed(status)) => StreamEvent::Closed(status),
-            Err(Failure::Refused(status)) => StreamEvent::Ended(status),
-            Err(Failure::Undecodable(status)) => {
+            Err(PollFailure::Failed(status)) => StreamEvent::Closed(status),
+            Err(PollFailure::Refused(status)) => StreamEvent::Ended(status),
+            Err(PollFailure::Undecodable(status)) => {
                 self.server.metrics.undecodable.inc();
                 self.report(StreamEvent::Undecodable(status.clone())).await;
                 StreamEvent::Closed(status)
@@ -101,42 +101,42 @@ impl Poll {
         self.report(end).await;
     }
 
-    async fn poll(&self, request: SotwRequest, node: Bytes) -> Result<StreamEvent, Failure> {
+    async fn poll(&self, request: SotwRequest, node: Bytes) -> Result<StreamEvent, PollFailure> {
         let is_versioned = !request.version_info.is_empty();
-        let body = aside(move || encode_rest_request(request, &node)).await.map_err(Failure::Failed)?;
+        let body = aside(move || encode_rest_request(request, &node)).await.map_err(PollFailure::Failed)?;
         let response = self.ask(body).await?;
         match response.status() {
             StatusCode::OK => {
-                must_be_plain(response.headers()).map_err(Failure::Undecodable)?;
+                must_be_plain(response.headers()).map_err(PollFailure::Undecodable)?;
                 let body = self.read(response.into_body()).await?;
                 let complete_at = Instant::now();
-                let response = self.decode(body).await.map_err(Failure::Undecodable)?;
+                let response = self.decode(body).await.map_err(PollFailure::Undecodable)?;
                 Ok(StreamEvent::Response(sluice_xds::Response::Sotw(response), Arrival::decoded(complete_at)))
             }
             StatusCode::NOT_MODIFIED if is_versioned => Ok(StreamEvent::Unchanged),
             StatusCode::NOT_MODIFIED => {
                 let text = "the server answered 304 to a request without a version";
-                Err(Failure::Refused(Status::new(Code::Internal, text)))
+                Err(PollFailure::Refused(Status::new(Code::Internal, text)))
             }
-            refusal => Err(Failure::Refused(self.refused(refusal, response.into_body()).await)),
+            refusal => Err(PollFailure::Refused(self.refused(refusal, response.into_body()).await)),
         }
     }
 
     /// Sends the request and waits for the head of the response. Connecting has a time limit of its own.
-    async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
+    async fn ask(&self, body: Bytes) -> Result<Response<Incoming>, PollFailure> {
         let mut request = Request::post(&self.url)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, USER_AGENT)
             .body(Full::new(body))
-            .map_err(|error| Failure::Failed(Status::new(Code::Internal, error.to_string())))?;
+            .map_err(|error| PollFailure::Failed(Status::new(Code::Internal, error.to_string())))?;
         if let Some(relays) = &self.relays {
             request.headers_mut().insert(relay_path::HEADER, relays.clone());
         }
         let settings = self.server.settings.epoch();
         // IDN-9, IDN-12.
         let calls = &self.server.channel().calls;
-        calls.add_to(request.headers_mut(), &settings.backoff).await.map_err(Failure::Failed)?;
+        calls.add_to(request.headers_mut(), &settings.backoff).await.map_err(PollFailure::Failed)?;
         let limit = settings.connect_timeout * 2 + settings.request_timeout;
         let connection = capture_connection(&mut request);
         let answer = timeout(limit, self.server.client.request(request)).await;
@@ -148,12 +148,12 @@ impl Poll {
             Ok(Err(error)) => Err(unavailable(&error)),
             Err(_) => {
                 let text = format!("no answer within {limit:?}");
-                Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)))
+                Err(PollFailure::Failed(Status::new(Code::DeadlineExceeded, text)))
             }
         }
     }
 
-    async fn read(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+    async fn read(&self, mut body: Incoming) -> Result<Bytes, PollFailure> {
         let settings = self.server.settings.epoch();
         let mut bytes = BytesMut::new();
         loop {
@@ -164,15 +164,15 @@ impl Poll {
                 Err(_) => {
                     let text =
                         format!("no further part of the response within {:?}", settings.request_timeout);
-                    return Err(Failure::Failed(Status::new(Code::DeadlineExceeded, text)));
+                    return Err(PollFailure::Failed(Status::new(Code::DeadlineExceeded, text)));
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
-            let (found, allowed) = (bytes.len() + data.len(), settings.max_response_bytes);
-            if found > allowed {
+            let (length, allowed) = (bytes.len() + data.len(), settings.max_response_bytes);
+            if length > allowed {
                 let text =
-                    format!("bytes of a response message: found {found} or more, the limit is {allowed}");
-                return Err(Failure::Undecodable(Status::new(Code::ResourceExhausted, text)));
+                    format!("bytes of a response message: found {length} or more, the limit is {allowed}");
+                return Err(PollFailure::Undecodable(Status::new(Code::ResourceExhausted, text)));
             }
             bytes.extend_from_slice(&data);
         }
@@ -214,7 +214,7 @@ impl Poll {
 fn retire(connected: &Connected) {
     let mut extensions = http::Extensions::new();
     connected.get_extras(&mut extensions);
-    if extensions.get::<OwnLeaf>().is_some_and(|own| own.is_over_at(wall_now())) {
+    if extensions.get::<OwnLeaf>().is_some_and(|leaf| leaf.is_over_at(wall_now())) {
         connected.poison();
     }
 }
@@ -242,13 +242,13 @@ async fn aside<T: Send + 'static, E: ToString + Send + 'static>(
 
 /// The HTTP client's own message is only "client error (Connect)"; the sources of the error contain the
 /// reason.
-fn unavailable(error: &(dyn Error + 'static)) -> Failure {
+fn unavailable(error: &(dyn Error + 'static)) -> PollFailure {
     let mut reason = error;
     while let Some(source) = reason.source() {
         reason = source;
         if let Some(ConnectError(status)) = reason.downcast_ref() {
-            return Failure::Unconnected(status.clone());
+            return PollFailure::Unconnected(status.clone());
         }
     }
-    Failure::Failed(Status::new(Code::Unavailable, reason.to_string()))
+    PollFailure::Failed(Status::new(Code::Unavailable, reason.to_string()))
 }

@@ -52,8 +52,8 @@ impl Pool {
     }
 
     /// Opens a stream for the method at `path` as soon as a connection is ready, and reports its events into
-    /// `events`. While `events` is full, the stream reads nothing. `relays`: the path of the call (TIR-2). Must be
-    /// called within a tokio runtime.
+    /// `events`. While `events` is full, the stream reads nothing. `relays`: the path of the call (TIR-2).
+    /// Must be called within a tokio runtime.
     pub fn open_method(
         &self,
         path: String,

@@ -13,7 +13,7 @@ use sluice_setting::InForce;
 /// accepted its last byte.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// A message was added, or the queue overflowed.
     filled: Notify,
     overflowed: Notify,
@@ -30,7 +30,7 @@ pub(super) enum Queued {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     messages: VecDeque<Queued>,
     /// Bytes of all unsent messages, including the message being sent.
     bytes: usize,
@@ -119,7 +119,7 @@ impl Queue {
         self.overflowed.notified().await;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

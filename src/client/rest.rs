@@ -69,8 +69,8 @@ impl RestServer {
     }
 
     /// Starts one poll for a type. The poll reports into `events` like a stream with one request, the first
-    /// given to the handle. `relays`: the path of the call (TIR-2). `None` if the type has no REST path (RPC-9).
-    /// Must be called within a tokio runtime.
+    /// given to the handle. `relays`: the path of the call (TIR-2). `None` if the type has no REST path
+    /// (RPC-9). Must be called within a tokio runtime.
     pub fn open(
         &self,
         type_url: &TypeUrl,

@@ -57,10 +57,10 @@ impl tower_service::Service<Uri> for Connector {
         let Connector { dialer, metrics } = self.clone();
         Box::pin(async move {
             match dialer.dial::<Http1>().await {
-                Ok(Http1 { transport, own }) => {
+                Ok(Http1 { transport, leaf }) => {
                     metrics.connects.inc();
                     metrics.connections.inc();
-                    Ok(Counted { io: TokioIo::new(transport), own, metrics })
+                    Ok(Counted { io: TokioIo::new(transport), leaf, metrics })
                 }
                 Err(status) => {
                     metrics.connect_failures.inc();
@@ -79,7 +79,7 @@ pub(super) struct ConnectError(pub(super) Status);
 /// A connection that counts as open until dropped.
 pub(super) struct Counted {
     io: TokioIo<Transport>,
-    own: Option<OwnLeaf>,
+    leaf: Option<OwnLeaf>,
     metrics: Arc<ClientMetrics>,
 }
 
@@ -91,8 +91,8 @@ impl Drop for Counted {
 
 impl Connection for Counted {
     fn connected(&self) -> Connected {
-        match &self.own {
-            Some(own) => Connected::new().extra(own.clone()),
+        match &self.leaf {
+            Some(leaf) => Connected::new().extra(leaf.clone()),
             None => Connected::new(),
         }
     }

@@ -17,8 +17,8 @@ const KEEPALIVE: Range = time(seconds(1)..=hours(2));
 pub const RESERVE_IDLE_TIMEOUT: Duration = ms(500);
 
 settings! {
-    /// The timeouts and limits of one server. The defaults are sluice's own. Each is read where it acts, also for open
-    /// connections (ADR 21), except for those that a socket or stream keeps.
+    /// The timeouts and limits of one server. The defaults are sluice's own. Each is read where it acts, also
+    /// for open connections (ADR 21), except for those that a socket or stream keeps.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ClientSettings {
         /// For name resolution, and for the TCP handshake with one address: 3 s each (FU2, FU6).
@@ -37,10 +37,11 @@ settings! {
         ping_interval: Duration = minutes(5), time(seconds(10)..=hours(24));
         /// REST: the time for the head of a response, and for each further part: 10 s.
         request_timeout: Duration = seconds(10), TIMEOUTS;
-        /// The longest request message: 64 KiB less than the 4 MiB that gRPC servers accept by default. Longer delta
-        /// requests are split (ADR 53). Read when a request is made.
+        /// The longest request message: 64 KiB less than the 4 MiB that gRPC servers accept by default.
+        /// Longer delta requests are split (ADR 53). Read when a request is made.
         max_request_bytes: usize = (4 << 20) - (64 << 10), bytes(64 << 10..=1 << 30);
-        /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB. Read when a message begins.
+        /// The longest response message: 256 MiB (FU17). gRPC frames have at most 4 GiB. Read when a message
+        /// begins.
         max_response_bytes: usize = 256 << 20, bytes(1 << 20..=4 << 30);
     }
     fixed {

@@ -23,8 +23,8 @@ use sluice_xds::{Code, Status, Variant, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
-/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without further
-/// events.
+/// The caller's end of one stream. Dropping the handle resets the stream and frees its permit, without
+/// further events.
 #[derive(Debug)]
 pub struct StreamHandle {
     queue: Arc<Queue>,
@@ -104,14 +104,14 @@ enum Round {
 }
 
 /// A stream with its request headers sent.
-struct Opened {
+struct OpenStream {
     permit: StreamPermit,
     response: ResponseFuture,
     request: SendStream<Bytes>,
 }
 
 /// The end of a stream.
-struct End {
+struct StreamEnd {
     status: Status,
     /// A GOAWAY on the connection ended the stream.
     by_goaway: bool,
@@ -119,15 +119,15 @@ struct End {
     by_server: bool,
 }
 
-impl End {
-    fn by_server(status: Status) -> End {
-        End { status, by_goaway: false, by_server: true }
+impl StreamEnd {
+    fn by_server(status: Status) -> StreamEnd {
+        StreamEnd { status, by_goaway: false, by_server: true }
     }
 }
 
-impl From<Status> for End {
-    fn from(status: Status) -> End {
-        End { status, by_goaway: false, by_server: false }
+impl From<Status> for StreamEnd {
+    fn from(status: Status) -> StreamEnd {
+        StreamEnd { status, by_goaway: false, by_server: false }
     }
 }
 
@@ -142,17 +142,18 @@ impl Stream {
 
     /// If the server is leaving the connection when the request is sent, the request moves to the next
     /// connection: only headers were sent so far.
-    async fn establish(&self) -> Result<Opened, Status> {
+    async fn establish(&self) -> Result<OpenStream, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.events).await;
             let settings = self.pool.settings();
             let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
             drop(settings);
-            // A status of ours, without a call: the server would only refuse a call without its token (IDN-9).
+            // A status of ours, without a call: the server would only refuse a call without its token
+            // (IDN-9).
             let mut head = self.head()?;
             self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
             match timeout(limit, self.send_headers(&mut send, head)).await {
-                Ok(Ok((response, request))) => return Ok(Opened { permit, response, request }),
+                Ok(Ok((response, request))) => return Ok(OpenStream { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
                     // The connection's task will close the connection to new streams. Wait for that, or this
                     // loop would find the same connection again.
@@ -199,13 +200,13 @@ impl Stream {
     }
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.
-    async fn live(&self, opened: Opened) -> StreamEvent {
-        let Opened { permit, response, request } = opened;
+    async fn live(&self, opened: OpenStream) -> StreamEvent {
+        let OpenStream { permit, response, request } = opened;
         let connection = &*permit.connection;
         self.report(StreamEvent::Opened).await;
 
         let mut phase = connection.phase();
-        let mut told = false;
+        let mut has_reported = false;
         let mut replaced = pin!(self.pool.replacement());
         let mut read = pin!(self.read(connection, response));
         let mut write = pin!(self.write(request));
@@ -215,20 +216,20 @@ impl Stream {
                 end = &mut read => break end,
                 status = &mut write => break status.into(),
                 never = &mut probe => match never {},
-                () = until_leaving(&mut phase), if !told => {
-                    told = true;
+                () = until_leaving(&mut phase), if !has_reported => {
+                    has_reported = true;
                     self.report(StreamEvent::GoingAway).await;
                 }
                 // Wait for the new connection before ending the stream on the old one (FU10). Two streams at
                 // once would be wrong: a control plane may take them for one client, and end the first for
                 // the second.
-                () = &mut replaced, if told => {
+                () = &mut replaced, if has_reported => {
                     break Status::new(Code::Unavailable, "the connection is being replaced").into();
                 }
             }
         };
         let is_leaving = end.by_goaway || connection.phase().borrow().leaving;
-        if !told && is_leaving {
+        if !has_reported && is_leaving {
             self.report(StreamEvent::GoingAway).await;
         }
         match end.by_server && !is_leaving {
@@ -239,13 +240,13 @@ impl Stream {
 
     /// Reads responses until the stream ends. While the event channel is full, nothing is read, and HTTP/2's
     /// flow control stops the server.
-    async fn read(&self, connection: &Connection, response: ResponseFuture) -> End {
+    async fn read(&self, connection: &Connection, response: ResponseFuture) -> StreamEnd {
         let (head, mut body) = match response.await {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(connection, &error).await,
         };
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
-            return End::by_server(status);
+            return StreamEnd::by_server(status);
         }
         let mut decoder = Decoder::new(self.variant);
         if self.variant == Variant::Delta && sets_marks(&head.headers) {
@@ -420,15 +421,15 @@ fn refusal(http: StatusCode, headers: &HeaderMap, ended: bool) -> Option<Status>
 }
 
 /// The status in the trailers.
-async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> End {
+async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> StreamEnd {
     match body.trailers().await {
         Err(error) => failed(connection, &error).await,
         Ok(trailers) => match trailers.as_ref().and_then(status::of_trailers) {
             Some(status) if status.code == Code::Ok => match decoder.finish() {
-                Ok(()) => End::by_server(status),
+                Ok(()) => StreamEnd::by_server(status),
                 Err(status) => status.into(),
             },
-            Some(status) => End::by_server(status),
+            Some(status) => StreamEnd::by_server(status),
             None => Status::new(Code::Internal, "the server ended the stream without a grpc-status").into(),
         },
     }
@@ -436,15 +437,15 @@ async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decode
 
 /// The status of a stream that HTTP/2 ended: by an error of the stream, by a GOAWAY, or by the end of the
 /// connection. In the last case, the connection's task knows the reason.
-async fn failed(connection: &Connection, error: &h2::Error) -> End {
+async fn failed(connection: &Connection, error: &h2::Error) -> StreamEnd {
     let by_goaway = error.is_go_away() && error.is_remote();
     if error.is_io() {
         let mut phase = connection.phase();
         if let Ok(phase) = phase.wait_for(|phase| phase.ended.is_some()).await
             && let Some(status) = &phase.ended
         {
-            return End { status: status.clone(), by_goaway, by_server: false };
+            return StreamEnd { status: status.clone(), by_goaway, by_server: false };
         }
     }
-    End { status: status::of_h2(error), by_goaway, by_server: false }
+    StreamEnd { status: status::of_h2(error), by_goaway, by_server: false }
 }

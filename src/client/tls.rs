@@ -33,7 +33,8 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The pause between two looks for a new certificate once the old one is nearly over.
 const LOOK_FOR_NEW: Duration = Duration::from_secs(1);
 
-/// Reads for an alert behind a failed write. An alert is one record, behind those that the server sent before.
+/// Reads for an alert behind a failed write. An alert is one record, behind those that the server sent
+/// before.
 const ALERT_READS: usize = 4;
 
 /// TLS towards one server, with its files in force.
@@ -54,12 +55,12 @@ impl fmt::Debug for Tls {
 pub(super) struct Secured {
     pub(super) socket: Box<dyn Socket>,
     /// The relay's certificate on this connection.
-    pub(super) own: Option<OwnLeaf>,
+    pub(super) leaf: Option<OwnLeaf>,
 }
 
 impl Tls {
-    /// Reads the files, and watches them from then on. `host` is the host of the address, and `place` the name of the
-    /// files in logs and metrics.
+    /// Reads the files, and watches them from then on. `host` is the host of the address, and `place` the
+    /// name of the files in logs and metrics.
     pub(super) fn new(
         settings: &ClientTls,
         host: Option<&str>,
@@ -110,7 +111,7 @@ impl Tls {
             let text = "the server did not select HTTP/2 by ALPN; expected a gRPC server";
             return Err(failed(Refusal::new(Reason::Alpn, text)));
         }
-        let own = generation
+        let leaf = generation
             .leaf()
             .map(|leaf| OwnLeaf { leaf: Arc::new(leaf.clone()), in_force: self.files.in_force().clone() });
         let (failures, metrics) = (self.failures.clone(), metrics.clone());
@@ -124,12 +125,12 @@ impl Tls {
             is_told: false,
             failed_write: None,
         });
-        Ok(Secured { socket, own })
+        Ok(Secured { socket, leaf })
     }
 
     fn reason_of(&self, error: &io::Error, socket: &FirstBytes) -> Refusal {
-        if let Some(found) = socket.not_tls() {
-            let text = format!("the server does not speak TLS: its first bytes are {found}");
+        if let Some(protocol) = socket.not_tls() {
+            let text = format!("the server does not speak TLS: its first bytes are {protocol}");
             return Refusal::new(Reason::NotTls, text);
         }
         self.failures.reason_of(error).unwrap_or_else(|| match error.kind() {
@@ -153,8 +154,8 @@ impl fmt::Debug for OwnLeaf {
 }
 
 impl OwnLeaf {
-    /// Waits until the connection must be replaced: its certificate is nearly over, and there is a newer one (CRT-10).
-    /// Without a newer one, another connection would be no better.
+    /// Waits until the connection must be replaced: its certificate is nearly over, and there is a newer one
+    /// (CRT-10). Without a newer one, another connection would be no better.
     pub(super) async fn is_over(&self) {
         while !self.is_over_at(wall_now()) {
             let left = self.replace_at().duration_since(wall_now()).unwrap_or_default();
@@ -188,7 +189,8 @@ struct TlsSocket {
 }
 
 impl TlsSocket {
-    /// The end of the connection. HTTP/2 servers speak first: an end before is a refusal without an alert (TLS-7).
+    /// The end of the connection. HTTP/2 servers speak first: an end before is a refusal without an alert
+    /// (TLS-7).
     fn end(&mut self) -> io::Result<()> {
         if !self.is_framed || self.has_spoken {
             return Ok(());
@@ -212,16 +214,17 @@ impl TlsSocket {
         io::Error::new(error.kind(), text)
     }
 
-    /// The alert that explains a failed write. A server that refuses our certificate sends the alert and closes, and
-    /// our next write fails before we have read (TLS 1.3). Pending until the server's last bytes or its end are read.
+    /// The alert that explains a failed write. A server that refuses our certificate sends the alert and
+    /// closes, and our next write fails before we have read (TLS 1.3). Pending until the server's last bytes
+    /// or its end are read.
     fn alert_behind(&mut self, context: &mut Context<'_>, error: io::Error) -> Poll<io::Error> {
         let mut bytes = [0; 1024];
         for _ in 0..ALERT_READS {
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Ready(Err(found)) if self.failures.reason_of(&found).is_some() => {
-                    return Poll::Ready(self.explain(found));
+                Poll::Ready(Err(error)) if self.failures.reason_of(&error).is_some() => {
+                    return Poll::Ready(self.explain(error));
                 }
                 Poll::Ready(_) => break,
                 Poll::Pending => {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use super::pings::{Frames, Pings};
+use super::pings::{PingFrames, Pings};
 use crate::telemetry::metrics::ClientMetrics;
 
 /// The byte stream below a connection.
@@ -58,13 +58,13 @@ pub(super) struct Transport {
     socket: Box<dyn Socket>,
     traffic: Arc<Traffic>,
     /// `None`: the bytes are no HTTP/2.
-    frames: Option<Frames>,
+    frames: Option<PingFrames>,
 }
 
 impl Transport {
     /// The transport of HTTP/2 from its first byte on.
     pub(super) fn of_frames(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
-        Transport { socket, traffic, frames: Some(Frames::default()) }
+        Transport { socket, traffic, frames: Some(PingFrames::default()) }
     }
 
     pub(super) fn of_bytes(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {

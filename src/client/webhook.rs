@@ -30,8 +30,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// `limit`: the time for one answer, from the begin of the connection to the last byte. TLS trusts the certificates of the system.
-    /// Must be called within a tokio runtime.
+    /// `limit`: the time for one answer, from the begin of the connection to the last byte. TLS trusts the
+    /// certificates of the system. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The reason why the URL cannot be asked.

@@ -70,9 +70,10 @@ impl Admin {
         };
         let address = Address::read(map, Some(default.address.clone()), MODE, warning, directory);
         let address = address.unwrap_or(default.address);
-        // With an error in `tls`, the whole configuration is refused: nothing falls back to plaintext (TLS-8).
+        // With an error in `tls`, the whole configuration is refused: nothing falls back to plaintext
+        // (TLS-8).
         let tls = tls_item.and_then(|item| item.map(|map| read_server_tls(map, directory)).flatten());
-        let way = Way { address: &address, tls: tls.as_ref(), directory };
+        let way = AdminWay { address: &address, tls: tls.as_ref(), directory };
         let auth = auth_item.and_then(|item| item.map(|map| read_auth(map, way)));
         if let Some(listener) = listeners.iter().find(|listener| listener.address.collides(&address)) {
             let taken = address.taken(&format!("the address of listener {:?}", listener.name));
@@ -97,13 +98,13 @@ impl Admin {
 
 /// The way of callers to the listener.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct AdminWay<'a> {
     address: &'a Address,
     tls: Option<&'a ServerTls>,
     directory: &'a Path,
 }
 
-impl Way<'_> {
+impl AdminWay<'_> {
     /// Whether others could read a token on the way.
     fn is_open(&self) -> bool {
         self.tls.is_none() && !self.address.is_local()
@@ -129,7 +130,7 @@ impl Way<'_> {
     }
 }
 
-fn read_auth(map: &mut Map<'_>, way: Way<'_>) -> Auth {
+fn read_auth(map: &mut Map<'_>, way: AdminWay<'_>) -> Auth {
     let public = match map.item("public") {
         Some(item) => read_areas(&item, PUBLIC),
         None => [Area::Health, Area::Ready].into_iter().collect(),
@@ -137,8 +138,8 @@ fn read_auth(map: &mut Map<'_>, way: Way<'_>) -> Auth {
     let (token_items, identity_items) = (map.list("tokens"), map.list("identities"));
     for (key, items) in [("tokens", &token_items), ("identities", &identity_items)] {
         if items.len() > ENTRIES_MAX {
-            let found = format!("{} entries", items.len());
-            map.error(key, Problem::Invalid { found, expected: format!("at most {ENTRIES_MAX}") });
+            let value = format!("{} entries", items.len());
+            map.error(key, Problem::Invalid { value, expected: format!("at most {ENTRIES_MAX}") });
         }
         // A token would be shown to everybody on the way.
         if !items.is_empty() && way.is_open() {
@@ -185,7 +186,7 @@ fn read_token(map: &mut Map<'_>, directory: &Path) -> Option<TokenGrant> {
     Some(TokenGrant { file: TokenFile { name: name?.into(), path: path? }, roles: roles? })
 }
 
-fn read_identity_grant(map: &mut Map<'_>, way: Way<'_>) -> Option<IdentityGrant> {
+fn read_identity_grant(map: &mut Map<'_>, way: AdminWay<'_>) -> Option<IdentityGrant> {
     let item =
         map.required("match", "a SPIFFE ID, { dns: NAME }, { trust_domain: NAME } or { unix_uid: [ 0 ] }");
     let pattern = item.as_ref().and_then(read_identity);

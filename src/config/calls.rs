@@ -30,7 +30,7 @@ const RESERVED: &[&str] = &[
 const ENTRIES_MAX: usize = 16;
 
 /// The way of calls to a server.
-pub(super) struct Way<'a> {
+pub(super) struct CallWay<'a> {
     /// Nobody on the path can read the calls: TLS, loopback, or a unix socket.
     pub is_private: bool,
     /// As errors name the server.
@@ -39,7 +39,7 @@ pub(super) struct Way<'a> {
     pub directory: &'a Path,
 }
 
-impl Way<'_> {
+impl CallWay<'_> {
     /// A secret is only for a private way (IDN-9, IDN-12).
     fn check(&self, item: &Item<'_>, secret: &str) {
         if !self.is_private {
@@ -55,15 +55,15 @@ impl Way<'_> {
     }
 }
 
-pub(super) fn read_calls(map: &mut Map<'_>, way: &Way<'_>) -> CallMetadata {
+pub(super) fn read_calls(map: &mut Map<'_>, way: &CallWay<'_>) -> CallMetadata {
     let token = read_call_creds(map, way);
     let list = map.item("initial_metadata");
     let items = list.as_ref().and_then(Item::list).unwrap_or_default();
     if let Some(list) = &list
         && items.len() > ENTRIES_MAX
     {
-        let found = format!("{} entries", items.len());
-        list.error(Problem::Invalid { found, expected: format!("at most {ENTRIES_MAX}") });
+        let value = format!("{} entries", items.len());
+        list.error(Problem::Invalid { value, expected: format!("at most {ENTRIES_MAX}") });
     }
     let initial: Vec<_> = items.iter().filter_map(|item| read_entry(item, way)).collect();
     if let (Some(list), true) = (&list, token.is_some())
@@ -76,7 +76,7 @@ pub(super) fn read_calls(map: &mut Map<'_>, way: &Way<'_>) -> CallMetadata {
 }
 
 /// A97: unknown types are skipped.
-fn read_call_creds(map: &mut Map<'_>, way: &Way<'_>) -> Option<PathBuf> {
+fn read_call_creds(map: &mut Map<'_>, way: &CallWay<'_>) -> Option<PathBuf> {
     let mut token = None;
     for item in map.list("call_creds") {
         let file = item.map(|map| {
@@ -100,7 +100,7 @@ fn read_call_creds(map: &mut Map<'_>, way: &Way<'_>) -> Option<PathBuf> {
     token
 }
 
-fn read_entry(item: &Item<'_>, way: &Way<'_>) -> Option<InitialMetadata> {
+fn read_entry(item: &Item<'_>, way: &CallWay<'_>) -> Option<InitialMetadata> {
     item.map(|map| {
         let key = map.required("key", "the name of a header").and_then(|item| read_key(&item));
         let (value, file) = (map.item("value"), map.item("value_file"));
@@ -145,7 +145,7 @@ fn read_value(item: &Item<'_>) -> Option<MetadataValue> {
         let expected = format!(
             "text without line breaks, of at most {VALUE_BYTES_MAX} bytes; in quotes if it looks like a number"
         );
-        item.error(Problem::Invalid { found: "a value that no header can have".to_owned(), expected });
+        item.error(Problem::Invalid { value: "a value that no header can have".to_owned(), expected });
     }
     value
 }

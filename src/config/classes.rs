@@ -31,7 +31,7 @@ pub(super) fn read_classes(items: &[Item<'_>], has_facts: bool) -> NodeClasses {
     let mut rules: Vec<ClassRule> = Vec::new();
     for (entry, item) in items.iter().enumerate() {
         let before = item.error_count();
-        let read = item.map(|map| read_rule((entry, has_facts), map)).unwrap_or_default();
+        let read = item.map(|map| read_rule(entry, has_facts, map)).unwrap_or_default();
         // Without its invalid conditions, the rule would seem to match too much.
         if item.error_count() != before {
             continue;
@@ -56,7 +56,7 @@ fn is_shadowed(rule: &ClassRule, before: &[ClassRule]) -> bool {
 
 /// Reads one entry. Without `split_by`, the rule has RLY-11's projections. They differ by style, so the entry
 /// becomes two rules.
-fn read_rule((entry, has_facts): (usize, bool), map: &mut Map<'_>) -> Vec<ClassRule> {
+fn read_rule(entry: usize, has_facts: bool, map: &mut Map<'_>) -> Vec<ClassRule> {
     let Match { nodes, types, names, resources } = map.section("match", read_match).unwrap_or_default();
     let projection = map.item("split_by");
     let projection =
@@ -133,7 +133,7 @@ const SEGMENTS: &[Form] = &[Form::Integer { least: 1, most: SEGMENTS_MAX as u64 
 /// `none`, `trust_domain`, `full` or `{ segments: N }`.
 fn read_identity_part(item: &Item<'_>) -> IdentityPart {
     item.can_be(&[Form::Word("none"), Form::Word("trust_domain"), Form::Word("full")]);
-    let found = match item.tree {
+    let part = match item.tree {
         Tree::Text(text) => match text.as_str() {
             "none" => Some(IdentityPart::None),
             "trust_domain" => Some(IdentityPart::TrustDomain),
@@ -154,7 +154,7 @@ fn read_identity_part(item: &Item<'_>) -> IdentityPart {
         }
         _ => None,
     };
-    found.unwrap_or_else(|| {
+    part.unwrap_or_else(|| {
         item.invalid("none, trust_domain, full or { segments: N }");
         IdentityPart::None
     })
@@ -203,7 +203,7 @@ fn read_resources(map: &mut Map<'_>, types: &[TypeUrl], names: Option<NameStyle>
     if types.is_empty() {
         map.contradiction("resources", "needs `types`: a name is that of a resource of one type");
     }
-    if types.iter().any(|of| of.kind() == Kind::VirtualHost) {
+    if types.iter().any(|type_url| type_url.kind() == Kind::VirtualHost) {
         let reason = "does not apply to virtual hosts, which have aliases";
         map.contradiction("resources", reason);
     }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use super::address::{is_local, warn_of_plaintext};
-use super::calls::{Way, read_calls};
+use super::calls::{CallWay, read_calls};
 use super::reader::{Item, Map};
 use super::server_tls::{read_tls, read_tls_config};
 use crate::client::{ClientSettings, Credentials};
 use crate::trust::client::ClientTls;
 
 /// The channel credentials that the server's connections use.
-pub(super) enum Chosen {
+pub(super) enum ChosenCredentials {
     Plaintext,
     Tls(ClientTls),
 }
@@ -20,21 +20,24 @@ const EXPECTED: &str = "[{type: tls}], or [{type: insecure}]; plaintext must be 
 /// An entry of the list: the name of its type, the item with the name, and the configuration.
 type Entry<'a> = (String, Item<'a>, Option<Item<'a>>);
 
-/// Chooses the first supported type of the list, as gRPC does (FED-2). An unsupported type before `tls` is skipped. Before
-/// `insecure` it is refused: the operator put something stronger than plaintext first (TLS-8). `None` after an error.
-pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<Chosen> {
+/// Chooses the first supported type of the list, as gRPC does (FED-2). An unsupported type before `tls` is
+/// skipped. Before `insecure` it is refused: the operator put something stronger than plaintext first
+/// (TLS-8). `None` after an error.
+pub(super) fn read_channel_creds(map: &mut Map<'_>, directory: &Path) -> Option<ChosenCredentials> {
     let list = map.required("channel_creds", EXPECTED)?;
     let items = list.list()?;
     if items.is_empty() {
         list.invalid(EXPECTED);
     }
     let entries: Vec<Entry<'_>> = items.iter().filter_map(read_entry).collect();
-    let found = entries.iter().position(|(name, ..)| matches!(name.as_str(), "tls" | "insecure"));
+    let supported = entries.iter().position(|(name, ..)| matches!(name.as_str(), "tls" | "insecure"));
     let (mut chosen, mut is_refused) = (None, false);
     for (index, (name, kind, config)) in entries.iter().enumerate() {
-        match found.and_then(|found| Some((found, entries.get(found)?.0.as_str()))) {
-            Some((found, first)) if index > found => kind.warn(format!("never used: `{first}` comes first")),
-            Some((found, _)) if index == found => {
+        match supported.and_then(|supported| Some((supported, entries.get(supported)?.0.as_str()))) {
+            Some((supported, first)) if index > supported => {
+                kind.warn(format!("never used: `{first}` comes first"))
+            }
+            Some((supported, _)) if index == supported => {
                 chosen = Some(read_chosen(name, config.as_ref(), directory))
             }
             Some((_, "tls")) => {
@@ -60,37 +63,37 @@ fn read_entry<'a>(item: &Item<'a>) -> Option<Entry<'a>> {
     .flatten()
 }
 
-fn read_chosen(name: &str, config: Option<&Item<'_>>, directory: &Path) -> Chosen {
+fn read_chosen(name: &str, config: Option<&Item<'_>>, directory: &Path) -> ChosenCredentials {
     if name == "insecure" {
         if let Some(config) = config.filter(|config| !config.is_empty_map()) {
             config.invalid("nothing: `insecure` has no configuration");
         }
-        return Chosen::Plaintext;
+        return ChosenCredentials::Plaintext;
     }
     let tls = config.and_then(|config| config.map(|map| read_tls_config(map, directory)));
-    Chosen::Tls(tls.unwrap_or_default())
+    ChosenCredentials::Tls(tls.unwrap_or_default())
 }
 
-/// Reads the other keys of credentials, and of the connections that carry them. `host`: `None` for a unix socket, empty
-/// after an error in the address; `chosen`: `None` after an error in the list.
+/// Reads the other keys of credentials, and of the connections that carry them. `host`: `None` for a unix
+/// socket, empty after an error in the address; `chosen`: `None` after an error in the list.
 pub(super) fn read_credentials(
     map: &mut Map<'_>,
     uri: Option<&Item<'_>>,
-    chosen: Option<Chosen>,
+    chosen: Option<ChosenCredentials>,
     host: Option<&str>,
     directory: &Path,
     connection: ClientSettings,
 ) -> (Credentials, ClientSettings) {
-    if let (Some(Chosen::Plaintext), Some(uri), Some(host)) = (&chosen, uri, host) {
+    if let (Some(ChosenCredentials::Plaintext), Some(uri), Some(host)) = (&chosen, uri, host) {
         warn_of_plaintext(uri, host);
     }
-    let is_plain = matches!(chosen, Some(Chosen::Plaintext));
+    let is_plain = matches!(chosen, Some(ChosenCredentials::Plaintext));
     let (tls, handshake_timeout) = match chosen {
-        Some(Chosen::Plaintext) => {
+        Some(ChosenCredentials::Plaintext) => {
             map.reject_inapplicable(&["tls"], "plaintext");
             (None, connection.handshake_timeout)
         }
-        Some(Chosen::Tls(config)) => {
+        Some(ChosenCredentials::Tls(config)) => {
             let (tls, timeout) = read_tls(map, config, host);
             (Some(tls), timeout)
         }
@@ -99,7 +102,7 @@ pub(super) fn read_credentials(
     };
     let is_private = !is_plain || host.is_none_or(|host| host.is_empty() || is_local(host));
     let host = host.unwrap_or_default().to_owned();
-    let calls = read_calls(map, &Way { is_private, host, directory });
+    let calls = read_calls(map, &CallWay { is_private, host, directory });
     (Credentials { tls, calls }, ClientSettings { handshake_timeout, ..connection })
 }
 

@@ -134,7 +134,8 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("reload.max_moved", Effect::Live),
 ];
 
-/// The effect of a change of this key. A key without an entry is never taken and ignored: it needs a new process.
+/// The effect of a change of this key. A key without an entry is never taken and ignored: it needs a new
+/// process.
 pub(super) fn effect_of(key: &str) -> Effect {
     entry_of(key).map_or(Effect::Process, |(_, effect)| *effect)
 }
@@ -167,7 +168,8 @@ impl Config {
             Address::Tcp(_) => None,
             Address::Unix { mode, .. } => Some(*mode),
         };
-        let directory = |config: &Config| config.checkpoint.as_ref().map(|of| of.directory.clone());
+        let directory =
+            |config: &Config| config.checkpoint.as_ref().map(|checkpoint| checkpoint.directory.clone());
         let differs = [
             ("node", self.node != new.node),
             ("checkpoint.directory", directory(self) != directory(new)),

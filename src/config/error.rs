@@ -5,7 +5,29 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::place::Place;
+/// A line and a column of a file, both from 1. Columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: u32,
+    pub column: u32,
+}
+
+impl Place {
+    /// The first character of a file.
+    pub const START: Place = Place { line: 1, column: 1 };
+
+    /// From a parser's counts; 0 stands for an unknown place.
+    pub(super) fn new(line: u64, column: u64) -> Place {
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        Place { line: number(line), column: number(column) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
 
 /// The reason why a configuration is rejected.
 #[derive(Debug, Error)]
@@ -62,13 +84,13 @@ pub struct KeyError {
 pub enum Problem {
     UnknownKey {
         nearest: Option<&'static str>,
-        known: Vec<&'static str>,
+        keys: Vec<&'static str>,
     },
     Missing {
         expected: String,
     },
     Invalid {
-        found: String,
+        value: String,
         expected: String,
     },
     /// A key or value that is valid in general, but not supported by this version.
@@ -115,11 +137,11 @@ impl fmt::Display for Problem {
             Problem::UnknownKey { nearest: Some(nearest), .. } => {
                 write!(f, "unknown key; did you mean `{nearest}`?")
             }
-            Problem::UnknownKey { nearest: None, known } => {
-                write!(f, "unknown key; known here: {}", known.join(", "))
+            Problem::UnknownKey { nearest: None, keys } => {
+                write!(f, "unknown key; known here: {}", keys.join(", "))
             }
             Problem::Missing { expected } => write!(f, "missing; expected {expected}"),
-            Problem::Invalid { found, expected } => write!(f, "found {found}; expected {expected}"),
+            Problem::Invalid { value, expected } => write!(f, "found {value}; expected {expected}"),
             Problem::Unsupported { what, instead } => {
                 write!(f, "{what} is not supported by this version; {instead}")
             }

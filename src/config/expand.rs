@@ -1,4 +1,5 @@
-//! `${NAME}` and `${NAME:-DEFAULT}` in values. The file is parsed first, so no value of a variable can add structure.
+//! `${NAME}` and `${NAME:-DEFAULT}` in values. The file is parsed first, so no value of a variable can add
+//! structure.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,8 +19,8 @@ pub struct Origin<'a> {
     /// A part of the relay's default node id.
     pub hostname: &'a str,
     pub variables: Variables<'a>,
-    /// Where the policy of `authorization.file` comes from. `None`: from the file. Else no file is opened, and only the file in force
-    /// is known.
+    /// Where the policy of `authorization.file` comes from. `None`: from the file. Else no file is opened,
+    /// and only the file in force is known.
     pub policy: Option<&'a Authorization>,
 }
 

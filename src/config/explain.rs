@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::servers::{ServerList, Servers};
 use crate::driver::ground::class_identity::class_digest;
 use sluice_engine::class::{NodeClass, NodeClasses, UpstreamNode};
-use sluice_engine::fallback::{FallbackSettings, Policy};
+use sluice_engine::fallback::{FallbackPolicy, FallbackSettings};
 use sluice_identity::Identity;
 use sluice_xds::{Locality, Node, TypeUrl, UserAgentVersion};
 
@@ -19,11 +19,11 @@ const COMMON: [&str; 5] = [
     "envoy.extensions.transport_sockets.tls.v3.Secret",
 ];
 
-/// One line per type and kind of names: the matching rule, the class as logs and the admin listener name it, and the
-/// values that make the class.
+/// One line per type and kind of names: the matching rule, the class as logs and the admin listener name it,
+/// and the values that make the class.
 ///
-/// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their keys are
-/// shown.
+/// Two nodes with the same values share upstream answers. Metadata values may be confidential, so only their
+/// keys are shown.
 pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) -> String {
     let mut types: Vec<TypeUrl> = COMMON.iter().map(|message| TypeUrl::of_message(message)).collect();
     types.extend(classes.rules.iter().flat_map(|rule| rule.types.iter().cloned()));
@@ -42,7 +42,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
                 if rule.legacy_wildcard { "" } else { " (an empty first request subscribes to nothing)" };
             let errors =
                 if rule.resource_errors_alone { " (counts resource_errors as an answer)" } else { "" };
-            let told = match rule.upstream_node {
+            let node_seen = match rule.upstream_node {
                 UpstreamNode::Projection => "",
                 UpstreamNode::Template(_) => " (the server sees the template)",
                 UpstreamNode::Member => " (the server sees the node of one client)",
@@ -58,7 +58,7 @@ pub fn explain_classes(classes: &NodeClasses, node: &Node, identity: &Identity) 
             // Writing to a String can't fail.
             let _ = writeln!(
                 text,
-                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{told}{unasked}{withheld}",
+                "{:<28} {word:<6} {:<26} class {digest} {values}{legacy}{errors}{node_seen}{unasked}{withheld}",
                 type_url.short(),
                 rule.id.to_string()
             );
@@ -102,16 +102,16 @@ fn values(class: &NodeClass) -> String {
 /// One line per server list: the resources that the list is responsible for, and its servers.
 pub fn explain_servers(servers: &Servers) -> String {
     let mut text = String::new();
-    let mut line = |list: &str, of: &str, servers: &ServerList| {
+    let mut line = |list: &str, names: &str, servers: &ServerList| {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         let rules = match (&servers.fallback, uris.len()) {
             (_, 0 | 1) => "",
-            (FallbackSettings { policy: Policy::Envoy, .. }, _) => " (Envoy's failover)",
+            (FallbackSettings { policy: FallbackPolicy::Envoy, .. }, _) => " (Envoy's failover)",
             (FallbackSettings { on_reachability_only: true, .. }, _) => " (fallback on reachability only)",
-            (FallbackSettings { policy: Policy::Grpc, .. }, _) => " (fallback)",
+            (FallbackSettings { policy: FallbackPolicy::Grpc, .. }, _) => " (fallback)",
         };
         // Writing to a String can't fail.
-        let _ = writeln!(text, "{list}: {of}: {}{rules}", uris.join(", "));
+        let _ = writeln!(text, "{list}: {names}: {}{rules}", uris.join(", "));
     };
     let rest = if servers.types.is_empty() { "" } else { " of all other types" };
     let xdstp = if servers.authorities.is_empty() { ", and xdstp names of every authority" } else { "" };
@@ -120,8 +120,8 @@ pub fn explain_servers(servers: &Servers) -> String {
         line(&format!("authorities[{name}]"), &format!("names beginning with xdstp://{name}/"), list);
     }
     for (type_url, list) in &servers.types {
-        let of = format!("old-style names of {}", type_url.short());
-        line(&format!("types[{}]", type_url.message()), &of, list);
+        let names = format!("old-style names of {}", type_url.short());
+        line(&format!("types[{}]", type_url.message()), &names, list);
     }
     if !servers.authorities.is_empty() {
         text.push_str("names of any other authority do not exist\n");

@@ -1,4 +1,5 @@
-//! The decision of the rules about one client, as text for `sluice check --identity`, and the claims that no rule binds.
+//! The decision of the rules about one client, as text for `sluice check --identity`, and the claims that no
+//! rule binds.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -20,14 +21,15 @@ use sluice_xds::{Node, ResourceName, TypeUrl};
 /// # Errors
 /// The names of the listeners, if there is no such listener.
 pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Listener, String> {
-    let wanted = |listener: &&Listener| name.is_none_or(|name| *name == *listener.name);
-    config.listeners.iter().find(wanted).ok_or_else(|| {
+    let has_name = |listener: &&Listener| name.is_none_or(|name| *name == *listener.name);
+    config.listeners.iter().find(has_name).ok_or_else(|| {
         let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
         format!("no such listener; available are {}", names.join(", "))
     })
 }
 
-/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `trust_domain:NAME`, `unix:UID` or `anonymous`.
+/// An identity as an operator writes it: `spiffe://…`, `dns:NAME`, `trust_domain:NAME`, `unix:UID` or
+/// `anonymous`.
 pub fn parse_identity(text: &str) -> Option<Identity> {
     if text == "anonymous" {
         return Some(Identity::Anonymous);
@@ -44,7 +46,8 @@ pub fn parse_identity(text: &str) -> Option<Identity> {
     SpiffeId::parse(text).ok().map(Identity::Spiffe)
 }
 
-/// The rule that decides about a client, and the client's grant (AUT-15). `ask`: a type, and a name or all of them.
+/// The rule that decides about a client, and the client's grant (AUT-15). `ask`: a type, and a name or all of
+/// them.
 pub fn explain_decision(
     config: &Config,
     listener: &Listener,
@@ -110,12 +113,12 @@ fn describe(entry: &Allow, captures: &Captures) -> String {
 fn answer(grant: &Grant, type_name: &str, name: Option<&str>) -> String {
     let message = type_name.strip_prefix("type.googleapis.com/").unwrap_or(type_name);
     let type_url = TypeUrl::of_message(message);
-    let is_allowed = |wanted: &ResourceName| {
+    let is_allowed = |name: &ResourceName| {
         let of_type = grant.reported_of_type(&type_url).unwrap_or_else(|| grant.of_type(&type_url));
-        let canonical = wanted.canonical(message).ok()?;
-        Some(of_type.is_ok_and(|of_type| match wanted.is_wildcard() {
+        let canonical = name.canonical(message).ok()?;
+        Some(of_type.is_ok_and(|of_type| match name.is_wildcard() {
             true => of_type.allows_wildcard(),
-            false => of_type.allows(canonical.as_ref().unwrap_or(wanted)),
+            false => of_type.allows(canonical.as_ref().unwrap_or(name)),
         }))
     };
     let shown = name.map_or("all resources".to_owned(), |name| format!("{name:?}"));
@@ -127,8 +130,8 @@ fn answer(grant: &Grant, type_name: &str, name: Option<&str>) -> String {
     format!("{shown} of {message}: {verdict}")
 }
 
-/// One line per listener with fields of nodes that decide a client's class, and that no rule binds: a client may state
-/// any value there (AUT-6). Empty while authorization is off.
+/// One line per listener with fields of nodes that decide a client's class, and that no rule binds: a client
+/// may state any value there (AUT-6). Empty while authorization is off.
 pub fn explain_unbound(config: &Config) -> String {
     let mut text = String::new();
     let Some(policy) = config.authorization.policy() else { return text };

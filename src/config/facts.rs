@@ -9,8 +9,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 
 use super::classes::{read_path, read_place};
 use super::error::ConfigError;
+use super::error::Place;
 use super::form::Form;
-use super::place::Place;
 use super::read::{is_json, read_bounded};
 use super::reader::{Item, Map};
 use super::tree::{Tree, repeated_key, syntax_error, without_position};
@@ -106,11 +106,12 @@ fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
     Some(NodeKey::IdPart { separator: separator?, place: place? })
 }
 
-/// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each client.
+/// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each
+/// client.
 ///
 /// # Errors
-/// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers, shortened, and no text: the file may
-/// be another than the operator meant.
+/// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers,
+/// shortened, and no text: the file may be another than the operator meant.
 pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
     let text = read_bounded(file, FILE_BYTES_MAX)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -123,8 +124,8 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
         return Err(empty());
     }
     if is_json(file) {
-        let of = serde_json::from_str::<Entries>(text);
-        return of.map(|Entries(table)| table).map_err(|error| ConfigError::Syntax {
+        let entries = serde_json::from_str::<FactEntries>(text);
+        return entries.map(|FactEntries(table)| table).map_err(|error| ConfigError::Syntax {
             place: Place::new(error.line() as u64, error.column() as u64),
             message: without_position(&error.to_string()),
         });
@@ -139,19 +140,19 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
             enforce_alias_anchor_ratio: false,
         },
     };
-    let entries = serde_saphyr::from_str_with_options::<Option<Entries>>(text, options)
+    let entries = serde_saphyr::from_str_with_options::<Option<FactEntries>>(text, options)
         .map_err(|error| syntax_error(&error))?;
-    entries.map(|Entries(table)| table).ok_or_else(empty)
+    entries.map(|FactEntries(table)| table).ok_or_else(empty)
 }
 
 /// The letters of a key in an error.
 const LETTERS_MAX: usize = 80;
 
 /// The entries of a file. Equal fields are kept once: the Pods of a workload have mostly the same.
-struct Entries(FactTable);
+struct FactEntries(FactTable);
 
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
+impl<'de> Deserialize<'de> for FactEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FactEntries, D::Error> {
         deserializer.deserialize_any(EntriesVisitor)
     }
 }
@@ -159,29 +160,29 @@ impl<'de> Deserialize<'de> for Entries {
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
+    type Value = FactEntries;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map from keys to fields")
     }
 
-    fn visit_str<E: Error>(self, _: &str) -> Result<Entries, E> {
+    fn visit_str<E: Error>(self, _: &str) -> Result<FactEntries, E> {
         Err(E::custom("found text; expected a map from keys to fields"))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let (mut table, mut known) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FactEntries, A::Error> {
+        let (mut table, mut distinct) = (FactTable::default(), HashSet::<Arc<Fields>>::new());
         while let Some(key) = map.next_key_seed(NewKey(|key: &str| table.has(key)))? {
             let fields = Arc::new(map.next_value_seed(EntryAt(At(&key)))?);
-            let fields = known.get(&fields).cloned().unwrap_or(fields);
-            known.insert(fields.clone());
+            let fields = distinct.get(&fields).cloned().unwrap_or(fields);
+            distinct.insert(fields.clone());
             table.put(&key, fields);
         }
-        Ok(Entries(table))
+        Ok(FactEntries(table))
     }
 }
 
-/// A key that is not in the map yet. The argument tells those that are.
+/// A key that is not in the map yet. The argument tells which keys are in the map.
 struct NewKey<F>(F);
 
 impl<'de, F: Fn(&str) -> bool> DeserializeSeed<'de> for NewKey<F> {
@@ -227,12 +228,13 @@ impl<'de> Visitor<'de> for EntryAt<'_> {
     }
 }
 
-/// A value at a path. Scalars are texts: as numbers, `1.10` and `1.1` would be one, and two clients one class.
+/// A value at a path. Scalars are texts: as numbers, `1.10` and `1.1` would be one, and two clients one
+/// class.
 struct At<'a>(&'a str);
 
 impl At<'_> {
-    fn refuse<E: Error>(&self, found: &dyn fmt::Display) -> E {
-        E::custom(format!("{}: found {found}; expected {TEXT}", shortened(self.0, LETTERS_MAX)))
+    fn refuse<E: Error>(&self, value: &dyn fmt::Display) -> E {
+        E::custom(format!("{}: found {value}; expected {TEXT}", shortened(self.0, LETTERS_MAX)))
     }
 
     fn fields<'de, A: MapAccess<'de>>(&self, mut map: A) -> Result<Fields, A::Error> {

@@ -3,12 +3,13 @@
 use super::reader::Map;
 use super::units::{boolean, word};
 use super::upstream::{ServerKind, UpstreamServer};
-use sluice_engine::fallback::{FallbackSettings, HOLD_DOWN, Policy, RESOLVE_TIMEOUT};
+use sluice_engine::fallback::{FallbackPolicy, FallbackSettings, HOLD_DOWN, RESOLVE_TIMEOUT};
 
 const FALLBACK: &str = "fallback";
 const ON_REACHABILITY_ONLY: &str = "fallback_on_reachability_only";
 
-const POLICIES: &[(&str, Policy)] = &[("grpc", Policy::Grpc), ("envoy", Policy::Envoy)];
+const POLICIES: &[(&str, FallbackPolicy)] =
+    &[("grpc", FallbackPolicy::Grpc), ("envoy", FallbackPolicy::Envoy)];
 
 /// Timers that only gRPC's rules have.
 const GRPC_KEYS: &[&str] = &["resolve_timeout", "hold_down"];
@@ -20,7 +21,7 @@ const SINGLE_SERVER: &str = "has no effect: the list has only one server";
 pub(super) fn read_fallback(map: &mut Map<'_>, inherited: &FallbackSettings) -> FallbackSettings {
     let read = |map: &mut Map<'_>| {
         let policy = map.or("policy", inherited.policy, word(POLICIES));
-        if policy == Policy::Envoy {
+        if policy == FallbackPolicy::Envoy {
             map.reject_inapplicable(GRPC_KEYS, "`policy: envoy`");
         }
         FallbackSettings {
@@ -44,10 +45,10 @@ pub(super) fn warn_if_single(map: &mut Map<'_>, settings: &FallbackSettings, als
     }
 }
 
-/// Envoy's rules cover two servers. One stream moves between them, so both must have the same settings
-/// (FBK-20).
+/// Envoy's rules cover two servers. One stream moves between the two servers, so both must have the same
+/// settings (FBK-20).
 pub(super) fn check_envoy(map: &Map<'_>, settings: &FallbackSettings, servers: &[UpstreamServer]) {
-    if settings.policy != Policy::Envoy {
+    if settings.policy != FallbackPolicy::Envoy {
         return;
     }
     if settings.on_reachability_only {

@@ -1,5 +1,5 @@
-//! The forms of values. Each reader declares them by its calls, and the schema of the configuration is made of them
-//! (PKG-8).
+//! The forms of values. Each reader declares them by its calls, and the schema of the configuration is made
+//! of them (PKG-8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,10 +68,10 @@ impl MapForm {
 impl Report {
     pub(super) fn can_be(&self, path: &str, forms: &[Form]) {
         let mut all = self.forms.borrow_mut();
-        let known = all.entry(without_indices(path)).or_default();
+        let path_forms = all.entry(without_indices(path)).or_default();
         for form in forms {
-            if !known.contains(form) {
-                known.push(*form);
+            if !path_forms.contains(form) {
+                path_forms.push(*form);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The places of a JSON text's keys and values, which its parser does not report.
 
-use super::place::Place;
+use super::error::Place;
 use super::tree::{Node, Tree};
 
 /// Fills in the places of a tree that was parsed from this text.

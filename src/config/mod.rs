@@ -3,9 +3,9 @@
 //! A file is read twice: first into a tree of pure syntax, then by readers that collect every error, so that
 //! one run reports all of them. The result is complete: every default is filled in, every relative path is
 //! resolved against the file's directory. This room reads no clock, starts no task and touches no file but
-//! the given one, the file of `authorization`, which the text of a caller does not open, and the file of `facts`. `docs/configuration.md` explains each key.
+//! the given one, the file of `authorization`, which the text of a caller does not open, and the file of
+//! `facts`. `docs/configuration.md` explains each key.
 
-mod place;
 pub mod error;
 mod tree;
 mod json_places;
@@ -14,15 +14,12 @@ mod form;
 mod units;
 mod reader;
 mod address;
-mod connection;
+mod server_keys;
 mod calls;
 mod server_tls;
 mod credentials;
-mod checkpoint;
-mod handover;
+mod process;
 mod traces;
-mod reload;
-mod deletion;
 pub mod limits;
 pub mod upstream;
 mod rest;
@@ -54,7 +51,7 @@ pub use address::{Endpoint, parse_endpoint};
 pub use admin::Admin;
 pub use authorization::{Authorization, load_policy, parse_policy};
 pub use effect::{Effect, process_keys};
-pub use error::{ConfigError, KeyError, Problem, Warning};
+pub use error::{ConfigError, KeyError, Place, Problem, Warning};
 pub use expand::{Origin, Variables, environment};
 pub use explain::{explain_classes, explain_servers};
 pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
@@ -62,9 +59,8 @@ pub use facts::{FactsSource, load_facts};
 pub use limits::Limits;
 pub use listener::{Address, Listener};
 pub use node::parse_client_node;
-pub use place::Place;
+pub use process::Reload;
 pub use read::{Loaded, load, parse, parse_file, parse_foreign};
-pub use reload::Reload;
 pub use rest::RestServer;
 pub use schema::schema;
 pub use servers::{ListenerTemplates, ServerList, Servers};

@@ -5,16 +5,14 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::authorization::{Authorization, read_authorization, warn_of_domains};
-use super::checkpoint::read_checkpoint;
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::expand::{Origin, environment, no_environment};
 use super::facts::read_facts;
-use super::handover::read_handover;
 use super::listener::{Listener, read_listeners};
 use super::node::read_relay_node;
+use super::process::{read_checkpoint, read_handover, read_reload};
 use super::reader::{Item, Map, Report};
-use super::reload::read_reload;
 use super::rollouts::read_rollouts;
 use super::servers::read_servers;
 use super::shown::Shown;
@@ -57,8 +55,8 @@ pub fn parse_file(text: &str, file: &Path, hostname: &str) -> Result<Loaded, Con
     parse_as(text, file, Origin { directory, hostname, variables: &environment, policy: None })
 }
 
-/// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host (REL-10). `in_force`: the
-/// policy for a text with the file of this policy.
+/// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host
+/// (REL-10). `in_force`: the policy for a text with the file of this policy.
 pub fn parse_foreign(
     text: &str,
     file: &Path,
@@ -75,7 +73,8 @@ pub(super) fn is_json(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are read.
+/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are
+/// read.
 pub(super) fn read_bounded(file: &Path, bytes: u64) -> Result<String, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
     // Looked at first: to open a pipe waits for a writer.
@@ -138,10 +137,10 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
         map.warn_at("facts", "no rule of `node_classes` splits by facts (`split_by.facts`)");
     }
     let facts = facts.flatten();
-    node_classes.facts.key = facts.as_ref().map(|of| of.key.clone()).unwrap_or_default();
+    node_classes.facts.key = facts.as_ref().map(|facts| facts.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
-    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, (checkpoint.is_some(), history));
+    let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
     match &authorization {
@@ -157,7 +156,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let config = Config {
         node,
         node_classes,
-        facts: facts.map(|of| of.source),
+        facts: facts.map(|facts| facts.source),
         rollouts,
         history,
         authorization: authorization.unwrap_or_default(),
@@ -180,7 +179,8 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     Some(Config { servers: servers?, ..config })
 }
 
-/// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's node.
+/// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's
+/// node.
 fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
     for (index, listener) in listeners.iter().enumerate() {
         let authorities = listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref());

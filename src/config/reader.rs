@@ -4,16 +4,16 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::error::Place;
 use super::error::{KeyError, Problem, Warning};
 use super::form::{Form, MapForm, Parser};
-use super::place::Place;
 use super::tree::{Entry, Node, Tree};
 use super::units::{TEXT, number, show};
 use sluice_setting::{Read, Setting, Value};
 use sluice_text::nearest::nearest;
 
-/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys that are known at its
-/// place.
+/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys
+/// that are known at its place.
 const ERRORS_MAX: usize = 500;
 
 /// The results of a walk so far.
@@ -26,7 +26,8 @@ pub(super) struct Report {
     pub keys: RefCell<BTreeSet<String>>,
     /// The settings among the keys: the default and the range, as the file spells them.
     pub settings: RefCell<BTreeMap<String, Declared>>,
-    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries (`hosts[]`).
+    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries
+    /// (`hosts[]`).
     pub forms: RefCell<BTreeMap<String, Vec<Form>>>,
     pub maps: RefCell<BTreeMap<String, MapForm>>,
 }
@@ -87,7 +88,8 @@ impl<'a> Item<'a> {
         Item { tree: &node.tree, path, node, report }
     }
 
-    /// Reports an error of the value. An unset variable is the error of its value, whatever the reader expected.
+    /// Reports an error of the value. An unset variable is the error of its value, whatever the reader
+    /// expected.
     pub(super) fn error(&self, problem: Problem) {
         let problem = match self.tree {
             Tree::Unset(unset) => (**unset).clone(),
@@ -119,7 +121,7 @@ impl<'a> Item<'a> {
     }
 
     pub(super) fn invalid(&self, expected: impl Into<String>) {
-        self.error(Problem::Invalid { found: self.describe(), expected: expected.into() });
+        self.error(Problem::Invalid { value: self.describe(), expected: expected.into() });
     }
 
     /// The value where any type is fine.
@@ -286,7 +288,7 @@ impl<'a> Map<'a> {
 
     /// An error of the map as a whole.
     pub(super) fn invalid(&self, expected: &str) {
-        let problem = Problem::Invalid { found: "none or several".into(), expected: expected.into() };
+        let problem = Problem::Invalid { value: "none or several".into(), expected: expected.into() };
         let error = KeyError { place: self.place, path: self.path.clone(), problem };
         self.report.add(error);
     }
@@ -306,7 +308,8 @@ impl<'a> Map<'a> {
         self.item(key)?.parse(parser)
     }
 
-    /// Declares that a key belongs to some words under another key: beside other words, its value is anything.
+    /// Declares that a key belongs to some words under another key: beside other words, its value is
+    /// anything.
     pub(super) fn belongs(&self, key: &'static str, to: &'static str, words: &'static [&'static str]) {
         self.report.map(&self.path, |map| map.belonging.extend([(key, (to, words))]));
     }
@@ -456,7 +459,7 @@ impl<'a> Map<'a> {
                 return;
             }
             let nearest = nearest(key, self.asked.iter().copied());
-            self.error(key, Problem::UnknownKey { nearest, known: self.asked.clone() });
+            self.error(key, Problem::UnknownKey { nearest, keys: self.asked.clone() });
         }
     }
 }

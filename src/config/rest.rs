@@ -4,10 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::address::WebAddress;
-use super::connection::{GRPC_KEYS, read_connection};
-use super::credentials::{Chosen, read_channel_creds, read_credentials};
-use super::deletion::read_mass_deletion;
+use super::credentials::{ChosenCredentials, read_channel_creds, read_credentials};
 use super::reader::{Item, Map};
+use super::server_keys::{GRPC_KEYS, read_connection, read_mass_deletion};
 use super::units::number;
 use crate::client::{ClientSettings, Credentials};
 use crate::trust::client::ClientTls;
@@ -81,17 +80,21 @@ impl RestServer {
 }
 
 /// The scheme decides; `channel_creds` may agree, and have the files of TLS.
-fn read_chosen(map: &mut Map<'_>, is_tls: bool, directory: &Path) -> Option<Chosen> {
+fn read_chosen(map: &mut Map<'_>, is_tls: bool, directory: &Path) -> Option<ChosenCredentials> {
     if !map.has("channel_creds") {
-        return Some(if is_tls { Chosen::Tls(ClientTls::default()) } else { Chosen::Plaintext });
+        return Some(if is_tls {
+            ChosenCredentials::Tls(ClientTls::default())
+        } else {
+            ChosenCredentials::Plaintext
+        });
     }
     let chosen = read_channel_creds(map, directory)?;
     match (&chosen, is_tls) {
-        (Chosen::Tls(_), false) => {
+        (ChosenCredentials::Tls(_), false) => {
             map.contradiction("channel_creds", "an http:// address is plaintext; expected https:// for TLS");
             None
         }
-        (Chosen::Plaintext, true) => {
+        (ChosenCredentials::Plaintext, true) => {
             map.contradiction("channel_creds", "an https:// address needs `tls`; plaintext has http://");
             None
         }

@@ -41,12 +41,14 @@ const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the met
 const UNSUPPORTED: &[(&str, &str)] = &[("relays", "clients that are relays are not judged")];
 const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
-/// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process keeps its state for the next.
+/// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process
+/// keeps its state for the next.
 pub(super) fn read_rollouts(
     map: &mut Map<'_>,
     servers: Option<&Servers>,
     classes: &NodeClasses,
-    (has_checkpoint, history): (bool, History),
+    has_checkpoint: bool,
+    history: History,
 ) -> Vec<Arc<Plan>> {
     let lists: Option<Vec<String>> = servers.map(|servers| servers.lists().map(|(key, _)| key).collect());
     let items = map.list("rollouts");
@@ -90,7 +92,8 @@ fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
 const NO_CHECKPOINT: &str = "without `checkpoint`, a restart forgets what the plan holds back: all clients are given the newest content, a \
     halted push too";
 
-/// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual way to write the rest.
+/// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual
+/// way to write the rest.
 fn warn_of_shared_units(map: &Map<'_>, plan: &Plan, before: &[Arc<Plan>]) {
     let is_shared = |earlier: &&Arc<Plan>| {
         !earlier.units.covers(&plan.units)
@@ -216,8 +219,8 @@ fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses
         for item in items {
             let Some(key) = item.text() else { continue };
             if lists.is_some_and(|lists| !lists.iter().any(|list| list == key)) {
-                let known = lists.unwrap_or_default().iter().map(String::as_str);
-                item.invalid(format!("a server list of this file: {}", one_of(known)));
+                let names = lists.unwrap_or_default().iter().map(String::as_str);
+                item.invalid(format!("a server list of this file: {}", one_of(names)));
             }
             units.lists.push(key.into());
         }
@@ -255,9 +258,9 @@ const PARTS: [&str; 7] =
 /// The conditions on parts of the node outside a projection.
 fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
     let depth = |least| projection.locality.is_some_and(|depth| depth >= least);
-    let wants = |wanted: &Option<TextMatch>| {
+    let wants = |condition: &Option<TextMatch>| {
         // A part outside the projection is empty.
-        wanted.as_ref().is_some_and(|wanted| *wanted != TextMatch::Exact(String::new()))
+        condition.as_ref().is_some_and(|condition| *condition != TextMatch::Exact(String::new()))
     };
     let is_lacking = [
         wants(&nodes.id) && projection.id != IdPart::Whole,
@@ -266,7 +269,7 @@ fn lacking(projection: &Projection, nodes: &NodeMatch) -> Vec<&'static str> {
         wants(&nodes.region) && !depth(LocalityDepth::Region),
         wants(&nodes.zone) && !depth(LocalityDepth::Zone),
         wants(&nodes.sub_zone) && !depth(LocalityDepth::SubZone),
-        nodes.metadata.iter().any(|of| !projection.metadata.covers(&of.path)),
+        nodes.metadata.iter().any(|condition| !projection.metadata.covers(&condition.path)),
     ];
     PARTS.into_iter().zip(is_lacking).filter(|(_, is_lacking)| *is_lacking).map(|(part, _)| part).collect()
 }

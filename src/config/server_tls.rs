@@ -1,5 +1,5 @@
-//! TLS towards a server: `config` of the `tls` credentials, in gRPC's words (A65, A87), and the section `tls` for
-//! everything that gRPC has no word for.
+//! TLS towards a server: `config` of the `tls` credentials, in gRPC's words (A65, A87), and the section `tls`
+//! for everything that gRPC has no word for.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -64,8 +64,8 @@ fn missing(expected: &str) -> Problem {
     Problem::Missing { expected: expected.to_owned() }
 }
 
-/// Reads the section `tls` of a server with TLS. `host`: the host of the address; `None` for a unix socket. Returns the
-/// timeout of handshakes besides.
+/// Reads the section `tls` of a server with TLS. `host`: the host of the address; `None` for a unix socket.
+/// Returns the timeout of handshakes besides.
 pub(super) fn read_tls(map: &mut Map<'_>, config: ClientTls, host: Option<&str>) -> (ClientTls, Duration) {
     let read = |map: &mut Map<'_>| {
         let server_name = map.optional("server_name", server_name);
@@ -129,8 +129,8 @@ fn version(tree: &Tree) -> Parsed<MinVersion> {
 fn read_sans(list: &Item<'_>) -> Vec<SanMatch> {
     let items = list.list().unwrap_or_default();
     if !(1..=SANS_MAX).contains(&items.len()) {
-        let (found, expected) = (format!("{} entries", items.len()), format!("1 to {SANS_MAX}"));
-        list.error(Problem::Invalid { found, expected });
+        let (value, expected) = (format!("{} entries", items.len()), format!("1 to {SANS_MAX}"));
+        list.error(Problem::Invalid { value, expected });
     }
     items.iter().filter_map(|item| item.map(read_san).flatten()).collect()
 }
@@ -154,7 +154,7 @@ fn read_san(map: &mut Map<'_>) -> Option<SanMatch> {
 /// Reads TEXT, `{exact: TEXT}`, `{prefix: TEXT}` or `{suffix: TEXT}`. `check` judges the text.
 fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Option<TextMatch> {
     item.can_be(&[Form::Text, Form::Map]);
-    let found = match item.tree {
+    let text = match item.tree {
         Tree::Text(exact) if !exact.is_empty() => Some(TextMatch::Exact(exact.clone())),
         Tree::Map(_) => item.map(read_part).flatten(),
         _ => {
@@ -162,8 +162,8 @@ fn read_text(item: &Item<'_>, check: fn(&TextMatch) -> Result<(), String>) -> Op
             None
         }
     }?;
-    match check(&found) {
-        Ok(()) => Some(found),
+    match check(&text) {
+        Ok(()) => Some(text),
         Err(expected) => {
             item.invalid(expected);
             None

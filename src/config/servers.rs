@@ -12,7 +12,7 @@ use super::upstream::UpstreamServer;
 use sluice_engine::fallback::FallbackSettings;
 use sluice_xds::{Kind, TypeUrl};
 
-/// Servers that are replacements for each other.
+/// Servers that replace each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerList {
     /// In order of preference; never empty.
@@ -113,7 +113,7 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
     match items.len() {
         0 => list.invalid(SOME),
         1..=SERVERS_MAX => {}
-        count => list.error(Problem::Invalid { found: format!("{count} servers"), expected: SOME.into() }),
+        count => list.error(Problem::Invalid { value: format!("{count} servers"), expected: SOME.into() }),
     }
     for (index, item) in items.iter().enumerate() {
         let same = |other: &usize| servers[index].is_some() && servers[*other] == servers[index];

@@ -1,11 +1,12 @@
-//! A configuration as its file says it, for people: without credentials (REL-9), and the difference of two of them.
+//! A configuration as its file says it, for people: without credentials (REL-9), and the difference of two of
+//! them.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::effect::{Effect, effect_of};
-use super::place::Place;
+use super::error::Place;
 use super::reader::HOLDER;
 use super::tree::{Entry, Node, Tree};
 use sluice_text::{secrets, shortened};
@@ -24,7 +25,7 @@ const VALUE_CHARS_MAX: usize = 120;
 pub struct Shown {
     pub document: Arc<Value>,
     /// Each value with its path, in the order of the file.
-    values: Vec<(String, Leaf)>,
+    values: Vec<(String, ShownLeaf)>,
     class_places: ClassPlaces,
 }
 
@@ -39,26 +40,26 @@ impl PartialEq for ClassPlaces {
 }
 
 #[derive(Clone, Debug)]
-struct Leaf {
+struct ShownLeaf {
     /// The value for people: without credentials, and with `${NAME}` in place of the variable's value.
     text: String,
     digest: blake3::Hash,
 }
 
 /// Texts with variables are equal to other texts of the same value.
-impl PartialEq for Leaf {
-    fn eq(&self, other: &Leaf) -> bool {
+impl PartialEq for ShownLeaf {
+    fn eq(&self, other: &ShownLeaf) -> bool {
         self.digest == other.digest
     }
 }
 
-impl Leaf {
+impl ShownLeaf {
     fn text(&self) -> String {
         shortened(&self.text, VALUE_CHARS_MAX)
     }
 }
 
-/// A key whose value is another in another configuration.
+/// A key with different values in two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
     /// The path: `limits.connections`.
@@ -121,36 +122,36 @@ impl Shown {
                     _ => shown,
                 };
                 let text = shown.as_str().map_or_else(|| shown.to_string(), str::to_owned);
-                self.values.push((path, Leaf { text, digest }));
+                self.values.push((path, ShownLeaf { text, digest }));
                 shown
             }
         }
     }
 
-    /// The keys that differ, in the order of `other`, and then those that it has not.
+    /// The keys with different values, in the order of `other`, and then the keys that `other` lacks.
     pub fn difference(&self, other: &Shown) -> Vec<ChangedKey> {
-        let find = |values: &[(String, Leaf)], key: &str| {
+        let find = |values: &[(String, ShownLeaf)], key: &str| {
             values.iter().find(|(path, _)| path == key).map(|(_, leaf)| leaf.clone())
         };
-        let changed = |key: &str, from: Option<Leaf>, to: Option<Leaf>| ChangedKey {
+        let changed = |key: &str, from: Option<ShownLeaf>, to: Option<ShownLeaf>| ChangedKey {
             key: key.to_owned(),
             from: from.map(|leaf| leaf.text()),
             to: to.map(|leaf| leaf.text()),
             effect: effect_of(key),
         };
-        let mut found = Vec::new();
+        let mut changes = Vec::new();
         for (key, leaf) in &other.values {
             let before = find(&self.values, key);
             if before.as_ref() != Some(leaf) {
-                found.push(changed(key, before, Some(leaf.clone())));
+                changes.push(changed(key, before, Some(leaf.clone())));
             }
         }
         for (key, leaf) in &self.values {
             if find(&other.values, key).is_none() {
-                found.push(changed(key, Some(leaf.clone()), None));
+                changes.push(changed(key, Some(leaf.clone()), None));
             }
         }
-        found
+        changes
     }
 }
 
@@ -198,7 +199,8 @@ mod tests {
         let texts = [one.document.to_string(), format!("{:?}", one.difference(&other)), format!("{one:?}")];
         assert!(texts.iter().all(|text| !text.contains("canar")), "{texts:?}");
         assert_eq!(one.document["xds_servers"][0]["initial_metadata"][0]["value"], "[redacted 6 B]");
-        let changed: Vec<_> = one.difference(&other).into_iter().map(|of| (of.key, of.effect)).collect();
+        let changed: Vec<_> =
+            one.difference(&other).into_iter().map(|change| (change.key, change.effect)).collect();
         let keys = [
             "xds_servers[0].initial_metadata[0].value",
             "authorities.b.xds_servers[0].initial_metadata[0].value",
@@ -220,7 +222,10 @@ mod tests {
         assert_eq!(one.document["node"]["metadata"]["size"], "large");
         assert_eq!(one.document["authorization"], "off");
         let changed = one.difference(&shown(&text.replace("apikey: canary", "apikey: canari")));
-        assert_eq!(changed.iter().map(|of| of.key.as_str()).collect::<Vec<_>>(), ["node.metadata.apikey"]);
+        assert_eq!(
+            changed.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(),
+            ["node.metadata.apikey"]
+        );
     }
 
     #[test]
@@ -236,11 +241,13 @@ mod tests {
     fn a_difference_names_new_changed_and_old_keys() {
         let (before, after) =
             (shown("a: 1\nb: [x, {c: off}]\nd: {}"), shown("b: [x, {c: on, e: 2.5}]\nd: {f: ~}"));
-        let found = before.difference(&after);
-        let found: Vec<_> =
-            found.iter().map(|of| (of.key.as_str(), of.from.as_deref(), of.to.as_deref())).collect();
+        let changes = before.difference(&after);
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|change| (change.key.as_str(), change.from.as_deref(), change.to.as_deref()))
+            .collect();
         assert_eq!(
-            found,
+            changes,
             [
                 ("b[1].c", Some("off"), Some("on")),
                 ("b[1].e", None, Some("2.5")),

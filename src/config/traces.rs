@@ -33,7 +33,8 @@ pub fn traces_to(endpoint: &str) -> Result<TraceSettings, String> {
     Ok(TraceSettings { endpoint, slow: SLOW.default, per_second: PER_SECOND.default })
 }
 
-/// Without TLS: a collector is on the host of the relay, or behind a network that is trusted like the one of a scrape.
+/// Without TLS: a collector is on the host of the relay, or behind a network that is trusted like the one of
+/// a scrape.
 fn collector(text: impl AsRef<str>) -> Result<String, String> {
     let text = text.as_ref();
     let authority = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));

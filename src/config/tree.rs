@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
+use super::error::Place;
 use super::error::{ConfigError, Problem};
 use super::expand::{Variables, expand};
 use super::json_places::find_places;
-use super::place::Place;
 
 /// A YAML or JSON value. Maps keep the order of the file; a repeated key is a syntax error.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,24 +97,27 @@ impl Node {
         }
     }
 
-    /// The value as shown in messages. A value from the environment may be a secret, so its variable is shown.
+    /// The value as shown in messages. A value from the environment may be a secret, so its variable is
+    /// shown.
     pub(super) fn describe(&self) -> String {
         match (&self.expansion, &self.tree) {
             (None, tree) => tree.describe(),
-            (Some(of), Tree::Text(text)) if text.is_empty() => format!("{:?}, which is empty", of.spelled),
-            (Some(of), _) => format!("{:?}", of.spelled),
+            (Some(expansion), Tree::Text(text)) if text.is_empty() => {
+                format!("{:?}, which is empty", expansion.spelled)
+            }
+            (Some(expansion), _) => format!("{:?}", expansion.spelled),
         }
     }
 
     /// The value, as a number, true or false if variables make it look like one.
     pub(super) fn expanded(&self) -> &Tree {
-        self.expansion.as_ref().and_then(|of| of.plain.as_ref()).unwrap_or(&self.tree)
+        self.expansion.as_ref().and_then(|expansion| expansion.plain.as_ref()).unwrap_or(&self.tree)
     }
 
     /// The value where any type is fine: without quotes, an expanded text may be a number.
     pub(super) fn free(&self) -> &Tree {
         match &self.expansion {
-            Some(of) if !of.is_quoted => of.plain.as_ref().unwrap_or(&self.tree),
+            Some(expansion) if !expansion.is_quoted => expansion.plain.as_ref().unwrap_or(&self.tree),
             _ => &self.tree,
         }
     }
@@ -156,8 +159,8 @@ fn parse_json(text: &str) -> Result<Node, ConfigError> {
     Ok(node)
 }
 
-/// Some configurations have thousands of lines; few have a hundredth of these bounds. Copies by aliases count, so a few
-/// lines of nested aliases end here (an alias bomb).
+/// Some configurations have thousands of lines; few have a hundredth of these bounds. Copies by aliases
+/// count, so a few lines of nested aliases end here (an alias bomb).
 const NODES_MAX: usize = 100_000;
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
@@ -166,8 +169,8 @@ fn parse_yaml(text: &str) -> Result<Node, ConfigError> {
     if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
         return Ok(Node::new(Tree::Null, Place::START));
     }
-    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1. Anchors without an alias, and
-    // many aliases of one anchor, are usual in files with holders.
+    // YAML 1.2: `off`, `yes` and `0660` are not booleans or octal numbers, as in YAML 1.1. Anchors without an
+    // alias, and many aliases of one anchor, are usual in files with holders.
     let options = serde_saphyr::options! {
         strict_booleans: true,
         with_snippet: false,
@@ -328,10 +331,10 @@ impl<'de, S: Syntax> Visitor<'de> for TreeVisitor<S> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-        let (mut entries, mut known) = (Vec::new(), HashSet::new());
+        let (mut entries, mut keys) = (Vec::new(), HashSet::new());
         while let Some(key) = map.next_key()? {
             let (key, place) = S::key(key);
-            if !known.insert(key.clone()) {
+            if !keys.insert(key.clone()) {
                 return Err(A::Error::custom(repeated_key(&key)));
             }
             entries.push(Entry { key, place, node: S::node(map.next_value()?) });

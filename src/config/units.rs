@@ -26,13 +26,13 @@ impl<T: Value> Parser<T> for Number {
 
     fn parse(&self, tree: &Tree) -> Parsed<T> {
         let range = self.0;
-        let found = match (range.unit, tree) {
+        let number = match (range.unit, tree) {
             (Unit::Count | Unit::Bytes, Tree::Integer(value)) => u64::try_from(*value).ok(),
             (Unit::Bytes, Tree::Text(text)) => with_unit(text, &SIZE_UNITS),
             (Unit::Time, Tree::Text(text)) => with_unit(text, &TIME_UNITS).or_else(|| decimal_seconds(text)),
             _ => None,
         };
-        match (found.filter(|found| (range.least..=range.most).contains(found)), T::OFF, tree) {
+        match (number.filter(|number| (range.least..=range.most).contains(number)), T::OFF, tree) {
             (Some(number), ..) => Ok(T::from_number(number)),
             (None, Some(off), Tree::Text(text)) if text == "off" => Ok(off),
             (None, Some(_), _) => Err(format!("{}; or off", expected(range))),
@@ -79,11 +79,11 @@ impl<T: Copy> Parser<T> for Words<T> {
     }
 
     fn parse(&self, tree: &Tree) -> Parsed<T> {
-        let found = match tree {
+        let entry = match tree {
             Tree::Text(text) => self.0.iter().find(|(word, _)| word == text),
             _ => None,
         };
-        found.map(|(_, value)| *value).ok_or_else(|| one_of(self.0.iter().map(|(word, _)| *word)))
+        entry.map(|(_, value)| *value).ok_or_else(|| one_of(self.0.iter().map(|(word, _)| *word)))
     }
 }
 

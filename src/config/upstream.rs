@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::address::{Endpoint, Target, URI_FORMS, WebAddress, read_uri};
 use super::classes::read_type_name;
-use super::connection::{REST_KEYS, read_connection};
 use super::credentials::{read_channel_creds, read_credentials, read_features};
-use super::deletion::read_mass_deletion;
 use super::reader::{Item, Map};
 use super::rest::RestServer;
+use super::server_keys::{REST_KEYS, read_connection, read_mass_deletion};
 use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
 use sluice_engine::upstream::{
@@ -66,13 +65,13 @@ impl GrpcServer {
             && features(self) == features(other)
     }
 
-    /// Whether connections to the other server can serve this one after a reload: all settings but those of the
-    /// connections' identity can change under them.
+    /// Whether connections to the other server can serve this one after a reload: all settings but those of
+    /// the connections' identity can change under them.
     pub fn is_same_server(&self, other: &GrpcServer) -> bool {
         self.shares_connections_with(&GrpcServer { connection: self.connection.clone(), ..other.clone() })
     }
 
-    /// The keys that affect streams, in which another server differs.
+    /// The keys that affect streams and differ at another server.
     pub(super) fn differing_stream_keys(&self, other: &GrpcServer) -> Vec<&'static str> {
         let (a, b) = (&self.stream, &other.stream);
         let features = |stream: &UpstreamSettings| (stream.timeout_is_transient, stream.fails_on_data_errors);

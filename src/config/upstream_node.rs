@@ -8,7 +8,7 @@ use super::form::Form;
 use super::node::to_value;
 use super::reader::{Item, Map};
 use super::tree::{Entry, Node, Tree};
-use sluice_engine::class::{Filling, NodeTemplate, Projection, Text, UpstreamNode};
+use sluice_engine::class::{NodeTemplate, Projection, TemplateText, TemplateValue, UpstreamNode};
 
 const EXPECTED: &str = "projection, member or {template: {…}}";
 
@@ -49,7 +49,7 @@ fn read_template(map: &mut Map<'_>) -> NodeTemplate {
         map.invalid("at least one of `id`, `cluster` and `metadata`");
     }
     let text = |item: Item<'_>| {
-        let text = Text::parse(item.text()?);
+        let text = TemplateText::parse(item.text()?);
         text.map_err(|reason| item.invalid(format!("a text with fields; this one {}", item.quoting(reason))))
             .ok()
     };
@@ -60,7 +60,7 @@ fn read_template(map: &mut Map<'_>) -> NodeTemplate {
     }
 }
 
-fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, Filling>> {
+fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, TemplateValue>> {
     item.can_be(&[Form::Fields]);
     if !item.has_all_variables() {
         return None;
@@ -68,7 +68,7 @@ fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, Filling>> {
     fillings(item.tree).map_err(|expected| item.invalid(item.quoting(expected))).ok()
 }
 
-fn fillings(tree: &Tree) -> Result<BTreeMap<String, Filling>, String> {
+fn fillings(tree: &Tree) -> Result<BTreeMap<String, TemplateValue>, String> {
     let Tree::Map(entries) = tree else { return Err("a map".into()) };
     let read = |Entry { key, node, .. }: &Entry| {
         let filling = filling(node).map_err(|reason| format!("{reason} (at {key})"))?;
@@ -77,16 +77,16 @@ fn fillings(tree: &Tree) -> Result<BTreeMap<String, Filling>, String> {
     entries.iter().map(read).collect()
 }
 
-fn filling(node: &Node) -> Result<Filling, String> {
+fn filling(node: &Node) -> Result<TemplateValue, String> {
     let tree = node.free();
     Ok(match tree {
-        Tree::Text(text) => Filling::Text(
-            Text::parse(text).map_err(|reason| format!("texts with fields; one of them {reason}"))?,
+        Tree::Text(text) => TemplateValue::Text(
+            TemplateText::parse(text).map_err(|reason| format!("texts with fields; one of them {reason}"))?,
         ),
-        Tree::List(list) => Filling::List(list.iter().map(filling).collect::<Result<_, _>>()?),
-        Tree::Map(_) => Filling::Struct(fillings(tree)?),
+        Tree::List(list) => TemplateValue::List(list.iter().map(filling).collect::<Result<_, _>>()?),
+        Tree::Map(_) => TemplateValue::Struct(fillings(tree)?),
         Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) | Tree::Unset(_) => {
-            Filling::Constant(to_value(node))
+            TemplateValue::Constant(to_value(node))
         }
     })
 }

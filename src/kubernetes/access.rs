@@ -29,8 +29,8 @@ impl Access {
         let file = read(path)?;
         let context = self.context.as_ref().or(file.current_context.as_ref());
         let Some(context) = context else { return Err(format!("{}: no current-context", path.display())) };
-        let known = file.contexts.iter().any(|known| known.name == *context);
-        if known { Ok(()) } else { Err(format!("{}: no context {context:?}", path.display())) }
+        let context_exists = file.contexts.iter().any(|entry| entry.name == *context);
+        if context_exists { Ok(()) } else { Err(format!("{}: no context {context:?}", path.display())) }
     }
 
     /// A client with the present credentials.
@@ -74,7 +74,8 @@ pub(super) fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not quoted.
+/// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not
+/// quoted.
 fn said(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<AuthError>() {
         Some(AuthError::AuthExecRun { out, .. }) => {

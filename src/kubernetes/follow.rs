@@ -1,7 +1,7 @@
 //! All objects of a kind, and then each change.
 //!
-//! The age of the facts is the time since the last word of the API server. So each word counts here: bookmarks, and the ends of whole
-//! watches. The library's own watcher keeps both to itself (ADR 81).
+//! The age of the facts is the time since the last word of the API server. So each word counts here:
+//! bookmarks, and the ends of whole watches. The library's own watcher keeps both to itself (ADR 81).
 
 use std::mem;
 use std::pin::Pin;
@@ -33,7 +33,8 @@ const SHORT: Duration = Duration::from_secs(1);
 const WHOLE: Duration = Duration::from_secs(WATCH as u64 - 5);
 /// The faults before are over once a watch has lasted as long.
 const SOUND: Duration = Duration::from_secs(10);
-/// Faults in a row without a message: lists and watches that the server forgets at once, and watches that end at once.
+/// Faults in a row without a message: lists and watches that the server forgets at once, and watches that end
+/// at once.
 const SILENT_FAULTS_MAX: u32 = 2;
 /// The first delay after a fault, doubled by each further fault in a row.
 const DELAY: Duration = Duration::from_millis(500);
@@ -43,7 +44,7 @@ const LETTERS_MAX: usize = 400;
 
 /// A word of the API server.
 #[derive(Debug)]
-pub(super) enum News<K> {
+pub(super) enum WatchNews<K> {
     /// A list begins. All known objects stay.
     Begins,
     /// The present state of an object.
@@ -55,13 +56,13 @@ pub(super) enum News<K> {
     Alive,
 }
 
-/// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay. `lists_again`: set by the caller for
-/// another list at the end of the present watch.
+/// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay.
+/// `lists_again`: set by the caller for another list at the end of the present watch.
 pub(super) fn follow<K: Object>(
     access: Access,
     lists_again: Arc<AtomicBool>,
-) -> impl Stream<Item = Result<News<K>, String>> + Send {
-    let follower = Follower { access, lists_again, client: None, state: State::Begin, faults: 0 };
+) -> impl Stream<Item = Result<WatchNews<K>, String>> + Send {
+    let follower = Follower { access, lists_again, client: None, state: WatchState::Begin, faults: 0 };
     stream::unfold(follower, |mut follower| async move {
         let news = follower.next().await;
         Some((news, follower))
@@ -73,17 +74,17 @@ struct Follower<K> {
     lists_again: Arc<AtomicBool>,
     /// `None` after a fault: the credentials may have changed.
     client: Option<Client>,
-    state: State<K>,
+    state: WatchState<K>,
     /// The faults in a row.
     faults: u32,
 }
 
-enum State<K> {
+enum WatchState<K> {
     Begin,
     /// Objects of the last page, and the place of the next one.
     List {
         page: vec::IntoIter<K>,
-        next: Next,
+        next: NextRequest,
     },
     /// The version from which a watch has to begin.
     Listed(String),
@@ -94,7 +95,7 @@ enum State<K> {
     },
 }
 
-enum Next {
+enum NextRequest {
     First,
     Page(String),
     /// No page: the list has this version.
@@ -104,30 +105,30 @@ enum Next {
 type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
 impl<K: Object> Follower<K> {
-    async fn next(&mut self) -> Result<News<K>, String> {
+    async fn next(&mut self) -> Result<WatchNews<K>, String> {
         loop {
-            match mem::replace(&mut self.state, State::Begin) {
-                State::Begin => {
+            match mem::replace(&mut self.state, WatchState::Begin) {
+                WatchState::Begin => {
                     self.rest().await;
-                    self.state = State::List { page: Vec::new().into_iter(), next: Next::First };
-                    return Ok(News::Begins);
+                    self.state = WatchState::List { page: Vec::new().into_iter(), next: NextRequest::First };
+                    return Ok(WatchNews::Begins);
                 }
-                State::List { mut page, next } => match (page.next(), next) {
+                WatchState::List { mut page, next } => match (page.next(), next) {
                     (Some(object), next) => {
-                        self.state = State::List { page, next };
-                        return Ok(News::Found(object));
+                        self.state = WatchState::List { page, next };
+                        return Ok(WatchNews::Found(object));
                     }
-                    (None, Next::End(version)) => {
-                        self.state = State::Listed(version);
-                        return Ok(News::Complete);
+                    (None, NextRequest::End(version)) => {
+                        self.state = WatchState::Listed(version);
+                        return Ok(WatchNews::Complete);
                     }
                     (None, next) => self.list(next).await?,
                 },
-                State::Listed(version) => {
+                WatchState::Listed(version) => {
                     self.rest().await;
                     self.watch(version).await?;
                 }
-                State::Watch { version, events, since } => {
+                WatchState::Watch { version, events, since } => {
                     if let Some(news) = self.event(version, events, since).await? {
                         return Ok(news);
                     }
@@ -155,10 +156,10 @@ impl<K: Object> Follower<K> {
         Ok(self.client.insert(client).clone())
     }
 
-    async fn list(&mut self, next: Next) -> Result<(), String> {
+    async fn list(&mut self, next: NextRequest) -> Result<(), String> {
         let token = match next {
-            Next::Page(token) => Some(token),
-            Next::First | Next::End(_) => None,
+            NextRequest::Page(token) => Some(token),
+            NextRequest::First | NextRequest::End(_) => None,
         };
         let client = self.client().await?;
         let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
@@ -173,11 +174,11 @@ impl<K: Object> Follower<K> {
         let (token, version) = (listed.metadata.continue_, listed.metadata.resource_version);
         let is_there = |text: &String| !text.is_empty();
         let next = match (token.filter(is_there), version.filter(is_there)) {
-            (Some(token), _) => Next::Page(token),
-            (None, Some(version)) => Next::End(version),
+            (Some(token), _) => NextRequest::Page(token),
+            (None, Some(version)) => NextRequest::End(version),
             (None, None) => return Err(self.fault("the list has no resourceVersion")),
         };
-        self.state = State::List { page: listed.items.into_iter(), next };
+        self.state = WatchState::List { page: listed.items.into_iter(), next };
         Ok(())
     }
 
@@ -191,7 +192,7 @@ impl<K: Object> Follower<K> {
             Ok(Err(error)) if is_expired(&error) => self.begin_again(),
             Ok(Err(error)) => Err(self.fault(&reason(&error))),
             Ok(Ok(events)) => {
-                self.state = State::Watch { version, events: Box::pin(events), since: Instant::now() };
+                self.state = WatchState::Watch { version, events: Box::pin(events), since: Instant::now() };
                 Ok(())
             }
         }
@@ -203,7 +204,7 @@ impl<K: Object> Follower<K> {
         version: String,
         mut events: Events<K>,
         since: Instant,
-    ) -> Result<Option<News<K>>, String> {
+    ) -> Result<Option<WatchNews<K>>, String> {
         let heard = timeout(SILENCE, events.next()).await;
         if since.elapsed() > SOUND {
             self.faults = 0;
@@ -219,22 +220,22 @@ impl<K: Object> Follower<K> {
                 }
                 return Err(self.fault(&reason(&error)));
             }
-            Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => (mark.metadata.resource_version, News::Alive),
+            Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => (mark.metadata.resource_version, WatchNews::Alive),
             Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
-                (object.metadata().resource_version.clone(), News::Found(object))
+                (object.metadata().resource_version.clone(), WatchNews::Found(object))
             }
             Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
-                (object.metadata().resource_version.clone(), News::Gone(object))
+                (object.metadata().resource_version.clone(), WatchNews::Gone(object))
             }
         };
         let (next, news) = news;
         let version = if next.is_empty() { version } else { next };
-        self.state = State::Watch { version, events, since };
+        self.state = WatchState::Watch { version, events, since };
         Ok(Some(news))
     }
 
     /// Goes on after the end of a watch.
-    fn ended(&mut self, version: String, lasted: Duration) -> Result<Option<News<K>>, String> {
+    fn ended(&mut self, version: String, lasted: Duration) -> Result<Option<WatchNews<K>>, String> {
         if lasted < SHORT {
             self.faults += 1;
             if self.faults > SILENT_FAULTS_MAX {
@@ -242,14 +243,14 @@ impl<K: Object> Follower<K> {
             }
         }
         if !self.lists_again.swap(false, Ordering::Relaxed) {
-            self.state = State::Listed(version);
+            self.state = WatchState::Listed(version);
         }
-        Ok((lasted > WHOLE).then_some(News::Alive))
+        Ok((lasted > WHOLE).then_some(WatchNews::Alive))
     }
 
     /// Lists everything anew, after a delay.
     fn begin_again(&mut self) -> Result<(), String> {
-        self.state = State::Begin;
+        self.state = WatchState::Begin;
         self.faults += 1;
         if self.faults > SILENT_FAULTS_MAX {
             return Err(self.fault("the server has forgotten its own version (410)"));
@@ -257,10 +258,10 @@ impl<K: Object> Follower<K> {
         Ok(())
     }
 
-    /// After a fault, everything is listed anew: behind the address, or with the credentials, there may be another server by now, whose
-    /// versions mean something else.
+    /// After a fault, everything is listed anew: behind the address, or with the credentials, there may be
+    /// another server by now, whose versions mean something else.
     fn fault(&mut self, reason: &str) -> String {
-        (self.client, self.state) = (None, State::Begin);
+        (self.client, self.state) = (None, WatchState::Begin);
         self.faults = self.faults.saturating_add(1);
         let reason: String = reason.chars().take(LETTERS_MAX).collect();
         format!("{}: {reason}", K::PLURAL)

@@ -6,8 +6,8 @@
 //! 4. `pods`: the table of facts. Without a clock or a task.
 //! 5. `registry`: the facts, kept up to date.
 //!
-//! A client without an entry has a class for itself, and a client with a wrong entry would have another Pod's configuration. So a
-//! Pod has an entry only while all facts of the Pod are known.
+//! A client without an entry has a class for itself, and a client with a wrong entry would have another Pod's
+//! configuration. So a Pod has an entry only while all facts of the Pod are known.
 
 mod access;
 mod object;

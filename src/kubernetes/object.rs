@@ -1,5 +1,5 @@
-//! The parts of Pods and Nodes for facts. The rest of an object is passed over unread: the environment of a Pod may hold secrets, and
-//! takes most of the room.
+//! The parts of Pods and Nodes for facts. The rest of an object is passed over unread: the environment of a
+//! Pod may hold secrets, and takes most of the room.
 
 use std::collections::BTreeMap;
 

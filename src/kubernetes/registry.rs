@@ -11,7 +11,7 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use super::access::Access;
-use super::follow::{News, follow};
+use super::follow::{WatchNews, follow};
 use super::object::{Node, Pod};
 use super::pods::Pods;
 use sluice_engine::class::facts::FactTable;
@@ -45,16 +45,16 @@ pub enum Report {
 }
 
 enum Word {
-    Pod(Result<News<Pod>, String>),
-    Node(Result<News<Node>, String>),
+    Pod(Result<WatchNews<Pod>, String>),
+    Node(Result<WatchNews<Node>, String>),
 }
 
 /// The facts of all Pods.
 pub struct Registry {
     words: Pin<Box<dyn Stream<Item = Word> + Send>>,
     pods: Pods,
-    of_pods: Kind,
-    of_nodes: Kind,
+    of_pods: KindState,
+    of_nodes: KindState,
     /// The time of the next table. `None`: nothing has changed.
     due: Option<Instant>,
     last: Option<Instant>,
@@ -66,13 +66,13 @@ pub struct Registry {
 
 /// The state of a kind of objects.
 #[derive(Debug, Default)]
-struct Kind {
+struct KindState {
     /// All objects were listed once.
     is_complete: bool,
     /// The last attempt was no fault.
     is_well: bool,
     /// The last fault, until all is well.
-    told: Option<String>,
+    fault: Option<String>,
     /// The objects so far of the present list.
     listed: Option<HashSet<Arc<str>>>,
 }
@@ -88,12 +88,12 @@ impl Registry {
         } else {
             Box::pin(pods)
         };
-        let no_nodes = Kind { is_complete: true, is_well: true, ..Kind::default() };
+        let no_nodes = KindState { is_complete: true, is_well: true, ..KindState::default() };
         Registry {
             words,
             pods: Pods::new(interest.nodes),
-            of_pods: Kind::default(),
-            of_nodes: if interest.nodes { Kind::default() } else { no_nodes },
+            of_pods: KindState::default(),
+            of_nodes: if interest.nodes { KindState::default() } else { no_nodes },
             due: None,
             last: None,
             refused_told: None,
@@ -128,7 +128,7 @@ impl Registry {
 
     fn take(&mut self, word: Word) -> Option<Report> {
         let was_complete = self.is_complete();
-        let told = match word {
+        let is_confirmed = match word {
             Word::Pod(Ok(news)) => self.take_pod(news),
             Word::Node(Ok(news)) => self.take_node(news),
             Word::Pod(Err(fault)) => return self.of_pods.tell(fault),
@@ -144,7 +144,7 @@ impl Registry {
             let earliest = self.last.map_or_else(Instant::now, |last| last + BETWEEN);
             self.due = Some(earliest.max(Instant::now() + GATHER));
         }
-        self.note_refused().or_else(|| (told && self.is_well()).then_some(Report::Confirmed))
+        self.note_refused().or_else(|| (is_confirmed && self.is_well()).then_some(Report::Confirmed))
     }
 
     /// The first table, also if empty.
@@ -170,64 +170,64 @@ impl Registry {
         if self.pods.has_room() {
             self.lists_again.store(true, Ordering::Relaxed);
         }
-        if self.refused_told.is_some_and(|told| told.elapsed() < REFUSED_AGAIN) {
+        if self.refused_told.is_some_and(|at| at.elapsed() < REFUSED_AGAIN) {
             return None;
         }
         self.refused_told = Some(Instant::now());
         Some(Report::Refused(refused))
     }
 
-    /// `true`: the server has confirmed all former news.
-    fn take_pod(&mut self, news: News<Pod>) -> bool {
+    /// Returns whether the server has confirmed all earlier news.
+    fn take_pod(&mut self, news: WatchNews<Pod>) -> bool {
         match news {
-            News::Begins => self.of_pods.begins(),
-            News::Found(pod) => {
+            WatchNews::Begins => self.of_pods.begins(),
+            WatchNews::Found(pod) => {
                 let name = self.pods.put_pod(pod);
                 return self.of_pods.found(name);
             }
-            News::Gone(pod) => {
+            WatchNews::Gone(pod) => {
                 self.pods.remove_pod(&pod.metadata.pod_name());
                 return self.of_pods.heard();
             }
-            News::Complete => {
+            WatchNews::Complete => {
                 let listed = self.of_pods.complete();
                 self.pods.keep_pods(&listed);
                 return true;
             }
-            News::Alive => return self.of_pods.heard(),
+            WatchNews::Alive => return self.of_pods.heard(),
         }
         false
     }
 
-    fn take_node(&mut self, news: News<Node>) -> bool {
+    fn take_node(&mut self, news: WatchNews<Node>) -> bool {
         match news {
-            News::Begins => self.of_nodes.begins(),
-            News::Found(node) => {
+            WatchNews::Begins => self.of_nodes.begins(),
+            WatchNews::Found(node) => {
                 let name = self.pods.put_node(node);
                 return self.of_nodes.found(name);
             }
-            News::Gone(node) => {
+            WatchNews::Gone(node) => {
                 self.pods.remove_node(&node.metadata.name);
                 return self.of_nodes.heard();
             }
-            News::Complete => {
+            WatchNews::Complete => {
                 let listed = self.of_nodes.complete();
                 self.pods.keep_nodes(&listed);
                 return true;
             }
-            News::Alive => return self.of_nodes.heard(),
+            WatchNews::Alive => return self.of_nodes.heard(),
         }
         false
     }
 }
 
-impl Kind {
+impl KindState {
     fn tell(&mut self, fault: String) -> Option<Report> {
         self.is_well = false;
-        if self.told.as_ref() == Some(&fault) {
+        if self.fault.as_ref() == Some(&fault) {
             return None;
         }
-        self.told = Some(fault.clone());
+        self.fault = Some(fault.clone());
         Some(Report::Fault(fault))
     }
 
@@ -237,7 +237,7 @@ impl Kind {
         self.listed = Some(HashSet::new());
     }
 
-    /// Notes an object. `true`: the object is news of a watch.
+    /// Notes an object. Returns whether the object is news of a watch.
     fn found(&mut self, name: Arc<str>) -> bool {
         match &mut self.listed {
             Some(listed) => {
@@ -256,7 +256,7 @@ impl Kind {
 
     fn heard(&mut self) -> bool {
         self.is_well = true;
-        self.told = None;
+        self.fault = None;
         true
     }
 }

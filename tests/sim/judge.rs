@@ -350,7 +350,7 @@ impl World {
         for ty in 0..TYPES {
             let types = snapshot.of(&self.words.types[ty]);
             let wanted = self.slots[slot].reference.wanted(ty);
-            let known = types.map_or(0, |types| self.words.mask_of(types.names.known.keys()));
+            let known = types.map_or(0, |types| self.words.mask_of(types.names.entries.keys()));
             if known != wanted {
                 let invariant =
                     if known & !wanted != 0 { Invariant::Hygiene } else { Invariant::UpstreamEconomy };
@@ -361,7 +361,7 @@ impl World {
             }
             for name in bits(known) {
                 let known =
-                    types.and_then(|types| types.names.known.get(&self.words.names[ty][name])).cloned();
+                    types.and_then(|types| types.names.entries.get(&self.words.names[ty][name])).cloned();
                 self.compare_name(slot, ty, name, &known.unwrap_or_default());
             }
             if let Some(types) = types {

@@ -668,7 +668,7 @@ impl World {
             let ty = self.words.type_of(&answer.type_url);
             // The stream keeps no more of the later messages than the driver does.
             let begun = stream.rest[ty].take().filter(|_| answer.chunk > 0);
-            let composition = begun.unwrap_or_else(|| answer.spelled(answer.compose()));
+            let composition = begun.unwrap_or_else(|| answer.compose().spelled(&answer));
             let chunks = composition.chunks.len();
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! "SLUICECP" | format: u32 LE | records | BLAKE3 of all before, 32 bytes
-//! record:  kind: u8 | length: u32 LE | payload | checksum: 8 bytes of BLAKE3 over its number and all before in it
+//! record:  kind: u8 | length: u32 LE | payload | checksum
+//! checksum: 8 bytes of BLAKE3 over the number of the record, and all before the checksum in the record
 //! records: HEADER, then per type: TYPE, NAME..., WILDCARD MEMBER..., (GLOB MEMBER...)..., and at last END
 //! ```
 //!
@@ -17,8 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::error::{FORMAT, FormatError};
-use super::record::{Fields, Payload, Reader, Sink, Writer};
+use super::record::{FORMAT, Fields, FormatError, Payload, Reader, Sink, Writer};
 use super::{Digest, Identity, micros, time_of};
 use sluice_engine::cache::CachedResource;
 use sluice_engine::cache::expiry::Leased;
@@ -122,8 +122,10 @@ fn write<'a>(
 /// Whether the file of an image would be empty.
 pub fn is_empty(image: &Image) -> bool {
     let is_held = |(type_url, snapshot): (&TypeUrl, &TypeSnapshot)| {
-        let of = OfType { image, type_url, snapshot };
-        of.names().next().is_some() || of.has_wildcard() || image.complete_globs.contains_key(type_url)
+        let written = OfType { image, type_url, snapshot };
+        written.names().next().is_some()
+            || written.has_wildcard()
+            || image.complete_globs.contains_key(type_url)
     };
     !image.snapshot.types().filter(|(type_url, _)| !type_url.is_secret()).any(is_held)
 }
@@ -148,9 +150,9 @@ impl<'a> OfType<'a> {
     /// Resources subscribed to by name that exist. Names with dynamic parameters are left out: their content
     /// depends on the server's variants, so the relay subscribes to them anew after a restart (DYN-7).
     fn names(&self) -> impl Iterator<Item = (&'a ResourceName, &'a Arc<Resource>)> {
-        let known = self.snapshot.names.known.iter().filter(|(name, _)| !name.is_located());
-        known
-            .filter_map(|(name, known)| Some((name, known.resource()?)))
+        let entries = self.snapshot.names.entries.iter().filter(|(name, _)| !name.is_located());
+        entries
+            .filter_map(|(name, entry)| Some((name, entry.resource()?)))
             .filter(|(_, resource)| may_be_kept(resource))
     }
 
@@ -196,7 +198,7 @@ impl<'a> OfType<'a> {
     fn put(&self, payload: &mut Payload<'_>, kind: CollectionKind, name: &ResourceName, resource: &Resource) {
         let versions = self.image.versions.get(&(self.type_url.clone(), kind));
         let version = versions.and_then(|versions| {
-            let at = versions.binary_search_by(|(known, _)| known.cmp(name)).ok()?;
+            let at = versions.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
             versions.get(at).map(|(_, version)| &**version)
         });
         // A server may state another time to live, or none, along with the same bytes. The resource itself is
@@ -212,8 +214,8 @@ impl<'a> OfType<'a> {
         resource.aliases.iter().for_each(|alias| payload.text(alias.as_str()));
         payload.option(resource.metadata.as_ref(), |payload, metadata| payload.bytes(metadata));
         payload.option(resource.endpoints.as_ref(), |payload, name| payload.text(name.as_str()));
-        payload.option(left.map(|of| of.ttl), put_duration);
-        payload.option(left.map(|of| of.left), put_duration);
+        payload.option(left.map(|left| left.ttl), put_duration);
+        payload.option(left.map(|left| left.left), put_duration);
         payload.text(version.unwrap_or_default());
     }
 }
@@ -244,8 +246,8 @@ pub fn decode(file: &[u8], now: SystemTime) -> Result<Restored, FormatError> {
     }
     let length = rest.len().checked_sub(WHOLE_BYTES).ok_or(FormatError::Damaged { record: None })?;
     let (records, whole) = rest.split_at(length);
-    let found = blake3::hash(file.get(..START_BYTES + length).unwrap_or_default());
-    if found.as_bytes() != whole {
+    let checksum = blake3::hash(file.get(..START_BYTES + length).unwrap_or_default());
+    if checksum.as_bytes() != whole {
         return Err(FormatError::Damaged { record: first_damaged(records) });
     }
     read(records, now)
@@ -376,8 +378,9 @@ impl Types {
     }
 
     fn finish(self) -> Vec<RestoredType> {
-        let is_something =
-            |of: &RestoredType| !of.names.is_empty() || of.wildcard.is_some() || !of.globs.is_empty();
+        let is_something = |restored: &RestoredType| {
+            !restored.names.is_empty() || restored.wildcard.is_some() || !restored.globs.is_empty()
+        };
         self.types.into_iter().filter(is_something).collect()
     }
 }
@@ -389,12 +392,12 @@ fn read_resource(
     asked: Option<ResourceName>,
     elapsed: Option<Duration>,
 ) -> Result<Read, FormatError> {
-    let own = ResourceName::new(fields.text()?);
+    let stated = ResourceName::new(fields.text()?);
     // Usually both names are equal, and then share one text.
-    let (name, own) = match asked {
-        Some(asked) if asked == own => (asked.clone(), asked),
-        Some(asked) => (asked, own),
-        None => (own.clone(), own),
+    let (name, stated) = match asked {
+        Some(asked) if asked == stated => (asked.clone(), asked),
+        Some(asked) => (asked, stated),
+        None => (stated.clone(), stated),
     };
     let version = Version(u128::from_le_bytes(fields.array()?));
     let own_type = fields.option(|fields| fields.text().map(Arc::<str>::from))?;
@@ -412,9 +415,10 @@ fn read_resource(
         (Some(_), Some(_), Some(_)) => return Ok(Read::Expired),
         (Some(_), _, _) => return Ok(Read::Unknown),
     };
-    let body_has_name = OwnName::of(&value).is_ok_and(|stated| stated.is(own.as_str(), type_url.kind()));
+    let body_has_name =
+        OwnName::of(&value).is_ok_and(|own_name| own_name.is(stated.as_str(), type_url.kind()));
     let resource = Resource {
-        name: own,
+        name: stated,
         version,
         body: Any { type_url: own_type.unwrap_or_else(|| type_url.shared()), value },
         aliases,

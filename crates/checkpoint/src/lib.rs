@@ -11,7 +11,6 @@
 //! exist (RLY-2).
 
 pub mod disk;
-mod error;
 mod record;
 pub mod format;
 pub mod store;
@@ -20,8 +19,8 @@ mod tests;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use error::FormatError;
 pub use format::{Header, Restored};
+pub use record::FormatError;
 pub use store::{Loaded, Refused, Store, StoreError};
 
 /// A hash that is equal in every process and build.

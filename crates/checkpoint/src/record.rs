@@ -2,7 +2,21 @@
 
 use std::io;
 
-use super::error::FormatError;
+/// Increased by every change that an older build would misread.
+pub(super) const FORMAT: u32 = 1;
+
+/// The reason why a file is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error("not a checkpoint file")]
+    Foreign,
+    #[error("format {0} is not supported; this build reads format {FORMAT}")]
+    Format(u32),
+    #[error("damaged{}", .record.map(|record| format!(": the first error is in record {record}")).unwrap_or_default())]
+    Damaged { record: Option<u64> },
+    #[error("written by a build with another computation of versions")]
+    Versions,
+}
 
 /// Bytes of a record's checksum.
 pub const CHECK_BYTES: usize = 8;
@@ -149,8 +163,8 @@ impl<'a> Reader<'a> {
         let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_| self.damaged())?;
         let split = self.rest.split_at_checked(HEAD_BYTES + length);
         let (record, rest) = split.ok_or_else(|| self.damaged())?;
-        let (found, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| self.damaged())?;
-        if verify && found != check(self.records, record) {
+        let (check_bytes, rest) = rest.split_at_checked(CHECK_BYTES).ok_or_else(|| self.damaged())?;
+        if verify && check_bytes != check(self.records, record) {
             return Err(self.damaged());
         }
         let payload = record.get(HEAD_BYTES..).unwrap_or_default();
@@ -173,9 +187,9 @@ impl<'a> Fields<'a> {
     }
 
     pub fn raw(&mut self, length: usize) -> Result<&'a [u8], FormatError> {
-        let (found, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(|| self.malformed())?;
         self.rest = rest;
-        Ok(found)
+        Ok(bytes)
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {

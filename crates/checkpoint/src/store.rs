@@ -114,8 +114,8 @@ impl Store {
         Ok(())
     }
 
-    /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process (HND-2). `None`
-    /// if this process does not hold the lock.
+    /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process
+    /// (HND-2). `None` if this process does not hold the lock.
     pub fn lock_file(&self) -> Option<io::Result<File>> {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         lock.as_ref().map(File::try_clone)
@@ -123,9 +123,11 @@ impl Store {
 
     /// Takes a predecessor's lock of this directory over. False if the file is not the lock of the directory.
     pub fn inherit_lock(&self, file: File) -> bool {
-        let identity = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
-        let own = identity(fs::metadata(self.directory.join(LOCK)));
-        let is_it = own.is_some() && identity(file.metadata()) == own;
+        let identity = |metadata: io::Result<fs::Metadata>| {
+            metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
+        };
+        let lock_file = identity(fs::metadata(self.directory.join(LOCK)));
+        let is_it = lock_file.is_some() && identity(file.metadata()) == lock_file;
         // The lock is held already: this only fails for a file that nobody had locked.
         let is_held = is_it && file.try_lock().is_ok();
         if is_held {
@@ -224,8 +226,8 @@ impl Store {
     }
 }
 
-/// Whether a relay could use this directory. Neither creates the directory nor takes its lock, which a running relay may
-/// hold.
+/// Whether a relay could use this directory. Neither creates the directory nor takes its lock, which a
+/// running relay may hold.
 ///
 /// # Errors
 /// The directory, or its nearest parent if it does not exist, cannot be used.
@@ -246,13 +248,13 @@ pub fn check_usable(directory: &Path) -> io::Result<()> {
 /// # Errors
 /// The directory belongs to another user, or other users may write to it.
 fn check_directory(path: &Path) -> io::Result<()> {
-    let found = fs::metadata(path)?;
-    let fault = if is_of_another(&found) {
-        format!("the directory belongs to another user (uid {})", found.uid())
-    } else if found.mode() & 0o022 != 0 {
+    let metadata = fs::metadata(path)?;
+    let fault = if is_of_another(&metadata) {
+        format!("the directory belongs to another user (uid {})", metadata.uid())
+    } else if metadata.mode() & 0o022 != 0 {
         format!(
             "other users can write to the directory (mode {:03o}); use a subdirectory created by the relay",
-            found.mode() & 0o777
+            metadata.mode() & 0o777
         )
     } else {
         return Ok(());
@@ -261,9 +263,9 @@ fn check_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Whether the owner is neither the user of this process nor root; root can write anything anyway.
-fn is_of_another(found: &fs::Metadata) -> bool {
-    let own = fs::metadata("/proc/self").map(|own| own.uid());
-    found.uid() != 0 && own.is_ok_and(|own| own != found.uid())
+fn is_of_another(metadata: &fs::Metadata) -> bool {
+    let process_user = fs::metadata("/proc/self").map(|status| status.uid());
+    metadata.uid() != 0 && process_user.is_ok_and(|user| user != metadata.uid())
 }
 
 fn read(
@@ -286,17 +288,17 @@ fn read_own(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refused> {
         return Err(Refused::Irregular);
     }
     let mut file = File::open(path)?;
-    let found = file.metadata()?;
-    if found.mode() & 0o022 != 0 {
-        return Err(Refused::Mode(found.mode() & 0o777));
+    let metadata = file.metadata()?;
+    if metadata.mode() & 0o022 != 0 {
+        return Err(Refused::Mode(metadata.mode() & 0o777));
     }
-    if is_of_another(&found) {
-        return Err(Refused::Owner(found.uid()));
+    if is_of_another(&metadata) {
+        return Err(Refused::Owner(metadata.uid()));
     }
-    if found.len() > bytes_max {
-        return Err(Refused::TooLarge(found.len()));
+    if metadata.len() > bytes_max {
+        return Err(Refused::TooLarge(metadata.len()));
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
 }

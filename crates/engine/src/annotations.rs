@@ -233,11 +233,11 @@ mod tests {
         let error = Arc::new(Status::new(Code::Unavailable, "x"));
         assert!(annotations.set_error(&"a".into(), Some(&error)));
         assert!(!annotations.set_error(&"a".into(), Some(&Arc::new(Status::new(Code::Unavailable, "x")))));
-        let told = annotations.clone();
-        assert!(told.news(&annotations).errors.is_empty());
+        let before = annotations.clone();
+        assert!(before.news(&annotations).errors.is_empty());
         assert!(annotations.set_error(&"a".into(), None));
         assert!(annotations.is_empty());
-        assert_eq!(told.news(&annotations).over, ["a".into()]);
+        assert_eq!(before.news(&annotations).over, ["a".into()]);
     }
 
     #[test]
@@ -245,10 +245,10 @@ mod tests {
         let lease = |beat| Lease { beat, expires: Time::ZERO, ttl: Duration::ZERO };
         let mut annotations = Annotations::default();
         annotations.set_lease(&"a".into(), Some(lease(1)));
-        let told = annotations.clone();
+        let before = annotations.clone();
         annotations.set_lease(&"a".into(), Some(lease(2)));
-        assert_eq!(told.news(&annotations).beats, ["a".into()]);
+        assert_eq!(before.news(&annotations).beats, ["a".into()]);
         assert!(annotations.forget(&"a".into()) && !annotations.forget(&"a".into()));
-        assert_eq!(told.news(&annotations).unleased, ["a".into()]);
+        assert_eq!(before.news(&annotations).unleased, ["a".into()]);
     }
 }

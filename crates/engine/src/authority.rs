@@ -22,7 +22,8 @@ pub struct NameGroup {
 pub enum Authority {
     /// Old-style names and wildcards, which belong to no authority (NAM-3).
     None,
-    /// Old-style names in the list of a rule for classes (RLY-11). The server list is the same as for all others, the class is not.
+    /// Old-style names in the list of a rule for classes (RLY-11). The server list is the same as for all
+    /// others, the class is not.
     Listed(ResourcesId),
     /// Names of all authorities, where no authority is configured (NAM-21: the default source).
     Any,
@@ -64,8 +65,8 @@ impl Authority {
 }
 
 /// An authority by its name, whatever its position in the configuration (ADR 21). 56 bits, so that an
-/// [`Authority`] has 8 bytes. Only the operator's names are hashed: of a thousand authorities, two are equal by
-/// chance in one of 10^11 configurations.
+/// [`Authority`] has 8 bytes. Only the operator's names are hashed: of a thousand authorities, two are equal
+/// by chance in one of 10^11 configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuthorityId([u8; 7]);
 
@@ -89,12 +90,12 @@ pub struct Authorities(Vec<(Box<str>, AuthorityId)>);
 
 impl Authorities {
     pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Authorities {
-        let known = |name: &str| {
+        let entry = |name: &str| {
             let canonical = spell_authority(name);
             let id = AuthorityId::of_canonical(&canonical);
             (canonical.into(), id)
         };
-        Authorities(names.into_iter().map(|name| known(name.as_ref())).collect())
+        Authorities(names.into_iter().map(|name| entry(name.as_ref())).collect())
     }
 
     /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary
@@ -103,9 +104,8 @@ impl Authorities {
         if self.0.is_empty() || !name.is_xdstp() {
             return Authority::of_style(name);
         }
-        let known = |authority: &str| self.0.iter().find(|(known, _)| **known == *authority);
-        let found = name.authority().and_then(known);
-        found.map_or(Authority::Unknown, |(_, id)| Authority::Configured(*id))
+        let entry = |authority: &str| self.0.iter().find(|(configured, _)| **configured == *authority);
+        name.authority().and_then(entry).map_or(Authority::Unknown, |(_, id)| Authority::Configured(*id))
     }
 }
 
@@ -141,14 +141,14 @@ mod tests {
     fn fed_3_an_authority_is_found_however_it_is_spelled() {
         let authorities = Authorities::new(["a b", "b\u{fc}cher", "[::1]:80"]);
         let canonical = |name: &str| ResourceName::new(&sluice_xds::xdstp::canonical(name).unwrap());
-        for (name, of) in [
+        for (name, authority) in [
             ("xdstp://a b/t/id", "a b"),
             ("xdstp://a%20b/t/id", "a b"),
             ("xdstp://b\u{fc}cher/t/id", "b\u{fc}cher"),
             ("xdstp://b%c3%bccher/t/id", "b\u{fc}cher"),
             ("xdstp://[::1]:80/t/id", "[::1]:80"),
         ] {
-            let id = AuthorityId::of(of);
+            let id = AuthorityId::of(authority);
             assert_eq!(authorities.authority_of(&canonical(name)), Authority::Configured(id), "{name}");
         }
     }

@@ -1,16 +1,18 @@
-//! Published changes of a source: their numbers, their names, and the changes that a view went through (ADM-10).
+//! Published changes of a source: their numbers, their names, and the changes that a view went through
+//! (ADM-10).
 
 use super::Time;
 use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
-/// The names that a list of a change holds: enough to recognise a change, and few enough to be kept in memory.
+/// The names that a list of a change holds: enough to recognise a change, and few enough to be kept in
+/// memory.
 pub const NAMES_MAX: usize = 20;
 
 /// The bytes of all names in a list, because a server decides the lengths of names.
 const NAMES_BYTES_MAX: usize = 2 << 10;
 
-/// The latest changes that a view went through. Changes count from 1 in their source. Of older changes than the last
-/// 64, nobody asks.
+/// The latest changes that a view went through. Changes count from 1 in their source. Of older changes than
+/// the last 64, nobody asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeMarks {
     latest: u64,
@@ -125,8 +127,8 @@ pub struct Change {
     pub altered: Altered,
     /// The version of the whole content after the change.
     pub version: Version,
-    /// The sessions that watch a changed set. Some may not want the change: they are served by another server, or have
-    /// the content already.
+    /// The sessions that watch a changed set. Some may not want the change: they are served by another
+    /// server, or have the content already.
     pub sessions: usize,
 }
 

@@ -71,8 +71,8 @@ impl NameSet {
         true
     }
 
-    /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old` lacks.
-    /// `gone` are the names that this set lacks, and `added` is sorted.
+    /// This set with other allocations for the texts: those of `old`, and `added` for the names that `old`
+    /// lacks. `gone` are the names that this set lacks, and `added` is sorted.
     #[must_use]
     pub fn in_texts_of(&self, old: &NameSet, gone: &[ResourceName], added: Vec<ResourceName>) -> NameSet {
         if old.is_empty() {
@@ -250,6 +250,11 @@ impl Collection {
     pub fn key(&self) -> CollectionKey {
         let first = self.names().and_then(|names| names.iter().next());
         self.kind().key(first.map_or(NameStyle::Old, style_of))
+    }
+
+    /// Whether the name is requested by itself.
+    pub fn names_itself(&self, name: &ResourceName) -> bool {
+        matches!(self, Collection::Names(names) if names.contains(name))
     }
 
     pub fn asks_for_more_than(&self, old: &Collection) -> bool {

@@ -1,14 +1,15 @@
 //! How full the nodes of persistent trees are (ADR 22).
 //!
-//! A tree cannot be told how to lay out its nodes. The order in which entries go in decides: in sorted order each node
-//! would split when full, and stay half empty.
+//! A tree cannot be told how to lay out its nodes. The order in which entries go in decides: in sorted order
+//! each node would split when full, and stay half empty.
 
 /// The share of a node's places that a new tree uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filling {
     /// All places, for content that came at once and may never change.
     Full,
-    /// Five of six places, for content that changes step by step: in a full node the next entry would be a split.
+    /// Five of six places, for content that changes step by step: in a full node the next entry would be a
+    /// split.
     Roomy,
 }
 
@@ -16,8 +17,8 @@ pub(super) enum Filling {
 const REFILLED_MIN: usize = 32;
 
 impl Filling {
-    /// Sorted entries in an order that fills nodes. Some entries make half-full nodes, which the others fill: for full
-    /// nodes each second entry, for roomy nodes two of five.
+    /// Sorted entries in an order that fills nodes. Some entries make half-full nodes, which the others fill:
+    /// for full nodes each second entry, for roomy nodes two of five.
     pub(super) fn order<T>(self, sorted: Vec<T>) -> impl Iterator<Item = T> {
         let mut late = Vec::with_capacity(sorted.len() / 2);
         let mut early = Vec::with_capacity(sorted.len() - sorted.len() / 3);
@@ -41,7 +42,8 @@ impl Filling {
     }
 }
 
-/// The number of entries that may come or go before a tree is worth a refill. A refill is thus O(1) for each change.
+/// The number of entries that may come or go before a tree is worth a refill. A refill is thus O(1) for each
+/// change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slack(usize);
 

@@ -27,5 +27,6 @@ pub mod evidence;
 
 pub use time::Time;
 
-/// Debug builds check the tables of names after each step. A check visits all names, so larger tables are not checked.
+/// Debug builds check the tables of names after each step. A check visits all names, so larger tables are not
+/// checked.
 const CHECKED_NAMES_MAX: usize = 2_000;

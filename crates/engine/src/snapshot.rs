@@ -18,33 +18,35 @@ use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answered {
+pub struct AnsweredParts {
     pub wildcard: bool,
     pub globs: bool,
     /// The names from before the stream that the server has not answered yet; `None`: no name is answered.
     pub unanswered: Option<OrdSet<ResourceName>>,
 }
 
-impl Answered {
+impl AnsweredParts {
     pub(super) fn says_anything(&self) -> bool {
         self.wildcard || self.globs || self.unanswered.is_some()
     }
 
     /// Like `==`, but quick for shared names.
-    pub(super) fn is_same(&self, other: &Answered) -> bool {
+    pub(super) fn is_same(&self, other: &AnsweredParts) -> bool {
         let is_shared = match (&self.unanswered, &other.unanswered) {
-            (Some(own), Some(others)) => own.ptr_eq(others) || own.len() == others.len() && own == others,
-            (own, others) => own.is_none() && others.is_none(),
+            (Some(names), Some(other_names)) => {
+                names.ptr_eq(other_names) || names.len() == other_names.len() && names == other_names
+            }
+            (names, other_names) => names.is_none() && other_names.is_none(),
         };
         (self.wildcard, self.globs) == (other.wildcard, other.globs) && is_shared
     }
 
     /// Whether a part became current since `before`.
-    pub(super) fn says_more(&self, before: Option<&Answered>) -> bool {
+    pub(super) fn says_more(&self, before: Option<&AnsweredParts>) -> bool {
         let Some(before) = before else { return true };
         let has_more_names = match (&self.unanswered, &before.unanswered) {
-            (Some(own), Some(before)) => own.len() < before.len(),
-            (own, before) => own.is_some() && before.is_none(),
+            (Some(names), Some(before)) => names.len() < before.len(),
+            (names, before) => names.is_some() && before.is_none(),
         };
         has_more_names || self.wildcard && !before.wildcard || self.globs && !before.globs
     }
@@ -101,7 +103,7 @@ pub struct TypeStanding {
     /// The server has answered for this type since the last loss: the resources are at least as new (I9).
     pub is_current: bool,
     /// The current part of a type that is not current as a whole, for sources in lists of several servers.
-    pub answered: Option<Arc<Answered>>,
+    pub answered: Option<Arc<AnsweredParts>>,
     /// Whether the server can be heard for this type, where each type has streams of its own (RLY-40).
     pub reach: Option<Reachability>,
     /// Some resources are from before a restart of the relay, and not confirmed by the server (I14).
@@ -126,7 +128,8 @@ pub struct TypeSnapshot {
     pub wildcard: WildcardSnapshot,
     /// Changes whenever last bytes are freed.
     pub evicted: u64,
-    /// In lanes of a held type: last bytes by version. A client is sent those that it has, or such as everybody may have (WAV-9).
+    /// In lanes of a held type: last bytes by version. A client is sent the bytes of its own version, or
+    /// bytes that everybody may have (WAV-9).
     pub lasts: Option<Arc<LastVersions>>,
 }
 
@@ -151,7 +154,7 @@ impl PartialEq for LastVersion {
 /// The names from subscriptions one by one.
 #[derive(Clone, Debug, Default)]
 pub struct NamesSnapshot {
-    pub known: Names,
+    pub entries: Names,
     /// The names that are or were an alias of a resource (ALI-2).
     pub aliases: OrdMap<ResourceName, Arc<Aliased>>,
     pub sets: OrdMap<SetId, WatchedSet>,
@@ -163,20 +166,21 @@ pub struct NamesSnapshot {
 }
 
 impl NamesSnapshot {
-    /// Whether a resource of this name is here, under its own name or under an alias.
-    pub fn has_own(&self, own: &ResourceName) -> bool {
-        let is_here = self.known.get(own).is_some_and(|known| known.resource().is_some());
-        is_here || self.by_alias(own, |_| true).is_some()
+    /// Whether the resource of this name is here, under the name itself or under an alias.
+    pub fn has_own(&self, name: &ResourceName) -> bool {
+        let is_here = self.entries.get(name).is_some_and(|entry| entry.resource().is_some());
+        is_here || self.by_alias(name, |_| true).is_some()
     }
 
     /// The resource of this name, if the server has brought it under one of these aliases (ALI-1).
     pub fn by_alias(
         &self,
-        own: &ResourceName,
+        name: &ResourceName,
         is_chosen: impl Fn(&ResourceName) -> bool,
     ) -> Option<&Arc<Resource>> {
-        let mut aliases = self.aliases.iter().filter(|(alias, of)| of.own() == own && is_chosen(alias));
-        aliases.find_map(|(alias, _)| self.known.get(alias)?.resource())
+        let mut aliases =
+            self.aliases.iter().filter(|(alias, aliased)| aliased.name() == name && is_chosen(alias));
+        aliases.find_map(|(alias, _)| self.entries.get(alias)?.resource())
     }
 }
 
@@ -222,7 +226,7 @@ impl TypeSnapshot {
         match kind {
             CollectionKind::Wildcard => self.wildcard.members.get(name),
             CollectionKind::Globs => self.globs.members.get(name),
-            CollectionKind::Names => self.names.known.get(name)?.cached(),
+            CollectionKind::Names => self.names.entries.get(name)?.cached(),
         }
     }
 
@@ -231,22 +235,28 @@ impl TypeSnapshot {
         self.departed_bodies(kind).get(name)
     }
 
-    /// The last bytes under a name for a client that has it in a version. Where releases are held, others' bytes are as new to the
-    /// client as any content, and may be of a push that the client must not have (WAV-9). Who may have the name is told that it is gone.
+    /// The last bytes under a name for a client that holds the name in a version. Where releases are held,
+    /// the bytes of other versions may be of a push that the client must not have (WAV-9): the client gets
+    /// the bytes of its own version, or bytes that everybody may have. A client that only may have the name
+    /// is told that the name is gone.
     pub fn departed_as(
         &self,
         kind: CollectionKind,
         name: &ResourceName,
         held: impl FnOnce() -> Option<Version>,
     ) -> Option<&Arc<Resource>> {
-        let own = self.departed(kind, name);
-        let Some(lasts) = &self.lasts else { return own };
+        let last = self.departed(kind, name);
+        let Some(lasts) = &self.lasts else { return last };
         let held = held();
-        let is_held = |of: &&Arc<Resource>| Some(of.version) == held;
+        let is_held = |resource: &&Arc<Resource>| Some(resource.version) == held;
         let versions = || lasts.0.get(&kind).and_then(|names| names.get(name)).into_iter().flatten();
-        let of_client = || versions().map(|of| &of.resource).find(is_held);
-        let open = || versions().find(|of| of.is_open && held != Some(PERHAPS)).map(|of| &of.resource);
-        own.filter(is_held).or_else(of_client).or_else(open)
+        let of_client = || versions().map(|version| &version.resource).find(is_held);
+        let open = || {
+            versions()
+                .find(|version| version.is_open && held != Some(PERHAPS))
+                .map(|version| &version.resource)
+        };
+        last.filter(is_held).or_else(of_client).or_else(open)
     }
 
     pub(super) fn departed_bodies(&self, kind: CollectionKind) -> &Bodies {
@@ -294,9 +304,8 @@ impl TypeSnapshot {
 
     /// A name of a collection with this content counts as unknown.
     pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
-        let kind = collection.kind();
-        let known = self.body(kind, name).filter(|body| body.version == version);
-        let Some(resource) = known.cloned() else { return };
+        let body = self.body(collection.kind(), name).filter(|body| body.version == version);
+        let Some(resource) = body.cloned() else { return };
         let view = match collection {
             Collection::Wildcard => self.wildcard.view.as_mut(),
             Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
@@ -306,18 +315,20 @@ impl TypeSnapshot {
         *view = Arc::new(view.withholding(name, &resource));
     }
 
-    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases (ALI-2).
+    /// Adds the resources behind aliases at another server, which a client may hold because of the aliases
+    /// (ALI-2).
     pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
         let Collection::Names(names) = collection else { return };
         for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
             match self.names.aliases.get_mut(alias) {
-                Some(own) => Arc::make_mut(own).add_former(aliased),
+                Some(here) => Arc::make_mut(here).add_earlier(aliased),
                 None => drop(self.names.aliases.insert(alias.clone(), aliased.clone())),
             }
         }
     }
 
-    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's own evictions.
+    /// Adds last bytes from the snapshot of another server. `mark` distinguishes the bytes from the source's
+    /// own evictions.
     pub(super) fn keep_last(
         &mut self,
         kind: CollectionKind,
@@ -340,16 +351,18 @@ impl TypeSnapshot {
         }
     }
 
-    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last bytes.
+    /// Identifies the content of [`TypeSnapshot::departed`] for the names that a view lacks; 0 without last
+    /// bytes.
     pub fn last_bytes(&self) -> u64 {
         let is_empty = |kind| self.departed_bodies(kind).is_empty();
         if CollectionKind::ALL.into_iter().all(is_empty) { 0 } else { self.evicted + 1 }
     }
 
-    /// Whether two snapshots share their resources and agree on the completeness of the wildcard; false also for some equal content.
+    /// Whether two snapshots share their resources and agree on the completeness of the wildcard. False may
+    /// be returned for equal content.
     pub fn holds_the_same(&self, other: &TypeSnapshot) -> bool {
-        let is_whole = |of: &TypeSnapshot| of.wildcard.view.as_ref().map(|view| view.is_complete());
-        is_shared(&self.names.known, &other.names.known)
+        let is_whole = |types: &TypeSnapshot| types.wildcard.view.as_ref().map(|view| view.is_complete());
+        is_shared(&self.names.entries, &other.names.entries)
             && is_whole(self) == is_whole(other)
             && is_shared(&self.wildcard.members, &other.wildcard.members)
             && is_shared(&self.globs.members, &other.globs.members)
@@ -359,16 +372,16 @@ impl TypeSnapshot {
     fn reads_the_same(&self, other: &TypeSnapshot) -> bool {
         let is_same_view = |one: &Arc<View>, other: &Arc<View>| Arc::ptr_eq(one, other) || one.is_same(other);
         let has_same_views = |kind| {
-            let (Some(own), Some(others)) = (self.sets(kind), other.sets(kind)) else { return true };
-            own.diff(others).all(|item| match item {
+            let (Some(sets), Some(other_sets)) = (self.sets(kind), other.sets(kind)) else { return true };
+            sets.diff(other_sets).all(|item| match item {
                 DiffItem::Update { old: (_, one), new: (_, other) } => is_same_view(&one.view, &other.view),
                 DiffItem::Add(..) | DiffItem::Remove(..) => false,
             })
         };
         let has_same_lasts = |kind| is_shared(self.departed_bodies(kind), other.departed_bodies(kind));
         let has_same_members = match (&self.wildcard.view, &other.wildcard.view) {
-            (Some(own), Some(others)) => is_same_view(own, others),
-            (own, others) => own.is_none() && others.is_none(),
+            (Some(view), Some(other_view)) => is_same_view(view, other_view),
+            (view, other_view) => view.is_none() && other_view.is_none(),
         };
         has_same_members
             && self.holds_the_same(other)
@@ -399,14 +412,15 @@ fn is_shared<K: Ord, V>(one: &OrdMap<K, V>, other: &OrdMap<K, V>) -> bool {
 /// The release that a snapshot serves, where pushes go by steps (WAV-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneMark {
-    /// Counts the releases of the source. A session whose snapshots name another release than before moves from lane
-    /// to lane (WAV-9). 0 before the first push.
+    /// Counts the releases of the source. A session whose snapshots name another release than before moves
+    /// from lane to lane (WAV-9). 0 before the first push.
     pub release: u64,
     /// For the candidate: its push.
     pub push: Option<u64>,
 }
 
-/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few pointers per type.
+/// A source at one moment: its content by type, and its standing towards the server. Cloning copies a few
+/// pointers per type.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     lane: LaneMark,
@@ -424,13 +438,13 @@ impl Snapshot {
         self.lane
     }
 
-    /// This snapshot with other content.
+    /// The same standing with other content.
     pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
         let standing = self.standing.clone();
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
     }
 
-    /// The contents that a client with others under the names is not given.
+    /// The contents that are not sent to a client with other content under the names.
     pub fn refused(&self) -> Option<&Arc<Refused>> {
         self.refused.as_ref()
     }
@@ -468,7 +482,8 @@ impl Snapshot {
         self.types.iter()
     }
 
-    /// Whether sessions find the same release, standing and content in both. False may be returned for equal content.
+    /// Whether sessions find the same release, standing and content in both. False may be returned for equal
+    /// content.
     pub(super) fn reads_the_same(&self, other: &Snapshot) -> bool {
         self.lane == other.lane
             && self.agrees(other, TypeSnapshot::reads_the_same)
@@ -484,7 +499,7 @@ impl Snapshot {
     fn agrees(&self, other: &Snapshot, is_same: fn(&TypeSnapshot, &TypeSnapshot) -> bool) -> bool {
         let mut pairs = self.types.iter().zip(&other.types);
         self.types.len() == other.types.len()
-            && pairs.all(|((own_url, own), (url, other))| own_url == url && is_same(own, other))
+            && pairs.all(|((url, types), (other_url, other))| url == other_url && is_same(types, other))
     }
 
     /// Replaces the content of a type. The standing stays, apart from `restored`.

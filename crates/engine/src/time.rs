@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// Microseconds since an origin that the driver chose. Monotonic; wall time never enters the engine (I18).
 ///
-/// One more than the microseconds is kept, so that an `Option<Time>` takes no more room than a `Time`: each client has many.
+/// One more than the microseconds is kept, so that an `Option<Time>` takes no more room than a `Time`: each
+/// client has many.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(NonZero<u64>);
 
@@ -41,8 +42,8 @@ impl Debug for Time {
     }
 }
 
-/// The time at which a source received the content of a resource from its server. Unlike [`Time`], the value may be
-/// before the origin: a resource from a checkpoint was received before a restart of the relay.
+/// The time at which a source received the content of a resource from its server. Unlike [`Time`], the value
+/// may be before the origin: a resource from a checkpoint was received before a restart of the relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReceivedAt(i64);
 

@@ -1,7 +1,7 @@
 //! The proved identity of a peer (IDN-1).
 //!
-//! A node is a claim that any client can make. An identity comes from the verified certificate of the connection, or
-//! from the kernel for a unix socket.
+//! A node is a claim that any client can make. An identity comes from the verified certificate of the
+//! connection, or from the kernel for a unix socket.
 //!
 //! 1. [`spiffe`]: the syntax of SPIFFE IDs.
 
@@ -23,8 +23,8 @@ pub enum Identity {
     Spiffe(SpiffeId),
     /// A DNS name of a verified certificate, in lower case.
     Dns(Box<str>),
-    /// A verified certificate of the authorities of this trust domain, whose names prove nothing: its holder is any of their
-    /// clients, and not one of them.
+    /// A verified certificate of the authorities of this trust domain, whose names prove nothing: its holder
+    /// is any of their clients, and not one of them.
     TrustDomain(Box<str>),
 }
 

@@ -101,14 +101,14 @@ fn put_resource(
 
 fn put_payload(json: &mut Vec<u8>, pool: &DescriptorPool, resource: &Resource) -> Result<(), AnswerError> {
     let any = Any { type_url: resource.body.type_url.to_string(), value: resource.body.value.clone() };
-    let mut has_empty = false;
-    check_any(pool, (&resource.name, &mut has_empty), &mut Vec::new(), &any, DEPTH_MAX)?;
+    let mut check = Check { pool, resource: &resource.name, path: Vec::new(), has_empty: false };
+    check.any(&any, DEPTH_MAX)?;
     let malformed = |reason: String| malformed(&resource.name, &[], reason);
     let descriptor =
         pool.get_message_by_name(super::ANY).ok_or_else(|| malformed("Any is missing".to_owned()))?;
     let mut message = DynamicMessage::new(descriptor);
     message.transcode_from(&any).map_err(|error| malformed(error.to_string()))?;
-    if has_empty {
+    if check.has_empty {
         mark_empty(pool, &mut message).map_err(malformed)?;
     }
     let options = SerializeOptions::new().use_proto_field_name(true);
@@ -116,7 +116,7 @@ fn put_payload(json: &mut Vec<u8>, pool: &DescriptorPool, resource: &Resource) -
     message
         .serialize_with_options(&mut serde_json::Serializer::new(&mut *json), &options)
         .map_err(|error| malformed(error.to_string()))?;
-    if has_empty {
+    if check.has_empty {
         let marked = json.split_off(begin);
         let mark = format!("{{\"@type\":\"{EMPTY_ANY}\"}}");
         json.extend_from_slice(String::from_utf8_lossy(&marked).replace(&mark, "{}").as_bytes());
@@ -157,70 +157,70 @@ fn mark_empty(pool: &DescriptorPool, message: &mut DynamicMessage) -> Result<(),
     Ok(())
 }
 
-/// Finds types unknown to the descriptors, and nesting too deep to write, before any output. Notes whether the resource has an
-/// `Any` without type and bytes, whose JSON is `{}`.
-fn check_any(
-    pool: &DescriptorPool,
-    (resource, has_empty): (&ResourceName, &mut bool),
-    path: &mut Vec<String>,
-    any: &Any,
-    depth: usize,
-) -> Result<(), AnswerError> {
-    if any.type_url.is_empty() && any.value.is_empty() && !path.is_empty() {
-        *has_empty = true;
-        return Ok(());
-    }
-    let Some(descriptor) = super::any_message(pool, &any.type_url) else {
-        let (resource, type_url) = (resource.as_str().to_owned(), any.type_url.clone());
-        return Err(AnswerError::UnknownType { resource, place: place(path), type_url });
-    };
-    let message = DynamicMessage::decode(descriptor, any.value.as_ref())
-        .map_err(|error| malformed(resource, path, error.to_string()))?;
-    check_message(pool, (resource, has_empty), path, &message, depth)
+/// Finds types unknown to the descriptors, and nesting too deep to write, before any output.
+struct Check<'a> {
+    pool: &'a DescriptorPool,
+    resource: &'a ResourceName,
+    path: Vec<String>,
+    /// The resource has an `Any` without type and bytes, whose JSON is `{}`.
+    has_empty: bool,
 }
 
-fn check_message(
-    pool: &DescriptorPool,
-    (resource, has_empty): (&ResourceName, &mut bool),
-    path: &mut Vec<String>,
-    message: &DynamicMessage,
-    depth: usize,
-) -> Result<(), AnswerError> {
-    let Some(depth) = depth.checked_sub(1) else {
-        return Err(malformed(resource, path, format!("more than {DEPTH_MAX} messages within each other")));
-    };
-    if message.descriptor().full_name() == super::ANY {
-        let any: Any =
-            message.transcode_to().map_err(|error| malformed(resource, path, error.to_string()))?;
-        return check_any(pool, (resource, has_empty), path, &any, depth);
-    }
-    for (field, value) in message.fields() {
-        let mut check = |key: Option<String>, value: &Value| {
-            let Value::Message(inner) = value else { return Ok(()) };
-            path.push(match key {
-                Some(key) => format!("{}[{key}]", field.name()),
-                None => field.name().to_owned(),
-            });
-            let checked = check_message(pool, (resource, &mut *has_empty), path, inner, depth);
-            path.pop();
-            checked
-        };
-        match value {
-            Value::Message(_) => check(None, value)?,
-            Value::List(values) if field.kind().as_message().is_some() => {
-                for (index, value) in values.iter().enumerate() {
-                    check(Some(index.to_string()), value)?;
-                }
-            }
-            Value::Map(entries) => {
-                for (key, value) in entries {
-                    check(Some(spelled(key)), value)?;
-                }
-            }
-            _ => {}
+impl Check<'_> {
+    fn any(&mut self, any: &Any, depth: usize) -> Result<(), AnswerError> {
+        if any.type_url.is_empty() && any.value.is_empty() && !self.path.is_empty() {
+            self.has_empty = true;
+            return Ok(());
         }
+        let Some(descriptor) = super::any_message(self.pool, &any.type_url) else {
+            let (resource, type_url) = (self.resource.as_str().to_owned(), any.type_url.clone());
+            return Err(AnswerError::UnknownType { resource, place: place(&self.path), type_url });
+        };
+        let message = DynamicMessage::decode(descriptor, any.value.as_ref())
+            .map_err(|error| self.malformed(error.to_string()))?;
+        self.message(&message, depth)
     }
-    Ok(())
+
+    fn message(&mut self, message: &DynamicMessage, depth: usize) -> Result<(), AnswerError> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(self.malformed(format!("more than {DEPTH_MAX} messages within each other")));
+        };
+        if message.descriptor().full_name() == super::ANY {
+            let any: Any = message.transcode_to().map_err(|error| self.malformed(error.to_string()))?;
+            return self.any(&any, depth);
+        }
+        for (field, value) in message.fields() {
+            let mut check = |key: Option<String>, value: &Value| {
+                let Value::Message(inner) = value else { return Ok(()) };
+                self.path.push(match key {
+                    Some(key) => format!("{}[{key}]", field.name()),
+                    None => field.name().to_owned(),
+                });
+                let checked = self.message(inner, depth);
+                self.path.pop();
+                checked
+            };
+            match value {
+                Value::Message(_) => check(None, value)?,
+                Value::List(values) if field.kind().as_message().is_some() => {
+                    for (index, value) in values.iter().enumerate() {
+                        check(Some(index.to_string()), value)?;
+                    }
+                }
+                Value::Map(entries) => {
+                    for (key, value) in entries {
+                        check(Some(spelled(key)), value)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn malformed(&self, reason: String) -> AnswerError {
+        malformed(self.resource, &self.path, reason)
+    }
 }
 
 fn spelled(key: &MapKey) -> String {

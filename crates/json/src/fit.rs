@@ -1,15 +1,16 @@
 //! Fits values to the types of their fields, as the JSON reader of Envoy does.
 //!
-//! Envoy reads numbers, booleans and enum values out of texts, and a single value as a list with one element. A YAML file
-//! depends on that: `1e3` is a text in YAML (see `yaml`), and a number in a field of numbers. An empty `Any` has no type.
+//! Envoy reads numbers, booleans and enum values out of texts, and a single value as a list with one element.
+//! A YAML file depends on that: `1e3` is a text in YAML (see `yaml`), and a number in a field of numbers. An
+//! empty `Any` has no type.
 
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Number, Value};
 
 use super::{ANY, any_message};
 
-/// The type of an empty `Any` in this crate: the library reads no `Any` without a type. No text has a noncharacter by
-/// accident, and one that has it on purpose makes an empty `Any`.
+/// The type of an empty `Any` in this crate: the library reads no `Any` without a type. No text has a
+/// noncharacter by accident, and one that has it on purpose makes an empty `Any`.
 pub(super) const EMPTY_ANY: &str = "\u{fdd0}/envoy.config.core.v3.AggregatedConfigSource";
 
 /// Messages whose JSON is no object with their fields, and which hold no value that needs a fit.
@@ -29,11 +30,11 @@ const WRAPPERS: [&str; 9] = [
 
 /// Fits the JSON of a message. What fits no field stays, for the error of the reader.
 pub(super) fn fit(pool: &DescriptorPool, message: &MessageDescriptor, value: &mut Value) {
-    let own = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
-    if PLAIN.contains(&own) {
+    let well_known = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
+    if PLAIN.contains(&well_known) {
         return;
     }
-    if WRAPPERS.contains(&own) {
+    if WRAPPERS.contains(&well_known) {
         return message.fields().for_each(|field| fit_kind(pool, &field.kind(), value));
     }
     let Value::Object(fields) = value else { return };
@@ -49,8 +50,8 @@ fn fit_any(pool: &DescriptorPool, fields: &mut Map<String, Value>) {
     }
     let type_url = fields.get("@type").and_then(Value::as_str);
     let Some(message) = type_url.and_then(|type_url| any_message(pool, type_url)) else { return };
-    let own = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
-    if PLAIN.contains(&own) || WRAPPERS.contains(&own) || own == "Any" {
+    let well_known = message.full_name().strip_prefix("google.protobuf.").unwrap_or_default();
+    if PLAIN.contains(&well_known) || WRAPPERS.contains(&well_known) || well_known == "Any" {
         if let Some(value) = fields.get_mut("value") {
             fit(pool, &message, value);
         }
@@ -94,8 +95,8 @@ fn fit_kind(pool: &DescriptorPool, kind: &Kind, value: &mut Value) {
     let fitted = match kind {
         Kind::Bool => boolean(text).map(Value::Bool),
         Kind::Enum(values) if values.get_value_by_name(text).is_none() => {
-            let by_name = values.values().find(|known| known.name().eq_ignore_ascii_case(text));
-            let by_name = by_name.map(|known| Value::from(known.name()));
+            let by_name = values.values().find(|value| value.name().eq_ignore_ascii_case(text));
+            let by_name = by_name.map(|value| Value::from(value.name()));
             by_name.or_else(|| text.parse::<i32>().ok().map(Value::from))
         }
         Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {

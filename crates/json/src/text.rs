@@ -34,14 +34,16 @@ fn encode(name: &str, text: &str) -> Result<Vec<u8>, JsonError> {
     canonical::encode(pool()?, &parsed).map_err(JsonError::Encoding)
 }
 
-/// Text format may state values that no well-formed message has, such as a duration of a million years. REST could not serve them,
-/// and the readers of JSON and YAML refuse them, too. The bytes of an unknown type pass.
+/// Text format may state values that no well-formed message has, such as a duration of a million years. REST
+/// could not serve them, and the readers of JSON and YAML refuse them, too. The bytes of an unknown type
+/// pass.
 fn has_form_in_json(pool: &DescriptorPool, message: &DynamicMessage) -> Result<(), JsonError> {
     let Err(reason) = well_formed(pool, message, DEPTH_MAX) else { return Ok(()) };
     let resources = message.get_field_by_name("resources");
     let mut resources = resources.iter().filter_map(|list| list.as_list()).flatten();
-    let bad =
-        resources.position(|of| of.as_message().is_some_and(|of| well_formed(pool, of, DEPTH_MAX).is_err()));
+    let bad = resources.position(|resource| {
+        resource.as_message().is_some_and(|resource| well_formed(pool, resource, DEPTH_MAX).is_err())
+    });
     let path = bad.map_or_else(|| "response".to_owned(), |index| format!("resources[{index}]"));
     let message = message.descriptor().full_name().to_owned();
     Err(JsonError::Content { path, message, reason })

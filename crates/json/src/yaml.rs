@@ -1,9 +1,9 @@
-//! YAML as Envoy reads it, so that a file means here what it means there (ADR 59).
+//! YAML as Envoy reads YAML, so that a file means the same to both (ADR 59).
 //!
-//! A plain scalar is null, a boolean or an integer of 64 bits with the prefixes of C, else a text. A quoted scalar is a
-//! text. Then the type of the field decides, as in JSON. So `0660` is 432, and `1.10` stays a text with both digits: a
-//! number field reads a number out of it. Merge keys do not exist. An entry with the tag `!ignore` at its key is left out,
-//! and is the place for anchors.
+//! A plain scalar is null, a boolean or an integer of 64 bits with the prefixes of C, else a text. A quoted
+//! scalar is a text. Then the type of the field decides, as in JSON. So `0660` is 432, and `1.10` stays a
+//! text with both digits: a number field reads a number out of it. Merge keys do not exist. An entry with the
+//! tag `!ignore` at its key is left out, and is the place for anchors.
 
 use std::collections::HashMap;
 
@@ -191,8 +191,8 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// The value of a plain scalar. An integer beyond 32 bits is a text, which JSON allows for integers: as a number it would
-/// be a float.
+/// The value of a plain scalar. An integer beyond 32 bits is a text, which JSON allows for integers: as a
+/// number it would be a float.
 fn resolved(text: &str) -> Value {
     if let Some(value) = boolean(text) {
         return value.into();
@@ -258,7 +258,8 @@ mod tests {
         assert!(reason.contains(expected), "{text:?}: {reason:?} should contain {expected:?}");
     }
 
-    /// As the config dump of Envoy has them: `tests/interop/envoy_yaml.py` compares a longer table with the real one.
+    /// As the config dump of Envoy has them: `tests/interop/envoy_yaml.py` compares a longer table with the
+    /// real one.
     #[test]
     fn fil_4_a_plain_scalar_is_what_envoy_makes_of_it() {
         for (text, expected) in [

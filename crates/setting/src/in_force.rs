@@ -51,13 +51,14 @@ impl<T> InForce<T> {
         InForce(Arc::new(Place { present, number: AtomicU64::new(0) }))
     }
 
-    /// The current epoch. Costs no shared counter, so that thousands of streams may read at once. A guard is for
-    /// a moment, not for a struct.
+    /// The current epoch. Costs no shared counter, so that thousands of streams may read at once. A guard is
+    /// for a moment, not for a struct.
     pub fn get(&self) -> Guard<Arc<Epoch<T>>> {
         self.0.present.load()
     }
 
-    /// The number of the current epoch. Costs no more than a read of memory, for those who have taken that epoch over.
+    /// The number of the current epoch. Costs no more than a read of memory, for those who have taken that
+    /// epoch over.
     pub fn number(&self) -> u64 {
         self.0.number.load(Ordering::Acquire)
     }
@@ -67,7 +68,8 @@ impl<T> InForce<T> {
         self.0.present.load_full()
     }
 
-    /// Puts a value in force for everybody at once. Returns the number of the new epoch. One caller at a time.
+    /// Puts a value in force for everybody at once. Returns the number of the new epoch. One caller at a
+    /// time.
     pub fn publish(&self, value: T) -> u64 {
         let number = self.get().number + 1;
         self.0.present.store(Arc::new(Epoch { number, value }));

@@ -5,16 +5,12 @@
 //! declaration. A range refuses mistakes, for example a wrong unit; the comment gives any other reason for an
 //! end.
 
-mod backoff;
 mod in_force;
-mod units;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub use backoff::Backoff;
 pub use in_force::{Epoch, InForce};
-pub use units::{TIME_UNITS, parse_duration, with_unit};
 
 /// The declaration of a number.
 #[derive(Clone, Copy, Debug)]
@@ -184,4 +180,38 @@ macro_rules! settings {
             }
         }
     };
+}
+
+/// The units of times, in milliseconds.
+pub const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+
+/// A number with a unit, multiplied out; `None` on overflow, too.
+pub fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// A day, in milliseconds. Only operators count in days; keys of the configuration do not.
+const DAY: [(&str, u64); 1] = [("d", 86_400_000)];
+
+/// A time of an operator: `500ms`, `10s`, `5m`, `1h`, `7d`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    with_unit(text, &TIME_UNITS).or_else(|| with_unit(text, &DAY)).map(ms)
+}
+
+/// The delays of a [`Backoff`]. Below 10 ms, attempts would load a server that is down already.
+const DELAYS: Range = time(ms(10)..=seconds(600));
+
+settings! {
+    /// The delay between attempts without a response: `initial`, multiplied by 1.6 each time, at most `max`,
+    /// ±20 % (CLI-4).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Backoff {
+        /// The delay after the first failure: 1 s, as in gRPC (FU1).
+        initial: Duration = seconds(1), DELAYS;
+        /// The maximum, before its jitter. Below gRPC's 120 s, as a late relay delays thousands of clients.
+        max: Duration = seconds(30), DELAYS;
+    }
 }

@@ -8,10 +8,12 @@ pub mod secrets;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The digits of a version in a table. A whole version has 32; the first 8 tell the versions of a fleet apart.
+/// The digits of a version in a table. A whole version has 32; the first 8 tell the versions of a fleet
+/// apart.
 const VERSION_DIGITS: usize = 8;
 
-/// Whether a character controls or hides text: controls, marks for the direction of text, and characters without width.
+/// Whether a character controls or hides text: controls, marks for the direction of text, and characters
+/// without width.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')

@@ -1,7 +1,7 @@
 //! The word nearest to a mistyped word: a single measure for keys, words, types and the names of resources.
 
-/// The steps of a search at most, some 20 ms of work: bytes that are read, and pairs of letters that are compared. Beyond,
-/// words count as far (ADM-6).
+/// The steps of a search at most, some 20 ms of work: bytes that are read, and pairs of letters that are
+/// compared. Beyond, words count as far (ADM-6).
 const STEPS_MAX: usize = 8 << 20;
 
 /// The longest text and word in bytes. Nobody types a longer one.
@@ -16,8 +16,8 @@ const BEGINNING_MIN: usize = 3;
 /// The number of each letter. Letters with equal last bits count together.
 type Counts = [usize; 64];
 
-/// A search for words that are near a text, whatever their case. The distance of two words is the number of letters that are
-/// added, left out, exchanged, or swapped with a neighbour.
+/// A search for words that are near a text, whatever their case. The distance of two words is the number of
+/// letters that are added, left out, exchanged, or swapped with a neighbour.
 #[derive(Debug)]
 pub struct Near {
     letters: Vec<char>,
@@ -59,7 +59,7 @@ impl Near {
         }
         let head = equal(shorter.iter().zip(longer));
         let tail = equal(shorter[head..].iter().rev().zip(longer[head..].iter().rev()));
-        let middle = |of: &[char]| of[head..of.len() - tail].iter().collect::<String>();
+        let middle = |word: &[char]| word[head..word.len() - tail].iter().collect::<String>();
         let pairs = (shorter.len() - head - tail) * (longer.len() - head - tail);
         let (short, long) = (middle(shorter), middle(longer));
         let (letters, wrong_max) = (longer.len(), wrong_max(longer));
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_nearest_word_differs_in_the_fewest_letters() {
         let words = ["web", "api", "web-frontend", "SYNCED", "node", "xds_servers", "ns/a/web-1", "r4"];
-        for (text, found) in [
+        for (text, expected) in [
             ("wbe", Some("web")),
             ("ewb", Some("web")),
             ("WEB", Some("web")),
@@ -136,7 +136,7 @@ mod tests {
             ("cluster", None),
             ("", None),
         ] {
-            assert_eq!(nearest(text, words), found, "{text}");
+            assert_eq!(nearest(text, words), expected, "{text}");
         }
         assert_eq!(nearest("warning", ["info", "warn"]), Some("warn"), "the beginning is near");
         assert_eq!(nearest("straße", ["strasse", "STRAẞE"]), Some("STRAẞE"));
@@ -156,10 +156,10 @@ mod tests {
             let (wrong, longer) = (strsim::osa_distance(&a, &b), a.len().max(b.len()));
             let is_near = wrong * 3 <= longer || (wrong, longer) == (1, 2);
             let expected = is_near.then(|| 1.0 - wrong as f64 / longer.max(1) as f64);
-            let found = Near::new(&a).likeness(&b);
+            let likeness = Near::new(&a).likeness(&b);
             let begins = a.len().min(b.len()) >= BEGINNING_MIN && (a.starts_with(&b) || b.starts_with(&a));
-            assert_eq!(found, expected.or(begins.then_some(NEAR_MIN)), "{a} {b}");
-            near += usize::from(found.is_some());
+            assert_eq!(likeness, expected.or(begins.then_some(NEAR_MIN)), "{a} {b}");
+            near += usize::from(likeness.is_some());
         }
         assert!(near > 100, "{near}");
     }

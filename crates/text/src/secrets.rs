@@ -1,8 +1,10 @@
-//! Secrets, by the name of a value and by the shape of a text: one table for all that is shown (ADM-12, REL-9).
+//! Secrets, by the name of a value and by the shape of a text: one table for all that is shown (ADM-12,
+//! REL-9).
 
 use std::ops::Range;
 
-/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of messages, parameters.
+/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of
+/// messages, parameters.
 const WORDS: [&str; 15] = [
     "authorization",
     "cookie",
@@ -33,8 +35,8 @@ const PARAMETER_WORDS: [&str; 3] = ["sig", "signature", "pass"];
 /// Schemes of the header `Authorization`, before what they prove.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "apikey", "token"];
 
-/// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids of AWS, tokens of GitHub,
-/// GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
+/// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids
+/// of AWS, tokens of GitHub, GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
 const MARKED: [(&str, usize); 23] = [
     ("AKIA", 16),
     ("ASIA", 16),
@@ -80,7 +82,8 @@ pub fn is_hidden(text: &str) -> bool {
     size.is_some_and(|size| size.len() <= 20 && size.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether the name of a header, of a key in a structure, of an entry of a map, or of a parameter promises a secret.
+/// Whether the name of a header, of a key in a structure, of an entry of a map, or of a parameter promises a
+/// secret.
 pub fn is_name(name: &str) -> bool {
     let name = words(name);
     let last = name.rsplit('-').next().unwrap_or_default();
@@ -96,17 +99,18 @@ pub fn are_mentioned(text: &str) -> bool {
     WORDS.iter().chain(&["key"]).any(|word| text.contains(word))
 }
 
-/// The text without the secrets that its shape shows; `None` if it has none: user information in an address, the value of a parameter
-/// with the name of a secret, what a scheme proves, a private key, and whatever its issuer has marked.
+/// Hides the secrets that have a known form: user information in an address, the value of a parameter with
+/// the name of a secret, credentials behind the name of a scheme, private keys, and tokens with the mark of
+/// an issuer. `None` for a text without secrets.
 pub fn hide(text: &str) -> Option<String> {
-    let mut found = Vec::new();
-    user_information(text, &mut found);
-    parameters(text, &mut found);
-    proofs(text, &mut found);
-    private_keys(text, &mut found);
-    found.sort_unstable_by_key(|range| (range.start, usize::MAX - range.end));
+    let mut ranges = Vec::new();
+    user_information(text, &mut ranges);
+    parameters(text, &mut ranges);
+    proofs(text, &mut ranges);
+    private_keys(text, &mut ranges);
+    ranges.sort_unstable_by_key(|range| (range.start, usize::MAX - range.end));
     let (mut shown, mut end) = (String::new(), 0);
-    for range in found {
+    for range in ranges {
         if range.start >= end && !range.is_empty() {
             shown.push_str(&text[end..range.start]);
             shown.push_str(&hidden(range.len()));
@@ -131,18 +135,18 @@ fn words(name: &str) -> String {
 }
 
 /// `https://user:password@host`.
-fn user_information(text: &str, found: &mut Vec<Range<usize>>) {
+fn user_information(text: &str, ranges: &mut Vec<Range<usize>>) {
     for (at, scheme) in text.match_indices("://") {
         let start = at + scheme.len();
         let is_end =
             |char: char| char.is_whitespace() || matches!(char, '/' | '?' | '#' | '"' | '\'' | '<' | '>');
         let authority = text[start..].split(is_end).next().unwrap_or_default();
-        found.extend(authority.rfind('@').map(|length| start..start + length));
+        ranges.extend(authority.rfind('@').map(|length| start..start + length));
     }
 }
 
 /// `client_secret=…` in queries, forms and connection strings, and `"client_secret": "…"` in JSON.
-fn parameters(text: &str, found: &mut Vec<Range<usize>>) {
+fn parameters(text: &str, ranges: &mut Vec<Range<usize>>) {
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.');
     for (at, mark) in text.match_indices(['=', ':']) {
         let before = text[..at].trim_end();
@@ -176,7 +180,7 @@ fn parameters(text: &str, found: &mut Vec<Range<usize>>) {
             }
         };
         if !text[start..].starts_with("[redacted ") && !is_operator(&text[value.clone()]) {
-            found.push(value);
+            ranges.push(value);
         }
     }
 }
@@ -195,7 +199,7 @@ fn is_operator(value: &str) -> bool {
 }
 
 /// `Bearer …`, tokens in three parts, and secrets with the mark of their issuer.
-fn proofs(text: &str, found: &mut Vec<Range<usize>>) {
+fn proofs(text: &str, ranges: &mut Vec<Range<usize>>) {
     let is_part =
         |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.' | '+' | '/' | '=' | '~');
     let (mut before, mut end) = ("", 0);
@@ -206,14 +210,14 @@ fn proofs(text: &str, found: &mut Vec<Range<usize>>) {
         let is_proof = word.len() >= PART_MIN && word.bytes().any(|byte| !byte.is_ascii_alphabetic());
         let has_scheme = gap == " " && SCHEMES.iter().any(|scheme| before.eq_ignore_ascii_case(scheme));
         if has_scheme && is_proof {
-            found.push(start..start + length);
+            ranges.push(start..start + length);
         }
-        marked(word, start, found);
+        marked(word, start, ranges);
         (before, end) = (word, start + length);
     }
 }
 
-fn marked(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
+fn marked(word: &str, at: usize, ranges: &mut Vec<Range<usize>>) {
     let begins = |index: usize| !word[..index].ends_with(|char: char| char.is_ascii_alphanumeric());
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     for (mark, least) in MARKED {
@@ -228,7 +232,7 @@ fn marked(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
                 false => behind >= least,
             };
             if fits {
-                found.push(at + index..at + index + mark.len() + behind);
+                ranges.push(at + index..at + index + mark.len() + behind);
             }
         }
     }
@@ -236,13 +240,13 @@ fn marked(word: &str, at: usize, found: &mut Vec<Range<usize>>) {
         let end = word[index..].find(['+', '/', '=', '~']).unwrap_or(word.len() - index);
         let parts = word[index..index + end].split('.');
         if parts.clone().count() == 3 && parts.clone().all(|part| part.len() >= PART_MIN) {
-            found.push(at + index..at + index + end);
+            ranges.push(at + index..at + index + end);
         }
     }
 }
 
 /// PEM, to its end line or to the end.
-fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
+fn private_keys(text: &str, ranges: &mut Vec<Range<usize>>) {
     let [begin, kind, end] = PEM;
     let mut from = 0;
     while let Some(start) = text[from..].find(begin).map(|at| from + at) {
@@ -253,7 +257,7 @@ fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
             text[behind..].find("-----").map_or(text.len(), |at| behind + at + 5)
         });
         if is_key {
-            found.push(start..stop);
+            ranges.push(start..stop);
         }
         from = if is_key { stop } else { head };
     }
@@ -296,9 +300,9 @@ mod tests {
             ),
             ("-----BEGIN PRIVATE KEY-----\nC4n4ry", "[redacted 34 B]"),
         ] {
-            let found = hide(text);
-            assert_eq!(found.as_deref(), Some(shown), "{text}");
-            assert_eq!(found.as_deref().and_then(hide), None, "once: {text}");
+            let output = hide(text);
+            assert_eq!(output.as_deref(), Some(shown), "{text}");
+            assert_eq!(output.as_deref().and_then(hide), None, "once: {text}");
         }
         for (mark, least) in MARKED {
             let secret = format!("{mark}{}", "7".repeat(least));

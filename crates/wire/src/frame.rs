@@ -19,15 +19,15 @@ pub enum ReadError {
     Compressed,
     #[error("{0} are not supported")]
     Unsupported(&'static str),
-    #[error("{}: found {found}, the limit is {allowed}", limit.name())]
-    OverLimit { limit: Bound, found: usize, allowed: usize },
+    #[error("{}: found {value}, the limit is {allowed}", limit.name())]
+    OverLimit { limit: Bound, value: usize, allowed: usize },
     #[error("the stream ended within a message")]
     Truncated,
 }
 
 impl ReadError {
-    pub fn check(limit: Bound, found: usize, allowed: usize) -> Result<(), ReadError> {
-        if found > allowed { Err(ReadError::OverLimit { limit, found, allowed }) } else { Ok(()) }
+    pub fn check(limit: Bound, value: usize, allowed: usize) -> Result<(), ReadError> {
+        if value > allowed { Err(ReadError::OverLimit { limit, value, allowed }) } else { Ok(()) }
     }
 }
 
@@ -119,12 +119,12 @@ impl HeaderReader {
 #[derive(Debug)]
 pub(super) struct Gather {
     bytes: Vec<u8>,
-    wanted: usize,
+    length: usize,
 }
 
 impl Gather {
-    pub fn new(wanted: usize) -> Self {
-        Gather { bytes: Vec::new(), wanted }
+    pub fn new(length: usize) -> Self {
+        Gather { bytes: Vec::new(), length }
     }
 
     /// Allocated bytes.
@@ -132,28 +132,28 @@ impl Gather {
         self.bytes.capacity()
     }
 
-    pub fn wanted(&self) -> usize {
-        self.wanted
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// The chunk begins with all wanted bytes.
     pub fn is_all_in(&self, chunk: &Bytes) -> bool {
-        self.bytes.is_empty() && chunk.len() >= self.wanted
+        self.bytes.is_empty() && chunk.len() >= self.length
     }
 
     /// All wanted bytes, once received. Leaves the rest of the chunk in place.
     pub fn read(&mut self, chunk: &mut Bytes) -> Option<Vec<u8>> {
         let have = self.bytes.len();
-        let length = chunk.len().min(self.wanted - have);
+        let length = chunk.len().min(self.length - have);
         if self.bytes.capacity() < have + length {
             // Doubling keeps the total copying linear. The announced length is the upper bound, so a complete
             // message fills its allocation exactly.
-            let capacity = (have + length).max(have * 2).min(self.wanted);
+            let capacity = (have + length).max(have * 2).min(self.length);
             self.bytes.reserve_exact(capacity - have);
         }
         self.bytes.extend_from_slice(&chunk[..length]);
         chunk.advance(length);
-        (self.bytes.len() == self.wanted).then(|| std::mem::take(&mut self.bytes))
+        (self.bytes.len() == self.length).then(|| std::mem::take(&mut self.bytes))
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
             error.or_else(|| reader.finish().err())
         };
         let limit = Bound::ResponseBytes;
-        assert_eq!(refused(4, &framed(b"12345")), Some(ReadError::OverLimit { limit, found: 5, allowed: 4 }));
+        assert_eq!(refused(4, &framed(b"12345")), Some(ReadError::OverLimit { limit, value: 5, allowed: 4 }));
         assert_eq!(refused(9, &[1, 0, 0, 0, 0]), Some(ReadError::Compressed));
         assert_eq!(refused(9, &framed(b"12345")[..7]), Some(ReadError::Truncated));
     }

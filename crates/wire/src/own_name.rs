@@ -3,7 +3,8 @@
 use super::fields::{Fields, Malformed, Payload};
 use sluice_xds::{Kind, ResourceName};
 
-/// The first field of a body, where every type with a name has it (TYP-2). Reads all fields, and finds what is malformed.
+/// The first field of a body, where every type with a name has it (TYP-2). Reads all fields, and finds what
+/// is malformed.
 #[derive(Clone, Copy, Default)]
 pub struct OwnName<'a>(Option<Payload<'a>>);
 
@@ -23,9 +24,9 @@ impl<'a> OwnName<'a> {
         OwnName(Some(payload))
     }
 
-    /// The name. In a type unknown to sluice, field 1 may be something else than a name, as in istiod's name table. For such
-    /// types an unreadable name counts as empty. So does a name with control characters: they are the beginning of an embedded
-    /// message.
+    /// The name. In a type unknown to sluice, field 1 may be something else than a name, as in istiod's name
+    /// table. For such types an unreadable name counts as empty. So does a name with control characters: they
+    /// are the beginning of an embedded message.
     pub fn text(self, kind: Kind) -> Result<&'a str, Malformed> {
         match self.0.map_or(Ok(""), Payload::text) {
             Ok(name) if kind == Kind::Other && name.contains(|c: char| c.is_control()) => Ok(""),
@@ -34,14 +35,14 @@ impl<'a> OwnName<'a> {
         }
     }
 
-    /// Whether this is the name of the resource, in some spelling, so that the body needs no wrapper. `name` is without
-    /// constraints, which no body states (DYN-1). A nameless resource has a type unknown to sluice: whatever its first field
-    /// is, it is no name, and a wrapper would add none.
+    /// Whether this is the name of the resource, in some spelling, so that the body needs no wrapper. `name`
+    /// is without constraints, which no body states (DYN-1). A nameless resource has a type unknown to
+    /// sluice: whatever its first field is, it is no name, and a wrapper would add none.
     pub fn is(self, name: &str, kind: Kind) -> bool {
         if name.is_empty() {
             return kind == Kind::Other;
         }
-        let is_same = |own| ResourceName::received(own) == ResourceName::received(name);
-        self.text(kind).is_ok_and(|own| own == name || is_same(own))
+        let is_same = |stated| ResourceName::received(stated) == ResourceName::received(name);
+        self.text(kind).is_ok_and(|stated| stated == name || is_same(stated))
     }
 }

@@ -46,7 +46,9 @@ impl Constraint {
     pub fn matches(&self, parameters: &Parameters) -> bool {
         match self {
             Constraint::Exists(key) => parameters.contains_key(&**key),
-            Constraint::Equals(key, value) => parameters.get(&**key).is_some_and(|found| **found == **value),
+            Constraint::Equals(key, value) => {
+                parameters.get(&**key).is_some_and(|parameter| **parameter == **value)
+            }
             Constraint::Any(list) => list.iter().any(|constraint| constraint.matches(parameters)),
             Constraint::All(list) => list.iter().all(|constraint| constraint.matches(parameters)),
             Constraint::Not(constraint) => !constraint.matches(parameters),
@@ -284,11 +286,11 @@ mod tests {
 
     #[test]
     fn dyn_1_constraints_that_mean_the_same_list_are_the_same_key() {
-        let of = |list: &[Constraint]| Constraints::new(Constraint::Any(list.to_vec()), Bytes::new());
+        let any_of = |list: &[Constraint]| Constraints::new(Constraint::Any(list.to_vec()), Bytes::new());
         let (a, b) = (equals("k", "1"), exists("k"));
-        assert_eq!(of(&[a.clone(), b.clone()]), of(&[b.clone(), a.clone(), b.clone()]));
-        assert_ne!(of(std::slice::from_ref(&a)), of(std::slice::from_ref(&b)));
-        assert_eq!(of(&[not(a), b]).to_string(), "or(!k=1,k)");
+        assert_eq!(any_of(&[a.clone(), b.clone()]), any_of(&[b.clone(), a.clone(), b.clone()]));
+        assert_ne!(any_of(std::slice::from_ref(&a)), any_of(std::slice::from_ref(&b)));
+        assert_eq!(any_of(&[not(a), b]).to_string(), "or(!k=1,k)");
         let texts = [exists("a=1"), equals("a", "1"), exists("!a"), not(exists("a")), exists("or(a)")];
         let texts: std::collections::BTreeSet<_> = texts.iter().map(Constraint::to_string).collect();
         assert_eq!(texts.len(), 5, "{texts:?}");
@@ -314,8 +316,8 @@ mod tests {
     #[test]
     fn nam_6_dyn_7_the_name_before_the_parameters_has_a_canonical_spelling() {
         let given = parameters(&[("k", "v")]);
-        let of = |name: &str| ResourceName::located(name, &given);
-        let (sorted, turned) = (of("xdstp://a/T/f/x?a=1&b=2"), of("xdstp://a/T/f/x?b=2&a=1"));
+        let located = |name: &str| ResourceName::located(name, &given);
+        let (sorted, turned) = (located("xdstp://a/T/f/x?a=1&b=2"), located("xdstp://a/T/f/x?b=2&a=1"));
         assert_eq!(turned.canonical("T"), Ok(Some(sorted.clone())));
         assert_eq!(sorted.canonical("T"), Ok(None));
         turned.canonical("U").unwrap_err();

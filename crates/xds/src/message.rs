@@ -134,8 +134,8 @@ pub struct ResourceError {
 pub struct SotwResponse {
     pub version_info: String,
     pub type_url: TypeUrl,
-    /// Whether the response states its type. Only the answer to a poll may leave it out, because the path implies it
-    /// (RST-1).
+    /// Whether the response states its type. Only the answer to a poll may leave it out, because the path
+    /// implies it (RST-1).
     pub states_type: bool,
     pub nonce: String,
     pub resources: Vec<Element>,

@@ -19,8 +19,8 @@ impl ResourceName {
         &self.0
     }
 
-    /// The bytes that the text takes from the allocator, with the two counters of its `Arc`. Allocations come in multiples
-    /// of 16 bytes, and from 128 bytes on in four sizes for each power of two.
+    /// The bytes that the text takes from the allocator, with the two counters of its `Arc`. Allocations come
+    /// in multiples of 16 bytes, and from 128 bytes on in four sizes for each power of two.
     pub fn allocated(&self) -> usize {
         let bytes = self.0.len() + 2 * size_of::<usize>();
         let step = if bytes <= 128 { 16 } else { bytes.next_power_of_two() / 8 };
@@ -37,7 +37,7 @@ impl ResourceName {
         &*self.0 == "*"
     }
 
-    /// Names with the `xdstp:` scheme belong to an authority; all others are opaque (NAM-3).
+    /// Names with the `xdstp:` scheme belong to an authority; other names are opaque (NAM-3).
     pub fn is_xdstp(&self) -> bool {
         self.0.starts_with(xdstp::SCHEME)
     }

@@ -41,8 +41,8 @@ impl fmt::Display for Value {
                 write!(f, "[{}]", items.join(", "))
             }
             Value::Struct(fields) => {
-                let field = |(key, value): (&String, &Value)| format!("{key:?}: {value}");
-                write!(f, "{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+                let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{key:?}: {value}")).collect();
+                write!(f, "{{{}}}", fields.join(", "))
             }
         }
     }
@@ -110,7 +110,7 @@ impl Node {
         ];
         let differing = fields.into_iter().filter(|(_, differs)| *differs);
         let mut paths: Vec<String> = differing.map(|(name, _)| name.to_owned()).collect();
-        compare("metadata", (&self.metadata, &other.metadata), &mut paths, most);
+        compare("metadata", &self.metadata, &other.metadata, &mut paths, most);
         paths.truncate(most);
         paths
     }
@@ -127,7 +127,8 @@ impl Node {
 
 fn compare(
     path: &str,
-    (one, other): (&BTreeMap<String, Value>, &BTreeMap<String, Value>),
+    one: &BTreeMap<String, Value>,
+    other: &BTreeMap<String, Value>,
     paths: &mut Vec<String>,
     most: usize,
 ) {
@@ -138,9 +139,7 @@ fn compare(
         }
         let path = format!("{path}.{key}");
         match (one.get(key), other.get(key)) {
-            (Some(Value::Struct(one)), Some(Value::Struct(other))) => {
-                compare(&path, (one, other), paths, most)
-            }
+            (Some(Value::Struct(one)), Some(Value::Struct(other))) => compare(&path, one, other, paths, most),
             _ => paths.push(path),
         }
     }

@@ -1,7 +1,8 @@
 //! The relays that a call has passed through (TIR-2).
 //!
-//! A relay below this one sends its path with each call, and this relay adds itself to the path of its own calls. So a
-//! relay can tell relays from other clients, and finds itself in the path if servers lead back to it.
+//! A relay below this one sends its path with each call, and this relay adds itself to the path of its own
+//! calls. So a relay can tell relays from other clients, and finds itself in the path if servers lead back to
+//! it.
 
 use std::error::Error;
 use std::fmt;
@@ -12,12 +13,12 @@ pub const HEADER: &str = "x-sluice-path";
 /// The maximum number of relays in a path. Three tiers serve millions of clients.
 pub const RELAYS_MAX: usize = 8;
 
-/// The maximum size of an id. A longer id of a node is cut: the instance tells relays apart. A whole path stays far below
-/// 8 KiB, the bound of some servers for all headers of a call.
+/// The maximum size of an id. A longer id of a node is cut: the instance tells relays apart. A whole path
+/// stays far below 8 KiB, the bound of some servers for all headers of a call.
 const ID_BYTES_MAX: usize = 256;
 
-/// The id of one run of a relay: the id of its node, and a number drawn at the start. Replicas may share the id of a
-/// node, and a path through two of them is no loop.
+/// The id of one run of a relay: the id of its node, and a number drawn at the start. Replicas may share the
+/// id of a node, and a path through two of them is no loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayId(Box<str>);
 
@@ -89,13 +90,13 @@ impl RelayPath {
         Ok(RelayPath(ids.join(",").into()))
     }
 
-    /// The path of a relay's own calls: the path of its client, if the client is a relay, and the relay itself. The
-    /// relays nearest to the client are left out if there are too many: a client that invents relays must not cost
-    /// other clients their upstream.
-    pub fn through(before: Option<&RelayPath>, own: &RelayId) -> RelayPath {
-        let Some(before) = before else { return RelayPath(own.0.clone()) };
+    /// The path of a relay's own calls: the path of its client, if the client is a relay, and the relay
+    /// itself. The relays nearest to the client are left out if there are too many: a client that invents
+    /// relays must not cost other clients their upstream.
+    pub fn through(before: Option<&RelayPath>, relay: &RelayId) -> RelayPath {
+        let Some(before) = before else { return RelayPath(relay.0.clone()) };
         let surplus = (before.hops() + 1).saturating_sub(RELAYS_MAX);
-        let ids: Vec<_> = before.ids().skip(surplus).chain([&*own.0]).collect();
+        let ids: Vec<_> = before.ids().skip(surplus).chain([&*relay.0]).collect();
         RelayPath(ids.join(",").into())
     }
 
@@ -109,7 +110,7 @@ impl RelayPath {
     }
 
     pub fn has(&self, id: &RelayId) -> bool {
-        self.ids().any(|known| *known == *id.0)
+        self.ids().any(|relay| *relay == *id.0)
     }
 
     /// The value of the header.

@@ -40,8 +40,8 @@ pub struct Resource {
 
 impl Resource {
     /// The payload contains the resource's name, so the resource needs no wrapper in a SotW response of this
-    /// type. False for redirects (NAM-20), for types without a name field and bodies without this name (WIR-9),
-    /// and for variants with constraints (DYN-2).
+    /// type. False for redirects (NAM-20), for types without a name field and bodies without this name
+    /// (WIR-9), and for variants with constraints (DYN-2).
     pub fn names_itself(&self, type_url: &TypeUrl) -> bool {
         self.body_has_name
             && type_url.kind().has_name_field()
@@ -62,7 +62,8 @@ impl Resource {
         !self.body.type_url.is_empty()
     }
 
-    /// The cost in memory, roughly equal to the cost on the wire. In bytes: what operators read as `bytes` of a resource.
+    /// The cost in memory, roughly equal to the cost on the wire. In bytes: what operators read as `bytes` of
+    /// a resource.
     pub fn size(&self) -> usize {
         let beside = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
         let aliases: usize = self.aliases.iter().map(|alias| alias.as_str().len()).sum();

@@ -73,8 +73,8 @@ impl Status {
         Status::new(Code::Ok, "")
     }
 
-    /// The status of a NACK as it may be kept. The text about a Secret may quote the Secret, so only its size stays
-    /// (ADM-12).
+    /// The status of a NACK as it may be kept. The text about a Secret may quote the Secret, so only its size
+    /// stays (ADM-12).
     #[must_use]
     pub fn of_nack(self, type_url: &TypeUrl) -> Self {
         if type_url.is_secret() && !self.message.is_empty() {

@@ -54,8 +54,8 @@ const KINDS: &[(&str, Kind)] = &[
     ("envoy.service.discovery.v2.Runtime", Kind::Runtime),
 ];
 
-/// Types whose clients take resources that they did not name: an on-demand ztunnel is sent the workloads of its node, and those
-/// behind an address (DEL-17).
+/// Types whose clients take resources that they did not name: an on-demand ztunnel is sent the workloads of
+/// its node, and those behind an address (DEL-17).
 const SENT_UNASKED: &[&str] = &["istio.workload.Address", "istio.workload.Workload"];
 
 impl Kind {
@@ -83,8 +83,9 @@ impl Kind {
         )
     }
 
-    /// Resources of this type may exclude each other: two listeners on one address, two scopes with one key, two virtual hosts
-    /// of one domain. Nothing elsewhere refers to them by name, so one may go before another comes (DEL-26).
+    /// Resources of this type may exclude each other: two listeners on one address, two scopes with one key,
+    /// two virtual hosts of one domain. Nothing elsewhere refers to them by name, so one may go before
+    /// another comes (DEL-26).
     pub fn may_exclude(self) -> bool {
         matches!(
             self,
@@ -163,8 +164,8 @@ impl TypeUrl {
         self.kind.is_full_state()
     }
 
-    /// A server sends a delta client further resources of this type beside those that the client named, and counts them as
-    /// subscribed on the stream (DEL-17).
+    /// A server sends a delta client further resources of this type beside those that the client named, and
+    /// counts them as subscribed on the stream (DEL-17).
     pub fn is_sent_unasked(&self) -> bool {
         self.is_sent_unasked
     }
@@ -174,15 +175,15 @@ impl TypeUrl {
         self.message() == "envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
     }
 
-    /// Whether resources of the type may be secret. A server may be less strict about the spelling of a URL than the
-    /// relay, so every spelling counts.
+    /// Whether resources of the type may be secret. A server may be less strict about the spelling of a URL
+    /// than the relay, so every spelling counts.
     pub fn is_secret(&self) -> bool {
         match self.kind {
             Kind::Secret => true,
             Kind::Other => {
                 let message = self.url.rsplit('/').next().unwrap_or_default();
-                let is_secret = |(known, kind): &(&str, Kind)| {
-                    *kind == Kind::Secret && known.eq_ignore_ascii_case(message.trim())
+                let is_secret = |(listed, kind): &(&str, Kind)| {
+                    *kind == Kind::Secret && listed.eq_ignore_ascii_case(message.trim())
                 };
                 KINDS.iter().any(is_secret)
             }

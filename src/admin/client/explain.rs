@@ -122,8 +122,8 @@ pub(in crate::admin) fn class(
     let nearest = |near: &NearMiss| NearestRule {
         rule: near.id.to_string(),
         field: near.field.clone(),
-        wanted: near.wanted.clone(),
-        found: near.found.clone(),
+        wanted: near.condition.clone(),
+        found: near.value.clone(),
         place: WrittenRule::find(near.id, generation, rules).map(|written| written.place),
     };
     let decision = ClassDecision {
@@ -175,8 +175,8 @@ fn rule_text(digest: Option<&str>, rule: &RuleText) -> String {
     let digest = digest.unwrap_or("no class yet,");
     let mut text = format!("{digest} by {} (match {}; split by {splits})", rule.id, shown(&rule.matches));
     if let Some(near) = &rule.nearest {
-        let value = near.found.as_deref().map_or("differs".to_owned(), |value| format!("is {value:?}"));
-        text += &format!("; {} fails: {} {value}, not {}", near.id, near.field, shown(&near.wanted));
+        let value = near.value.as_deref().map_or("differs".to_owned(), |value| format!("is {value:?}"));
+        text += &format!("; {} fails: {} {value}, not {}", near.id, near.field, shown(&near.condition));
     }
     let later: Vec<_> = rule.not_reached.iter().map(ToString::to_string).collect();
     if !later.is_empty() {

@@ -6,8 +6,8 @@ pub(super) fn class_choice() -> ClassChoice {
     let near = NearMiss {
         id: RuleId { entry: 0, is_default: false },
         field: "id".to_owned(),
-        wanted: "envoy-*".to_owned(),
-        found: Some("\u{1b}[31m".to_owned()),
+        condition: "envoy-*".to_owned(),
+        value: Some("\u{1b}[31m".to_owned()),
     };
     let rule = RuleText {
         id: RuleId { entry: 1, is_default: true },

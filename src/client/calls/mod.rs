@@ -1,5 +1,5 @@
-//! Call metadata of the relay itself: a token (gRFC A97), and constant entries. A client's own metadata is never
-//! passed on (IDN-12).
+//! Call metadata of the relay itself: a token (gRFC A97), and constant entries. A client's own metadata is
+//! never passed on (IDN-12).
 //!
 //! 1. [`token`]: the expiry of a token.
 //! 2. [`value_file`]: one value that is read from a file, again and again.
@@ -79,8 +79,8 @@ impl Calls {
     /// Adds the metadata to the headers of one call.
     ///
     /// # Errors
-    /// The status of the call, if a file has no usable value: UNAVAILABLE or UNAUTHENTICATED. After an error, the
-    /// file is not read before the end of a backoff.
+    /// The status of the call, if a file has no usable value: UNAVAILABLE or UNAUTHENTICATED. After an error,
+    /// the file is not read before the end of a backoff.
     pub(super) async fn add_to(&self, headers: &mut HeaderMap, backoff: &Backoff) -> Result<(), Status> {
         for (key, value) in &self.entries {
             let value = match value {

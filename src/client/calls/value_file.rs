@@ -22,7 +22,8 @@ const UNUSABLE: Duration = Duration::from_secs(30);
 /// A token is read anew in the last minute of its life (gRFC A97).
 const RENEWAL: Duration = Duration::from_secs(60);
 
-/// How long a value without an expiry is used before the file is read again. A storm of calls reads the file once.
+/// How long a value without an expiry is used before the file is read again. A storm of calls reads the file
+/// once.
 const CONSTANT_FOR: Duration = Duration::from_secs(1);
 
 /// The kind of the value in the file.
@@ -39,14 +40,14 @@ pub(super) struct ValueFile {
     path: PathBuf,
     content: Content,
     /// Locked while the file is read, so that all calls that wait share the result.
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FileState {
     value: Option<Known>,
     /// The last reading failed.
-    failure: Option<Failure>,
+    failure: Option<ReadFailure>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Failure {
+struct ReadFailure {
     status: Status,
     in_a_row: u32,
     retry_at: Instant,
@@ -75,7 +76,7 @@ impl ValueFile {
     /// UNAVAILABLE if the file is unreadable, UNAUTHENTICATED if its content is no token that can be used.
     pub(super) async fn value(&self, settings: &Backoff) -> Result<HeaderValue, Status> {
         let mut state = self.state.lock().await;
-        let is_due = state.value.as_ref().is_none_or(|known| known.is_due(wall_now()));
+        let is_due = state.value.as_ref().is_none_or(|value| value.is_due(wall_now()));
         let may_read = state.failure.as_ref().is_none_or(|failure| failure.retry_at <= Instant::now());
         if is_due && may_read {
             let (path, content) = (self.path.clone(), self.content);
@@ -84,20 +85,20 @@ impl ValueFile {
             self.settle(&mut state, read, settings);
         }
         match (&state.value, &state.failure) {
-            (Some(known), _) if known.is_usable(wall_now()) => Ok(known.header.clone()),
+            (Some(value), _) if value.is_usable(wall_now()) => Ok(value.header.clone()),
             (_, Some(failure)) => Err(failure.status.clone()),
             // The last good token has expired since the file was read, and is read again after the backoff.
             _ => Err(Status::new(Code::Unauthenticated, format!("{}: expired", self.path.display()))),
         }
     }
 
-    fn settle(&self, state: &mut State, read: Result<Known, (Code, String)>, settings: &Backoff) {
+    fn settle(&self, state: &mut FileState, read: Result<Known, (Code, String)>, settings: &Backoff) {
         match read {
-            Ok(known) => {
+            Ok(value) => {
                 if state.failure.take().is_some() {
                     info!(file = %self.path.display(), "the file of call metadata is usable again");
                 }
-                state.value = Some(known);
+                state.value = Some(value);
             }
             Err((code, reason)) => {
                 let in_a_row = state.failure.as_ref().map_or(0, |failure| failure.in_a_row + 1);
@@ -106,7 +107,7 @@ impl ValueFile {
                     warn!(file = %self.path.display(), %reason, "the file of call metadata is unusable");
                 }
                 let status = Status::new(code, format!("{}: {reason}", self.path.display()));
-                state.failure = Some(Failure { status, in_a_row, retry_at: Instant::now() + delay });
+                state.failure = Some(ReadFailure { status, in_a_row, retry_at: Instant::now() + delay });
             }
         }
     }
@@ -130,7 +131,7 @@ fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, 
     let unavailable = |reason: String| (Code::Unavailable, reason);
     // Looked at first: to open a pipe waits for a writer.
     match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => {}
+        Ok(metadata) if metadata.is_file() => {}
         Ok(_) => return Err(unavailable("not a regular file".to_owned())),
         Err(error) => return Err(unavailable(error.to_string())),
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Metadata that reveals a change of content without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     pub(super) inode: (u64, u64),
     pub(super) length: u64,
     /// Seconds and nanoseconds.
@@ -39,9 +39,9 @@ pub(super) struct Due {
 pub(super) struct Debounce {
     quiet: Duration,
     /// The files as last read.
-    taken: BTreeMap<OsString, Stamp>,
+    taken: BTreeMap<OsString, FileStamp>,
     /// Names changed since, with the last stamp and the end of the quiet time. A stamp of `None`: missing.
-    waiting: BTreeMap<OsString, (Option<Stamp>, Instant)>,
+    waiting: BTreeMap<OsString, (Option<FileStamp>, Instant)>,
     /// Files that could not be read. They are read again, changed or not.
     unread: BTreeSet<OsString>,
 }
@@ -51,15 +51,15 @@ impl Debounce {
         Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new(), unread: BTreeSet::new() }
     }
 
-    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the file cannot
-    /// be looked at, so that it is neither read nor gone.
+    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the
+    /// file cannot be looked at, so that it is neither read nor gone.
     ///
     /// A missing file waits like a file being written, because editors replace a file by removing it first. A
     /// file renamed within the directory loses its old name and gains its new name in the same step, reported
     /// by the kernel or not: its content is never missing in between.
     pub(super) fn look(
         &mut self,
-        present: &BTreeMap<OsString, Stamp>,
+        present: &BTreeMap<OsString, FileStamp>,
         is_hidden: impl Fn(&OsString) -> bool,
         changes: &Changes,
         now: Instant,
@@ -100,7 +100,7 @@ impl Debounce {
     }
 
     /// A file changed while being read.
-    pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<Stamp>, now: Instant) {
+    pub(super) fn unsettled(&mut self, name: &OsStr, stamp: Option<FileStamp>, now: Instant) {
         self.waiting.insert(name.to_owned(), (stamp, now + self.quiet));
     }
 
@@ -114,7 +114,7 @@ impl Debounce {
         self.waiting.values().map(|(_, quiet_at)| *quiet_at).min()
     }
 
-    fn is_quiet(&mut self, name: &OsStr, stamp: Option<&Stamp>, touched: bool, now: Instant) -> bool {
+    fn is_quiet(&mut self, name: &OsStr, stamp: Option<&FileStamp>, touched: bool, now: Instant) -> bool {
         match self.waiting.get(name) {
             Some((last, quiet_at)) if !touched && last.as_ref() == stamp => *quiet_at <= now,
             _ => {
@@ -131,8 +131,8 @@ mod tests {
 
     const QUIET: Duration = Duration::from_millis(500);
 
-    fn files(files: &[(&str, u64, i64)]) -> BTreeMap<OsString, Stamp> {
-        let stamp = |inode, modified| Stamp { inode: (1, inode), length: 9, modified: (modified, 0) };
+    fn files(files: &[(&str, u64, i64)]) -> BTreeMap<OsString, FileStamp> {
+        let stamp = |inode, modified| FileStamp { inode: (1, inode), length: 9, modified: (modified, 0) };
         files.iter().map(|(name, inode, modified)| ((*name).into(), stamp(*inode, *modified))).collect()
     }
 

@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::FileState;
 use super::changes::KUBERNETES_DATA;
-use super::debounce::Stamp;
+use super::debounce::FileStamp;
 use sluice_json::{JsonError, parse_json, parse_text, parse_yaml};
 use sluice_wire::upstream::{DecodeError, decode_file_response, undelimited};
 use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
@@ -22,7 +22,7 @@ use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 /// The content of one file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Loaded {
-    /// `None` for a file without resources that does not say of which type it has none.
+    /// `None` for a file without resources and without a type.
     type_url: Option<TypeUrl>,
     resources: Vec<Arc<Resource>>,
 }
@@ -84,7 +84,7 @@ impl Format {
 /// The entries of a directory with the extension of a format.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    pub(super) files: BTreeMap<OsString, Stamp>,
+    pub(super) files: BTreeMap<OsString, FileStamp>,
     /// The entries that cannot be looked at, with the reasons. Their files may still exist.
     pub(super) faults: BTreeMap<OsString, String>,
     /// The subdirectories, sockets and the like.
@@ -97,8 +97,8 @@ impl Listing {
     }
 }
 
-enum Entry {
-    File(Stamp),
+enum FileEntry {
+    File(FileStamp),
     Other,
     Gone,
 }
@@ -117,13 +117,13 @@ pub(super) fn scan(directory: &Path) -> io::Result<Listing> {
             continue;
         }
         match look_at(&path) {
-            Ok(Entry::File(stamp)) => {
+            Ok(FileEntry::File(stamp)) => {
                 listing.files.insert(name, stamp);
             }
-            Ok(Entry::Other) => {
+            Ok(FileEntry::Other) => {
                 listing.others.insert(name);
             }
-            Ok(Entry::Gone) => {}
+            Ok(FileEntry::Gone) => {}
             Err(reason) => {
                 listing.faults.insert(name, reason);
             }
@@ -132,16 +132,16 @@ pub(super) fn scan(directory: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// An entry of the listing. Only a name that the directory no longer has is gone. Any other error is the fault of a
-/// file that may still exist: a permission, a disk, a volume that is away for a moment.
-fn look_at(path: &Path) -> Result<Entry, String> {
+/// An entry of the listing. Only a name that the directory no longer has is gone. Any other error is the
+/// fault of a file that may still exist: a permission, a disk, a volume that is away for a moment.
+fn look_at(path: &Path) -> Result<FileEntry, String> {
     let fault = |error: io::Error| format!("cannot look at the file: {error}");
     match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Entry::File(Stamp::of(&metadata))),
-        Ok(_) => Ok(Entry::Other),
+        Ok(metadata) if metadata.is_file() => Ok(FileEntry::File(FileStamp::of(&metadata))),
+        Ok(_) => Ok(FileEntry::Other),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
-            Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(Entry::Gone),
-            Ok(target) if left_its_volume(path, &target) => Ok(Entry::Gone),
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(FileEntry::Gone),
+            Ok(target) if left_its_volume(path, &target) => Ok(FileEntry::Gone),
             Ok(target) => Err(format!("a link to {}, which does not exist", target.display())),
             Err(_) => Err(fault(error)),
         },
@@ -149,22 +149,22 @@ fn look_at(path: &Path) -> Result<Entry, String> {
     }
 }
 
-/// Whether a dangling link shows a key that left a Kubernetes volume (FIL-2). The kubelet replaces the volume by a swap
-/// of `..data`, and then removes the link.
+/// Whether a dangling link shows a key that left a Kubernetes volume (FIL-2). The kubelet replaces the volume
+/// by a swap of `..data`, and then removes the link.
 fn left_its_volume(link: &Path, target: &Path) -> bool {
     let Some(directory) = link.parent() else { return false };
     target.starts_with(KUBERNETES_DATA) && directory.join(KUBERNETES_DATA).is_dir()
 }
 
 /// Follows symlinks. An error if there is no file.
-pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
+pub(super) fn stamp(path: &Path) -> io::Result<FileStamp> {
     let metadata = fs::metadata(path)?;
-    if metadata.is_file() { Ok(Stamp::of(&metadata)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    if metadata.is_file() { Ok(FileStamp::of(&metadata)) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Stamp {
-        Stamp {
+impl FileStamp {
+    fn of(metadata: &fs::Metadata) -> FileStamp {
+        FileStamp {
             inode: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
@@ -229,8 +229,8 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
     Ok(Loaded { type_url: Some(response.type_url), resources })
 }
 
-/// The state of a directory, or all its problems. A directory without a file is a problem, as at the start (FIL-3): it
-/// may be the place of a volume that is not mounted.
+/// The state of a directory, or all its problems. A directory without a file is a problem, as at the start
+/// (FIL-3): it may be the place of a volume that is not mounted.
 pub(super) fn merge(
     directory: &Path,
     files: &BTreeMap<OsString, Result<Loaded, Unusable>>,

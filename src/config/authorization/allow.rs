@@ -64,7 +64,7 @@ fn read_types(item: &Item<'_>) -> Option<Types> {
             Some(Types::Listed(item.list()?.iter().filter_map(read_type).collect()))
         }
         _ => {
-            item.error(Problem::Invalid { found: item.describe(), expected: TYPES.into() });
+            item.error(Problem::Invalid { value: item.describe(), expected: TYPES.into() });
             None
         }
     }

@@ -6,7 +6,8 @@ use super::Authorization;
 use crate::trust::anchors::AnchorFiles;
 use sluice_engine::authorization::{IdentityPattern, Rule};
 
-/// Warns of rules that no client can match: their trust domain is none of their listeners'. `map` is the whole file.
+/// Warns of rules that no client can match: their trust domain is none of their listeners'. `map` is the
+/// whole file.
 pub(in super::super) fn warn_of_domains(
     map: &Map<'_>,
     authorization: &Authorization,

@@ -60,7 +60,7 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
         map.reject_inapplicable(&["mode", "rules"], "`file`, which has these keys itself");
         let file = origin.directory.join(item.text()?);
         if let Some(in_force) = origin.policy {
-            return known(&item, file, in_force);
+            return policy_in_force(&item, file, in_force);
         }
         match load_from(&file, listeners, origin.variables) {
             Ok(policy) => Some(Authorization::File(file, policy)),
@@ -91,11 +91,9 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
 }
 
 /// The policy of the file in force. No other file is opened for the text of a caller (REL-10).
-fn known(item: &Item<'_>, file: PathBuf, in_force: &Authorization) -> Option<Authorization> {
+fn policy_in_force(item: &Item<'_>, file: PathBuf, in_force: &Authorization) -> Option<Authorization> {
     match in_force {
-        Authorization::File(known, policy) if *known == file => {
-            Some(Authorization::File(file, policy.clone()))
-        }
+        Authorization::File(path, policy) if *path == file => Some(Authorization::File(file, policy.clone())),
         _ => {
             let reason = "the text of a caller opens no file, and this one is not in force".to_owned();
             item.error(Problem::Contradiction { reason });
@@ -104,7 +102,8 @@ fn known(item: &Item<'_>, file: PathBuf, in_force: &Authorization) -> Option<Aut
     }
 }
 
-/// Reads a policy from a file of its own: JSON if its name is `*.json`, else YAML. `listeners` as in the configuration.
+/// Reads a policy from a file of its own: JSON if its name is `*.json`, else YAML. `listeners` as in the
+/// configuration.
 ///
 /// # Errors
 /// Every error of the file. The file as a whole is not used then.
@@ -270,11 +269,11 @@ pub(super) fn read_identity(item: &Item<'_>) -> Option<IdentityPattern> {
 const UID: &[Form] = &[Form::Integer { least: 0, most: u32::MAX as u64 }];
 
 fn uid(tree: &Tree) -> Parsed<u32> {
-    let found = match tree {
+    let id = match tree {
         Tree::Integer(number) => u32::try_from(*number).ok(),
         _ => None,
     };
-    found.ok_or_else(|| "a user id".to_owned())
+    id.ok_or_else(|| "a user id".to_owned())
 }
 
 /// The captures of a rule's identity.
@@ -294,9 +293,9 @@ fn read_template(item: &Item<'_>, how: Match, captures: Captures<'_>) -> Option<
         Ok(template) => return Some(template),
         Err(TemplateError::Unknown(_)) if !captures.is_known => return None,
         Err(TemplateError::Unknown(name)) => {
-            let known: Vec<_> = captures.names.iter().map(|name| format!("{{{name}}}")).collect();
-            let known = if known.is_empty() { "no captures".to_owned() } else { known.join(" and ") };
-            format!("\"{{{name}}}\" is not a part of match.identity; it has {known}")
+            let names: Vec<_> = captures.names.iter().map(|name| format!("{{{name}}}")).collect();
+            let names = if names.is_empty() { "no captures".to_owned() } else { names.join(" and ") };
+            format!("\"{{{name}}}\" is not a part of match.identity; it has {names}")
         }
         Err(TemplateError::Brace) => format!("{text:?}: a brace has no partner; `{{{{` stands for a brace"),
     };
@@ -308,9 +307,9 @@ fn read_template(item: &Item<'_>, how: Match, captures: Captures<'_>) -> Option<
 fn read_pattern(map: &mut Map<'_>, captures: Captures<'_>) -> Option<(Match, Template)> {
     let forms = [("exact", Match::Exact), ("prefix", Match::Prefix), ("suffix", Match::Suffix)];
     forms.iter().for_each(|(key, _)| map.can_be(key, &[Form::Text]));
-    let found = forms.map(|(key, how)| map.item(key).map(|item| (item, how)));
-    let mut found = found.into_iter().flatten();
-    let (Some((item, how)), None) = (found.next(), found.next()) else {
+    let patterns = forms.map(|(key, how)| map.item(key).map(|item| (item, how)));
+    let mut patterns = patterns.into_iter().flatten();
+    let (Some((item, how)), None) = (patterns.next(), patterns.next()) else {
         map.invalid("one of `exact`, `prefix` and `suffix`");
         return None;
     };

@@ -3,17 +3,17 @@
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// A key and its words.
-pub(super) struct Row {
+pub(super) struct DocRow {
     pub key: &'static str,
     pub text: String,
 }
 
 /// The rows of all tables of keys.
-pub(super) fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<DocRow> {
     PAGE.lines().filter_map(row).collect()
 }
 
-fn row(line: &'static str) -> Option<Row> {
+fn row(line: &'static str) -> Option<DocRow> {
     let (key, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
     let (default, text) = rest.strip_suffix('|')?.split_once('|')?;
     // Tables of settings have a column for the range.
@@ -24,7 +24,7 @@ fn row(line: &'static str) -> Option<Row> {
         default => format!("Default: {}.", plain(default)),
     };
     let text = [default, sentence(&text)].into_iter().filter(|text| !text.is_empty());
-    Some(Row { key, text: text.collect::<Vec<_>>().join(" ") })
+    Some(DocRow { key, text: text.collect::<Vec<_>>().join(" ") })
 }
 
 /// The text with a capital and a full stop.

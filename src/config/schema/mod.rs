@@ -1,6 +1,6 @@
-//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml`, which has
-//! a value for each key that they do not ask for in every file, and declare the keys and the forms of their values.
-//! The descriptions are those of `docs/configuration.md`.
+//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml`,
+//! which has a value for each key that they do not ask for in every file, and declare the keys and the forms
+//! of their values. The descriptions are those of `docs/configuration.md`.
 
 mod docs;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use self::docs::{Row, rows};
+use self::docs::{DocRow, rows};
 use super::expand::{Origin, no_environment};
 use super::form::{Form, MapForm};
 use super::read::read_config;
@@ -76,7 +76,7 @@ pub(super) fn visit() -> Report {
 
 struct Schema {
     report: Report,
-    rows: Vec<Row>,
+    rows: Vec<DocRow>,
 }
 
 /// The name of a definition.
@@ -197,15 +197,15 @@ impl Schema {
 
     /// The words of the documentation, and the default of a setting.
     fn annotations(&self, path: &str) -> Map<String, Value> {
-        let mut found = Map::new();
+        let mut annotations = Map::new();
         if let Some(row) = self.rows.iter().find(|row| row.key == path && !row.text.is_empty()) {
-            found.insert("description".to_owned(), json!(row.text));
+            annotations.insert("description".to_owned(), json!(row.text));
         }
         if let Some(Declared { default, .. }) = self.report.settings.borrow().get(path) {
             let number = default.parse::<u64>().map(Value::from);
-            found.insert("default".to_owned(), number.unwrap_or_else(|_| json!(default)));
+            annotations.insert("default".to_owned(), number.unwrap_or_else(|_| json!(default)));
         }
-        found
+        annotations
     }
 }
 

@@ -173,7 +173,8 @@ fn sidecar(from: &str, to: &str) -> Node {
     parse_client_node(&json.replace(from, to)).unwrap()
 }
 
-/// istiod answers by each of these properties: by some directly, and by some that the registry has for the address and the name.
+/// istiod answers by each of these properties: by some directly, and by some that the registry has for the
+/// address and the name.
 #[test]
 fn rly_10_the_shipped_file_for_istiod_has_a_class_for_each_proxy() {
     let shipped = config(ISTIO).node_classes;

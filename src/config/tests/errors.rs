@@ -303,7 +303,8 @@ node_classes:
     );
 }
 
-/// ADM-6: each error names the keys that are known at its place, so a text of nothing else would be answered a hundredfold.
+/// ADM-6: each error names the keys that are known at its place, so a text of nothing else would be answered
+/// a hundredfold.
 #[test]
 fn adm_6_a_text_of_errors_is_answered_in_some() {
     let keys: String = (0..40_000).map(|number| format!("xds_server{number}: 1\n")).collect();

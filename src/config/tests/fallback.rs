@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::api::downstream::WhenUnavailable;
-use sluice_engine::fallback::{FallbackSettings, Policy};
+use sluice_engine::fallback::{FallbackPolicy, FallbackSettings};
 
 fn server(uri: &str) -> String {
     format!("{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}")
@@ -120,7 +120,7 @@ types:
     let expected = [
         top.clone(),
         FallbackSettings { hold_down: Duration::from_secs(3600), ..top.clone() },
-        FallbackSettings { policy: Policy::Envoy, ..top.clone() },
+        FallbackSettings { policy: FallbackPolicy::Envoy, ..top.clone() },
         top,
     ];
     assert_eq!(found, expected);
@@ -129,7 +129,7 @@ types:
 #[test]
 fn fbk_20_envoys_failover_is_for_two_grpc_servers_that_are_alike() {
     let envoy = "\nfallback: {policy: envoy}";
-    assert_eq!(config(&format!("{}{envoy}", list(2))).servers.default.fallback.policy, Policy::Envoy);
+    assert_eq!(config(&format!("{}{envoy}", list(2))).servers.default.fallback.policy, FallbackPolicy::Envoy);
     let (first, second) = (server("localhost:1"), server("localhost:2"));
     assert_eq!(
         errors(&format!("{}{envoy}", list(3))),

@@ -1,4 +1,5 @@
-//! `sluice schema` (PKG-8): the schema is whole, and agrees with the reader about every configuration of these tests.
+//! `sluice schema` (PKG-8): the schema is whole, and agrees with the reader about every configuration of
+//! these tests.
 
 use std::sync::OnceLock;
 
@@ -42,7 +43,8 @@ fn value(node: &Node) -> Value {
     }
 }
 
-/// The faults that draft-07 finds, by the keywords that the schema uses. Any other keyword is a fault of the schema.
+/// The faults that draft-07 finds, by the keywords that the schema uses. Any other keyword is a fault of the
+/// schema.
 fn faults(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut inner = |schema: &Value, value: &Value, path: String| {

@@ -1,7 +1,7 @@
 //! `node_classes[].upstream_node`: RLY-15.
 
 use super::*;
-use sluice_engine::class::{NodeTemplate, Text, UpstreamNode};
+use sluice_engine::class::{NodeTemplate, TemplateText, UpstreamNode};
 
 fn told(rule: &str) -> UpstreamNode {
     let loaded = with_server(&format!("node_classes: [{{{rule}}}]"));
@@ -18,7 +18,7 @@ fn rly_15_a_server_is_told_the_projection_unless_the_operator_says_otherwise() {
     assert_eq!(told("split_by: {}"), UpstreamNode::Projection);
     assert_eq!(told("split_by: {}, upstream_node: projection"), UpstreamNode::Projection);
     assert_eq!(told("split_by: {}, upstream_node: member"), UpstreamNode::Member);
-    let id = Text::parse("router~{class}~{node.metadata.NAMESPACE}").unwrap();
+    let id = TemplateText::parse("router~{class}~{node.metadata.NAMESPACE}").unwrap();
     let template = NodeTemplate { id: Some(id), ..NodeTemplate::default() };
     assert_eq!(
         told(

@@ -116,8 +116,8 @@ fn whole_fields_are_translated_and_names_need_nothing() {
     assert_eq!(rules, expected);
 }
 
-/// A rule for certain nodes becomes an entry of its own before the others; its fields split, so that no other node has
-/// the same class.
+/// A rule for certain nodes becomes an entry of its own before the others; its fields split, so that no other
+/// node has the same class.
 #[test]
 fn exact_conditions_become_entries() {
     let text = format!(

@@ -63,8 +63,7 @@ impl Bootstrap {
 
     fn read_origin(&mut self, map: &mut Map<'_>) {
         self.server =
-            map.required("address", "an address").and_then(|item| read_address(&item)).map(|found| {
-                let (host, port) = found;
+            map.required("address", "an address").and_then(|item| read_address(&item)).map(|(host, port)| {
                 let host = match host.parse() {
                     Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) => Ipv4Addr::LOCALHOST.to_string(),
                     Ok(IpAddr::V6(address)) => format!("[{address}]"),

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fragment::{Fragment, Rule};
 use super::line;
-use super::predicate::{Field, Predicate, Together, Wanted};
+use super::predicate::{ExpectedValue, Field, Predicate, Together};
 use super::quoted;
 
 /// The translated rules.
 #[derive(Default)]
-pub(super) struct Classes {
+pub(super) struct CombinedClasses {
     pub rules: Vec<ClassRule>,
     pub lost: Vec<String>,
     /// Clients of API v2 are named.
@@ -20,7 +20,7 @@ pub(super) struct Classes {
 #[derive(Clone, PartialEq)]
 pub(super) struct ClassRule {
     types: Vec<&'static str>,
-    matched: BTreeMap<Field, Wanted>,
+    matched: BTreeMap<Field, ExpectedValue>,
     fields: BTreeSet<Field>,
 }
 
@@ -37,9 +37,9 @@ const PREFIX: &str = "type.googleapis.com/";
 /// Each condition doubles the entries of a type; with more, the fields split.
 const CONDITIONS_MAX: usize = 4;
 
-pub(super) fn classes(fragments: &[Fragment]) -> Classes {
+pub(super) fn classes(fragments: &[Fragment]) -> CombinedClasses {
     let rules: Vec<&Rule> = fragments.iter().flat_map(|fragment| &fragment.rules).collect();
-    let mut classes = Classes::default();
+    let mut classes = CombinedClasses::default();
     let mut named = BTreeSet::new();
     rules.iter().for_each(|rule| types_of(&rule.predicate, &mut named));
     let is_known = |name: &str| {
@@ -100,7 +100,7 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
         }
         for together in alternatives {
             applies = true;
-            if together.is_exact && together.wanted.is_empty() {
+            if together.is_exact && together.conditions.is_empty() {
                 always = true;
                 base.extend(rule.fields.iter().cloned());
             } else {
@@ -123,7 +123,7 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
         ));
     }
     for (together, fields) in overflow.into_iter().chain(rest) {
-        base.extend(together.wanted.into_iter().map(|(field, _)| field));
+        base.extend(together.conditions.into_iter().map(|(field, _)| field));
         base.extend(fields.iter().cloned());
     }
     if !always {
@@ -140,8 +140,8 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
     rules
 }
 
-/// An entry for each set of conditions that can hold together: the fields of a condition split, too, because equal
-/// selections are one class.
+/// An entry for each set of conditions that can hold together: the fields of a condition split, too, because
+/// equal selections are one class.
 fn branches(base: &BTreeSet<Field>, conditions: &[(Together, &[Field])]) -> Vec<ClassRule> {
     let mut sets: Vec<u32> = (0..1 << conditions.len()).collect();
     sets.sort_by_key(|set| std::cmp::Reverse(set.count_ones()));
@@ -152,10 +152,10 @@ fn branches(base: &BTreeSet<Field>, conditions: &[(Together, &[Field])]) -> Vec<
         let mut is_possible = true;
         for (_, (together, fields)) in chosen {
             rule.fields.extend(fields.iter().cloned());
-            for (field, wanted) in &together.wanted {
-                let Some(wanted) = wanted else { continue };
-                let before = rule.matched.insert(field.clone(), wanted.clone());
-                is_possible &= before.is_none_or(|before| before == *wanted);
+            for (field, value) in &together.conditions {
+                let Some(value) = value else { continue };
+                let before = rule.matched.insert(field.clone(), value.clone());
+                is_possible &= before.is_none_or(|before| before == *value);
                 rule.fields.insert(field.clone());
             }
         }
@@ -180,7 +180,7 @@ impl ClassRule {
             line(yaml, format_args!("        - {name}"));
         }
         let text = |field: &Field| match self.matched.get(field) {
-            Some(Wanted::Text(text)) => Some(quoted(text)),
+            Some(ExpectedValue::Text(text)) => Some(quoted(text)),
             _ => None,
         };
         for (name, field) in [("id", Field::Id), ("cluster", Field::Cluster)] {
@@ -197,17 +197,17 @@ impl ClassRule {
         let metadata: Vec<_> = self
             .matched
             .iter()
-            .filter_map(|(field, wanted)| match (field, wanted) {
-                (Field::Metadata(path), Wanted::Text(text)) => Some((path, quoted(text))),
-                (Field::Metadata(path), Wanted::Bool(wanted)) => Some((path, wanted.to_string())),
+            .filter_map(|(field, value)| match (field, value) {
+                (Field::Metadata(path), ExpectedValue::Text(text)) => Some((path, quoted(text))),
+                (Field::Metadata(path), ExpectedValue::Bool(value)) => Some((path, value.to_string())),
                 _ => None,
             })
             .collect();
         if !metadata.is_empty() {
             line(yaml, format_args!("      metadata:"));
         }
-        for (path, wanted) in metadata {
-            line(yaml, format_args!("        - {{ path: {}, exact: {wanted} }}", path_text(path)));
+        for (path, value) in metadata {
+            line(yaml, format_args!("        - {{ path: {}, exact: {value} }}", path_text(path)));
         }
         self.render_projection(yaml);
     }

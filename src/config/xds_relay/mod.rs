@@ -1,8 +1,8 @@
 //! The configuration of xds-relay, the Go program of the same purpose, as one of sluice: `sluice migrate`.
 //!
-//! A class of sluice is a selection of fields of the node, and a key of xds-relay is any text made of them. A translation
-//! may therefore share less than before, and never more: a field that a rule looks at splits, unless the rule can be said
-//! exactly.
+//! A class of sluice is a selection of fields of the node, and a key of xds-relay is any text made of them. A
+//! translation may therefore share less than before, and never more: a field that a rule looks at splits,
+//! unless the rule can be said exactly.
 
 mod predicate;
 mod fragment;
@@ -37,7 +37,8 @@ pub struct Migrated {
 const BOTH: &str = "`fragments` of the aggregation rules, or the bootstrap's `server` and `origin_server`";
 
 impl Migration {
-    /// Reads a file: the aggregation rules or the bootstrap. Returns everything that cannot be translated, with its place.
+    /// Reads a file: the aggregation rules or the bootstrap. Returns everything that cannot be translated,
+    /// with its place.
     ///
     /// # Errors
     /// The file is neither, or breaks xds-relay's own rules.
@@ -101,14 +102,14 @@ fn one_of<'a>(
     map: &mut Map<'a>,
     fields: &[(&'static str, &'static str)],
 ) -> Option<(&'static str, Item<'a>)> {
-    let mut found: Vec<_> =
+    let mut items: Vec<_> =
         fields.iter().filter_map(|(key, camel)| Some((*key, either(map, key, camel)?))).collect();
-    if found.len() != 1 {
+    if items.len() != 1 {
         let names: Vec<_> = fields.iter().map(|(key, _)| *key).collect();
         map.invalid(&format!("one of {}", names.join(", ")));
     }
-    found.truncate(1);
-    found.pop()
+    items.truncate(1);
+    items.pop()
 }
 
 /// A JSON string, which is always valid YAML, too. Dollars are text.

@@ -18,7 +18,7 @@ pub(super) enum Field {
 
 /// A value that a field must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ExpectedValue {
     Text(String),
     Bool(bool),
 }
@@ -30,7 +30,7 @@ pub(super) enum Predicate {
     Never,
     Types(Vec<String>),
     /// `None`: a condition that sluice has no word for.
-    Field(Field, Option<Wanted>),
+    Field(Field, Option<ExpectedValue>),
     All(Vec<Predicate>),
     AnyOf(Vec<Predicate>),
     Not(Box<Predicate>),
@@ -39,7 +39,7 @@ pub(super) enum Predicate {
 /// Conditions that hold together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Together {
-    pub wanted: Vec<(Field, Option<Wanted>)>,
+    pub conditions: Vec<(Field, Option<ExpectedValue>)>,
     /// Otherwise, whether the conditions hold depends on the fields in a way that sluice has no words for.
     pub is_exact: bool,
 }
@@ -51,16 +51,17 @@ const ALTERNATIVES_MAX: usize = 16;
 const DEPTH_MAX: usize = 16;
 
 impl Predicate {
-    /// The alternatives for requests of a type: none if the predicate never holds, an empty one if it always holds.
+    /// The alternatives for requests of a type: none if the predicate never holds, an empty one if it always
+    /// holds.
     pub(super) fn for_type(&self, type_url: &str) -> Vec<Together> {
-        let always = || vec![Together { wanted: Vec::new(), is_exact: true }];
+        let always = || vec![Together { conditions: Vec::new(), is_exact: true }];
         match self {
             Predicate::Any => always(),
             Predicate::Never => Vec::new(),
             Predicate::Types(types) if types.iter().any(|other| other == type_url) => always(),
             Predicate::Types(_) => Vec::new(),
-            Predicate::Field(field, wanted) => {
-                vec![Together { wanted: vec![(field.clone(), wanted.clone())], is_exact: wanted.is_some() }]
+            Predicate::Field(field, value) => {
+                vec![Together { conditions: vec![(field.clone(), value.clone())], is_exact: value.is_some() }]
             }
             Predicate::All(all) => {
                 let mut alternatives = always();
@@ -78,7 +79,7 @@ impl Predicate {
                 if inner.is_empty() {
                     return always();
                 }
-                if inner.iter().any(|together| together.wanted.is_empty() && together.is_exact) {
+                if inner.iter().any(|together| together.conditions.is_empty() && together.is_exact) {
                     return Vec::new();
                 }
                 vec![without_words(inner)]
@@ -89,13 +90,13 @@ impl Predicate {
 
 impl Together {
     fn and(&self, other: &Together) -> Together {
-        let wanted = self.wanted.iter().chain(&other.wanted).cloned().collect();
-        Together { wanted, is_exact: self.is_exact && other.is_exact }
+        let conditions = self.conditions.iter().chain(&other.conditions).cloned().collect();
+        Together { conditions, is_exact: self.is_exact && other.is_exact }
     }
 }
 
 fn bounded(alternatives: Vec<Together>) -> Vec<Together> {
-    let is_always = |together: &Together| together.wanted.is_empty() && together.is_exact;
+    let is_always = |together: &Together| together.conditions.is_empty() && together.is_exact;
     if let Some(always) = alternatives.iter().find(|together| is_always(together)) {
         return vec![always.clone()];
     }
@@ -103,13 +104,13 @@ fn bounded(alternatives: Vec<Together>) -> Vec<Together> {
 }
 
 fn without_words(alternatives: Vec<Together>) -> Together {
-    let mut wanted: Vec<(Field, Option<Wanted>)> = Vec::new();
-    for (field, _) in alternatives.into_iter().flat_map(|together| together.wanted) {
-        if !wanted.iter().any(|(known, _)| *known == field) {
-            wanted.push((field, None));
+    let mut conditions: Vec<(Field, Option<ExpectedValue>)> = Vec::new();
+    for (field, _) in alternatives.into_iter().flat_map(|together| together.conditions) {
+        if !conditions.iter().any(|(other, _)| *other == field) {
+            conditions.push((field, None));
         }
     }
-    Together { wanted, is_exact: false }
+    Together { conditions, is_exact: false }
 }
 
 const KINDS: &[(&str, &str)] = &[
@@ -170,18 +171,18 @@ fn read_node_match(item: &Item<'_>) -> Option<Predicate> {
         })?,
         _ => value.map(|map| {
             let path = read_path(&map.required("path", "a list of keys")?)?;
-            let found = map.required("match", "string_match or bool_match")?;
+            let pattern = map.required("match", "string_match or bool_match")?;
             let kinds = [("string_match", "stringMatch"), ("bool_match", "boolMatch")];
-            let (kind, value) = found.map(|map| one_of(map, &kinds))??;
+            let (kind, value) = pattern.map(|map| one_of(map, &kinds))??;
             if kind == "string_match" {
                 return read_text(&value, Field::Metadata(path));
             }
-            let wanted = value.map(|map| either(map, "value_match", "valueMatch"))?;
-            let wanted = match wanted {
+            let expected = value.map(|map| either(map, "value_match", "valueMatch"))?;
+            let expected = match expected {
                 Some(item) => item.parse(boolean())?,
                 None => false,
             };
-            Some(Predicate::Field(Field::Metadata(path), Some(Wanted::Bool(wanted))))
+            Some(Predicate::Field(Field::Metadata(path), Some(ExpectedValue::Bool(expected))))
         })?,
     }
 }
@@ -215,7 +216,7 @@ fn read_text(item: &Item<'_>, field: Field) -> Option<Predicate> {
 }
 
 fn exact(field: Field, text: &str) -> Predicate {
-    Predicate::Field(field, Some(Wanted::Text(text.to_owned())))
+    Predicate::Field(field, Some(ExpectedValue::Text(text.to_owned())))
 }
 
 /// The text of an expression that matches only this text.

@@ -1,7 +1,7 @@
 //! The node that a class shows to its server, and the digest that names the class in logs, in the admin's
 //! lists and upstream.
 
-use sluice_engine::class::{NodeClass, Parts, UpstreamNode};
+use sluice_engine::class::{NodeClass, TemplateInput, UpstreamNode};
 use sluice_engine::downstream::upstream_features;
 use sluice_wire::upstream::encode_node;
 use sluice_xds::Node;
@@ -15,7 +15,7 @@ pub fn class_bytes(class: &NodeClass) -> Vec<u8> {
         UpstreamNode::Member => bytes.extend_from_slice(b"\0member"),
         UpstreamNode::Template(template) => {
             // The relay's part is left out, because all relays give the same class the same digest.
-            let parts = Parts { relay: &Node::default(), class: &class.node, digest: "" };
+            let parts = TemplateInput { relay: &Node::default(), class: &class.node, digest: "" };
             bytes.extend_from_slice(b"\0template");
             bytes.extend_from_slice(&encode_node(&template.fill(Node::default(), parts)));
         }
@@ -47,10 +47,10 @@ pub fn class_digest(class: &NodeClass) -> String {
 pub fn of_class(relay: &Node, class: &NodeClass) -> Node {
     let digest = class_digest(class);
     let base = projection(relay, &class.node, &digest);
-    class.told_identity(match &class.upstream_node {
+    class.with_identity(match &class.upstream_node {
         UpstreamNode::Projection | UpstreamNode::Member => base,
         UpstreamNode::Template(template) => {
-            template.fill(base, Parts { relay, class: &class.node, digest: &digest })
+            template.fill(base, TemplateInput { relay, class: &class.node, digest: &digest })
         }
     })
 }

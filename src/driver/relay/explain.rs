@@ -138,7 +138,7 @@ pub(super) fn is_known(relay: &Relay, type_url: &TypeUrl, name: &ResourceName) -
     relay.tables.sources.all().iter().any(|source| {
         let snapshot = source.snapshot();
         snapshot.of(type_url).is_some_and(|types| {
-            types.names.known.contains_key(name)
+            types.names.entries.contains_key(name)
                 || types.wildcard.members.contains_key(name)
                 || types.globs.members.contains_key(name)
         })

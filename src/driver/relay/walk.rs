@@ -108,7 +108,7 @@ impl SnapshotWalk {
         let types: &TypeSnapshot = self.snapshot.of(type_url)?;
         match place {
             ResourceCursor::Names(last) => {
-                let Some((name, entry)) = types.names.known.range(behind(last)).next() else {
+                let Some((name, entry)) = types.names.entries.range(behind(last)).next() else {
                     return self.step(type_url, &ResourceCursor::Members(None));
                 };
                 let state = EntryState::of(entry, name, &types.names.annotations);
@@ -156,7 +156,7 @@ impl SnapshotWalk {
         let mut copies = Vec::new();
         for type_url in self.types.as_slice() {
             let Some(types) = self.snapshot.of(type_url) else { continue };
-            if let Some(entry) = types.names.known.get(name) {
+            if let Some(entry) = types.names.entries.get(name) {
                 let (cached, annotations) = (entry.cached(), &types.names.annotations);
                 let state = EntryState::of(entry, name, annotations);
                 let status = self.status(type_url, name, cached, state, annotations, "names");

@@ -89,7 +89,7 @@ fn look(
 /// All resources of a type, a few of them twice.
 fn resources(types: &TypeSnapshot) -> impl Iterator<Item = &Arc<Resource>> {
     let members = types.wildcard.members.values().chain(types.globs.members.values());
-    let named = types.names.known.values().filter_map(|state| state.cached());
+    let named = types.names.entries.values().filter_map(|state| state.cached());
     members.chain(named).map(|cached| &cached.resource)
 }
 
@@ -126,7 +126,7 @@ impl<'a> Clusters<'a> {
     fn lack(&self, name: &str) -> bool {
         let key = ResourceName::from(name);
         let has = |types: &&TypeSnapshot| {
-            let named = types.names.known.get(&key).is_some_and(|state| state.cached().is_some());
+            let named = types.names.entries.get(&key).is_some_and(|state| state.cached().is_some());
             named || types.wildcard.members.get(&key).is_some() || types.globs.members.get(&key).is_some()
         };
         !name.starts_with("xdstp:") && !self.0.iter().any(has)

@@ -57,7 +57,7 @@ fn image(stable: &Snapshot) -> Image {
         if !globs.is_empty() {
             image.complete_globs.insert(type_url.clone(), globs);
         }
-        let named = content.names.known.iter().filter_map(|(name, state)| Some((name, state.resource()?)));
+        let named = content.names.entries.iter().filter_map(|(name, state)| Some((name, state.resource()?)));
         let named = named.map(|resource| (CollectionKind::Names, resource));
         let members = [
             (CollectionKind::Wildcard, &content.wildcard.members),

@@ -11,45 +11,45 @@ const BYTES_OF_FIELD: usize = 120;
 
 /// Contents with the number of their users.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
-    known: HashMap<Arc<Fields>, usize>,
+pub(super) struct FactContents {
+    users: HashMap<Arc<Fields>, usize>,
     /// By [`cost`].
     bytes: usize,
 }
 
-impl Contents {
+impl FactContents {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     pub fn has(&self, fields: &Fields) -> bool {
-        self.known.contains_key(fields)
+        self.users.contains_key(fields)
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.users.len()
     }
 
-    /// A content for another user.
+    /// Returns a content for one more user.
     pub fn keep(&mut self, fields: Fields) -> Arc<Fields> {
-        if let Some((known, _)) = self.known.get_key_value(&fields) {
-            let known = known.clone();
-            *self.known.entry(known.clone()).or_default() += 1;
-            return known;
+        if let Some((content, _)) = self.users.get_key_value(&fields) {
+            let content = content.clone();
+            *self.users.entry(content.clone()).or_default() += 1;
+            return content;
         }
         self.bytes += cost(&fields);
         let fields = Arc::new(fields);
-        self.known.insert(fields.clone(), 1);
+        self.users.insert(fields.clone(), 1);
         fields
     }
 
-    /// A user less.
+    /// Removes one user of a content.
     pub fn leave(&mut self, fields: &Arc<Fields>) {
-        let Some(users) = self.known.get_mut(fields) else { return };
+        let Some(users) = self.users.get_mut(fields) else { return };
         *users -= 1;
         if *users == 0 {
-            self.known.remove(fields);
+            self.users.remove(fields);
             self.bytes -= cost(fields);
         }
     }

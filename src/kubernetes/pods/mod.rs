@@ -6,14 +6,16 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use self::contents::{Contents, cost};
+use self::contents::{FactContents, cost};
 use super::object::{Metadata, Node, Pod};
 use sluice_engine::class::facts::{FactTable, Fields};
 use sluice_xds::Value;
 
-/// The memory of all facts, in bytes by [`cost`] and [`BYTES_OF_POD`]: 100,000 Pods of 1,000 workloads in three zones count as a quarter.
+/// The memory of all facts, in bytes by [`cost`] and [`BYTES_OF_POD`]: 100,000 Pods of 1,000 workloads in
+/// three zones count as a quarter.
 const BYTES_MAX: usize = 256 << 20;
-/// The bytes of the labels of one Pod. Nobody selects by as many, and one author of Pods must not take the room of all.
+/// The bytes of the labels of one Pod. Nobody selects by as many, and one author of Pods must not take the
+/// room of all.
 const LABELS_MAX: usize = 64 << 10;
 /// The entries of a Pod by name and by address, without the facts.
 const BYTES_OF_POD: usize = 500;
@@ -29,16 +31,16 @@ type Place = Vec<(&'static str, String)>;
 /// The running Pods, and the facts of each Pod with a known place.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    pods: HashMap<Arc<str>, Entry>,
+    pods: HashMap<Arc<str>, PodEntry>,
     /// `None`: Nodes are not read, and Pods have no place.
     nodes: Option<HashMap<Box<str>, Place>>,
     /// The names of the Pods on each Node.
     on: HashMap<Box<str>, HashSet<Arc<str>>>,
     /// The names of the Pods at each address. Facts go by the address while one Pod has it.
     at: HashMap<IpAddr, BTreeSet<Arc<str>>>,
-    contents: Contents,
+    contents: FactContents,
     table: FactTable,
-    /// The most bytes of all facts.
+    /// The maximum for the bytes of all facts.
     room: usize,
     /// The Pods without facts for want of room.
     refused: HashSet<Arc<str>>,
@@ -46,9 +48,10 @@ pub(super) struct Pods {
 }
 
 #[derive(Debug)]
-struct Entry {
-    /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses from others.
-    own: Option<Arc<Fields>>,
+struct PodEntry {
+    /// The facts without the place. `None`: there is no room for the facts, and the Pod takes its addresses
+    /// from others.
+    unplaced: Option<Arc<Fields>>,
     /// The facts with the place, in the table.
     placed: Option<Arc<Fields>>,
     node: Box<str>,
@@ -63,7 +66,7 @@ impl Pods {
         Pods { nodes: reads_nodes.then(HashMap::new), room: BYTES_MAX, ..Pods::default() }
     }
 
-    /// The facts, if the last call gave others.
+    /// The facts, if they have changed since the last call.
     pub fn take_change(&mut self) -> Option<FactTable> {
         self.has_changed.then(|| self.table())
     }
@@ -99,8 +102,8 @@ impl Pods {
             self.remove_pod(&name);
             return name;
         };
-        if let Some(known) = self.pods.get(&name) {
-            let is_same = known.own.as_deref() == fields.as_ref() && known.is_at(&entry);
+        if let Some(before) = self.pods.get(&name) {
+            let is_same = before.unplaced.as_deref() == fields.as_ref() && before.is_at(&entry);
             if is_same && !self.refused.contains(&name) {
                 return name;
             }
@@ -112,7 +115,7 @@ impl Pods {
             self.bytes() + new + BYTES_OF_POD <= self.room
         };
         match fields {
-            Some(fields) if fits(&fields) => entry.own = Some(self.contents.keep(fields)),
+            Some(fields) if fits(&fields) => entry.unplaced = Some(self.contents.keep(fields)),
             Some(_) | None => drop(self.refused.insert(name.clone())),
         }
         let (node, addresses) = (entry.node.clone(), entry.addresses.clone());
@@ -129,7 +132,7 @@ impl Pods {
         self.refused.remove(name);
         let Some(entry) = self.pods.remove(name) else { return };
         self.set(name, None);
-        entry.own.into_iter().chain(entry.placed).for_each(|fields| self.contents.leave(&fields));
+        entry.unplaced.into_iter().chain(entry.placed).for_each(|fields| self.contents.leave(&fields));
         if let Some(names) = self.on.get_mut(&entry.node) {
             names.remove(name);
             if names.is_empty() {
@@ -157,11 +160,11 @@ impl Pods {
     pub fn put_node(&mut self, node: Node) -> Arc<str> {
         let Metadata { name, labels, .. } = node.metadata;
         let parts = [("region", &REGION[..]), ("zone", &ZONE), ("sub_zone", &SUB_ZONE)];
-        let found = parts.into_iter().filter_map(|(part, names)| {
+        let place = parts.into_iter().filter_map(|(part, names)| {
             let value = names.iter().find_map(|name| labels.get(*name)).filter(|value| !value.is_empty());
             Some((part, value?.clone()))
         });
-        self.place(&name, Some(found.collect()));
+        self.place(&name, Some(place.collect()));
         name.into()
     }
 
@@ -193,21 +196,21 @@ impl Pods {
     fn publish(&mut self, name: &Arc<str>) {
         let Some(entry) = self.pods.get(name) else { return };
         let place = self.nodes.as_ref().map(|nodes| nodes.get(&entry.node));
-        let facts = match (&entry.own, place) {
-            (Some(own), Some(Some(place))) => {
+        let facts = match (&entry.unplaced, place) {
+            (Some(unplaced), Some(Some(place))) => {
                 let place =
                     place.iter().map(|(key, value)| ((*key).to_owned(), Value::String(value.clone())));
-                Some(own.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect())
+                Some(unplaced.iter().map(|(key, value)| (key.clone(), value.clone())).chain(place).collect())
             }
-            (Some(own), None) => Some(Fields::clone(own)),
+            (Some(unplaced), None) => Some(Fields::clone(unplaced)),
             // The place is not known, or there is no room.
             (Some(_), Some(None)) | (None, _) => None,
         };
         let placed = facts.map(|facts| self.contents.keep(facts));
         let addresses = entry.addresses.clone();
         self.set(name, placed.clone());
-        let former = self.pods.get_mut(name).and_then(|entry| std::mem::replace(&mut entry.placed, placed));
-        former.into_iter().for_each(|fields| self.contents.leave(&fields));
+        let previous = self.pods.get_mut(name).and_then(|entry| std::mem::replace(&mut entry.placed, placed));
+        previous.into_iter().for_each(|fields| self.contents.leave(&fields));
         addresses.iter().for_each(|address| self.publish_address(address));
     }
 
@@ -235,34 +238,35 @@ impl Pods {
     }
 }
 
-impl Entry {
-    fn is_at(&self, other: &Entry) -> bool {
+impl PodEntry {
+    fn is_at(&self, other: &PodEntry) -> bool {
         (&self.node, &self.addresses, self.is_host) == (&other.node, &other.addresses, other.is_host)
     }
 }
 
-/// A Pod and the facts without the place. No entry: no proxy of the Pod can be a client. No facts: there are too many labels.
-fn entry_of(pod: Pod) -> Option<(Entry, Option<Fields>)> {
+/// A Pod and the facts without the place. `None` if no proxy of the Pod can be a client; no facts if there
+/// are too many labels.
+fn entry_of(pod: Pod) -> Option<(PodEntry, Option<Fields>)> {
     let Pod { metadata, spec, status } = pod;
     let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_str());
     if is_over || spec.node_name.is_empty() {
         return None;
     }
-    let texts = status.pod_ips.into_iter().map(|of| of.ip).chain([status.pod_ip]);
+    let texts = status.pod_ips.into_iter().map(|pod_ip| pod_ip.ip).chain([status.pod_ip]);
     let addresses = texts.filter_map(|text| text.parse::<IpAddr>().ok());
     let mut addresses: Vec<IpAddr> = addresses.map(|address| address.to_canonical()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let labels = metadata.labels.into_iter().map(|(key, value)| (key, Value::String(value)));
-    let own = [
+    let fields = [
         ("namespace", Value::String(metadata.namespace)),
         ("service_account", Value::String(spec.service_account_name)),
         ("labels", Value::Struct(labels.collect())),
     ];
-    let own: Fields = own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let fields = (cost(&own) <= LABELS_MAX).then_some(own);
+    let fields: Fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let fields = (cost(&fields) <= LABELS_MAX).then_some(fields);
     let (node, is_host) = (spec.node_name.into(), spec.host_network);
-    Some((Entry { own: None, placed: None, node, addresses, is_host }, fields))
+    Some((PodEntry { unplaced: None, placed: None, node, addresses, is_host }, fields))
 }
 
 impl Metadata {

@@ -91,7 +91,7 @@ impl World {
                 return self.fail(Invariant::Newcomers, || format!("{who} of unit {unit} lacks a set"));
             };
             for name in live.names.iter() {
-                let known = of.names.known.get(name).cloned().unwrap_or_default();
+                let known = of.names.entries.get(name).cloned().unwrap_or_default();
                 let shown = set.view.version_of(name);
                 let due = known.resource().map(|resource| {
                     let (ty, name, class, content) = read(resource);

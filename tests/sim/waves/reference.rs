@@ -39,7 +39,7 @@ impl Contents {
         let mut contents = Contents::default();
         for ty in [CDS, EDS, LDS, RDS] {
             let Some(of) = snapshot.of(&words.types[ty]) else { continue };
-            for (name, known) in of.names.known.iter() {
+            for (name, known) in of.names.entries.iter() {
                 let Some(name) = words.name_of(name) else { continue };
                 contents.asked.insert((ty, name));
                 let content = match known {

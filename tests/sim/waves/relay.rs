@@ -483,7 +483,7 @@ impl World {
             let (index, answer) = stream.session.poll_answer(&latest, time)?;
             let ty = self.words.type_of(&answer.type_url);
             let begun = stream.rest[ty].take().filter(|_| answer.chunk > 0);
-            let composition = begun.unwrap_or_else(|| answer.spelled(answer.compose()));
+            let composition = begun.unwrap_or_else(|| answer.compose().spelled(&answer));
             let chunks = composition.chunks.len();
             let chunk = composition.chunks.get(answer.chunk);
             let version = chunk.map(|chunk| chunk.version).unwrap_or_default();

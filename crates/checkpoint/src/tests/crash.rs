@@ -48,26 +48,26 @@ impl State {
         names
     }
 
-    /// Everything that may be under a name if the power fails now: names in any state that they went through, and of data
-    /// that was not synced nothing, a part, all, or blocks of zeros.
+    /// Everything that may be under a name if the power fails now: names in any state that they went through,
+    /// and of data that was not synced nothing, a part, all, or blocks of zeros.
     fn after_power_failed(&self, path: &Path) -> Vec<Option<Vec<u8>>> {
-        let mut found = Vec::new();
+        let mut states = Vec::new();
         for changes in 0..=self.pending.len() {
             let Some(inode) = self.names(changes).get(path).map(|inode| &self.inodes[*inode]) else {
-                found.push(None);
+                states.push(None);
                 continue;
             };
             match &inode.synced {
-                Some(synced) if *synced == inode.data => found.push(Some(synced.clone())),
+                Some(synced) if *synced == inode.data => states.push(Some(synced.clone())),
                 _ => {
                     let data = &inode.data;
-                    found
+                    states
                         .extend([Vec::new(), data[..data.len() / 2].to_vec(), vec![0; data.len()]].map(Some));
-                    found.push(Some(data.clone()));
+                    states.push(Some(data.clone()));
                 }
             }
         }
-        found
+        states
     }
 }
 
@@ -145,10 +145,10 @@ fn with_old(old: &[u8]) -> State {
 }
 
 fn check(state: &State, allowed: &[&[u8]], when: &str) {
-    for found in state.after_power_failed(&Path::new("dir").join(NAME)) {
-        let found = found.unwrap_or_else(|| panic!("{when}: the file is gone"));
-        assert!(decode(&found, wall_now()).is_ok(), "{when}: neither the old file nor the new one");
-        assert!(allowed.contains(&&found[..]), "{when}: a mix");
+    for bytes in state.after_power_failed(&Path::new("dir").join(NAME)) {
+        let bytes = bytes.unwrap_or_else(|| panic!("{when}: the file is gone"));
+        assert!(decode(&bytes, wall_now()).is_ok(), "{when}: neither the old file nor the new one");
+        assert!(allowed.contains(&&bytes[..]), "{when}: a mix");
     }
 }
 

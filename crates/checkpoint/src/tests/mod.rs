@@ -244,7 +244,8 @@ fn fp_4_a_file_with_right_checksums_and_wrong_contents_does_no_harm() {
     }
 }
 
-/// Found by the fuzz target `checkpoint_file`: one more than the largest count ended the process at its start.
+/// Found by the fuzz target `checkpoint_file`: one more than the largest count ended the process at its
+/// start.
 #[test]
 fn fp_4_no_count_of_records_is_too_large() {
     let file = bytes_of(&header(), &small(1));
@@ -287,7 +288,7 @@ fn fp_6_a_set_is_whole_without_what_ran_out_only() {
     let file = bytes_of(&header, &bench.image());
     let members = |now| {
         let types = decode(&file, now).unwrap().types;
-        types.first().and_then(|of| of.wildcard.as_ref().map(Vec::len))
+        types.first().and_then(|restored| restored.wildcard.as_ref().map(Vec::len))
     };
     assert_eq!(members(header.written_at + SECOND), Some(3));
     assert_eq!(members(header.written_at + SECOND * 61), Some(2));
@@ -323,15 +324,15 @@ fn i17_a_time_to_live_goes_on_until_the_first_client_comes() {
     bench.says(EDS, vec![short(EDS)], &[], vec![]);
     let header = header();
     let restored = Arc::new(decode(&bytes_of(&header, &bench.image()), header.written_at).unwrap());
-    let of = |elapsed| {
+    let left_after = |elapsed| {
         let types = restored.later(elapsed).types.clone();
         let members =
             types[0].wildcard.as_ref().map(|members| members.iter().map(|kept| kept.left).collect());
         (members, types[1].names.iter().map(|kept| kept.left).collect::<Vec<_>>())
     };
     let left = Some(SECOND * 50);
-    assert_eq!(of(SECOND * 10), (Some(vec![None, left]), vec![left]));
-    assert_eq!(of(SECOND * 60), (Some(vec![None]), vec![]), "TTL-8");
+    assert_eq!(left_after(SECOND * 10), (Some(vec![None, left]), vec![left]));
+    assert_eq!(left_after(SECOND * 60), (Some(vec![None]), vec![]), "TTL-8");
 }
 
 #[test]

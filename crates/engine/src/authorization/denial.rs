@@ -1,7 +1,7 @@
 //! Denials, and their words for the client (AUT-13).
 //!
-//! A client reads which of its claims failed, and its own values. It never reads which values would have passed. The
-//! rule is for the log.
+//! A client reads which of its claims failed, and its own values. It never reads which values would have
+//! passed. The rule is for the log.
 
 use std::fmt;
 

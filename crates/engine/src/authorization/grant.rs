@@ -15,8 +15,8 @@ pub struct Grant {
     /// With `mode: report`: the scope that the rules would give.
     reported: Option<Scope>,
     who: Arc<Identity>,
-    /// The reason at each denied name. One text for all names of the stream, so that it tells nothing of a name's
-    /// existence (AUT-8).
+    /// The reason at each denied name. One text for all names of the stream, so that it tells nothing of a
+    /// name's existence (AUT-8).
     denied_name: Arc<Status>,
 }
 
@@ -154,8 +154,8 @@ impl TypeGrant<'_> {
         }
     }
 
-    /// Whether a name in its canonical spelling is allowed. A glob is a name: its members begin as it does. Allocates
-    /// nothing, and looks at nothing but the name (AUT-8).
+    /// Whether a name in its canonical spelling is allowed. A glob is a name: the names of its members begin
+    /// like the glob. Allocates nothing, and looks at nothing but the name (AUT-8).
     pub fn allows(&self, name: &ResourceName) -> bool {
         if self.every_name {
             return true;

@@ -1,4 +1,5 @@
-//! Patterns of identities (AUT-3). `{name}` takes exactly one segment of a SPIFFE ID's path, or one label of a DNS name.
+//! Patterns of identities (AUT-3). `{name}` takes exactly one segment of a SPIFFE ID's path, or one label of
+//! a DNS name.
 
 use crate::authorization::template::Captures;
 use sluice_identity::Identity;
@@ -14,17 +15,17 @@ pub enum IdentityPattern {
     Unix(Box<[u32]>),
     Spiffe {
         trust_domain: Box<str>,
-        segments: Box<[Part]>,
+        segments: Box<[PatternPart]>,
     },
     /// The labels of a DNS name, in lower case.
-    Dns(Box<[Part]>),
+    Dns(Box<[PatternPart]>),
     /// Every client that the authorities of a trust domain have proved, by a SPIFFE ID or without a name.
     TrustDomain(Box<str>),
 }
 
 /// A segment or a label of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum PatternPart {
     Literal(Box<str>),
     Capture(Box<str>),
 }
@@ -44,8 +45,9 @@ impl IdentityPattern {
         let (trust_domain, path) = rest.split_once('/').ok_or_else(expected)?;
         check_trust_domain(trust_domain).map_err(|error| PatternError(error.to_string()))?;
         let segments = parts(path.split('/'))?;
-        // A pattern that no SPIFFE ID can match is a mistake: each capture becomes a valid segment for this check.
-        let sample: Vec<&str> = segments.iter().map(Part::sample).collect();
+        // A pattern that no SPIFFE ID can match is a mistake: each capture becomes a valid segment for this
+        // check.
+        let sample: Vec<&str> = segments.iter().map(PatternPart::sample).collect();
         let sample = format!("spiffe://{trust_domain}/{}", sample.join("/"));
         SpiffeId::parse(&sample).map_err(|error| PatternError(error.to_string()))?;
         Ok(IdentityPattern::Spiffe { trust_domain: trust_domain.into(), segments })
@@ -57,9 +59,9 @@ impl IdentityPattern {
     /// The fault in words.
     pub fn dns(text: &str) -> Result<IdentityPattern, PatternError> {
         let labels = parts(text.split('.'))?;
-        let is_label = |part: &Part| match part {
-            Part::Capture(_) => true,
-            Part::Literal(label) => {
+        let is_label = |part: &PatternPart| match part {
+            PatternPart::Capture(_) => true,
+            PatternPart::Literal(label) => {
                 let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
                 !label.is_empty() && label.len() <= 63 && label.bytes().all(valid)
             }
@@ -67,16 +69,16 @@ impl IdentityPattern {
         if !labels.iter().all(is_label) {
             return Err(PatternError("a label is empty, too long or has a character of no DNS name".into()));
         }
-        let lower = |part: Part| match part {
-            Part::Literal(label) => Part::Literal(label.to_ascii_lowercase().into()),
-            capture @ Part::Capture(_) => capture,
+        let lower = |part: PatternPart| match part {
+            PatternPart::Literal(label) => PatternPart::Literal(label.to_ascii_lowercase().into()),
+            capture @ PatternPart::Capture(_) => capture,
         };
         Ok(IdentityPattern::Dns(labels.into_iter().map(lower).collect()))
     }
 
     /// The names of the captures, in order.
     pub fn captures(&self) -> Vec<String> {
-        let parts: &[Part] = match self {
+        let parts: &[PatternPart] = match self {
             IdentityPattern::Spiffe { segments, .. } => segments,
             IdentityPattern::Dns(labels) => labels,
             IdentityPattern::Any
@@ -84,9 +86,9 @@ impl IdentityPattern {
             | IdentityPattern::Unix(_)
             | IdentityPattern::TrustDomain(_) => &[],
         };
-        let name = |part: &Part| match part {
-            Part::Capture(name) => Some(name.to_string()),
-            Part::Literal(_) => None,
+        let name = |part: &PatternPart| match part {
+            PatternPart::Capture(name) => Some(name.to_string()),
+            PatternPart::Literal(_) => None,
         };
         parts.iter().filter_map(name).collect()
     }
@@ -115,14 +117,14 @@ impl IdentityPattern {
     }
 }
 
-fn parts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Box<[Part]>, PatternError> {
-    let mut parts: Vec<Part> = Vec::new();
+fn parts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Box<[PatternPart]>, PatternError> {
+    let mut parts: Vec<PatternPart> = Vec::new();
     for text in texts {
         let Some(name) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) else {
             if text.contains(['{', '}']) {
                 return Err(PatternError(format!("a capture takes a whole part, and {text:?} is more")));
             }
-            parts.push(Part::Literal(text.into()));
+            parts.push(PatternPart::Literal(text.into()));
             continue;
         };
         let is_name = !name.is_empty()
@@ -130,34 +132,34 @@ fn parts<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Box<[Part]>, Patter
         if !is_name {
             return Err(PatternError(format!("{text:?} is no capture; names have a-z, 0-9 and _")));
         }
-        if parts.iter().any(|part| matches!(part, Part::Capture(known) if **known == *name)) {
+        if parts.iter().any(|part| matches!(part, PatternPart::Capture(earlier) if **earlier == *name)) {
             return Err(PatternError(format!("{text:?} stands in it twice")));
         }
-        parts.push(Part::Capture(name.into()));
+        parts.push(PatternPart::Capture(name.into()));
     }
     Ok(parts.into())
 }
 
 /// Matches part by part: a capture never spans a separator.
-fn capture<'a>(parts: &[Part], mut texts: impl Iterator<Item = &'a str>) -> Option<Captures> {
+fn capture<'a>(parts: &[PatternPart], mut texts: impl Iterator<Item = &'a str>) -> Option<Captures> {
     let mut captures = Vec::new();
     for part in parts {
         let text = texts.next()?;
         match part {
-            Part::Literal(literal) if **literal == *text => {}
-            Part::Literal(_) => return None,
-            Part::Capture(_) if text.is_empty() => return None,
-            Part::Capture(_) => captures.push(text.into()),
+            PatternPart::Literal(literal) if **literal == *text => {}
+            PatternPart::Literal(_) => return None,
+            PatternPart::Capture(_) if text.is_empty() => return None,
+            PatternPart::Capture(_) => captures.push(text.into()),
         }
     }
     texts.next().is_none().then(|| captures.into())
 }
 
-impl Part {
+impl PatternPart {
     fn sample(&self) -> &str {
         match self {
-            Part::Literal(text) => text,
-            Part::Capture(_) => "x",
+            PatternPart::Literal(text) => text,
+            PatternPart::Capture(_) => "x",
         }
     }
 }

@@ -39,18 +39,18 @@ impl NodeCondition {
     /// # Errors
     /// The client's claim, if the condition does not hold.
     pub fn check(&self, node: Option<&Node>, captures: &Captures) -> Result<(), Claim> {
-        let found = node.map_or(Found::Nothing, |node| self.field.of(node));
-        let holds = match (&self.condition, found) {
+        let claimed = node.map_or(Found::Nothing, |node| self.field.of(node));
+        let holds = match (&self.condition, claimed) {
             (_, Found::Nothing | Found::Text("")) => false,
             (Condition::Present, _) => true,
             (Condition::Text(how, template), Found::Text(text)) => template.matches(*how, text, captures),
             (Condition::Text(..), Found::Value(_)) | (Condition::Equal(_), Found::Text(_)) => false,
-            (Condition::Equal(wanted), Found::Value(value)) => wanted == value,
+            (Condition::Equal(expected), Found::Value(value)) => expected == value,
         };
         if holds {
             return Ok(());
         }
-        Err(Claim::new(self.field.to_string(), found.shown()))
+        Err(Claim::new(self.field.to_string(), claimed.shown()))
     }
 }
 

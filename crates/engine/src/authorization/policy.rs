@@ -17,7 +17,8 @@ pub enum Mode {
     Report,
 }
 
-/// The rules in force. The default is no rules at all: every client may ask for everything, but for Secrets (AUT-10).
+/// The rules in force. The default is no rules at all: every client may ask for everything, but for Secrets
+/// (AUT-10).
 #[derive(Debug)]
 pub struct Policy {
     rules: Option<(Mode, Vec<Arc<Rule>>)>,
@@ -90,11 +91,11 @@ impl Policy {
         let Some((mode, rules)) = &self.rules else {
             return Decision { grant: self.without_rules(claimant).clone(), denial: None, rule: None };
         };
-        let found = rules.iter().enumerate().find_map(|(index, rule)| {
+        let entry = rules.iter().enumerate().find_map(|(index, rule)| {
             Some((index, rule, rule.matches(claimant.listener, claimant.identity)?))
         });
-        let index = found.as_ref().map(|(index, ..)| *index);
-        let judged = found.ok_or(Denial::Identity).and_then(|(_, rule, captures)| {
+        let index = entry.as_ref().map(|(index, ..)| *index);
+        let judged = entry.ok_or(Denial::Identity).and_then(|(_, rule, captures)| {
             for condition in &rule.node {
                 condition.check(node, &captures).map_err(Denial::Node)?;
             }

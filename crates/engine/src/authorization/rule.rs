@@ -29,8 +29,8 @@ pub struct Allow {
     pub types: Types,
     /// `None`: every name.
     pub names: Option<Vec<NamePattern>>,
-    /// `None`: names of every authority and of none. Else only `xdstp:` names of these authorities, as canonical
-    /// names spell them; with `wildcard` also names of no authority.
+    /// `None`: names of every authority and of none. Else only `xdstp:` names of these authorities, as
+    /// canonical names spell them; with `wildcard` also names of no authority.
     pub authorities: Option<Vec<Box<str>>>,
     /// Also the wildcard. Never beside `names`: a wildcard is answered whole (AUT-7).
     pub wildcard: bool,

@@ -5,13 +5,13 @@ use std::fmt;
 /// The values of the captures of one identity, in the order of the pattern.
 pub type Captures = Box<[Box<str>]>;
 
-/// A text in which `{name}` stands for a part of the client's identity (AUT-3). A capture is literal text: nothing in
-/// it has a meaning of its own.
+/// A text in which `{name}` stands for a part of the client's identity (AUT-3). A capture is literal text:
+/// nothing in it has a meaning of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Box<[Piece]>);
+pub struct Template(Box<[TextPiece]>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TextPiece {
     Literal(Box<str>),
     /// The index of the capture in the pattern.
     Capture(usize),
@@ -51,24 +51,24 @@ impl Template {
             }
             let inside = from.strip_prefix('{').and_then(|from| from.split_once('}'));
             let (name, after) = inside.ok_or(TemplateError::Brace)?;
-            let index = captures.iter().position(|known| known == name);
+            let index = captures.iter().position(|capture| capture == name);
             let index = index.ok_or_else(|| TemplateError::Unknown(name.to_owned()))?;
             if !literal.is_empty() {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+                pieces.push(TextPiece::Literal(std::mem::take(&mut literal).into()));
             }
-            pieces.push(Piece::Capture(index));
+            pieces.push(TextPiece::Capture(index));
             rest = after;
         }
         literal.push_str(rest);
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.into()));
+            pieces.push(TextPiece::Literal(literal.into()));
         }
         Ok(Template(pieces.into()))
     }
 
     /// A text without captures.
     pub fn literal(text: &str) -> Template {
-        Template(Box::new([Piece::Literal(text.into())]))
+        Template(Box::new([TextPiece::Literal(text.into())]))
     }
 
     /// Whether a capture stands at the open end of a prefix or suffix. The capture `shop` would then also fit
@@ -79,7 +79,7 @@ impl Template {
             Match::Prefix => self.0.last(),
             Match::Suffix => self.0.first(),
         };
-        matches!(end, Some(Piece::Capture(_)))
+        matches!(end, Some(TextPiece::Capture(_)))
     }
 
     /// Whether a text matches. Allocates nothing.
@@ -104,12 +104,12 @@ impl Template {
     }
 }
 
-impl Piece {
+impl TextPiece {
     /// `None` never happens for captures of the rule's own pattern, and matches nothing.
     fn text<'a>(&'a self, captures: &'a Captures) -> Option<&'a str> {
         match self {
-            Piece::Literal(text) => Some(text),
-            Piece::Capture(index) => captures.get(*index).map(|capture| &**capture),
+            TextPiece::Literal(text) => Some(text),
+            TextPiece::Capture(index) => captures.get(*index).map(|capture| &**capture),
         }
     }
 }

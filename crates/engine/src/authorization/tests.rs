@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::identity::Part;
+use super::identity::PatternPart;
 use super::*;
 use sluice_identity::{Identity, SpiffeId};
 use sluice_xds::{Locality, Node, ResourceName, TypeUrl, Value};
@@ -90,8 +90,8 @@ fn allows(grant: &Grant, message: &str, name: &str) -> bool {
 #[test]
 fn aut_3_a_capture_takes_exactly_one_segment() {
     let pattern = IdentityPattern::spiffe("spiffe://prod.example/ns/{ns}/sa/{sa}").unwrap();
-    let found = |text: &str| pattern.matches(&spiffe(text)).map(|captures| captures.to_vec());
-    assert_eq!(found("spiffe://prod.example/ns/shop/sa/web"), Some(vec!["shop".into(), "web".into()]));
+    let captured = |text: &str| pattern.matches(&spiffe(text)).map(|captures| captures.to_vec());
+    assert_eq!(captured("spiffe://prod.example/ns/shop/sa/web"), Some(vec!["shop".into(), "web".into()]));
     for other in [
         "spiffe://prod.example/ns/shop/sa",
         "spiffe://prod.example/ns/shop/x/sa/web",
@@ -99,18 +99,18 @@ fn aut_3_a_capture_takes_exactly_one_segment() {
         "spiffe://test.example/ns/shop/sa/web",
         "spiffe://prod.example/NS/shop/sa/web",
     ] {
-        assert_eq!(found(other), None, "{other}");
+        assert_eq!(captured(other), None, "{other}");
     }
     let dns = IdentityPattern::dns("{ns}.Mesh.example").unwrap();
-    let found = |name: &str| dns.matches(&Identity::Dns(name.into())).map(|captures| captures.to_vec());
-    assert_eq!(found("shop.mesh.example"), Some(vec!["shop".into()]));
-    assert_eq!(found("a.shop.mesh.example"), None);
-    assert_eq!(found("mesh.example"), None);
+    let captured = |name: &str| dns.matches(&Identity::Dns(name.into())).map(|captures| captures.to_vec());
+    assert_eq!(captured("shop.mesh.example"), Some(vec!["shop".into()]));
+    assert_eq!(captured("a.shop.mesh.example"), None);
+    assert_eq!(captured("mesh.example"), None);
     assert_eq!(dns.matches(&spiffe("spiffe://shop.mesh.example/a")), None, "kinds do not mix (IDN-4)");
 }
 
-/// AUT-3: over many random identities and patterns, a capture never has a separator, and the captured texts put into
-/// the pattern make the identity again.
+/// AUT-3: over many random identities and patterns, a capture never has a separator, and the captured texts
+/// put into the pattern make the identity again.
 #[test]
 fn aut_3_property_captures_put_back_make_the_identity() {
     let words = ["a", "b", "ns", "a.b", "a-b", "_"];
@@ -139,8 +139,8 @@ fn aut_3_property_captures_put_back_make_the_identity() {
         let filled: Vec<_> = segments
             .iter()
             .map(|part| match part {
-                Part::Literal(text) => text.to_string(),
-                Part::Capture(_) => captures.next().unwrap().to_string(),
+                PatternPart::Literal(text) => text.to_string(),
+                PatternPart::Capture(_) => captures.next().unwrap().to_string(),
             })
             .collect();
         assert_eq!(filled, id);

@@ -4,82 +4,83 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_xds::{Resource, ResourceName, Version};
 
-/// The number of remembered former names and versions. A client that is further behind may be told of
+/// The number of remembered earlier names and versions. A client that is further behind may be told of
 /// removals more than once.
 const REMEMBERED: usize = 8;
 
 /// The resource behind a name that is or was an alias. Exists as long as the name is subscribed to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aliased {
-    /// The resource's own name.
-    own: ResourceName,
+    /// The name of the resource itself.
+    name: ResourceName,
     /// The recent versions of the resource, newest last.
     versions: Vec<Version>,
-    /// The own names of former resources behind the alias, each with its last version.
-    former: Vec<(ResourceName, Version)>,
+    /// The names of earlier resources behind the alias, each with its last version.
+    earlier: Vec<(ResourceName, Version)>,
 }
 
 impl Aliased {
     pub fn new(resource: &Resource) -> Aliased {
-        Aliased { own: resource.name.clone(), versions: vec![resource.version], former: Vec::new() }
+        Aliased { name: resource.name.clone(), versions: vec![resource.version], earlier: Vec::new() }
     }
 
     /// The alias answers this resource now.
     pub fn answer(&mut self, resource: &Resource) {
-        if self.own != resource.name {
-            let own = std::mem::replace(&mut self.own, resource.name.clone());
+        if self.name != resource.name {
+            let left = std::mem::replace(&mut self.name, resource.name.clone());
             let last = self.versions.last().copied().unwrap_or_default();
-            self.former.retain(|(name, _)| *name != own && *name != self.own);
-            self.former.push((own, last));
+            self.earlier.retain(|(name, _)| *name != left && *name != self.name);
+            self.earlier.push((left, last));
             self.versions.clear();
         }
         self.versions.push(resource.version);
         self.versions.drain(..self.versions.len().saturating_sub(REMEMBERED));
-        self.former.drain(..self.former.len().saturating_sub(REMEMBERED));
+        self.earlier.drain(..self.earlier.len().saturating_sub(REMEMBERED));
     }
 
-    /// A client may have been served by another server, where the alias leads to another resource, or led to others.
-    pub fn add_former(&mut self, there: &Aliased) {
-        let of_there = there.versions.iter().map(|version| (there.own.clone(), *version));
-        let mut former: Vec<_> = there.former.iter().cloned().chain(of_there).collect();
-        former.retain(|(name, _)| *name != self.own && !self.former.iter().any(|(own, _)| own == name));
-        former.append(&mut self.former);
-        self.former = former;
+    /// Adds the resources behind the alias at another server, which may have served the client.
+    pub fn add_earlier(&mut self, there: &Aliased) {
+        let current_there = there.versions.iter().map(|version| (there.name.clone(), *version));
+        let mut earlier: Vec<_> = there.earlier.iter().cloned().chain(current_there).collect();
+        let is_here = |name: &ResourceName| self.earlier.iter().any(|(earlier, _)| earlier == name);
+        earlier.retain(|(name, _)| *name != self.name && !is_here(name));
+        earlier.append(&mut self.earlier);
+        self.earlier = earlier;
     }
 
     /// The name under which clients hold the resource.
-    pub fn own(&self) -> &ResourceName {
-        &self.own
+    pub fn name(&self) -> &ResourceName {
+        &self.name
     }
 
     /// Whether the alias has, or had, the resource in this version.
     pub fn has(&self, version: Version) -> bool {
-        self.versions.contains(&version) || self.former.iter().any(|(_, last)| *last == version)
+        self.versions.contains(&version) || self.earlier.iter().any(|(_, last)| *last == version)
     }
 
-    /// The former names under which a client may hold a resource, given the client's version of the alias.
+    /// The earlier names under which a client may hold a resource, given the client's version of the alias.
     pub fn left_behind(&self, held: Version) -> impl Iterator<Item = &ResourceName> {
         let is_current = self.versions.contains(&held);
-        let since = self.former.iter().position(|(_, version)| *version == held).unwrap_or_default();
-        self.former.iter().skip(since).filter(move |_| !is_current).map(|(name, _)| name)
+        let since = self.earlier.iter().position(|(_, version)| *version == held).unwrap_or_default();
+        self.earlier.iter().skip(since).filter(move |_| !is_current).map(|(name, _)| name)
     }
 }
 
 /// The aliases that present resources list. Empty as long as nobody uses aliases.
 ///
-/// A resource may be held before anyone requests its alias, and the server may be out of reach then. A client that
-/// requests the alias keeps the resource for it, so the relay has to know the same (ALI-1).
+/// A resource may be held before anyone requests its alias, and the server may be out of reach then. A client
+/// that requests the alias keeps the resource for it, so the relay has to know the same (ALI-1).
 #[derive(Debug, Default)]
 pub struct ListedAliases {
     /// Each alias, with the names under which the resources are held.
     names: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
-    /// Own name of a resource → the aliases that the resource answers by its list alone.
+    /// Name of a resource → the aliases that the resource answers by its list alone.
     unanswered: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
 }
 
 impl ListedAliases {
-    /// A resource is held under `name` from now on, or no longer. Variants for dynamic parameters do not count, since
-    /// an alias without parameters requests none of them.
+    /// A resource is held under `name` from now on, or no longer. Variants for dynamic parameters do not
+    /// count, since an alias without parameters requests none of them.
     pub fn note(&mut self, name: &ResourceName, resource: &Resource, is_held: bool) {
         if resource.aliases.is_empty() || resource.constraints.is_some() || name.is_located() {
             return;
@@ -102,10 +103,11 @@ impl ListedAliases {
         self.unanswered.entry(resource.name.clone()).or_default().insert(alias.clone());
     }
 
-    /// The server has answered for the alias, or nobody requests it any more. `own`: the resource of the alias.
-    pub fn answered(&mut self, alias: &ResourceName, own: &ResourceName) {
+    /// The server has answered for the alias, or nobody requests it any more. `name`: the resource of the
+    /// alias.
+    pub fn end_answer(&mut self, alias: &ResourceName, name: &ResourceName) {
         if !self.unanswered.is_empty() {
-            take(&mut self.unanswered, own, alias);
+            take(&mut self.unanswered, name, alias);
         }
     }
 
@@ -115,8 +117,8 @@ impl ListedAliases {
     }
 
     /// The aliases that get the new content of a resource by its list alone.
-    pub fn followers(&self, own: &ResourceName) -> Vec<ResourceName> {
-        self.unanswered.get(own).into_iter().flatten().cloned().collect()
+    pub fn followers(&self, name: &ResourceName) -> Vec<ResourceName> {
+        self.unanswered.get(name).into_iter().flatten().cloned().collect()
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bodies, Stamp};
+use super::news::Stamp;
+use super::state::Bodies;
 use crate::Time;
 use crate::view::ViewId;
 use sluice_xds::{Resource, ResourceName};
@@ -149,14 +150,14 @@ mod tests {
     #[test]
     fn rly_51_members_are_kept_for_a_while_and_names_as_long_as_they_are_asked_for() {
         let mut stamp = Stamp::new(1);
-        let mut of = [Departed::of_members(), Departed::default()];
-        for departed in &mut of {
+        let mut both = [Departed::of_members(), Departed::default()];
+        for departed in &mut both {
             departed.kept = true;
             let first = departed.settle(stamp.at(Time::ZERO));
             departed.lose(&"a".into(), Some(&resource("a", 1)));
             assert_ne!(departed.settle(stamp.at(Time::ZERO)), first, "a loss has a mark of its own");
         }
-        let [members, asked] = &mut of;
+        let [members, asked] = &mut both;
         assert_eq!((members.poll_timeout(), asked.poll_timeout()), (Some(Time::ZERO + MEMBERS_KEPT), None));
         let late = Time::ZERO + MEMBERS_KEPT;
         assert!(members.expire(late) && !asked.expire(late));

@@ -32,8 +32,8 @@ struct Term {
     ttl: Duration,
     expires: Time,
     /// The time of the clients' last heartbeat.
-    told: Time,
-    /// Whether the resource was refreshed after `told`.
+    beat_at: Time,
+    /// Whether the resource was refreshed after `beat_at`.
     fresh: bool,
     due: Time,
 }
@@ -48,7 +48,7 @@ pub struct Left {
 /// A due action for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Clients are to be told of a refresh.
+    /// Clients must be sent a heartbeat.
     Beat(Lease),
     Expired,
 }
@@ -73,33 +73,33 @@ impl Expiry {
         self.terms.is_empty()
     }
 
-    /// The upstream sent the resource, with this TTL or none (TTL-3). `told`: the lease that clients know.
-    /// Returns the new lease if clients have to be told.
-    pub fn stated(
+    /// The upstream sent the resource, with this TTL or none (TTL-3). `client_lease`: the lease that clients
+    /// know. Returns the new lease if clients have to be told.
+    pub fn state_ttl(
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
-        told: Option<&Lease>,
+        client_lease: Option<&Lease>,
         now: Time,
     ) -> Option<Option<Lease>> {
         let Some(ttl) = ttl else {
             return self.cancel(what).then_some(None);
         };
-        let term = self.take(what).filter(|term| term.ttl == ttl && told.is_some());
+        let term = self.take(what).filter(|term| term.ttl == ttl && client_lease.is_some());
         let third = ttl / 3;
-        let told = term.map(|term| term.told).filter(|told| now < *told + third);
-        let lease = told.is_none().then(|| self.lease(ttl, now + ttl));
-        let (told, fresh) = (told.unwrap_or(now), told.is_some());
-        self.put(what.clone(), Term { ttl, expires: now + ttl, told, fresh, due: Time::ZERO });
+        let beat_at = term.map(|term| term.beat_at).filter(|beat_at| now < *beat_at + third);
+        let lease = beat_at.is_none().then(|| self.lease(ttl, now + ttl));
+        let (beat_at, fresh) = (beat_at.unwrap_or(now), beat_at.is_some());
+        self.put(what.clone(), Term { ttl, expires: now + ttl, beat_at, fresh, due: Time::ZERO });
         lease.filter(|_| self.tells).map(Some)
     }
 
     /// The rest of a lease from before a restart of the relay (I17). Returns the lease if clients have to be
     /// told.
-    pub fn resumed(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
+    pub fn resume(&mut self, what: &Leased, ttl: Duration, left: Duration, now: Time) -> Option<Lease> {
         let expires = now + left.min(ttl);
         let lease = self.lease(ttl, expires);
-        self.put(what.clone(), Term { ttl, expires, told: now, fresh: false, due: Time::ZERO });
+        self.put(what.clone(), Term { ttl, expires, beat_at: now, fresh: false, due: Time::ZERO });
         Some(lease).filter(|_| self.tells)
     }
 
@@ -111,15 +111,15 @@ impl Expiry {
     }
 
     /// A heartbeat (TTL-4), with its TTL. Ignored for a resource without a TTL.
-    pub fn refreshed(
+    pub fn refresh(
         &mut self,
         what: &Leased,
         ttl: Option<Duration>,
-        told: Option<&Lease>,
+        client_lease: Option<&Lease>,
         now: Time,
     ) -> Option<Option<Lease>> {
-        let known = self.terms.get(what)?.ttl;
-        self.stated(what, Some(ttl.unwrap_or(known)), told, now)
+        let earlier_ttl = self.terms.get(what)?.ttl;
+        self.state_ttl(what, Some(ttl.unwrap_or(earlier_ttl)), client_lease, now)
     }
 
     /// The resource is gone or has no TTL any more. Returns whether there was a lease.
@@ -154,7 +154,7 @@ impl Expiry {
             return Some((what, Due::Expired));
         }
         let lease = self.lease(term.ttl, term.expires);
-        self.put(what.clone(), Term { told: now, fresh: false, ..term });
+        self.put(what.clone(), Term { beat_at: now, fresh: false, ..term });
         Some((what, Due::Beat(lease)))
     }
 
@@ -174,7 +174,7 @@ impl Expiry {
     }
 
     fn put(&mut self, what: Leased, mut term: Term) {
-        let beat = (term.fresh && self.tells).then(|| term.told + term.ttl / 3);
+        let beat = (term.fresh && self.tells).then(|| term.beat_at + term.ttl / 3);
         term.due = beat.map_or(term.expires, |beat| beat.min(term.expires));
         self.queue.insert((term.due, what.clone()));
         self.terms.insert(what, term);
@@ -199,33 +199,33 @@ mod tests {
     #[test]
     fn ttl_3_stating_it_again_restarts_the_time_and_leaving_it_out_ends_it() {
         let mut expiry = Expiry::new(true);
-        let told = expiry.stated(&a(), TTL, None, at(0)).unwrap();
-        assert!(matches!(expiry.stated(&a(), TTL, told.as_ref(), at(20)), Some(Some(_))));
+        let lease = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap();
+        assert!(matches!(expiry.state_ttl(&a(), TTL, lease.as_ref(), at(20)), Some(Some(_))));
         assert_eq!(expiry.poll_timeout(), Some(at(50)));
-        assert_eq!(expiry.stated(&a(), None, told.as_ref(), at(21)), Some(None));
-        assert_eq!(expiry.stated(&a(), None, None, at(21)), None);
+        assert_eq!(expiry.state_ttl(&a(), None, lease.as_ref(), at(21)), Some(None));
+        assert_eq!(expiry.state_ttl(&a(), None, None, at(21)), None);
         assert!(expiry.is_empty() && expiry.poll_timeout().is_none());
     }
 
     #[test]
     fn ttl_9_rly_39_clients_hear_of_refreshes_a_third_of_the_ttl_apart() {
         let mut expiry = Expiry::new(true);
-        let first = expiry.stated(&a(), TTL, None, at(0)).unwrap().unwrap();
-        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(4)), None);
-        assert_eq!(expiry.refreshed(&a(), None, Some(&first), at(8)), None);
+        let first = expiry.state_ttl(&a(), TTL, None, at(0)).unwrap().unwrap();
+        assert_eq!(expiry.refresh(&a(), None, Some(&first), at(4)), None);
+        assert_eq!(expiry.refresh(&a(), None, Some(&first), at(8)), None);
         // The last refresh counts, not the time of the clients' heartbeat.
         let (_, Due::Beat(second)) = expiry.pop(at(10)).unwrap() else { panic!() };
         assert_eq!((second.expires, second.beat > first.beat), (at(38), true));
         assert_eq!(expiry.pop(at(37)), None, "no heartbeat without one of the upstream");
         assert_eq!(expiry.pop(at(38)), Some((a(), Due::Expired)));
-        assert_eq!(expiry.refreshed(&a(), None, None, at(39)), None, "what is gone is not refreshed");
+        assert_eq!(expiry.refresh(&a(), None, None, at(39)), None, "what is gone is not refreshed");
     }
 
     #[test]
     fn a_class_without_the_feature_only_expires() {
         let mut expiry = Expiry::new(false);
-        assert_eq!(expiry.stated(&a(), TTL, None, at(0)), None);
-        assert_eq!(expiry.refreshed(&a(), None, None, at(5)), None);
+        assert_eq!(expiry.state_ttl(&a(), TTL, None, at(0)), None);
+        assert_eq!(expiry.refresh(&a(), None, None, at(5)), None);
         assert_eq!(expiry.poll_timeout(), Some(at(35)));
     }
 
@@ -235,12 +235,12 @@ mod tests {
         let member = Leased { kind: CollectionKind::Wildcard, ..a() };
         let other = Leased { name: "b".into(), ..a() };
         for what in [&a(), &member, &other] {
-            expiry.stated(what, TTL, None, at(0));
+            expiry.state_ttl(what, TTL, None, at(0));
         }
         expiry.keep_only(&a().type_url, CollectionKind::Names, |name| name.as_str() == "b");
         assert_eq!((expiry.cancel(&a()), expiry.cancel(&member), expiry.cancel(&other)), (false, true, true));
         // Clients know nothing of the resource any more, however recent the last heartbeat was.
-        expiry.stated(&a(), TTL, None, at(1));
-        assert!(expiry.stated(&a(), TTL, None, at(2)).is_some());
+        expiry.state_ttl(&a(), TTL, None, at(1));
+        assert!(expiry.state_ttl(&a(), TTL, None, at(2)).is_some());
     }
 }

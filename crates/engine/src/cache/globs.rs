@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use super::content::Content;
 use super::members::{Members, put, takes_error};
-use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::news::SessionId;
+use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
+use super::state::{CachedBodies, UNWATCHED_BYTES};
 use super::watchers::Watchers;
-use super::{CachedBodies, Departed, News, SessionId, Stamp, UNWATCHED_BYTES};
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
@@ -33,15 +35,15 @@ pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     /// The globs with complete membership, shared with the snapshots.
     complete: OrdSet<ResourceName>,
-    members: Members,
+    pub(crate) members: Members,
     /// Errors and leases of globs and of their members.
     annotations: Annotations,
     slots: Slots,
 }
 
 impl WatchedInSets for GlobCache {
-    fn slots(&mut self) -> &mut Slots {
-        &mut self.slots
+    fn content(&mut self) -> (&mut Content, &mut Slots) {
+        (&mut self.members.content, &mut self.slots)
     }
 
     fn watchers(&mut self, glob: &ResourceName) -> Option<&mut Watchers> {
@@ -54,7 +56,7 @@ impl WatchedInSets for GlobCache {
         id: SlotId,
         old: &NameSet,
         globs: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
         let (before, globs) = (globs.before(old), globs.names);
@@ -91,15 +93,6 @@ impl WatchedInSets for GlobCache {
         }
         self.slots.set_view(id, view);
         globs.is_loose().then(|| globs.refilled())
-    }
-
-    /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.members.departed.settle(stamp);
-        let altered = self.members.take_altered();
-        let number = stamp.number(altered.as_deref());
-        let sessions = self.slots.settle(stamp, lost, number, news);
-        news.note_change(number, altered, (self.members.digest(), sessions), stamp.now);
     }
 }
 
@@ -239,7 +232,7 @@ impl GlobCache {
         self.complete.insert(name.clone());
         let is_empty = glob.members.is_empty();
         // Resources that a client holds beside the membership are gone.
-        self.members.departed.lose_some();
+        self.members.content.departed.lose_some();
         self.slots.resolve(glob.watchers.iter());
         self.touch(name, |view| {
             view.resolve_glob(name);
@@ -328,15 +321,6 @@ impl GlobCache {
 
     pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.members.get(name)
-    }
-
-    /// The last bytes of former members.
-    pub fn departed(&self) -> &Departed {
-        &self.members.departed
-    }
-
-    pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.members.departed
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {

@@ -3,37 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CachedBodies, CachedResource, Departed};
+use super::content::Content;
+use super::state::{CachedBodies, CachedResource};
 use crate::annotations::Annotations;
-use crate::change::Altered;
 use crate::time::ReceivedAt;
 use crate::view::View;
-use sluice_xds::{Resource, ResourceName, Status, Version};
+use sluice_xds::{Resource, ResourceName, Status};
 
 /// The maximum number of kept errors of non-members. Only the server would bound their number otherwise.
 const ERRORS_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(super) struct Members {
+pub(crate) struct Members {
     bodies: CachedBodies,
     bytes: usize,
-    /// The sum of the versions of all members.
-    digest: Version,
-    /// The members that changed since the last settling.
-    altered: Option<Box<Altered>>,
-    /// The last bytes of former members, and the mark of the last departure.
-    pub departed: Departed,
+    pub content: Content,
 }
 
 impl Default for Members {
     fn default() -> Self {
-        Members {
-            bodies: CachedBodies::new(),
-            bytes: 0,
-            digest: Version::default(),
-            altered: None,
-            departed: Departed::of_members(),
-        }
+        Members { bodies: CachedBodies::new(), bytes: 0, content: Content::of_members() }
     }
 }
 
@@ -44,12 +33,9 @@ impl Members {
         if old.as_ref().is_some_and(|old| old.version == resource.version) {
             return None;
         }
-        self.departed.back(&resource.name);
-        self.altered.get_or_insert_default().put(&resource.name, old.as_deref(), resource);
-        self.digest = self.digest.plus(resource.version);
-        if let Some(old) = &old {
-            self.digest = self.digest.minus(old.version);
-        }
+        self.content.put(&resource.name, old.as_deref(), resource);
+        self.content.count(resource, true);
+        old.iter().for_each(|old| self.content.count(old, false));
         self.bytes += resource.size();
         self.bytes -= old.as_ref().map_or(0, |old| old.size());
         let cached = CachedResource { resource: resource.clone(), received_at };
@@ -60,8 +46,8 @@ impl Members {
     /// Removes a member that left the membership, and returns the member's last instance.
     pub fn take(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
         let old = self.free(name)?;
-        self.altered.get_or_insert_default().take(name);
-        self.departed.lose(name, Some(&old));
+        self.content.take(name);
+        self.content.departed.lose(name, Some(&old));
         Some(old)
     }
 
@@ -69,7 +55,7 @@ impl Members {
     pub fn free(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
         let old = self.bodies.remove(name)?.resource;
         self.bytes -= old.size();
-        self.digest = self.digest.minus(old.version);
+        self.content.count(&old, false);
         Some(old)
     }
 
@@ -90,16 +76,6 @@ impl Members {
         &self.bodies
     }
 
-    /// The members that changed since the last call.
-    pub fn take_altered(&mut self) -> Option<Box<Altered>> {
-        self.altered.take()
-    }
-
-    /// The sum of the versions of all members.
-    pub fn digest(&self) -> Version {
-        self.digest
-    }
-
     /// The size of all members, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -107,7 +83,7 @@ impl Members {
 }
 
 /// A new or changed member.
-pub(super) struct MemberChange {
+pub(crate) struct MemberChange {
     old: Option<Arc<Resource>>,
     new: Arc<Resource>,
 }

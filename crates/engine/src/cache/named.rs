@@ -6,25 +6,23 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
-use super::slots::{Moved, NamesAfter, SlotId, Slots, WatchedInSets, WatchedSet};
+use super::content::Content;
+use super::news::SessionId;
+use super::slots::{NamesAfter, SlotId, Slots, WatchEffect, WatchedInSets, WatchedSet};
+use super::state::{CacheCounts, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES};
 use super::watchers::Watchers;
-use super::{
-    CachedResource, Counts, Departed, EntryState, Known, Names, News, SessionId, Stamp, StateCounts,
-    UNWATCHED_BYTES,
-};
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
-use crate::change::Altered;
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
 use crate::upstream::Cause;
 use crate::view::View;
-use sluice_xds::{Code, Resource, ResourceName, Status, Version};
+use sluice_xds::{Code, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
     /// Every name with an upstream subscription, and its state.
-    known: Names,
+    entries: Names,
     /// Errors and leases of the names.
     annotations: Annotations,
     /// The slots that contain a name; empty while the name lingers.
@@ -33,22 +31,14 @@ pub struct NamedCache {
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
     /// The aliases that present resources list, requested or not.
     listed: ListedAliases,
-    present: usize,
-    absent: usize,
-    bytes: usize,
-    /// The sum of the versions of the present resources.
-    digest: Version,
-    states: StateCounts,
+    counts: CacheCounts,
     slots: Slots,
-    /// The content that changed since the last settling.
-    altered: Option<Box<Altered>>,
-    /// The last bytes of absent names, and the mark of the last departure.
-    pub departed: Departed,
+    pub content: Content,
 }
 
 impl WatchedInSets for NamedCache {
-    fn slots(&mut self) -> &mut Slots {
-        &mut self.slots
+    fn content(&mut self) -> (&mut Content, &mut Slots) {
+        (&mut self.content, &mut self.slots)
     }
 
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers> {
@@ -61,7 +51,7 @@ impl WatchedInSets for NamedCache {
         id: SlotId,
         old: &NameSet,
         names: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
         let (mut present, mut added) = (Vec::new(), Vec::new());
@@ -75,10 +65,9 @@ impl WatchedInSets for NamedCache {
             watchers.insert(id);
             view.add_unknown();
             view.annotate(&text, &self.annotations);
-            match self.known.get(name) {
+            match self.entries.get(name) {
                 None => {
-                    self.known.insert(text.clone(), Known::Unknown);
-                    self.states.add(EntryState::Requested, 1);
+                    self.begin(text.clone());
                     moved.new.push(text.clone());
                     present.extend(self.take_listed(&text).map(|resource| (text.clone(), resource)));
                     added.push(text);
@@ -96,7 +85,7 @@ impl WatchedInSets for NamedCache {
         view.put_sorted(present);
         let gone = old.texts_of(before.minus(names));
         for name in &gone {
-            match self.known.get(name) {
+            match self.entries.get(name) {
                 Some(Known::Present(cached)) => view.take_as(name, &cached.resource),
                 Some(Known::Absent(_)) => view.drop_absent(name),
                 Some(Known::Unknown) | None => view.drop_unknown(),
@@ -108,14 +97,6 @@ impl WatchedInSets for NamedCache {
         // New names are in their first texts.
         (moved.new.len() < names.len() || names.is_loose()).then(|| names.in_texts_of(old, &gone, added))
     }
-
-    /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
-        let lost = self.departed.settle(stamp);
-        let number = stamp.number(self.altered.as_deref());
-        let sessions = self.slots.settle(stamp, lost, number, news);
-        news.note_change(number, self.altered.take(), (self.digest, sessions), stamp.now);
-    }
 }
 
 impl NamedCache {
@@ -125,32 +106,31 @@ impl NamedCache {
         self.put_as(&resource.name, resource, received_at);
     }
 
-    /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move from one
-    /// resource to another (ALI-2).
+    /// As [`NamedCache::put`], for a name that may be an alias of the resource. An alias may move to another
+    /// resource (ALI-2).
     pub fn put_as(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
         self.stop_following(name);
-        let own_before = self.own_of(name).filter(|own| *own != resource.name);
+        let before = self.followed_resource(name).filter(|before| *before != resource.name);
         self.put_content(name, resource, received_at);
-        own_before.iter().for_each(|own| self.release_followers(own));
+        before.iter().for_each(|before| self.release_followers(before));
         for alias in self.listed.followers(&resource.name) {
             self.put_content(&alias, resource, received_at);
         }
     }
 
     fn put_content(&mut self, name: &ResourceName, resource: &Arc<Resource>, received_at: ReceivedAt) {
-        let Some(old) = self.known.get(name).cloned() else { return };
+        let Some(old) = self.entries.get(name).cloned() else { return };
         // The resource ends the earlier error (ERR-3), changed or not.
         self.set_error(name, None);
         if old.resource().is_some_and(|old| old.version == resource.version) {
             return;
         }
-        self.departed.back(name);
         if let Some(aliased) = self.aliases.get_mut(name) {
             Arc::make_mut(aliased).answer(resource);
         } else if *name != resource.name {
             self.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
-        self.altered.get_or_insert_default().put(name, old.resource().map(Arc::as_ref), resource);
+        self.content.put(name, old.resource().map(Arc::as_ref), resource);
         self.note(name, &old, Known::Present(CachedResource { resource: resource.clone(), received_at }));
         self.touch(name, &old, |view| view.put_as(name, old.resource().map(Arc::as_ref), resource));
     }
@@ -164,31 +144,35 @@ impl NamedCache {
 
     /// Begins a name without sessions. Returns whether the name is new.
     pub fn adopt(&mut self, name: &ResourceName) -> bool {
-        let is_new = !self.known.contains_key(name);
+        let is_new = !self.entries.contains_key(name);
         if is_new {
-            self.known.insert(name.clone(), Known::Unknown);
-            self.states.add(EntryState::Requested, 1);
+            self.begin(name.clone());
             self.watchers.insert(name.clone(), Watchers::default());
         }
         is_new
     }
 
+    fn begin(&mut self, name: ResourceName) {
+        self.counts.count(&Known::Unknown, EntryState::Requested, true);
+        self.entries.insert(name, Known::Unknown);
+    }
+
     /// The present names without sessions.
     pub fn unwatched(&self) -> impl Iterator<Item = &ResourceName> {
-        let present = self.known.iter().filter(|(_, known)| known.resource().is_some());
+        let present = self.entries.iter().filter(|(_, entry)| entry.resource().is_some());
         present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
     }
 
     /// A name does not exist, or its copy is dropped. The error behind the removal stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         self.stop_following(name);
-        let own_before = self.own_of(name);
+        let before = self.followed_resource(name);
         self.note_absent(name, cause);
-        own_before.iter().for_each(|own| self.release_followers(own));
+        before.iter().for_each(|before| self.release_followers(before));
     }
 
     fn note_absent(&mut self, name: &ResourceName, cause: Cause) {
-        let Some(old) = self.known.get(name).cloned() else { return };
+        let Some(old) = self.entries.get(name).cloned() else { return };
         // The server's message has another copy of the text.
         let text = self.watchers.get_key_value(name).map(|(text, _)| text.clone());
         let name = text.as_ref().unwrap_or(name);
@@ -201,9 +185,9 @@ impl NamedCache {
             return;
         }
         if old.resource().is_some() {
-            self.altered.get_or_insert_default().take(name);
+            self.content.take(name);
         }
-        self.departed.lose(name, old.resource());
+        self.content.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
     }
@@ -222,40 +206,41 @@ impl NamedCache {
         }
     }
 
-    /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the alias
-    /// follows, and may be another.
+    /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the
+    /// alias follows, and may be another.
     fn take_listed(&mut self, name: &ResourceName) -> Option<Arc<Resource>> {
-        let cached = self.known.get(self.listed.find(name)?)?.cached()?.clone();
+        let cached = self.entries.get(self.listed.find(name)?)?.cached()?.clone();
         let resource = cached.resource.clone();
         self.aliases.insert(name.clone(), Arc::new(Aliased::new(&resource)));
         self.listed.answer(name, &resource);
-        self.altered.get_or_insert_default().put(name, None, &resource);
+        self.content.put(name, None, &resource);
         self.note(name, &Known::Unknown, Known::Present(cached));
         Some(resource)
     }
 
-    /// The own name of a name's resource, where some alias has the resource by its list alone.
-    fn own_of(&self, name: &ResourceName) -> Option<ResourceName> {
-        let resource = self.listed.has_followers().then(|| self.known.get(name)?.resource())??;
+    /// The resource under a name, by its own name, where some alias has a resource by its list alone.
+    fn followed_resource(&self, name: &ResourceName) -> Option<ResourceName> {
+        let resource = self.listed.has_followers().then(|| self.entries.get(name)?.resource())??;
         Some(resource.name.clone())
     }
 
-    /// A name lost this resource. If no name has it that the server answered, the aliases that follow it are unknown
-    /// again: nobody may be sent a resource that the server took back.
-    fn release_followers(&mut self, own: &ResourceName) {
-        let followers = self.listed.followers(own);
+    /// A name lost this resource. The aliases that have the resource by its list alone are unknown again,
+    /// unless the server answered another name with it: nobody may be sent a resource that the server took
+    /// back.
+    fn release_followers(&mut self, resource_name: &ResourceName) {
+        let followers = self.listed.followers(resource_name);
         let is_answered = |name: &ResourceName| {
-            let resource = self.known.get(name).and_then(Known::resource);
-            resource.is_some_and(|resource| resource.name == *own) && !followers.contains(name)
+            let resource = self.entries.get(name).and_then(Known::resource);
+            resource.is_some_and(|resource| resource.name == *resource_name) && !followers.contains(name)
         };
-        if followers.is_empty() || is_answered(own) || self.aliases.keys().any(is_answered) {
+        if followers.is_empty() || is_answered(resource_name) || self.aliases.keys().any(is_answered) {
             return;
         }
         for alias in followers {
-            self.listed.answered(&alias, own);
-            let Some(old) = self.known.get(&alias).cloned() else { continue };
+            self.listed.end_answer(&alias, resource_name);
+            let Some(old) = self.entries.get(&alias).cloned() else { continue };
             let Some(resource) = old.resource() else { continue };
-            self.altered.get_or_insert_default().take(&alias);
+            self.content.take(&alias);
             self.note(&alias, &old, Known::Unknown);
             self.touch(&alias, &old, |view| {
                 view.take_as(&alias, resource);
@@ -267,16 +252,16 @@ impl NamedCache {
     /// The server has answered for a name, or nobody requests it any more.
     fn stop_following(&mut self, name: &ResourceName) {
         if let Some(aliased) = self.aliases.get(name) {
-            self.listed.answered(name, aliased.own());
+            self.listed.end_answer(name, aliased.name());
         }
     }
 
     fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
-        let Some(known) = self.known.get(name) else { return };
-        self.states.sub(EntryState::of(known, name, &self.annotations), 1);
+        let Some(entry) = self.entries.get(name) else { return };
+        self.counts.states.sub(EntryState::of(entry, name, &self.annotations), 1);
         self.annotations.set_error(name, error);
         self.annotations.set_error_kind(name, kind);
-        self.states.add(EntryState::of(known, name, &self.annotations), 1);
+        self.counts.states.add(EntryState::of(entry, name, &self.annotations), 1);
         self.touch_annotations(name, error.is_some());
     }
 
@@ -284,13 +269,13 @@ impl NamedCache {
     pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
         let mut over = self.annotations.transient_errors();
         over.iter().for_each(|name| self.set_error(name, None));
-        over.retain(|name| matches!(self.known.get(name), Some(Known::Unknown)));
+        over.retain(|name| matches!(self.entries.get(name), Some(Known::Unknown)));
         over
     }
 
     /// Sets or ends the lease of a resource.
     pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
-        let is_present = || self.known.get(name).is_some_and(|known| known.resource().is_some());
+        let is_present = || self.entries.get(name).is_some_and(|entry| entry.resource().is_some());
         if self.annotations.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
             self.annotations.set_lease(name, lease);
             self.touch_annotations(name, false);
@@ -300,7 +285,7 @@ impl NamedCache {
     fn touch_annotations(&mut self, name: &ResourceName, is_answer: bool) {
         let slots = || self.watchers.get(name).into_iter().flat_map(Watchers::iter);
         self.slots.touch(slots(), |view| view.annotate(name, &self.annotations));
-        if is_answer && matches!(self.known.get(name), Some(Known::Unknown)) {
+        if is_answer && matches!(self.entries.get(name), Some(Known::Unknown)) {
             self.slots.resolve(slots());
         }
     }
@@ -312,28 +297,14 @@ impl NamedCache {
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
         self.count(name, old, false);
         self.count(name, &new, true);
-        self.known.insert(name.clone(), new);
+        self.entries.insert(name.clone(), new);
     }
 
-    fn count(&mut self, name: &ResourceName, known: &Known, joins: bool) {
-        let state = EntryState::of(known, name, &self.annotations);
-        match joins {
-            true => self.states.add(state, 1),
-            false => self.states.sub(state, 1),
-        }
-        let add = |total: usize, part: usize| if joins { total + part } else { total - part };
-        match known {
-            Known::Unknown => {}
-            Known::Absent(_) => self.absent = add(self.absent, 1),
-            Known::Present(cached) => {
-                self.present = add(self.present, 1);
-                self.bytes = add(self.bytes, cached.resource.size());
-                self.listed.note(name, &cached.resource, joins);
-                self.digest = match joins {
-                    true => self.digest.plus(cached.resource.version),
-                    false => self.digest.minus(cached.resource.version),
-                };
-            }
+    fn count(&mut self, name: &ResourceName, entry: &Known, joins: bool) {
+        self.counts.count(entry, EntryState::of(entry, name, &self.annotations), joins);
+        if let Some(resource) = entry.resource() {
+            self.listed.note(name, resource, joins);
+            self.content.count(resource, joins);
         }
     }
 
@@ -351,11 +322,11 @@ impl NamedCache {
             return false;
         }
         self.watchers.remove(name);
-        self.departed.back(name);
+        self.content.departed.back(name);
         self.stop_following(name);
         self.aliases.remove(name);
-        let Some(known) = self.known.remove(name) else { return false };
-        self.count(name, &known, false);
+        let Some(entry) = self.entries.remove(name) else { return false };
+        self.count(name, &entry, false);
         self.annotations.forget(name);
         true
     }
@@ -372,7 +343,7 @@ impl NamedCache {
 
     /// The weight of a name without sessions, in bytes.
     pub fn weight(&self, name: &ResourceName) -> usize {
-        let body = self.known.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
+        let body = self.entries.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
         body + name.as_str().len() + UNWATCHED_BYTES
     }
 
@@ -384,21 +355,20 @@ impl NamedCache {
     /// The names that request this plain name with parameters (DYN-7).
     pub fn located<'a>(&'a self, plain: &'a ResourceName) -> impl Iterator<Item = &'a ResourceName> {
         let first = ResourceName::first_located(plain);
-        let names = self.known.range(first..).map(|(name, _)| name);
+        let names = self.entries.range(first..).map(|(name, _)| name);
         names.take_while(|name| name.plain() == plain.as_str())
     }
 
-    pub fn known(&self) -> &Names {
-        &self.known
+    pub fn entries(&self) -> &Names {
+        &self.entries
     }
 
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.entries.is_empty()
     }
 
-    pub fn counts(&self) -> Counts {
-        let unknown = self.known.len() - self.present - self.absent;
-        Counts { present: self.present, absent: self.absent, unknown, bytes: self.bytes, states: self.states }
+    pub fn counts(&self) -> CacheCounts {
+        self.counts
     }
 
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
@@ -407,15 +377,15 @@ impl NamedCache {
 
     /// Panics in debug builds if the cache is inconsistent.
     pub fn check_invariants(&self) {
-        if cfg!(debug_assertions) && self.known.len() <= CHECKED_NAMES_MAX {
+        if cfg!(debug_assertions) && self.entries.len() <= CHECKED_NAMES_MAX {
             self.slots.check_invariants(|view| view.len() + view.absent_len() + view.unknown_len());
-            let present = self.known.values().filter(|known| known.resource().is_some()).count();
-            debug_assert_eq!(present, self.present, "present names are counted");
+            let present = self.entries.values().filter(|entry| entry.resource().is_some()).count();
+            debug_assert_eq!(present, self.counts.present, "present names are counted");
             let mut states = StateCounts::default();
-            let all = self.known.iter().map(|(name, known)| EntryState::of(known, name, &self.annotations));
+            let all = self.entries.iter().map(|(name, entry)| EntryState::of(entry, name, &self.annotations));
             all.for_each(|state| states.add(state, 1));
-            debug_assert_eq!(states, self.states, "states are counted");
-            debug_assert_eq!(self.known.len(), self.watchers.len(), "every name has its watchers");
+            debug_assert_eq!(states, self.counts.states, "states are counted");
+            debug_assert_eq!(self.entries.len(), self.watchers.len(), "every name has its watchers");
         }
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::content::Content;
+use super::news::{News, SessionId, Stamp};
 use super::watchers::Watchers;
-use super::{News, SessionId, Stamp};
 use crate::collection::{NameSet, SetId};
 use crate::filling::Filling;
 use crate::view::{View, ViewId};
@@ -35,7 +36,7 @@ pub struct SlotId(pub(super) u32);
 
 /// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct WatchEffect {
     /// The session's slot now; `None` if the session watches no name any more.
     pub slot: Option<SlotId>,
     /// Names without a subscription: the source has to subscribe upstream.
@@ -46,40 +47,50 @@ pub struct Moved {
     pub unwatched: Vec<ResourceName>,
 }
 
-/// A session's new set of names, and the former set if the session made the new one from it.
+/// A session's new set of names, and the previous set if the session made the new one from it.
 #[derive(Clone, Copy)]
 pub struct NamesAfter<'a> {
     pub names: &'a Arc<NameSet>,
-    pub former: Option<&'a NameSet>,
+    pub previous: Option<&'a NameSet>,
 }
 
 impl<'a> NamesAfter<'a> {
-    /// The set to compare the new names with: the session's former set, or the names of the slot (`old`) if the two sets
-    /// differ. The sets of a session share their nodes. A comparison of a session's set with a source's set visits all names.
+    /// The set to compare the new names with: the session's previous set, or the names of the slot (`old`) if
+    /// the two sets differ. A comparison of two sets of a session is cheap, because they share their nodes; a
+    /// comparison of a session's set with a source's set visits all names.
     pub fn before(&self, old: &'a NameSet) -> &'a NameSet {
-        self.former.filter(|former| former.id() == old.id()).unwrap_or(old)
+        self.previous.filter(|previous| previous.id() == old.id()).unwrap_or(old)
     }
 }
 
 /// A cache with sets of names that sessions watch. In the cache of globs, names are names of globs.
 pub trait WatchedInSets {
-    fn slots(&mut self) -> &mut Slots;
+    fn content(&mut self) -> (&mut Content, &mut Slots);
+
+    fn slots(&mut self) -> &mut Slots {
+        self.content().1
+    }
 
     /// The slots that contain a name; `None` for a name without an upstream subscription.
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers>;
 
-    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the texts that
-    /// all sets of the cache share, if there are such texts.
+    /// Updates the view of a slot to its new names, at the cost of the difference. Returns the names in the
+    /// texts that all sets of the cache share, if there are such texts.
     fn reshape(
         &mut self,
         id: SlotId,
         old: &NameSet,
         names: NamesAfter<'_>,
-        moved: &mut Moved,
+        moved: &mut WatchEffect,
     ) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News);
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        let (content, slots) = self.content();
+        let (lost, number) = content.settle(stamp);
+        let sessions = slots.settle(stamp, lost, number, news);
+        content.report(number, sessions, stamp, news);
+    }
 
     /// Moves a session from its set to another set.
     fn watch(
@@ -88,8 +99,8 @@ pub trait WatchedInSets {
         from: Option<SlotId>,
         names: NamesAfter<'_>,
         stamp: &mut Stamp,
-    ) -> Moved {
-        let mut moved = Moved::default();
+    ) -> WatchEffect {
+        let mut moved = WatchEffect::default();
         if names.names.is_empty() {
             self.leave(session, from, &mut moved);
             return moved;
@@ -110,19 +121,19 @@ pub trait WatchedInSets {
 
     /// Removes a session from its set. Returns the names that lost their last session.
     fn unwatch(&mut self, session: SessionId, from: SlotId) -> Vec<ResourceName> {
-        let mut moved = Moved::default();
+        let mut moved = WatchEffect::default();
         self.leave(session, Some(from), &mut moved);
         moved.unwatched
     }
 
-    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut Moved) {
+    fn leave(&mut self, session: SessionId, from: Option<SlotId>, moved: &mut WatchEffect) {
         let Some(id) = from else { return };
         for name in self.slots().leave(session, id).iter().flat_map(|names| names.iter()) {
             self.detach(name, id, moved);
         }
     }
 
-    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut Moved) {
+    fn detach(&mut self, name: &ResourceName, slot: SlotId, moved: &mut WatchEffect) {
         if let Some(watchers) = self.watchers(name) {
             watchers.remove(slot);
             if watchers.is_empty() {
@@ -150,7 +161,8 @@ impl Slot {
             return;
         }
         let has_doubled = self.view.len() >= 2 * self.refilled;
-        // Several sessions share the cost of empty places, and each would compare two views without common nodes.
+        // Several sessions share the cost of empty places, and each would compare two views without common
+        // nodes.
         if has_doubled || self.sessions.len() == 1 {
             let filling = if self.refilled == 0 { Filling::Full } else { Filling::Roomy };
             self.refilled = self.view.len();
@@ -174,7 +186,7 @@ pub struct Slots {
 /// The result of [`Slots::enter`].
 pub(super) struct Entered {
     pub slot: SlotId,
-    /// The former names of the slot, if they changed: the caller has to update the view.
+    /// The previous names of the slot, if they changed: the caller has to update the view.
     pub reshaped: Option<Arc<NameSet>>,
     /// The caller still has to remove the session from its previous slot.
     pub leaves: bool,
@@ -276,8 +288,8 @@ impl Slots {
         self.resolved.extend(ids);
     }
 
-    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of content.
-    /// Returns the number of sessions with changed content.
+    /// Stamps the changed views, and adds their sessions to `news`. `change`: the number of the change of
+    /// content. Returns the number of sessions with changed content.
     pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, change: Option<u64>, news: &mut News) -> usize {
         let resolved = std::mem::take(&mut self.resolved);
         let mut sessions = 0;
@@ -316,14 +328,18 @@ impl Slots {
         &self.published
     }
 
-    /// Panics in debug builds if the slots are inconsistent. `known`: the number of names in a view with a
-    /// known state.
-    pub fn check_invariants(&self, known: impl Fn(&View) -> usize) {
+    /// Panics in debug builds if the slots are inconsistent. `states_in`: the number of names in a view with
+    /// a state.
+    pub fn check_invariants(&self, states_in: impl Fn(&View) -> usize) {
         if cfg!(debug_assertions) {
             for (id, slot) in &self.slots {
                 debug_assert_eq!(self.by_set.get(&slot.names.id()), Some(id), "a slot is found by its set");
                 debug_assert!(!slot.sessions.is_empty(), "a slot has a session");
-                debug_assert_eq!(known(&slot.view), slot.names.len(), "every name has one state in the view");
+                debug_assert_eq!(
+                    states_in(&slot.view),
+                    slot.names.len(),
+                    "every name has one state in the view"
+                );
             }
             debug_assert_eq!(self.by_set.len(), self.slots.len(), "every set has a slot");
         }

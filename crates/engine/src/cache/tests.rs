@@ -10,13 +10,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::slots::{Moved, NamesAfter, SlotId, WatchedInSets};
+use super::slots::{NamesAfter, SlotId, WatchEffect, WatchedInSets};
 use super::*;
 use crate::annotations::ErrorKind;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::time::ReceivedAt;
+use crate::upstream::Cause;
 use crate::view::View;
-use sluice_xds::{Any, Code, ResourceName, Status, Version};
+use sluice_xds::{Any, Code, Resource, ResourceName, Status, Version};
 
 const POOL: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -60,12 +61,12 @@ impl Bench {
         }
     }
 
-    fn watch(&mut self, session: u64, names: &[&'static str]) -> Moved {
+    fn watch(&mut self, session: u64, names: &[&'static str]) -> WatchEffect {
         let session = SessionId(session);
         let from = self.at.get(&session).copied();
         let names = set(names.iter().copied());
-        let former = self.sets.insert(session, names.clone());
-        let names = NamesAfter { names: &names, former: former.as_deref() };
+        let previous = self.sets.insert(session, names.clone());
+        let names = NamesAfter { names: &names, previous: previous.as_deref() };
         let moved = self.cache.watch(session, from, names, &mut self.stamp);
         match moved.slot {
             Some(slot) => self.at.insert(session, slot),
@@ -92,9 +93,9 @@ impl Bench {
 fn an_absent_name_keeps_its_text() {
     let mut bench = Bench::new();
     bench.watch(1, &["a"]);
-    let text = bench.cache.known().keys().next().unwrap().clone();
+    let text = bench.cache.entries().keys().next().unwrap().clone();
     bench.cache.put_absent(&ResourceName::new("a"), Cause::Omitted);
-    assert!(bench.cache.known().keys().all(|name| name.is_same_text(&text)));
+    assert!(bench.cache.entries().keys().all(|name| name.is_same_text(&text)));
 }
 
 #[test]
@@ -116,7 +117,10 @@ fn rly_57_and_58_names_are_counted_over_all_sets() {
     assert!(!bench.cache.free(&"a".into()), "it is watched");
     assert!(bench.cache.free(&"b".into()));
     assert!(!bench.cache.free(&"b".into()));
-    assert_eq!(bench.watch(1, &[]), Moved { unwatched: vec!["a".into(), "c".into()], ..Moved::default() });
+    assert_eq!(
+        bench.watch(1, &[]),
+        WatchEffect { unwatched: vec!["a".into(), "c".into()], ..WatchEffect::default() }
+    );
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn views_of_one_place_have_one_id_and_of_two_places_two() {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum NameState {
     Unknown,
     Present(u128),
     Absent,
@@ -169,25 +173,26 @@ enum Told {
 /// The expected content of the cache, in the simplest form.
 #[derive(Default)]
 struct Model {
-    known: BTreeMap<&'static str, Told>,
-    wanted: BTreeMap<u64, Vec<&'static str>>,
+    states: BTreeMap<&'static str, NameState>,
+    watched: BTreeMap<u64, Vec<&'static str>>,
 }
 
 impl Model {
     fn is_watched(&self, name: &str) -> bool {
-        self.wanted.values().flatten().any(|wanted| *wanted == name)
+        self.watched.values().flatten().any(|watched| *watched == name)
     }
 
     fn judge(&self, bench: &Bench) {
-        for names in self.wanted.values().filter(|names| !names.is_empty()) {
+        for names in self.watched.values().filter(|names| !names.is_empty()) {
             let view = bench.view(names).unwrap();
             let (mut unknown, mut sum, mut bytes) = (0, Version::default(), 0);
             for name in names {
-                let (name, told) = (ResourceName::new(name), self.known[name]);
-                let expected = if let Told::Present(version) = told { Some(Version(version)) } else { None };
+                let (name, state) = (ResourceName::new(name), self.states[name]);
+                let expected =
+                    if let NameState::Present(version) = state { Some(Version(version)) } else { None };
                 assert_eq!(view.version_of(&name), expected);
-                assert_eq!(view.knows_absent(&name), matches!(told, Told::Absent));
-                unknown += usize::from(matches!(told, Told::Unknown));
+                assert_eq!(view.knows_absent(&name), matches!(state, NameState::Absent));
+                unknown += usize::from(matches!(state, NameState::Unknown));
                 if let Some(version) = expected {
                     sum = sum.plus(version);
                     bytes += resource(name.as_str(), 0).size();
@@ -195,9 +200,9 @@ impl Model {
             }
             assert_eq!((view.unknown_len(), view.digest(), view.bytes()), (unknown, sum, bytes));
         }
-        let sets: BTreeSet<_> = self.wanted.values().filter(|names| !names.is_empty()).collect();
+        let sets: BTreeSet<_> = self.watched.values().filter(|names| !names.is_empty()).collect();
         assert_eq!(bench.cache.sets().len(), sets.len(), "a set is held once, and only while it is watched");
-        assert_eq!(bench.cache.known().len(), self.known.len());
+        assert_eq!(bench.cache.entries().len(), self.states.len());
     }
 }
 
@@ -209,27 +214,27 @@ fn step(bench: &mut Bench, model: &mut Model, (what, x, y): (u8, u8, u8)) {
             let names: Vec<_> =
                 (0..POOL.len()).filter(|bit| y & (1 << bit) != 0).map(|bit| POOL[bit]).collect();
             let before: Vec<_> = POOL.into_iter().filter(|name| model.is_watched(name)).collect();
-            model.wanted.insert(session, names.clone());
+            model.watched.insert(session, names.clone());
             let moved = bench.watch(session, &names);
-            let is_new = |name: &&str| !model.known.contains_key(*name);
+            let is_new = |name: &&str| !model.states.contains_key(*name);
             let new: Vec<_> = names.iter().copied().filter(|name| is_new(name)).collect();
             let revived = names.iter().copied().filter(|name| !is_new(name) && !before.contains(name));
             let left = before.iter().copied().filter(|name| !model.is_watched(name));
             assert_eq!(texts(&moved.revived), revived.collect::<Vec<_>>());
             assert_eq!(texts(&moved.unwatched), left.collect::<Vec<_>>());
             assert_eq!(texts(&moved.new), new);
-            model.known.extend(new.into_iter().map(|name| (name, Told::Unknown)));
+            model.states.extend(new.into_iter().map(|name| (name, NameState::Unknown)));
         }
         3 => {
             bench.cache.put(&resource(name, u128::from(y % 3 + 1)), ReceivedAt::default());
-            model.known.entry(name).and_modify(|told| *told = Told::Present(u128::from(y % 3 + 1)));
+            model.states.entry(name).and_modify(|state| *state = NameState::Present(u128::from(y % 3 + 1)));
         }
         4 => {
             bench.cache.put_absent(&name.into(), Cause::Removed);
-            model.known.entry(name).and_modify(|told| *told = Told::Absent);
+            model.states.entry(name).and_modify(|state| *state = NameState::Absent);
         }
         _ => {
-            let free = !model.is_watched(name) && model.known.remove(name).is_some();
+            let free = !model.is_watched(name) && model.states.remove(name).is_some();
             assert_eq!(bench.cache.free(&name.into()), free);
         }
     }

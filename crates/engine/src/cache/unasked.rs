@@ -4,7 +4,8 @@ use imbl::OrdMap;
 
 use sluice_xds::ResourceName;
 
-/// The unasked names of one type at one source. Each session of the source adopts the names that are new to the session. Cloning is cheap.
+/// The unasked names of one type at one source. Each session of the source adopts the names that are new to
+/// the session. Cloning is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnaskedNames {
     names: OrdMap<u64, ResourceName>,

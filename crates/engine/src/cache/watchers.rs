@@ -9,8 +9,8 @@ use super::slots::SlotId;
 /// So many slots take no allocation.
 const FEW: usize = 4;
 
-/// The slots that contain a name. Most names have one or two; a name that thousands of clients request beside names of
-/// their own has as many.
+/// The slots that contain a name. Most names have one or two; a name that thousands of clients request beside
+/// names of their own has as many.
 #[derive(Debug)]
 pub enum Watchers {
     /// In ascending order.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::members::{Members, takes_error};
-use super::{CachedBodies, Departed, News, SessionId, Stamp};
+use super::news::{News, SessionId, Stamp};
+use super::state::CachedBodies;
 use crate::annotations::Lease;
 use crate::time::ReceivedAt;
 use crate::upstream::Changes;
@@ -13,7 +14,7 @@ use sluice_xds::{Resource, ResourceName, Status};
 
 #[derive(Debug)]
 pub struct WildcardCache {
-    members: Members,
+    pub(crate) members: Members,
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
     touched: bool,
@@ -25,7 +26,7 @@ impl WildcardCache {
     pub fn new(stamp: &mut Stamp) -> WildcardCache {
         let mut view = View::unknown(1);
         let mut members = Members::default();
-        let lost = members.departed.settle(stamp);
+        let lost = members.content.departed.settle(stamp);
         let (id, now) = stamp.next();
         view.stamp(id, now, lost);
         WildcardCache {
@@ -97,7 +98,7 @@ impl WildcardCache {
     fn complete(&mut self) {
         if !self.view.is_complete() {
             Arc::make_mut(&mut self.view).complete();
-            self.members.departed.lose_some();
+            self.members.content.departed.lose_some();
             self.touched = true;
             self.resolved = true;
         }
@@ -147,16 +148,14 @@ impl WildcardCache {
         if !std::mem::take(&mut self.touched) {
             return;
         }
-        let lost = self.members.departed.settle(stamp);
+        let (lost, number) = self.members.content.settle(stamp);
         let (id, now) = stamp.next();
-        let altered = self.members.take_altered();
-        let number = stamp.number(altered.as_deref());
         let view = Arc::make_mut(&mut self.view);
         view.stamp(id, now, lost);
         if let Some(number) = number {
             view.note_change(number);
         }
-        news.note_change(number, altered, (self.members.digest(), self.sessions.len()), now);
+        self.members.content.report(number, self.sessions.len(), stamp, news);
         let list = if std::mem::take(&mut self.resolved) { &mut news.first } else { &mut news.update };
         list.extend(self.sessions.iter().copied());
     }
@@ -171,14 +170,5 @@ impl WildcardCache {
 
     pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.members.get(name)
-    }
-
-    /// The last bytes of former members.
-    pub fn departed(&self) -> &Departed {
-        &self.members.departed
-    }
-
-    pub fn departed_mut(&mut self) -> &mut Departed {
-        &mut self.members.departed
     }
 }

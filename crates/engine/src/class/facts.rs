@@ -1,7 +1,8 @@
-//! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its registry.
+//! Facts: fields of clients that their nodes lack, such as the labels that a control plane reads in its
+//! registry.
 //!
-//! A class without facts would give a client the answers for another client's registry entry, in silence. A client
-//! without an entry shares with nobody.
+//! A class without facts would give a client the answers for another client's registry entry, in silence. A
+//! client without an entry shares with nobody.
 
 use core::net::IpAddr;
 use std::borrow::Cow;
@@ -10,10 +11,7 @@ use std::sync::Arc;
 
 use imbl::HashMap;
 
-use super::classify::Attributes;
 use super::node_key::NodeKey;
-use super::{IdentityPart, MetadataParts};
-use sluice_identity::Identity;
 use sluice_xds::{Node, Value};
 
 /// Fields by name, like the metadata of a node.
@@ -26,12 +24,13 @@ pub struct Facts {
     pub table: Arc<FactTable>,
 }
 
-/// Entries by key. Addresses have one spelling. A clone shares all entries with its original, and each may change for itself.
+/// Entries by key. Addresses have one spelling. A clone shares all entries with its original, and each may
+/// change for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FactTable(HashMap<Arc<str>, Arc<Fields>>);
 
 impl FactTable {
-    /// Puts an entry in place of the former one. `true`: they differ.
+    /// Puts an entry. Returns whether the entry differs from the previous one.
     pub fn put(&mut self, key: &str, fields: Arc<Fields>) -> bool {
         let key = canonical(key);
         let is_other = self.0.get(&*key) != Some(&fields);
@@ -41,7 +40,7 @@ impl FactTable {
         is_other
     }
 
-    /// `true`: there was an entry.
+    /// Removes an entry. Returns whether there was one.
     pub fn remove(&mut self, key: &str) -> bool {
         self.0.remove(&*canonical(key)).is_some()
     }
@@ -93,27 +92,6 @@ fn canonical(key: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name of the attribute of a class whose client has no facts.
-const UNKNOWN: &str = "facts";
-
-/// The facts that split classes, as attributes: one for each field.
-pub(super) fn attributes(parts: &MetadataParts, fields: &Fields) -> Attributes {
-    let kept = parts.apply(fields).into_iter();
-    kept.map(|(name, value)| (format!("facts.{name}").into(), value.to_string().into())).collect()
-}
-
-/// The attributes of a client without facts, beside the id: no rule may join two identities with one id.
-pub(super) fn unknown(identity: &Identity) -> Attributes {
-    let identity = (*identity != Identity::Anonymous).then(|| IdentityPart::Full.of(identity)).flatten();
-    let identity = identity.map(|identity| ("facts of".into(), identity));
-    [(UNKNOWN.into(), "unknown".into())].into_iter().chain(identity).collect()
-}
-
-/// Whether a class is of a client without facts.
-pub(super) fn are_unknown(attributes: &Attributes) -> bool {
-    attributes.contains_key(UNKNOWN)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -146,7 +124,7 @@ mod tests {
         let part = |place| NodeKey::IdPart { separator: "~".into(), place };
         let entries =
             [("10.1.1.1", "a"), ("2001:DB8:0::1", "b"), ("web-1.prod", "c"), ("sidecar~10.1.1.9~x~y", "d")];
-        let list = |texts: &[&str]| Some(Value::List(texts.iter().map(|of| text(of)).collect()));
+        let list = |texts: &[&str]| Some(Value::List(texts.iter().map(|each| text(each)).collect()));
         let cases = [
             (by_ip(), node("", Some(text("10.1.1.1"))), Some("a")),
             (by_ip(), node("", Some(text("10.9.9.9, 2001:db8::1"))), Some("b")),
@@ -194,30 +172,5 @@ mod tests {
             assert_eq!(facts.of(&node("10.9.9.9,")), None);
             assert_eq!(facts.of(&node(" ")), None);
         }
-    }
-
-    /// A text and a number with the same digits are different values.
-    #[test]
-    fn rly_11_values_split_by_kind_and_by_path() {
-        let of =
-            |value: Value| BTreeMap::from([("labels".to_owned(), value), ("zone".to_owned(), text("z"))]);
-        let told = |parts: &MetadataParts, fields: &Fields| {
-            let told = attributes(parts, fields).into_iter();
-            told.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-        };
-        let labels = Value::Struct([("app".to_owned(), text("web")), ("v".to_owned(), text("1"))].into());
-        let only =
-            |path: &[&str]| MetadataParts::Paths(vec![path.iter().map(|key| (*key).to_owned()).collect()]);
-        assert_eq!(told(&only(&["zone"]), &of(Value::Null)), r#"facts.zone="z""#);
-        assert_eq!(told(&only(&["labels", "app"]), &of(labels.clone())), r#"facts.labels={"app": "web"}"#);
-        let all = r#"facts.labels={"app": "web", "v": "1"} facts.zone="z""#;
-        assert_eq!(told(&MetadataParts::ALL, &of(labels)), all);
-        assert_ne!(
-            told(&only(&["labels"]), &of(text("1"))),
-            told(&only(&["labels"]), &of(Value::Number(1_f64.to_bits())))
-        );
-        assert_eq!(told(&only(&["none"]), &of(Value::Null)), "");
-        assert!(are_unknown(&unknown(&Identity::Anonymous)));
-        assert!(!are_unknown(&attributes(&MetadataParts::ALL, &of(Value::Null))));
     }
 }

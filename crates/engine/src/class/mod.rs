@@ -4,25 +4,30 @@
 //! a type and a kind of names decides which parts of the node split classes.
 
 mod classify;
-mod disjoint;
-mod explain;
 pub mod facts;
 mod names;
 mod node_key;
+mod node_match;
+mod projection;
 mod upstream_node;
 
 use std::fmt;
 use std::sync::Arc;
 
+use self::classify::RESOURCES;
 use self::facts::{FactTable, Facts};
+use self::node_match::Failure;
 use sluice_identity::Identity;
-use sluice_xds::{Locality, Node, TypeUrl, Value};
+use sluice_xds::{Node, ResourceName, TypeUrl};
 
-pub use classify::{Attributes, NodeClass, Unclassified, splitting_field};
-pub use explain::{NearMiss, RuleChoice};
+pub use classify::{NodeClass, Unclassified, splitting_field};
 pub use names::{NameKind, NameStyle, Resources, ResourcesId};
 pub use node_key::NodeKey;
-pub use upstream_node::{Filling, NodeTemplate, Parts, Text, UpstreamNode};
+pub use node_match::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
+pub use projection::{
+    Attributes, IdPart, IdentityPart, LocalityDepth, MetadataParts, Paths, Projection, VersionPart,
+};
+pub use upstream_node::{NodeTemplate, TemplateInput, TemplateText, TemplateValue, UpstreamNode};
 
 /// The complete rules of a relay: some rule matches every subscription.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +37,8 @@ pub struct NodeClasses {
     pub facts: Facts,
 }
 
-/// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last entry
-/// (ADM-9). An entry may be several rules.
+/// The place of a rule in `node_classes`, as operators count: from 0, with the built-in rules behind the last
+/// entry (ADM-9). An entry may be several rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleId {
     pub entry: usize,
@@ -44,6 +49,27 @@ impl fmt::Display for RuleId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node_classes[{}]{}", self.entry, if self.is_default { " (default)" } else { "" })
     }
+}
+
+/// The choice of a rule for one node, type and kind of names.
+#[derive(Clone, Debug)]
+pub struct RuleChoice<'a> {
+    pub rule: &'a ClassRule,
+    /// The earlier entry with the fewest conditions that fail; of several such entries, the last.
+    pub nearest: Option<NearMiss>,
+    /// The entries after the rule.
+    pub not_reached: Vec<RuleId>,
+}
+
+/// A condition of a rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearMiss {
+    pub id: RuleId,
+    /// The first of the conditions that fail.
+    pub field: String,
+    pub condition: String,
+    /// `None` for metadata, whose values may be confidential, and for the names that a rule lists.
+    pub value: Option<String>,
 }
 
 /// A rule: conditions on subscriptions, and the parts of the node that split classes.
@@ -68,84 +94,6 @@ pub struct ClassRule {
     pub resource_errors_alone: bool,
     /// The node that servers see for the classes of this rule.
     pub upstream_node: UpstreamNode,
-}
-
-impl NameStyle {
-    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on the whole
-    /// node.
-    pub fn default_projection(self) -> Projection {
-        match self {
-            NameStyle::Xdstp => Projection::features_only(),
-            NameStyle::Old => Projection::whole_node_but_id(),
-        }
-    }
-}
-
-/// A condition on nodes: all given fields must match; an empty condition matches every node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeMatch {
-    pub id: Option<TextMatch>,
-    pub cluster: Option<TextMatch>,
-    pub user_agent_name: Option<TextMatch>,
-    pub region: Option<TextMatch>,
-    pub zone: Option<TextMatch>,
-    pub sub_zone: Option<TextMatch>,
-    pub metadata: Vec<MetadataMatch>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum TextMatch {
-    Exact(String),
-    Prefix(String),
-    Suffix(String),
-}
-
-/// A condition on the metadata value under a path of keys. A missing value never matches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetadataMatch {
-    pub path: Vec<String>,
-    pub value: ValueMatch,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValueMatch {
-    /// Any value, including null.
-    Present,
-    Equal(Value),
-    /// A string that matches.
-    Text(TextMatch),
-}
-
-/// The parts of a node that split classes. Client features (RLY-12) and dynamic parameters (RLY-10) always
-/// split.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Projection {
-    pub id: IdPart,
-    pub cluster: bool,
-    /// `None`: the locality does not split classes.
-    pub locality: Option<LocalityDepth>,
-    pub metadata: MetadataParts,
-    pub user_agent_name: bool,
-    pub user_agent_version: VersionPart,
-    /// The part of the proved identity; no claim of the node.
-    pub identity: IdentityPart,
-    /// The addresses whose family splits classes.
-    pub address_family: Option<NodeKey>,
-    /// The parts of the client's facts. A client without facts has a class of its own.
-    pub facts: MetadataParts,
-}
-
-/// The part of the id that splits classes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum IdPart {
-    #[default]
-    None,
-    /// The texts at these places, from 0, between the separators. Some control planes write several things into the id.
-    At {
-        separator: Box<str>,
-        places: Vec<usize>,
-    },
-    Whole,
 }
 
 /// The clients that may share secrets.
@@ -184,111 +132,6 @@ impl fmt::Display for SecretsWithheld {
     }
 }
 
-/// The part of an identity that splits classes (ISO-1). An identity that is no SPIFFE ID has one part, which is the
-/// whole; so does the lack of an identity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdentityPart {
-    #[default]
-    None,
-    TrustDomain,
-    /// The trust domain and this many segments of the path.
-    Segments(usize),
-    Full,
-}
-
-impl IdentityPart {
-    /// The part of an identity, as a text that no other part has.
-    pub fn of(self, identity: &Identity) -> Option<Box<str>> {
-        let segments = match self {
-            IdentityPart::None => return None,
-            IdentityPart::TrustDomain => 0,
-            IdentityPart::Segments(count) => count,
-            IdentityPart::Full => usize::MAX,
-        };
-        let Identity::Spiffe(id) = identity else { return Some(identity.key().into()) };
-        let mut text = format!("spiffe://{}", id.trust_domain());
-        for segment in id.segments().take(segments) {
-            text.push('/');
-            text.push_str(segment);
-        }
-        Some(text.into())
-    }
-}
-
-/// The depth to which a projection includes the locality; each level includes the levels before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LocalityDepth {
-    Region,
-    Zone,
-    SubZone,
-}
-
-/// Paths of keys, from the outermost in, sorted, without duplicates.
-pub type Paths = Vec<Vec<String>>;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MetadataParts {
-    /// Everything but the values under these paths. A new key in the metadata splits classes.
-    AllBut(Paths),
-    /// The values under these paths alone; empty: no metadata.
-    Paths(Paths),
-}
-
-impl MetadataParts {
-    pub const ALL: MetadataParts = MetadataParts::AllBut(Vec::new());
-
-    /// Whether some value can split classes.
-    pub fn keeps_any(&self) -> bool {
-        !matches!(self, MetadataParts::Paths(paths) if paths.is_empty())
-    }
-
-    /// Whether all or part of the value under a path splits classes.
-    pub fn covers(&self, path: &[String]) -> bool {
-        match self {
-            MetadataParts::AllBut(left_out) => !left_out.iter().any(|left_out| path.starts_with(left_out)),
-            MetadataParts::Paths(kept) => {
-                kept.iter().any(|kept| path.starts_with(kept) || kept.starts_with(path))
-            }
-        }
-    }
-}
-
-impl Default for MetadataParts {
-    fn default() -> Self {
-        MetadataParts::Paths(Vec::new())
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum VersionPart {
-    #[default]
-    None,
-    Major,
-    Full,
-}
-
-impl Projection {
-    /// RLY-11's default for old-style names and wildcards: everything but the id.
-    pub fn whole_node_but_id() -> Self {
-        Projection {
-            id: IdPart::None,
-            cluster: true,
-            locality: Some(LocalityDepth::SubZone),
-            metadata: MetadataParts::ALL,
-            user_agent_name: true,
-            user_agent_version: VersionPart::Full,
-            identity: IdentityPart::None,
-            address_family: None,
-            facts: MetadataParts::default(),
-        }
-    }
-
-    /// RLY-11's default for `xdstp:` names.
-    pub fn features_only() -> Self {
-        Projection::default()
-    }
-}
-
 impl ClassRule {
     /// A rule for every node, every type and names of one style.
     pub fn for_names(names: NameStyle, projection: Projection) -> Self {
@@ -314,6 +157,96 @@ impl ClassRule {
             && self.resources.is_empty()
             && self.names.is_none_or(|names| names == style)
     }
+
+    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> bool {
+        self.is_for(names.into())
+            && (self.types.is_empty() || self.types.contains(type_url))
+            && self.nodes.matches(node)
+    }
+
+    /// The projection for this type and a client with this identity. The `id` and the whole identity split
+    /// secrets, too, unless clients may share secrets (RLY-21, ISO-1). `has_facts`: the facts of the client
+    /// are known, or nothing depends on facts. Otherwise the `id` splits, so that no client has the class of
+    /// a neighbour.
+    pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity, has_facts: bool) -> Projection {
+        let mut projection = self.projection.clone();
+        if !has_facts {
+            projection.id = IdPart::Whole;
+        }
+        if self.share_secrets == ShareSecrets::Yes {
+            return projection;
+        }
+        if type_url.is_secret() {
+            projection.identity = IdentityPart::Full;
+            if self.splits_secrets_by_id(identity) {
+                projection.id = IdPart::Whole;
+            }
+        } else if projection.id == IdPart::Whole && self.identity_metadata.is_none() {
+            // The class of the client's secrets, so that the server sees a single stream of the client (ADR
+            // 61).
+            projection.identity = IdentityPart::Full;
+        }
+        projection
+    }
+
+    /// Whether the id must separate a client's secrets from those of others. Clients without a proved
+    /// identity have only the id to tell them apart (ISO-2).
+    fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
+        match self.share_secrets {
+            ShareSecrets::No => true,
+            ShareSecrets::Identity => *identity == Identity::Anonymous,
+            ShareSecrets::Yes => false,
+        }
+    }
+
+    /// The reason why nothing separates a client's secrets from the secrets of others (RLY-21, FD11).
+    fn withholds_secrets(&self, node: &Node, identity: &Identity) -> Option<SecretsWithheld> {
+        match identity {
+            Identity::TrustDomain(name) if self.share_secrets == ShareSecrets::No => {
+                Some(SecretsWithheld::SharedProof(name.clone()))
+            }
+            _ if node.id.is_empty() && self.splits_secrets_by_id(identity) => Some(SecretsWithheld::NoId),
+            _ => None,
+        }
+    }
+
+    /// Whether the rule is for names of this kind.
+    pub(super) fn is_for(&self, names: NameKind) -> bool {
+        self.names.is_none_or(|style| style == names.style)
+            && (self.resources.is_empty() || names.listed == Some(self.resources.id()))
+    }
+
+    /// The conditions that do not hold.
+    fn failures(&self, node: &Node, type_url: &TypeUrl, names: NameKind) -> Vec<Failure> {
+        let (mut failures, style) = (Vec::new(), names.style);
+        if let Some(names) = self.names.filter(|names| *names != style) {
+            failures.push(Failure::new("names", names.word().to_owned(), Some(style.word())));
+        }
+        if !self.resources.is_empty() && names.listed != Some(self.resources.id()) {
+            failures.push(Failure::new("resources", self.resources.describe(), None));
+        }
+        if !self.types.is_empty() && !self.types.contains(type_url) {
+            let types: Vec<_> = self.types.iter().map(TypeUrl::short).collect();
+            failures.push(Failure::new("types", types.join(","), Some(type_url.short())));
+        }
+        failures.extend(self.nodes.failures(node));
+        failures
+    }
+
+    /// The conditions, as `names=old id=envoy-*`; `all` without a condition.
+    pub fn describe_match(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend(self.names.map(|names| format!("names={}", names.word())));
+        if !self.types.is_empty() {
+            let types: Vec<_> = self.types.iter().map(TypeUrl::short).collect();
+            parts.push(format!("types={}", types.join(",")));
+        }
+        if !self.resources.is_empty() {
+            parts.push(format!("resources={}", self.resources.describe()));
+        }
+        parts.extend(self.nodes.describe());
+        if parts.is_empty() { "all".to_owned() } else { parts.join(" ") }
+    }
 }
 
 impl NodeClasses {
@@ -336,16 +269,17 @@ impl NodeClasses {
         self
     }
 
-    /// Whether a client with this node has the same facts by both tables, as far as the rules, which are equal, keep facts.
+    /// Whether both tables give a client with this node the same facts, as far as the rules keep facts. Both
+    /// have equal rules.
     pub fn know_alike(&self, other: &NodeClasses, node: &Node) -> bool {
         if Arc::ptr_eq(&self.facts.table, &other.facts.table) {
             return true;
         }
         match (self.facts.of(node), other.facts.of(node)) {
             (None, None) => true,
-            (Some(own), Some(others)) => {
+            (Some(fields), Some(other_fields)) => {
                 let mut parts = self.rules.iter().map(|rule| &rule.projection.facts);
-                own == others || parts.all(|parts| parts.apply(own) == parts.apply(others))
+                fields == other_fields || parts.all(|parts| parts.apply(fields) == parts.apply(other_fields))
             }
             (Some(_), None) | (None, Some(_)) => false,
         }
@@ -360,119 +294,143 @@ impl NodeClasses {
     pub fn read_facts(&self) -> bool {
         self.rules.iter().any(|rule| rule.projection.facts.keeps_any())
     }
-}
 
-impl NodeClasses {
     /// The metadata keys under which servers read verified identities. No client may set them (ISO-4).
     pub fn reserved_keys(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().filter_map(|rule| rule.identity_metadata.as_deref())
+    }
+
+    /// The first matching rule. `None` only for lists that [`NodeClasses::new`] did not complete.
+    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> Option<&ClassRule> {
+        let names = names.into();
+        self.rules.iter().find(|rule| rule.matches(node, type_url, names))
+    }
+
+    /// The class of a client for names of one kind of one type.
+    pub fn classify(
+        &self,
+        node: Option<&Node>,
+        identity: &Identity,
+        type_url: &TypeUrl,
+        names: impl Into<NameKind>,
+    ) -> Result<NodeClass, Unclassified> {
+        let anonymous = Node::default();
+        let stated = node.unwrap_or(&anonymous);
+        // The last rules match everything, so there always is a rule.
+        let rule = self.rule(stated, type_url, names).ok_or(Unclassified::NoNode)?;
+        let facts = rule.projection.facts.keeps_any().then(|| self.facts.of(stated));
+        let projection = rule.projection_of(type_url, identity, facts != Some(None));
+        let rules_read_it = self.rules.iter().any(|rule| rule.nodes != NodeMatch::default());
+        let of_node = Projection { identity: IdentityPart::None, ..projection.clone() };
+        let needs_node = rules_read_it || of_node != Projection::features_only();
+        if node.is_none() && needs_node {
+            return Err(Unclassified::NoNode);
+        }
+        if facts == Some(None) && stated.id.is_empty() {
+            return Err(Unclassified::NoFacts);
+        }
+        let mut attributes = projection.attributes(stated, identity, facts.flatten().map(|fields| &**fields));
+        if !rule.resources.is_empty() {
+            attributes.insert(RESOURCES.into(), rule.resources.describe().into());
+        }
+        Ok(NodeClass {
+            node: projection.apply(stated),
+            attributes,
+            legacy_wildcard: rule.legacy_wildcard,
+            upstream_node: rule.upstream_node.clone(),
+            identity: projection.identity.of(identity),
+            identity_metadata: rule.identity_metadata.clone(),
+        })
+    }
+
+    /// The reason why a client gets no Secrets, if the type holds Secrets (RLY-21, FD11).
+    pub fn withheld_secrets(
+        &self,
+        node: Option<&Node>,
+        identity: &Identity,
+        type_url: &TypeUrl,
+        names: impl Into<NameKind>,
+    ) -> Option<SecretsWithheld> {
+        if !type_url.is_secret() {
+            return None;
+        }
+        let anonymous = Node::default();
+        let node = node.unwrap_or(&anonymous);
+        // The last rules match everything, so there always is a rule.
+        self.rule(node, type_url, names).and_then(|rule| rule.withholds_secrets(node, identity))
+    }
+
+    /// Whether some rule lists names.
+    pub fn list_names(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.resources.is_empty())
+    }
+
+    /// The list with an old-style name, if the first rule for the client and the name has a list.
+    pub fn listing(
+        &self,
+        node: Option<&Node>,
+        type_url: &TypeUrl,
+        name: &ResourceName,
+    ) -> Option<ResourcesId> {
+        if !self.list_names() {
+            return None;
+        }
+        let anonymous = Node::default();
+        let (node, name) = (node.unwrap_or(&anonymous), name.plain());
+        let has = |rule: &&ClassRule| {
+            let listed = (!rule.resources.is_empty()).then_some(rule.resources.id());
+            (listed.is_none() || rule.resources.has(name))
+                && rule.matches(node, type_url, NameKind { style: NameStyle::Old, listed })
+        };
+        self.rules.iter().find(has).filter(|rule| !rule.resources.is_empty()).map(|rule| rule.resources.id())
+    }
+
+    /// The kinds of names of a type for a client: both styles, and the lists of rules.
+    pub fn kinds(&self, node: &Node, type_url: &TypeUrl) -> Vec<NameKind> {
+        let mut kinds: Vec<NameKind> = [NameStyle::Old, NameStyle::Xdstp].map(NameKind::from).into();
+        for listed in
+            self.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| rule.resources.id())
+        {
+            let kind = NameKind { style: NameStyle::Old, listed: Some(listed) };
+            let rule = self.rule(node, type_url, kind);
+            if rule.is_some_and(|rule| !rule.resources.is_empty()) && !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    /// The rule that decides, and its neighbours.
+    pub fn choose(
+        &self,
+        node: &Node,
+        type_url: &TypeUrl,
+        names: impl Into<NameKind>,
+    ) -> Option<RuleChoice<'_>> {
+        let names = names.into();
+        let index = self.rules.iter().position(|rule| rule.matches(node, type_url, names))?;
+        let (before, from) = self.rules.split_at(index);
+        let (rule, behind) = from.split_first()?;
+        let missed = before.iter().filter(|earlier| earlier.id != rule.id).map(|earlier| {
+            let failures = earlier.failures(node, type_url, names);
+            (failures.len(), earlier.id, failures)
+        });
+        // The last of equals is the nearest.
+        let nearest = missed.min_by_key(|(count, id, _)| (*count, std::cmp::Reverse(*id)));
+        let nearest = nearest.and_then(|(_, id, failures)| {
+            let Failure { field, condition, value } = failures.into_iter().next()?;
+            Some(NearMiss { id, field, condition, value })
+        });
+        let mut not_reached: Vec<_> =
+            behind.iter().map(|later| later.id).filter(|later| *later != rule.id).collect();
+        not_reached.dedup();
+        Some(RuleChoice { rule, nearest, not_reached })
     }
 }
 
 impl Default for NodeClasses {
     fn default() -> Self {
         NodeClasses::new(Vec::new())
-    }
-}
-
-impl NodeClasses {
-    /// The first matching rule. `None` only for lists that [`NodeClasses::new`] did not complete.
-    pub fn rule(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> Option<&ClassRule> {
-        let names = names.into();
-        self.rules.iter().find(|rule| rule.matches(node, type_url, names))
-    }
-}
-
-impl ClassRule {
-    pub fn matches(&self, node: &Node, type_url: &TypeUrl, names: impl Into<NameKind>) -> bool {
-        self.is_for(names.into())
-            && (self.types.is_empty() || self.types.contains(type_url))
-            && self.nodes.matches(node)
-    }
-
-    /// The projection for this type and a client with this identity. The `id` and the whole identity split secrets,
-    /// too, unless clients may share secrets (RLY-21, ISO-1). `has_facts`: the facts of the client are known, or nothing
-    /// depends on facts. Otherwise the `id` splits, so that no client has the class of a neighbour.
-    pub fn projection_of(&self, type_url: &TypeUrl, identity: &Identity, has_facts: bool) -> Projection {
-        let mut projection = self.projection.clone();
-        if !has_facts {
-            projection.id = IdPart::Whole;
-        }
-        if self.share_secrets == ShareSecrets::Yes {
-            return projection;
-        }
-        if type_url.is_secret() {
-            projection.identity = IdentityPart::Full;
-            if self.splits_secrets_by_id(identity) {
-                projection.id = IdPart::Whole;
-            }
-        } else if projection.id == IdPart::Whole && self.identity_metadata.is_none() {
-            // The class of the client's secrets, so that the server sees a single stream of the client (ADR 61).
-            projection.identity = IdentityPart::Full;
-        }
-        projection
-    }
-
-    /// Whether the id must separate a client's secrets from those of others. Clients without a proved identity have
-    /// only the id to tell them apart (ISO-2).
-    fn splits_secrets_by_id(&self, identity: &Identity) -> bool {
-        match self.share_secrets {
-            ShareSecrets::No => true,
-            ShareSecrets::Identity => *identity == Identity::Anonymous,
-            ShareSecrets::Yes => false,
-        }
-    }
-
-    /// The reason why nothing separates a client's secrets from the secrets of others (RLY-21, FD11).
-    fn withholds_secrets(&self, node: &Node, identity: &Identity) -> Option<SecretsWithheld> {
-        match identity {
-            Identity::TrustDomain(name) if self.share_secrets == ShareSecrets::No => {
-                Some(SecretsWithheld::SharedProof(name.clone()))
-            }
-            _ if node.id.is_empty() && self.splits_secrets_by_id(identity) => Some(SecretsWithheld::NoId),
-            _ => None,
-        }
-    }
-}
-
-impl NodeMatch {
-    pub fn matches(&self, node: &Node) -> bool {
-        let holds = |wanted: &Option<TextMatch>, text: &str| {
-            wanted.as_ref().is_none_or(|wanted| wanted.matches(text))
-        };
-        let none = Locality::default();
-        let locality = node.locality.as_ref().unwrap_or(&none);
-        holds(&self.id, &node.id)
-            && holds(&self.cluster, &node.cluster)
-            && holds(&self.user_agent_name, &node.user_agent_name)
-            && holds(&self.region, &locality.region)
-            && holds(&self.zone, &locality.zone)
-            && holds(&self.sub_zone, &locality.sub_zone)
-            && self
-                .metadata
-                .iter()
-                .all(|wanted| node.metadata_at(&wanted.path).is_some_and(|value| wanted.value.matches(value)))
-    }
-}
-
-impl TextMatch {
-    fn matches(&self, text: &str) -> bool {
-        match self {
-            TextMatch::Exact(wanted) => text == wanted,
-            TextMatch::Prefix(prefix) => text.starts_with(prefix),
-            TextMatch::Suffix(suffix) => text.ends_with(suffix),
-        }
-    }
-}
-
-impl ValueMatch {
-    fn matches(&self, value: &Value) -> bool {
-        match (self, value) {
-            (ValueMatch::Present, _) => true,
-            (ValueMatch::Equal(wanted), value) => wanted == value,
-            (ValueMatch::Text(wanted), Value::String(text)) => wanted.matches(text),
-            (ValueMatch::Text(_), _) => false,
-        }
     }
 }
 

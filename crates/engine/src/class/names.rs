@@ -2,14 +2,33 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{ClassRule, NodeClasses, TextMatch};
-use sluice_xds::{Node, ResourceName, TypeUrl};
+use super::node_match::TextMatch;
+use super::projection::Projection;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NameStyle {
     /// Opaque names, and every wildcard but an `xdstp:` glob.
     Old,
     Xdstp,
+}
+
+impl NameStyle {
+    /// RLY-11: `xdstp:` names mean the same for every node (NAM-12), old-style names may depend on the whole
+    /// node.
+    pub fn default_projection(self) -> Projection {
+        match self {
+            NameStyle::Xdstp => Projection::features_only(),
+            NameStyle::Old => Projection::whole_node_but_id(),
+        }
+    }
+
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            NameStyle::Old => "old",
+            NameStyle::Xdstp => "xdstp",
+        }
+    }
 }
 
 /// Names of one type that the rules treat alike.
@@ -49,7 +68,7 @@ impl Resources {
         self.id
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(name))
     }
 
@@ -66,65 +85,16 @@ impl Default for Resources {
     }
 }
 
-/// A list of names by its patterns, whatever the place of its rule in the configuration (ADR 21). 56 bits, as of an
-/// [`AuthorityId`](crate::authority::AuthorityId): only the operator's texts are hashed.
+/// A list of names by its patterns, whatever the place of its rule in the configuration (ADR 21). 56 bits, as
+/// of an [`AuthorityId`](crate::authority::AuthorityId): only the operator's texts are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourcesId([u8; 7]);
-
-impl ClassRule {
-    /// Whether the rule is for names of this kind.
-    pub(super) fn is_for(&self, names: NameKind) -> bool {
-        self.names.is_none_or(|style| style == names.style)
-            && (self.resources.is_empty() || names.listed == Some(self.resources.id))
-    }
-}
-
-impl NodeClasses {
-    /// Whether some rule lists names.
-    pub fn list_names(&self) -> bool {
-        self.rules.iter().any(|rule| !rule.resources.is_empty())
-    }
-
-    /// The list with an old-style name, if the first rule for the client and the name has a list.
-    pub fn listing(
-        &self,
-        node: Option<&Node>,
-        type_url: &TypeUrl,
-        name: &ResourceName,
-    ) -> Option<ResourcesId> {
-        if !self.list_names() {
-            return None;
-        }
-        let anonymous = Node::default();
-        let (node, name) = (node.unwrap_or(&anonymous), name.plain());
-        let has = |rule: &&ClassRule| {
-            let listed = (!rule.resources.is_empty()).then_some(rule.resources.id);
-            (listed.is_none() || rule.resources.has(name))
-                && rule.matches(node, type_url, NameKind { style: NameStyle::Old, listed })
-        };
-        self.rules.iter().find(has).filter(|rule| !rule.resources.is_empty()).map(|rule| rule.resources.id)
-    }
-
-    /// The kinds of names of a type for a client: both styles, and the lists of rules.
-    pub fn kinds(&self, node: &Node, type_url: &TypeUrl) -> Vec<NameKind> {
-        let mut kinds: Vec<NameKind> = [NameStyle::Old, NameStyle::Xdstp].map(NameKind::from).into();
-        for listed in
-            self.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| rule.resources.id)
-        {
-            let kind = NameKind { style: NameStyle::Old, listed: Some(listed) };
-            let rule = self.rule(node, type_url, kind);
-            if rule.is_some_and(|rule| !rule.resources.is_empty()) && !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-        kinds
-    }
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::class::{NodeMatch, Projection};
+    use crate::class::{ClassRule, NodeClasses, NodeMatch};
+    use sluice_xds::{Node, TypeUrl};
 
     const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
 

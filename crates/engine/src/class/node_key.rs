@@ -18,7 +18,7 @@ pub enum NodeKey {
 impl NodeKey {
     /// The keys, in the order of the node, trimmed. An empty text is no key.
     pub fn texts<'a>(&self, node: &'a Node) -> Vec<&'a str> {
-        let found = match self {
+        let texts = match self {
             NodeKey::Id => vec![node.id.as_str()],
             NodeKey::IdPart { separator, place } => {
                 node.id.split(&**separator).nth(*place).into_iter().collect()
@@ -29,18 +29,19 @@ impl NodeKey {
                 Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Struct(_)) | None => Vec::new(),
             },
         };
-        found.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect()
+        texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect()
     }
 
-    /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter, as for istiod.
+    /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter,
+    /// as for istiod.
     pub(super) fn address_family(&self, node: &Node) -> &'static str {
         let without_zone = |text: &'_ str| text.split('%').next().unwrap_or(text).parse::<IpAddr>().ok();
         let addresses = self.texts(node).into_iter().filter_map(without_zone);
-        let found = addresses.fold((false, false), |(v4, v6), address| match address {
+        let families = addresses.fold((false, false), |(v4, v6), address| match address {
             IpAddr::V4(_) => (true, v6),
             IpAddr::V6(_) => (v4, true),
         });
-        match found {
+        match families {
             (true, false) => "v4",
             (false, true) => "v6",
             (true, true) => "dual",

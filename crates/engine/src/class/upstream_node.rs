@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{IdPart, LocalityDepth, Projection};
+use super::projection::{IdPart, LocalityDepth, Projection};
 use sluice_xds::{Node, Value};
 
 /// The kind of node that the server of a class sees.
@@ -21,40 +21,40 @@ pub enum UpstreamNode {
 /// The operator's fields of a node; `None`: as in [`UpstreamNode::Projection`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTemplate {
-    pub id: Option<Text>,
-    pub cluster: Option<Text>,
-    pub metadata: Option<BTreeMap<String, Filling>>,
+    pub id: Option<TemplateText>,
+    pub cluster: Option<TemplateText>,
+    pub metadata: Option<BTreeMap<String, TemplateValue>>,
 }
 
 /// A value of the metadata.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Filling {
+pub enum TemplateValue {
     Constant(Value),
-    Text(Text),
-    List(Vec<Filling>),
-    Struct(BTreeMap<String, Filling>),
+    Text(TemplateText),
+    List(Vec<TemplateValue>),
+    Struct(BTreeMap<String, TemplateValue>),
 }
 
-/// A text with fields, as [`Text::parse`] reads the text.
+/// A text with fields, as [`TemplateText::parse`] reads the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text(Vec<Piece>);
+pub struct TemplateText(Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Piece {
     Constant(String),
-    Field(Field),
+    Field(TemplateField),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Field {
+enum TemplateField {
     /// The digest of the class.
     Class,
-    Relay(Part),
-    Node(Part),
+    Relay(NodePart),
+    Node(NodePart),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Part {
+enum NodePart {
     Id,
     Cluster,
     UserAgentName,
@@ -64,7 +64,7 @@ enum Part {
 
 /// The values for the fields of a template.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+pub struct TemplateInput<'a> {
     pub relay: &'a Node,
     /// The parts of the client's node that split the class.
     pub class: &'a Node,
@@ -73,8 +73,9 @@ pub struct Parts<'a> {
 
 impl NodeTemplate {
     /// Fills the template. `base`: the node without a template.
-    pub fn fill(&self, base: Node, parts: Parts<'_>) -> Node {
-        let text = |text: &Option<Text>, base: String| text.as_ref().map_or(base, |text| text.fill(parts));
+    pub fn fill(&self, base: Node, parts: TemplateInput<'_>) -> Node {
+        let text =
+            |text: &Option<TemplateText>, base: String| text.as_ref().map_or(base, |text| text.fill(parts));
         Node {
             id: text(&self.id, base.id),
             cluster: text(&self.cluster, base.cluster),
@@ -87,7 +88,7 @@ impl NodeTemplate {
     }
 
     /// Every text of the template, with the path of its key.
-    pub fn texts(&self) -> Vec<(String, &Text)> {
+    pub fn texts(&self) -> Vec<(String, &TemplateText)> {
         let mut texts = Vec::new();
         texts.extend(self.id.iter().map(|text| ("id".to_owned(), text)));
         texts.extend(self.cluster.iter().map(|text| ("cluster".to_owned(), text)));
@@ -98,47 +99,47 @@ impl NodeTemplate {
     }
 }
 
-fn fill_all(fields: &BTreeMap<String, Filling>, parts: Parts<'_>) -> BTreeMap<String, Value> {
+fn fill_all(fields: &BTreeMap<String, TemplateValue>, parts: TemplateInput<'_>) -> BTreeMap<String, Value> {
     fields.iter().filter_map(|(key, filling)| Some((key.clone(), filling.fill(parts)?))).collect()
 }
 
-impl Filling {
+impl TemplateValue {
     /// `None` if the text names a value that the class lacks.
-    fn fill(&self, parts: Parts<'_>) -> Option<Value> {
+    fn fill(&self, parts: TemplateInput<'_>) -> Option<Value> {
         match self {
-            Filling::Constant(value) => Some(value.clone()),
-            Filling::Text(text) => match text.0.as_slice() {
+            TemplateValue::Constant(value) => Some(value.clone()),
+            TemplateValue::Text(text) => match text.0.as_slice() {
                 [Piece::Field(field)] => field.value(parts),
                 _ => Some(Value::String(text.fill(parts))),
             },
-            Filling::List(list) => {
+            TemplateValue::List(list) => {
                 Some(Value::List(list.iter().filter_map(|filling| filling.fill(parts)).collect()))
             }
-            Filling::Struct(fields) => Some(Value::Struct(fill_all(fields, parts))),
+            TemplateValue::Struct(fields) => Some(Value::Struct(fill_all(fields, parts))),
         }
     }
 
-    fn collect<'a>(&'a self, path: String, texts: &mut Vec<(String, &'a Text)>) {
+    fn collect<'a>(&'a self, path: String, texts: &mut Vec<(String, &'a TemplateText)>) {
         match self {
-            Filling::Constant(_) => {}
-            Filling::Text(text) => texts.push((path, text)),
-            Filling::List(list) => {
+            TemplateValue::Constant(_) => {}
+            TemplateValue::Text(text) => texts.push((path, text)),
+            TemplateValue::List(list) => {
                 list.iter()
                     .enumerate()
                     .for_each(|(i, filling)| filling.collect(format!("{path}[{i}]"), texts));
             }
-            Filling::Struct(fields) => {
+            TemplateValue::Struct(fields) => {
                 fields.iter().for_each(|(key, filling)| filling.collect(format!("{path}.{key}"), texts));
             }
         }
     }
 }
 
-impl Text {
+impl TemplateText {
     /// Parses a text with fields in braces: `{class}`, `{relay.id}`, `{node.cluster}`,
     /// `{node.locality.zone}`, `{node.metadata.LABELS."a.b/c"}`. A literal brace is written twice. Fails with
     /// the reason.
-    pub fn parse(text: &str) -> Result<Text, String> {
+    pub fn parse(text: &str) -> Result<TemplateText, String> {
         let mut pieces = Vec::new();
         let mut constant = String::new();
         let mut rest = text;
@@ -155,7 +156,7 @@ impl Text {
                 if !constant.is_empty() {
                     pieces.push(Piece::Constant(std::mem::take(&mut constant)));
                 }
-                pieces.push(Piece::Field(Field::parse(field)?));
+                pieces.push(Piece::Field(TemplateField::parse(field)?));
                 rest = after;
             } else {
                 return Err("has a } without a {; a brace is written }}".to_owned());
@@ -165,13 +166,13 @@ impl Text {
         if !constant.is_empty() {
             pieces.push(Piece::Constant(constant));
         }
-        Ok(Text(pieces))
+        Ok(TemplateText(pieces))
     }
 
     /// The first field of a client's node that does not split classes, as written in the text.
     pub fn not_kept_by(&self, projection: &Projection) -> Option<String> {
         self.0.iter().find_map(|piece| match piece {
-            Piece::Field(Field::Node(part)) if !part.is_kept_by(projection) => {
+            Piece::Field(TemplateField::Node(part)) if !part.is_kept_by(projection) => {
                 Some(format!("node.{}", part.name()))
             }
             _ => None,
@@ -179,7 +180,7 @@ impl Text {
     }
 
     /// Missing values, and values other than text, number or boolean, become empty text.
-    fn fill(&self, parts: Parts<'_>) -> String {
+    fn fill(&self, parts: TemplateInput<'_>) -> String {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
@@ -196,8 +197,8 @@ impl Text {
     }
 }
 
-impl Field {
-    fn parse(text: &str) -> Result<Field, String> {
+impl TemplateField {
+    fn parse(text: &str) -> Result<TemplateField, String> {
         let unknown = || {
             format!(
                 "has {{{text}}}; a field is class, relay.FIELD or node.FIELD, where FIELD is id, cluster, \
@@ -207,31 +208,31 @@ impl Field {
         let keys = split(text).ok_or_else(unknown)?;
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let part = |keys: &[&str]| match keys {
-            ["id"] => Some(Part::Id),
-            ["cluster"] => Some(Part::Cluster),
-            ["user_agent_name"] => Some(Part::UserAgentName),
-            ["locality", "region"] => Some(Part::Locality(LocalityDepth::Region)),
-            ["locality", "zone"] => Some(Part::Locality(LocalityDepth::Zone)),
-            ["locality", "sub_zone"] => Some(Part::Locality(LocalityDepth::SubZone)),
+            ["id"] => Some(NodePart::Id),
+            ["cluster"] => Some(NodePart::Cluster),
+            ["user_agent_name"] => Some(NodePart::UserAgentName),
+            ["locality", "region"] => Some(NodePart::Locality(LocalityDepth::Region)),
+            ["locality", "zone"] => Some(NodePart::Locality(LocalityDepth::Zone)),
+            ["locality", "sub_zone"] => Some(NodePart::Locality(LocalityDepth::SubZone)),
             ["metadata", path @ ..] if !path.is_empty() => {
-                Some(Part::Metadata(path.iter().map(|key| (*key).to_owned()).collect()))
+                Some(NodePart::Metadata(path.iter().map(|key| (*key).to_owned()).collect()))
             }
             _ => None,
         };
         let field = match keys.as_slice() {
-            ["class"] => Some(Field::Class),
-            ["relay", keys @ ..] => part(keys).map(Field::Relay),
-            ["node", keys @ ..] => part(keys).map(Field::Node),
+            ["class"] => Some(TemplateField::Class),
+            ["relay", keys @ ..] => part(keys).map(TemplateField::Relay),
+            ["node", keys @ ..] => part(keys).map(TemplateField::Node),
             _ => None,
         };
         field.ok_or_else(unknown)
     }
 
-    fn value(&self, parts: Parts<'_>) -> Option<Value> {
+    fn value(&self, parts: TemplateInput<'_>) -> Option<Value> {
         match self {
-            Field::Class => Some(Value::String(parts.digest.to_owned())),
-            Field::Relay(part) => part.of(parts.relay),
-            Field::Node(part) => part.of(parts.class),
+            TemplateField::Class => Some(Value::String(parts.digest.to_owned())),
+            TemplateField::Relay(part) => part.of(parts.relay),
+            TemplateField::Node(part) => part.of(parts.class),
         }
     }
 }
@@ -256,14 +257,14 @@ fn split(path: &str) -> Option<Vec<String>> {
     }
 }
 
-impl Part {
+impl NodePart {
     fn of(&self, node: &Node) -> Option<Value> {
         let text = |text: &str| Some(Value::String(text.to_owned()));
         match self {
-            Part::Id => text(&node.id),
-            Part::Cluster => text(&node.cluster),
-            Part::UserAgentName => text(&node.user_agent_name),
-            Part::Locality(depth) => {
+            NodePart::Id => text(&node.id),
+            NodePart::Cluster => text(&node.cluster),
+            NodePart::UserAgentName => text(&node.user_agent_name),
+            NodePart::Locality(depth) => {
                 let locality = node.locality.as_ref()?;
                 text(match depth {
                     LocalityDepth::Region => &locality.region,
@@ -271,7 +272,7 @@ impl Part {
                     LocalityDepth::SubZone => &locality.sub_zone,
                 })
             }
-            Part::Metadata(path) => node.metadata_at(path).cloned(),
+            NodePart::Metadata(path) => node.metadata_at(path).cloned(),
         }
     }
 
@@ -279,23 +280,23 @@ impl Part {
     /// count.
     fn is_kept_by(&self, projection: &Projection) -> bool {
         match self {
-            Part::Id => projection.id == IdPart::Whole,
-            Part::Cluster => projection.cluster,
-            Part::UserAgentName => projection.user_agent_name,
-            Part::Locality(depth) => projection.locality.is_some_and(|kept| kept >= *depth),
-            Part::Metadata(path) => projection.metadata.covers(path),
+            NodePart::Id => projection.id == IdPart::Whole,
+            NodePart::Cluster => projection.cluster,
+            NodePart::UserAgentName => projection.user_agent_name,
+            NodePart::Locality(depth) => projection.locality.is_some_and(|kept| kept >= *depth),
+            NodePart::Metadata(path) => projection.metadata.covers(path),
         }
     }
 
     fn name(&self) -> String {
         match self {
-            Part::Id => "id".to_owned(),
-            Part::Cluster => "cluster".to_owned(),
-            Part::UserAgentName => "user_agent_name".to_owned(),
-            Part::Locality(LocalityDepth::Region) => "locality.region".to_owned(),
-            Part::Locality(LocalityDepth::Zone) => "locality.zone".to_owned(),
-            Part::Locality(LocalityDepth::SubZone) => "locality.sub_zone".to_owned(),
-            Part::Metadata(path) => format!("metadata.{}", path.join(".")),
+            NodePart::Id => "id".to_owned(),
+            NodePart::Cluster => "cluster".to_owned(),
+            NodePart::UserAgentName => "user_agent_name".to_owned(),
+            NodePart::Locality(LocalityDepth::Region) => "locality.region".to_owned(),
+            NodePart::Locality(LocalityDepth::Zone) => "locality.zone".to_owned(),
+            NodePart::Locality(LocalityDepth::SubZone) => "locality.sub_zone".to_owned(),
+            NodePart::Metadata(path) => format!("metadata.{}", path.join(".")),
         }
     }
 }
@@ -330,8 +331,8 @@ mod tests {
     fn fill(template: &str) -> String {
         let relay = Node { id: "relay".into(), cluster: "edge".into(), ..Node::default() };
         let class = class();
-        let parts = Parts { relay: &relay, class: &class, digest: "c0ffee" };
-        Text::parse(template).unwrap().fill(parts)
+        let parts = TemplateInput { relay: &relay, class: &class, digest: "c0ffee" };
+        TemplateText::parse(template).unwrap().fill(parts)
     }
 
     #[test]
@@ -366,30 +367,30 @@ mod tests {
             "{relay.id",
             "{class.}",
         ] {
-            assert!(Text::parse(wrong).is_err(), "{wrong}");
+            assert!(TemplateText::parse(wrong).is_err(), "{wrong}");
         }
         for wrong in ["{node.metadata.\"a}", "{node.metadata.a\"b}", "{node..id}", "{node.locality.country}"]
         {
-            assert!(Text::parse(wrong).is_err(), "{wrong}");
+            assert!(TemplateText::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_value_that_stands_alone_keeps_its_kind() {
-        let filling = |template: &str| Filling::Text(Text::parse(template).unwrap());
+        let filling = |template: &str| TemplateValue::Text(TemplateText::parse(template).unwrap());
         let template = NodeTemplate {
-            id: Some(Text::parse("{class}").unwrap()),
+            id: Some(TemplateText::parse("{class}").unwrap()),
             cluster: None,
             metadata: Some(BTreeMap::from([
                 ("LABELS".to_owned(), filling("{node.metadata.LABELS}")),
                 ("NONE".to_owned(), filling("{node.metadata.NONE}")),
-                ("KIND".to_owned(), Filling::Constant(Value::Bool(false))),
-                ("LIST".to_owned(), Filling::List(vec![filling("{node.cluster}!")])),
+                ("KIND".to_owned(), TemplateValue::Constant(Value::Bool(false))),
+                ("LIST".to_owned(), TemplateValue::List(vec![filling("{node.cluster}!")])),
             ])),
         };
         let (relay, class) = (Node::default(), class());
         let base = Node { id: "base".into(), cluster: "kept".into(), ..Node::default() };
-        let node = template.fill(base, Parts { relay: &relay, class: &class, digest: "c0ffee" });
+        let node = template.fill(base, TemplateInput { relay: &relay, class: &class, digest: "c0ffee" });
         assert_eq!((node.id.as_str(), node.cluster.as_str()), ("c0ffee", "kept"));
         assert_eq!(node.metadata["LABELS"], class.metadata["LABELS"]);
         assert_eq!(node.metadata["LIST"], Value::List(vec![text("web.prod!")]));
@@ -404,7 +405,7 @@ mod tests {
             metadata: MetadataParts::Paths(vec![kept(&["LABELS", "app"]), kept(&["NAMESPACE"])]),
             ..Projection::default()
         };
-        let refused = |template: &str| Text::parse(template).unwrap().not_kept_by(&projection);
+        let refused = |template: &str| TemplateText::parse(template).unwrap().not_kept_by(&projection);
         for fine in [
             "{class}{relay.id}",
             "{node.metadata.NAMESPACE.x}",
@@ -422,16 +423,16 @@ mod tests {
         ] {
             assert_eq!(refused(&format!("a-{{{wrong}}}")), Some(wrong.to_owned()));
         }
-        let any = Text::parse("{node.metadata.ANY}").unwrap();
+        let any = TemplateText::parse("{node.metadata.ANY}").unwrap();
         assert_eq!(any.not_kept_by(&Projection::whole_node_but_id()), None);
         let metadata = MetadataParts::AllBut(vec![kept(&["ANY", "x"])]);
         let all_but = Projection { metadata, ..Projection::default() };
         assert_eq!(any.not_kept_by(&all_but), None, "a part is left out");
-        let left_out = Text::parse("{node.metadata.ANY.x.y}").unwrap();
+        let left_out = TemplateText::parse("{node.metadata.ANY.x.y}").unwrap();
         assert_eq!(left_out.not_kept_by(&all_but), Some("node.metadata.ANY.x.y".to_owned()));
         let places = IdPart::At { separator: "~".into(), places: vec![0] };
         let by_parts = Projection { id: places, ..Projection::default() };
-        let id = Text::parse("{node.id}").unwrap();
+        let id = TemplateText::parse("{node.id}").unwrap();
         assert_eq!(id.not_kept_by(&by_parts), Some("node.id".to_owned()), "a part is no id");
     }
 }

@@ -13,10 +13,10 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+pub use answer::AnswerKey;
 pub use answer::chunk::Chunk;
 pub use answer::client_features::{ClientFeatures, tells_ttl, upstream_features};
-pub use answer::composition::Composition;
-pub use answer::key::AnswerKey;
+pub use answer::compose::Composition;
 pub use answer::rest::ToldNames;
 pub use answer::{Answer, AnswerPart};
 pub use memory::SUBSCRIBED_NAME_BYTES;

@@ -125,7 +125,7 @@ fn knowing(candidate: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) ->
 
 fn type_knowing(candidate: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSnapshot> {
     use imbl::ordmap::DiffItem;
-    let names = candidate.names.known.diff(&live.names.known).filter_map(|item| match item {
+    let names = candidate.names.entries.diff(&live.names.entries).filter_map(|item| match item {
         DiffItem::Add(name, new) | DiffItem::Update { old: (name, Known::Unknown), new: (_, new) } => {
             (!matches!(new, Known::Unknown)).then_some((name, new))
         }
@@ -142,7 +142,7 @@ fn type_knowing(candidate: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSna
     // One content for all ways to ask, as in a lane.
     for (name, new) in names {
         let state = held_name(&candidate, live, name, new).unwrap_or_else(|| new.clone());
-        candidate.names.known.insert(name.clone(), state);
+        candidate.names.entries.insert(name.clone(), state);
     }
     if takes_wildcard {
         candidate.wildcard = known_wildcard(&candidate, &live.wildcard);
@@ -241,7 +241,7 @@ mod tests {
         for resource in resources {
             let name = resource.name.clone();
             let (resource, received_at) = (Arc::new(resource), ReceivedAt::default());
-            content.names.known.insert(name, Known::Present(CachedResource { resource, received_at }));
+            content.names.entries.insert(name, Known::Present(CachedResource { resource, received_at }));
         }
         let types = [(TypeUrl::new(CLUSTER), content)].into();
         Snapshot::default().with_types(types, LaneMark::default())

@@ -85,7 +85,7 @@ fn refused_first_answers(
                 given.insert(content);
             }
         };
-        for item in before.names.known.diff(&after.names.known) {
+        for item in before.names.entries.diff(&after.names.entries) {
             if let DiffItem::Add(name, new) | DiffItem::Update { old: (_, Known::Unknown), new: (name, new) } =
                 item
                 && let Some(resource) = new.resource()
@@ -164,7 +164,7 @@ mod tests {
         let mut content = TypeSnapshot::default();
         for (name, state) in names {
             let state = state.clone().unwrap_or(Known::Unknown);
-            content.names.known.insert((*name).into(), state);
+            content.names.entries.insert((*name).into(), state);
         }
         snapshot(content)
     }

@@ -35,7 +35,7 @@ pub const HOLD_DOWN: Setting<Duration> = Setting::new("hold_down", seconds(30), 
 
 /// The rules that a server list follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum FallbackPolicy {
     /// gRPC's rules (A71): each client goes down the list when its server is unreachable and a resource is
     /// missing, and comes back as soon as a higher server has all its resources.
     #[default]
@@ -48,7 +48,7 @@ pub enum Policy {
 /// The settings of one server list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FallbackSettings {
-    pub policy: Policy,
+    pub policy: FallbackPolicy,
     /// `fallback_on_reachability_only` (FBK-17): clients leave an unreachable server even without missing
     /// resources.
     pub on_reachability_only: bool,
@@ -61,7 +61,7 @@ pub struct FallbackSettings {
 impl Default for FallbackSettings {
     fn default() -> Self {
         FallbackSettings {
-            policy: Policy::Grpc,
+            policy: FallbackPolicy::Grpc,
             on_reachability_only: false,
             resolve_timeout: RESOLVE_TIMEOUT.default,
             hold_down: HOLD_DOWN.default,
@@ -102,7 +102,7 @@ pub enum Move {
 
 /// The result of a check of the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct FallbackDecision {
     pub next: Option<Move>,
     /// The time of the next check if no event comes.
     pub look_at: Option<Time>,
@@ -146,11 +146,17 @@ impl Fallback {
     }
 
     /// The next move, for the states of the servers `0..=active`. `servers`: the length of the list.
-    pub fn decide(&self, settings: &FallbackSettings, servers: u16, sights: &[Sight], now: Time) -> Decision {
+    pub fn decide(
+        &self,
+        settings: &FallbackSettings,
+        servers: u16,
+        sights: &[Sight],
+        now: Time,
+    ) -> FallbackDecision {
         let (Some(serving), Some(lowest)) =
             (sights.get(usize::from(self.serving)), sights.get(usize::from(self.active)))
         else {
-            return Decision::default();
+            return FallbackDecision::default();
         };
         let mut decision = self.go_up(settings, sights, now);
         if decision.next.is_some() {
@@ -190,8 +196,8 @@ impl Fallback {
     }
 
     /// Moves to a higher server that is heard again, and has everything or had enough time (FBK-8, RLY-44).
-    fn go_up(&self, settings: &FallbackSettings, sights: &[Sight], now: Time) -> Decision {
-        let mut decision = Decision::default();
+    fn go_up(&self, settings: &FallbackSettings, sights: &[Sight], now: Time) -> FallbackDecision {
+        let mut decision = FallbackDecision::default();
         for (server, sight) in (0..self.active).zip(sights) {
             let Reachability::Heard { since } = sight.reach else { continue };
             let timeout = since + settings.resolve_timeout;
@@ -210,8 +216,8 @@ impl Fallback {
         settings: &FallbackSettings,
         sights: &[Sight],
         now: Time,
-        decision: Decision,
-    ) -> Decision {
+        decision: FallbackDecision,
+    ) -> FallbackDecision {
         let best = (0..=self.active).zip(sights).min_by_key(|(_, sight)| sight.unknown);
         let Some((best, sight)) = best else { return decision };
         let serving = sights.get(usize::from(self.serving));
@@ -228,13 +234,13 @@ impl Fallback {
         active: u16,
         settings: &FallbackSettings,
         now: Time,
-        decision: Decision,
-    ) -> Decision {
+        decision: FallbackDecision,
+    ) -> FallbackDecision {
         let held_until = self.held_until(settings).filter(|until| server != self.serving && *until > now);
         match held_until {
-            Some(until) => Decision { look_at: earlier(decision.look_at, Some(until)), ..decision },
+            Some(until) => FallbackDecision { look_at: earlier(decision.look_at, Some(until)), ..decision },
             None if (server, active) == (self.serving, self.active) => decision,
-            None => Decision { next: Some(Move::Serve { server, active }), ..decision },
+            None => FallbackDecision { next: Some(Move::Serve { server, active }), ..decision },
         }
     }
 

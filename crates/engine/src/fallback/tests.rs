@@ -48,7 +48,7 @@ impl World {
         self
     }
 
-    fn decide(&self) -> Decision {
+    fn decide(&self) -> FallbackDecision {
         let servers = u16::try_from(self.sights.len()).unwrap_or(0);
         let seen = usize::from(self.fallback.active()) + 1;
         self.fallback.decide(&self.settings, servers, &self.sights[..seen], at(self.now))

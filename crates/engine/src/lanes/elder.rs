@@ -98,7 +98,7 @@ impl Lanes {
         live.types().filter(|(type_url, _)| self.gated.contains(type_url)).any(|(type_url, live)| {
             let before = before.of(type_url).unwrap_or(&nothing);
             let is_known = |of: &TypeSnapshot, name: &ResourceName| {
-                of.names.known.get(name).is_some_and(|known| !matches!(known, Known::Unknown))
+                of.names.entries.get(name).is_some_and(|known| !matches!(known, Known::Unknown))
             };
             let is_new = |name: &ResourceName| is_known(live, name) && !is_known(before, name);
             let (globs, former) = (&live.globs, &before.globs);

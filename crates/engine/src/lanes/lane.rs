@@ -99,7 +99,7 @@ impl Lane {
     fn named(&self, type_url: &TypeUrl, before: &TypeSnapshot, live: &TypeSnapshot) -> Named {
         let loses_names = || {
             let is_present =
-                |name: &ResourceName| live.names.known.get(name).is_some_and(|of| of.resource().is_some());
+                |name: &ResourceName| live.names.entries.get(name).is_some_and(|of| of.resource().is_some());
             !changed_names(&before.names, &live.names).iter().all(is_present)
         };
         let loses_members =

@@ -67,7 +67,7 @@ impl LaneType {
     /// Whether somebody asks the source for what the lane knows, and the source does not know again yet.
     pub fn is_awaited(&self, live: &TypeSnapshot) -> bool {
         let is_unknown =
-            |name: &ResourceName| live.names.known.get(name).is_some_and(|of| matches!(of, Known::Unknown));
+            |name: &ResourceName| live.names.entries.get(name).is_some_and(|of| matches!(of, Known::Unknown));
         let (own, globs) = (&self.content.globs, &live.globs);
         let is_unsettled =
             |glob: &ResourceName| own.complete.contains(glob) && !globs.complete.contains(glob);
@@ -93,8 +93,8 @@ impl LaneType {
     fn follow_names(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
         let mut followed = Vec::new();
         for name in changed {
-            let own = self.content.names.known.get(name).cloned().unwrap_or_default();
-            let new = step.live.names.known.get(name);
+            let own = self.content.names.entries.get(name).cloned().unwrap_or_default();
+            let new = step.live.names.entries.get(name);
             if self.hold_new_name(name, &own, new, step) {
                 followed.push((name, own));
                 continue;
@@ -133,9 +133,9 @@ impl LaneType {
             };
             self.content.names.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
         }
-        let is_watched = |name: &ResourceName| step.live.names.known.contains_key(name);
+        let is_watched = |name: &ResourceName| step.live.names.entries.contains_key(name);
         for name in self.forgotten.evict(is_watched) {
-            self.content.names.known.remove(&name);
+            self.content.names.entries.remove(&name);
             self.content.names.aliases.remove(&name);
             self.content.names.annotations.forget(&name);
         }
@@ -163,7 +163,7 @@ impl LaneType {
         if let Some(resource) = held.resource().filter(|resource| resource.name != *name) {
             names.aliases.insert(name.clone(), Arc::new(Aliased::new(resource)));
         }
-        names.known.insert(name.clone(), held);
+        names.entries.insert(name.clone(), held);
         self.names.insert(name.clone());
         true
     }
@@ -185,9 +185,9 @@ impl LaneType {
         self.names.remove(name);
         self.forgotten.remove(name);
         let own = &mut self.content.names;
-        match live.known.get(name) {
-            Some(known) => drop(own.known.insert(name.clone(), known.clone())),
-            None => drop(own.known.remove(name)),
+        match live.entries.get(name) {
+            Some(known) => drop(own.entries.insert(name.clone(), known.clone())),
+            None => drop(own.entries.remove(name)),
         }
         match live.aliases.get(name) {
             Some(aliased) => drop(own.aliases.insert(name.clone(), aliased.clone())),
@@ -220,7 +220,7 @@ impl LaneType {
     ) -> Arc<View> {
         let own = &self.content.names;
         for (name, old) in followed.iter().filter(|(name, _)| set.names.contains(name)) {
-            let new = own.known.get(*name).unwrap_or(&Known::Unknown);
+            let new = own.entries.get(*name).unwrap_or(&Known::Unknown);
             let changed = Arc::make_mut(&mut view);
             change_state(changed, name, old, new);
             changed.take_change_of(&set.view);
@@ -246,7 +246,7 @@ impl LaneType {
         }
         let mut view = (*set.view).clone();
         for name in held {
-            let [old, new] = [&step.live.names.known, &own.known].map(|known| known.get(name));
+            let [old, new] = [&step.live.names.entries, &own.entries].map(|known| known.get(name));
             let (old, new) = (old.unwrap_or(&Known::Unknown), new.unwrap_or(&Known::Unknown));
             change_state(&mut view, name, old, new);
             view.annotate(name, &own.annotations);
@@ -288,7 +288,7 @@ fn change_state(view: &mut View, name: &ResourceName, old: &Known, new: &Known) 
 
 pub(super) fn changed_names(before: &NamesSnapshot, live: &NamesSnapshot) -> Vec<ResourceName> {
     use imbl::ordmap::DiffItem;
-    let changed = before.known.diff(&live.known).map(|item| match item {
+    let changed = before.entries.diff(&live.entries).map(|item| match item {
         DiffItem::Add(name, _) | DiffItem::Remove(name, _) | DiffItem::Update { new: (name, _), .. } => name,
     });
     changed.cloned().collect()

@@ -442,7 +442,7 @@ impl Lanes {
 fn has_known_change(before: &TypeSnapshot, live: &TypeSnapshot) -> bool {
     let rule = Rule::Gated;
     let known =
-        |of: &TypeSnapshot, name: &ResourceName| of.names.known.get(name).cloned().unwrap_or_default();
+        |of: &TypeSnapshot, name: &ResourceName| of.names.entries.get(name).cloned().unwrap_or_default();
     let names = || {
         changed_names(&before.names, &live.names).iter().any(|name| {
             match (known(before, name), known(live, name)) {

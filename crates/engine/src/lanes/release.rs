@@ -63,7 +63,7 @@ fn without_sets(content: &TypeSnapshot) -> TypeSnapshot {
     let (names, globs, wildcard) = (&content.names, &content.globs, &content.wildcard);
     TypeSnapshot {
         names: NamesSnapshot {
-            known: names.known.clone(),
+            entries: names.entries.clone(),
             aliases: names.aliases.clone(),
             annotations: names.annotations.clone(),
             ..NamesSnapshot::default()

@@ -64,7 +64,7 @@ pub(super) fn first_wildcard(
     elder: Option<&TypeElder<'_>>,
 ) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
     let (mut first, mut differing) = (live.clone(), BTreeSet::new());
-    if content.names.known.is_empty() && content.globs.members.is_empty() && elder.is_none() {
+    if content.names.entries.is_empty() && content.globs.members.is_empty() && elder.is_none() {
         return (first, differing);
     }
     let Some(view) = &mut first.view else { return (first, differing) };
@@ -105,9 +105,9 @@ pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> Wildca
 /// the name says nothing, because members prove nothing about names.
 pub(super) fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
     let names = &content.names;
-    let by_name = names.known.get(name).filter(|known| !matches!(known, Known::Unknown));
-    let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.own() == name);
-    let mut by_alias = || aliases.find_map(|(alias, _)| names.known.get(alias)?.cached());
+    let by_name = names.entries.get(name).filter(|known| !matches!(known, Known::Unknown));
+    let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.name() == name);
+    let mut by_alias = || aliases.find_map(|(alias, _)| names.entries.get(alias)?.cached());
     let by_member = || MEMBERS.into_iter().find_map(|kind| member(content, kind, name)?);
     let present = || by_alias().or_else(by_member).map(|cached| Known::Present(cached.clone()));
     by_name.cloned().or_else(present)

@@ -46,7 +46,8 @@ impl Hash {
         let is_complete = content.wildcard.is_whole();
         self.members(&content.wildcard.members, is_complete);
         self.members(&content.globs.members, true);
-        for (name, state) in content.names.known.iter().filter(|(_, state)| !matches!(state, Known::Unknown))
+        for (name, state) in
+            content.names.entries.iter().filter(|(_, state)| !matches!(state, Known::Unknown))
         {
             self.name(name, state.resource());
         }

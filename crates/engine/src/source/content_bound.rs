@@ -176,7 +176,7 @@ fn weight_before(cache: &TypeCache, kind: CollectionKind, received: &Received) -
             let is_located = || cache.named.located(&plain).next().is_some();
             let aliases = received.resource.iter().flat_map(|resource| resource.aliases.iter());
             let names = [name, &plain].into_iter().chain(aliases);
-            let states = names.filter_map(|name| cache.named.known().get(name));
+            let states = names.filter_map(|name| cache.named.entries().get(name));
             let before = states.map(|state| state.resource().map_or(0, weight)).max();
             before.or_else(|| is_located().then_some(0))
         }
@@ -209,7 +209,7 @@ fn freed_weight(cache: &TypeCache, kind: CollectionKind, response: &Response, is
             members.map(|(name, cached)| (name, &cached.resource)).collect()
         }
         CollectionKind::Names => {
-            let states = cache.named.known().iter();
+            let states = cache.named.entries().iter();
             states.filter_map(|(name, state)| Some((name, state.resource()?))).collect()
         }
         CollectionKind::Globs => Vec::new(),

@@ -65,7 +65,7 @@ impl TypeCache {
             wildcard.replace(members, now.into());
         }
         self.globs.replace(members, now.into());
-        let names = self.named.known().clone();
+        let names = self.named.entries().clone();
         for name in names.keys() {
             match files.named(type_url, name) {
                 Some(resource) => self.named.put_as(name, &resource, now.into()),
@@ -112,7 +112,7 @@ impl TypeCache {
                 changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
                 let names = private.iter().flat_map(|body| std::iter::once(&body.name).chain(&body.aliases));
                 let subscribed: Vec<_> =
-                    names.filter(|name| self.named.known().contains_key(*name)).cloned().collect();
+                    names.filter(|name| self.named.entries().contains_key(*name)).cloned().collect();
                 self.private.names.extend(subscribed.iter().cloned());
                 let sessions = self.named.sessions_of(&subscribed);
                 (subscribed.into_iter().map(Some).collect(), sessions)
@@ -125,7 +125,7 @@ impl TypeCache {
         match kind {
             CollectionKind::Wildcard => self.wildcard.as_ref()?.member(name),
             CollectionKind::Globs => self.globs.member(name),
-            CollectionKind::Names => self.named.known().get(name)?.resource(),
+            CollectionKind::Names => self.named.entries().get(name)?.resource(),
         }
     }
 
@@ -220,7 +220,7 @@ impl TypeCache {
                 self.globs.is_unknown(name) && self.globs.annotations().error(name).is_none()
             }
             _ => {
-                let is_unknown = matches!(self.named.known().get(name), Some(Known::Unknown));
+                let is_unknown = matches!(self.named.entries().get(name), Some(Known::Unknown));
                 is_unknown && self.named.annotations().error(name).is_none()
             }
         }
@@ -242,11 +242,11 @@ impl TypeCache {
     /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
     /// resources of other types.
     pub(super) fn keep_departed(&mut self, keep: bool) {
-        self.named.departed.kept = keep;
+        self.named.content.departed.kept = keep;
         if let Some(wildcard) = &mut self.wildcard {
-            wildcard.departed_mut().kept = keep;
+            wildcard.members.content.departed.kept = keep;
         }
-        self.globs.departed_mut().kept = keep;
+        self.globs.members.content.departed.kept = keep;
     }
 
     /// The content for a snapshot.
@@ -254,14 +254,14 @@ impl TypeCache {
         let wildcard = self.wildcard.as_ref().map(|wildcard| WildcardSnapshot {
             members: wildcard.members().clone(),
             view: Some(wildcard.view().clone()),
-            departed: wildcard.departed().bodies().clone(),
+            departed: wildcard.members.content.departed.bodies().clone(),
         });
         TypeSnapshot {
             names: NamesSnapshot {
-                known: self.named.known().clone(),
+                entries: self.named.entries().clone(),
                 aliases: self.named.aliases().clone(),
                 sets: self.named.sets().clone(),
-                departed: self.named.departed.bodies().clone(),
+                departed: self.named.content.departed.bodies().clone(),
                 annotations: self.named.annotations().clone(),
                 unasked: self.unasked.clone(),
             },
@@ -269,7 +269,7 @@ impl TypeCache {
                 members: self.globs.members().clone(),
                 complete: self.globs.complete().clone(),
                 sets: self.globs.sets().clone(),
-                departed: self.globs.departed().bodies().clone(),
+                departed: self.globs.members.content.departed.bodies().clone(),
                 annotations: self.globs.annotations().clone(),
             },
             wildcard: wildcard.unwrap_or_default(),
@@ -279,14 +279,15 @@ impl TypeCache {
     }
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
-        let wildcard = self.wildcard.as_ref().map(|wildcard| wildcard.departed());
-        [&self.named.departed, self.globs.departed()].into_iter().chain(wildcard)
+        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.members.content.departed);
+        [&self.named.content.departed, &self.globs.members.content.departed].into_iter().chain(wildcard)
     }
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
-        let members = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.departed_mut().expire(now));
-        self.globs.departed_mut().expire(now) || members
+        let members =
+            self.wildcard.as_mut().is_some_and(|wildcard| wildcard.members.content.departed.expire(now));
+        self.globs.members.content.departed.expire(now) || members
     }
 }
 

@@ -16,7 +16,7 @@ fn is_due(version: Version) -> bool {
 impl View {
     /// For two presented views: whether both present the same names and versions.
     pub fn presents_the_same(&self, other: &View) -> bool {
-        self.present == other.present
+        self.present.versions == other.present.versions
     }
 
     /// Whether the client holds a resource that must be sent again.
@@ -41,45 +41,47 @@ impl View {
             self.beside(to).filter(|(name, _)| covers(name) && !(deletes && to.knows_gone(name))).collect();
         let is_settled =
             |name: &ResourceName| to.has(name) || to.absent.contains(name) || to.knows_glob(name);
-        let told = self.absent.iter().filter(|name| covers(name) && !is_settled(name));
-        let told: Vec<_> = told.cloned().collect();
-        if kept.is_empty() && told.is_empty() {
+        let absent = self.absent.iter().filter(|name| covers(name) && !is_settled(name));
+        let absent: Vec<_> = absent.cloned().collect();
+        if kept.is_empty() && absent.is_empty() {
             return to.clone();
         }
         let mut view = (**to).clone();
-        view.digest = kept.iter().fold(view.digest, |digest, (_, version)| digest.plus(*version));
-        view.present.extend(kept);
-        view.absent.extend(told);
+        for (name, version) in kept {
+            view.present.put(name, version);
+        }
+        view.absent.extend(absent);
         view.id = to.id.derived(("kept", self.id));
         view.again.clone_from(&self.again);
         Arc::new(view)
     }
 
-    /// The version of a client's resource. A resource that is due again has the version that the client was sent before; if that
-    /// is not known, a version that no content has.
+    /// The version of a client's resource. A resource that is due again has the version that the client was
+    /// sent before, or a version that no content has if the version before is not known.
     pub fn known_version_of(&self, name: &ResourceName) -> Option<Version> {
         let version = self.version_of(name)?;
         let again = self.again.as_ref().filter(|_| is_due(version));
         Some(again.and_then(|again| again.version_of(name)).unwrap_or(version))
     }
 
-    /// Whether the content has names that are due again, with the versions that the client has of them.
+    /// Whether the content has names that are due again, and the client's versions of these names.
     pub fn is_due_in_part(&self) -> bool {
         self.again.is_some()
     }
 
     /// The digest with the known versions of the names that are due again.
     pub fn known_digest(&self) -> Version {
-        let Some(again) = &self.again else { return self.digest };
-        self.differing(again).fold(self.digest, |digest, name| {
+        let Some(again) = &self.again else { return self.digest() };
+        self.differing(again).fold(self.digest(), |digest, name| {
             match (self.version_of(name), self.known_version_of(name)) {
-                (Some(own), Some(known)) => digest.minus(own).plus(known),
+                (Some(version), Some(known_version)) => digest.minus(version).plus(known_version),
                 _ => digest,
             }
         })
     }
 
-    /// Keeps the version of a name that is about to be due again. All clients share the content with these versions.
+    /// Keeps the version of a name that is about to be due again. All clients share the content with these
+    /// versions.
     pub fn keep_known(held: &mut Arc<View>, name: &ResourceName) {
         let Some(version) = held.version_of(name).filter(|version| !is_due(*version)) else { return };
         let origin = held.again.is_none().then(|| held.clone());
@@ -105,9 +107,11 @@ impl View {
     /// As [`View::keep_known`], with the versions of another content of the client.
     pub fn keep_known_of(&mut self, other: &View, names: &[(&ResourceName, Version)]) {
         for (name, version) in names {
-            if let Some(known) = other.known_version_of(name).filter(|known| known != version) {
+            if let Some(known_version) =
+                other.known_version_of(name).filter(|known_version| known_version != version)
+            {
                 let again = Arc::make_mut(self.again.get_or_insert_default());
-                again.hold(std::iter::once((*name, known)), std::iter::empty());
+                again.hold(std::iter::once((*name, known_version)), std::iter::empty());
             }
         }
     }
@@ -129,12 +133,11 @@ impl View {
         self.lost = ViewId::default();
         for (name, version) in sent {
             self.absent.remove(name);
-            let before = self.present.insert(name.clone(), version);
-            self.digest = self.digest.minus(before.unwrap_or_default()).plus(version);
+            self.present.put(name.clone(), version);
             self.id = self.id.derived(("sent", name, version));
         }
         for name in gone {
-            self.digest = self.digest.minus(self.present.remove(name).unwrap_or_default());
+            self.present.take(name);
             self.absent.insert(name.clone());
             self.id = self.id.derived(("gone", name));
         }
@@ -161,30 +164,28 @@ impl View {
         }
     }
 
-    /// The client was sent this view except its errors: the client's errors are those of `before` (SST-7), without those
-    /// that a resource has ended (ERR-3).
+    /// The client was sent this view without the view's errors: the client has the errors of `before` (SST-7)
+    /// that no resource has ended since (ERR-3).
     pub fn without_errors_since(&mut self, before: &View) {
         let news = before.annotations.news(&self.annotations);
         if news.errors.is_empty() {
             return;
         }
         self.annotations = before.annotations.with_leases_of(&self.annotations);
-        for name in news.over.iter().filter(|name| self.present.contains_key(*name)) {
+        for name in news.over.iter().filter(|name| self.present.versions.contains_key(*name)) {
             self.annotations.set_error(name, None);
         }
         self.id = self.id.derived(("errors of", before.id));
     }
 
-    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version. So
-    /// the client is also told of a removal before the next sending.
+    /// The client must be told of `name` again (DEL-11, SUB-3). A held name stays with an unknown version, so
+    /// that the client is also told of a removal before the next sending.
     pub fn forget(held: &mut Arc<View>, name: &ResourceName) {
         View::keep_known(held, name);
         let view = Arc::make_mut(held);
-        let held = view.present.get_mut(name).map(std::mem::take);
-        view.digest = view.digest.minus(held.unwrap_or_default());
-        let held = held.is_some();
-        let told = view.absent.remove(name).is_some() | view.annotations.forget(name);
-        if held || told {
+        let was_held = view.present.replace(name, Version::default()).is_some();
+        let was_told = view.absent.remove(name).is_some() | view.annotations.forget(name);
+        if was_held || was_told {
             view.id = view.id.derived(("forgotten", name));
         }
     }
@@ -194,20 +195,19 @@ impl View {
         if let Some(again) = self.again.as_mut().filter(|again| again.has(name)) {
             Arc::make_mut(again).let_go(name);
         }
-        self.digest = self.digest.minus(self.present.remove(name).unwrap_or_default());
+        self.present.take(name);
         self.absent.remove(name);
         self.annotations.forget(name);
         self.id = self.id.derived(("let go", name));
     }
 
     /// The client must be sent `name` again because of an update of another type (ORD-5). Unlike after
-    /// [`View::forget`], `name` is due even if it is gone meanwhile.
+    /// [`View::forget`], `name` is due even if the resource is gone meanwhile.
     pub fn force(held: &mut Arc<View>, name: &ResourceName) {
         View::keep_known(held, name);
         let view = Arc::make_mut(held);
-        if let Some(version) = view.present.get_mut(name).filter(|version| **version != Version::default()) {
-            view.digest = view.digest.minus(*version).plus(FORCED);
-            *version = FORCED;
+        if view.version_of(name).is_some_and(|version| version != Version::default()) {
+            view.present.replace(name, FORCED);
             view.id = view.id.derived(("forced", name));
         }
     }
@@ -221,8 +221,9 @@ impl View {
         let again = held.again.clone().or_else(|| Some(held.clone()));
         let view = Arc::make_mut(held);
         view.again = again;
-        view.present = view.present.keys().map(|name| (name.clone(), Version::default())).collect();
-        view.digest = Version::default();
+        let names = view.present.versions.keys();
+        view.present.versions = names.map(|name| (name.clone(), Version::default())).collect();
+        view.present.digest = Version::default();
         view.absent = OrdSet::new();
         view.annotations = Annotations::default();
         view.id = view.id.derived("all forgotten");

@@ -7,7 +7,6 @@
 //! encoded once.
 
 mod held;
-mod lanes;
 
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
@@ -23,7 +22,8 @@ use super::filling::{Filling, Slack};
 use crate::collection::CollectionKind;
 use sluice_xds::{Resource, ResourceName, Status, Version};
 
-/// Identifies the content of a view inside this process. Two views with the same id are equal. Aligned as its halves, as a [`Version`].
+/// Identifies the content of a view inside this process. Two views with the same id are equal. The alignment
+/// is that of the id's halves, as for a [`Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(Rust, packed(8))]
 pub struct ViewId(u128);
@@ -44,14 +44,14 @@ impl ViewId {
         self.0 as usize
     }
 
-    /// The id of a view that is derived from this view by a change with the hash of `what`. The same derivation gives the same id, so
+    /// The id of a view that is derived from this view by a change. The same derivation gives the same id, so
     /// clients with the same forced updates still share their answer.
     #[must_use]
-    pub fn derived(self, what: impl Hash) -> ViewId {
+    pub fn derived(self, change: impl Hash) -> ViewId {
         let lane = |lane: u8| {
             let mut hasher = std::hash::DefaultHasher::new();
             (lane, self.0).hash(&mut hasher);
-            what.hash(&mut hasher);
+            change.hash(&mut hasher);
             u128::from(hasher.finish())
         };
         ViewId(lane(0) << 64 | lane(1))
@@ -61,21 +61,53 @@ impl ViewId {
 /// Stands for content that the client has, and must be sent again. No content has this version.
 pub const FORCED: Version = Version(u128::MAX);
 
-/// The version of a resource that the client may have, and need not be sent: it is told that the name is gone.
+/// The version of a resource that the client may have. The resource is never sent; the client is told that
+/// the name is gone.
 pub const PERHAPS: Version = Version(u128::MAX - 1);
 
-/// Stands for content that the client has in some version, and keeps while its removal waits. No content has this
-/// version, and it is never sent.
+/// Stands for content that the client has in some version, and keeps while the removal waits. No content has
+/// this version, and nothing is ever sent for it.
 pub const STAYS: Version = Version(u128::MAX - 2);
+
+/// Names that exist, with the version of their content.
+#[derive(Clone, Debug, Default)]
+struct Present {
+    versions: OrdMap<ResourceName, Version>,
+    /// The sum of the versions (RLY-31).
+    digest: Version,
+    /// The size of the resources, in bytes. Only the source's own changes count, as for the slack.
+    bytes: usize,
+    slack: Slack,
+}
+
+impl Present {
+    /// Puts a name in a version. Returns the version before.
+    fn put(&mut self, name: ResourceName, version: Version) -> Option<Version> {
+        let before = self.versions.insert(name, version);
+        self.digest = self.digest.minus(before.unwrap_or_default()).plus(version);
+        before
+    }
+
+    /// Changes the version of a name, if the name is present. Returns the version before.
+    fn replace(&mut self, name: &ResourceName, version: Version) -> Option<Version> {
+        let before = std::mem::replace(self.versions.get_mut(name)?, version);
+        self.digest = self.digest.minus(before).plus(version);
+        Some(before)
+    }
+
+    fn take(&mut self, name: &ResourceName) -> Option<Version> {
+        let version = self.versions.remove(name)?;
+        self.digest = self.digest.minus(version);
+        Some(version)
+    }
+}
 
 /// Names and their states. Cloning is cheap; changing a few names is O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct View {
     id: ViewId,
-    /// The names that exist, with the version of their content.
-    present: OrdMap<ResourceName, Version>,
-    /// The slack of `present`. Only the source's own changes count.
-    slack: Slack,
+    /// The names that exist.
+    present: Present,
     /// The names known not to exist (RLY-2), and the globs known to be empty (NAM-16). Empty for a wildcard:
     /// its membership suffices.
     absent: OrdSet<ResourceName>,
@@ -85,10 +117,6 @@ pub struct View {
     unknown: usize,
     /// The names withheld from a client: they count as unknown.
     withheld: usize,
-    /// The sum of the versions of the present resources (RLY-31).
-    digest: Version,
-    /// The size of the present resources, in bytes.
-    bytes: usize,
     /// The time of the last change of content.
     changed_at: Time,
     /// The source's changes that brought content of this view.
@@ -98,7 +126,8 @@ pub struct View {
     lost: ViewId,
     /// Errors and leases (ERR-1, TTL-1).
     annotations: Annotations,
-    /// For a client's content with names that are due again: a content with the versions that the client has of these names.
+    /// For a client's content with names that are due again: a content with the versions of these names that
+    /// the client has.
     again: Option<Arc<View>>,
 }
 
@@ -111,14 +140,14 @@ impl View {
     /// The view that a client presents (DEL-29, DEL-30). Versions from other servers are held as
     /// [`Version::default`], which no content has (RLY-32).
     pub fn presented(versions: impl IntoIterator<Item = (ResourceName, Version)>, seed: HashSeed) -> View {
-        let present: OrdMap<ResourceName, Version> = versions.into_iter().collect();
-        if present.is_empty() {
+        let versions: OrdMap<ResourceName, Version> = versions.into_iter().collect();
+        if versions.is_empty() {
             return View::default();
         }
         let start = ViewId(seed.0).derived("presented");
-        let id = present.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
-        let digest = present.values().fold(Version::default(), |digest, version| digest.plus(*version));
-        View { id, present, digest, ..View::default() }
+        let id = versions.iter().fold(start, |id, (name, version)| id.derived((name, version.0)));
+        let digest = versions.values().fold(Version::default(), |digest, version| digest.plus(*version));
+        View { id, present: Present { versions, digest, ..Present::default() }, ..View::default() }
     }
 
     pub fn id(&self) -> ViewId {
@@ -126,11 +155,11 @@ impl View {
     }
 
     pub fn version_of(&self, name: &ResourceName) -> Option<Version> {
-        self.present.get(name).copied()
+        self.present.versions.get(name).copied()
     }
 
     pub fn has(&self, name: &ResourceName) -> bool {
-        self.present.contains_key(name)
+        self.present.versions.contains_key(name)
     }
 
     pub fn knows_absent(&self, name: &ResourceName) -> bool {
@@ -154,21 +183,21 @@ impl View {
     }
 
     pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
-        self.present.keys()
+        self.present.versions.keys()
     }
 
     /// The first present name behind `after`.
     pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.present.range::<_, ResourceName>((from, Bound::Unbounded)).next().map(|(name, _)| name)
+        self.present.versions.range::<_, ResourceName>((from, Bound::Unbounded)).next().map(|(name, _)| name)
     }
 
     pub fn len(&self) -> usize {
-        self.present.len()
+        self.present.versions.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.present.is_empty()
+        self.present.versions.is_empty()
     }
 
     /// The names known not to exist, and the globs known to be empty.
@@ -195,14 +224,14 @@ impl View {
     }
 
     pub fn digest(&self) -> Version {
-        self.digest
+        self.present.digest
     }
 
     /// The names that are present in only one of the two views, or have different content. Shared parts cost
     /// nothing.
     pub fn differing<'a>(&'a self, other: &'a View) -> impl Iterator<Item = &'a ResourceName> {
         use imbl::ordmap::DiffItem;
-        self.present.diff(&other.present).map(|item| match item {
+        self.present.versions.diff(&other.present.versions).map(|item| match item {
             DiffItem::Add(name, _) | DiffItem::Remove(name, _) | DiffItem::Update { new: (name, _), .. } => {
                 name
             }
@@ -210,7 +239,7 @@ impl View {
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.present.bytes
     }
 
     pub fn changed_at(&self) -> Time {
@@ -225,17 +254,17 @@ impl View {
     /// Whether a client at `self` may have a name that is gone from `to`. Quick, and errs on the side of
     /// true.
     pub fn may_lose(&self, to: &View) -> bool {
-        self.lost != to.lost && !self.present.is_empty()
+        self.lost != to.lost && !self.present.versions.is_empty()
     }
 
     /// Whether `to` has new or changed content. Departures do not count.
     pub fn has_news_in(&self, to: &View) -> bool {
-        let mut items = self.present.diff(&to.present);
+        let mut items = self.present.versions.diff(&to.present.versions);
         items.any(|item| !matches!(item, imbl::ordmap::DiffItem::Remove(..)))
     }
 
-    /// The names that must be sent again to a client at `self` (see [`View::force`]) although `to` lacks
-    /// them.
+    /// The names that must be sent again to a client at `self` (see [`View::force`]), although `to` lacks the
+    /// names.
     pub fn forced_beside(&self, to: &View) -> impl Iterator<Item = ResourceName> {
         self.beside(to).filter(|(_, version)| *version == FORCED).map(|(name, _)| name)
     }
@@ -243,33 +272,37 @@ impl View {
     /// The names that `other` lacks, with their versions.
     pub fn beside(&self, other: &View) -> impl Iterator<Item = (ResourceName, Version)> {
         // The comparison of a new client's empty content would visit all of the other names.
-        let differences = (!self.present.is_empty()).then(|| self.present.diff(&other.present));
+        let differences =
+            (!self.present.versions.is_empty()).then(|| self.present.versions.diff(&other.present.versions));
         differences.into_iter().flatten().filter_map(|item| match item {
             imbl::ordmap::DiffItem::Remove(name, version) => Some((name.clone(), *version)),
             _ => None,
         })
     }
 
-    /// This view plus departed names that a client keeps, with the annotations that the client knows
-    /// (`told`). The id depends on the names and annotations.
+    /// This view plus departed names that a client keeps, with the `annotations` that the client was sent.
+    /// The id depends on the names and annotations.
     #[must_use]
-    pub fn keeping(&self, kept: impl Iterator<Item = (ResourceName, Version)>, told: &Annotations) -> View {
+    pub fn keeping(
+        &self,
+        kept: impl Iterator<Item = (ResourceName, Version)>,
+        annotations: &Annotations,
+    ) -> View {
         let mut view = self.clone();
         for (name, version) in kept {
             view.id = view.id.derived(("kept", &name, version));
-            if !(view.annotations.is_empty() && told.is_empty()) {
-                let lease = told.lease(&name).map(|lease| lease.beat);
-                let error = told.error(&name).map(ToString::to_string);
+            if !(view.annotations.is_empty() && annotations.is_empty()) {
+                let lease = annotations.lease(&name).map(|lease| lease.beat);
+                let error = annotations.error(&name).map(ToString::to_string);
                 view.id = view.id.derived(("told", lease, error));
-                view.annotations.copy(&name, told);
+                view.annotations.copy(&name, annotations);
             }
             view.absent.remove(&name);
             // A glob with a kept member is not empty for the client (NAM-16).
             if let Some(glob) = name.glob().filter(|_| !view.globs.is_empty()) {
                 view.absent.remove(&glob);
             }
-            view.digest = view.digest.plus(version);
-            view.present.insert(name, version);
+            view.present.put(name, version);
         }
         view
     }
@@ -305,6 +338,62 @@ impl View {
         &self.annotations
     }
 
+    // === lanes: the source's views at another release (WAV-5) ===
+
+    /// Whether both views tell a client the same. Shared parts cost nothing.
+    pub fn is_same(&self, other: &View) -> bool {
+        let sizes = |view: &View| {
+            (view.digest(), view.len(), view.absent.len(), view.globs.len(), view.unknown_len())
+        };
+        let tell_the_same = || {
+            let news = self.annotations.news(&other.annotations);
+            news.errors.is_empty()
+                && news.over.is_empty()
+                && news.beats.is_empty()
+                && news.unleased.is_empty()
+        };
+        sizes(self) == sizes(other)
+            && self.present.versions.diff(&other.present.versions).next().is_none()
+            && self.absent.diff(&other.absent).next().is_none()
+            && self.globs.diff(&other.globs).next().is_none()
+            && tell_the_same()
+    }
+
+    /// The same content with another mark of losses. Lanes are not in the order of time, so a view that a
+    /// lane keeps needs a mark of its own: with the mark of the newer view, the older view would seem to have
+    /// every name of the newer one (WAV-10).
+    #[must_use]
+    pub fn marked(&self, lost: ViewId) -> View {
+        View { lost, ..self.clone() }
+    }
+
+    /// This view without an answer for a name, or for the membership that the name is in. The id depends on
+    /// the name and the version.
+    #[must_use]
+    pub fn withholding(&self, name: &ResourceName, resource: &Resource) -> View {
+        let mut view = self.clone();
+        view.id = view.id.derived(("withheld", name, resource.version));
+        view.take_as(name, resource);
+        view.drop_annotations(name);
+        if let Some(glob) = name.glob().filter(|glob| view.knows_glob(glob)) {
+            view.drop_glob(&glob);
+        }
+        view.withheld += 1;
+        view
+    }
+
+    /// The view did not go through the changes of the source so far.
+    pub fn forget_changes(&mut self) {
+        self.changes = ChangeMarks::default();
+    }
+
+    /// The view took content over from the latest change of another view.
+    pub fn take_change_of(&mut self, other: &View) {
+        if other.changes.latest() > self.changes.latest() {
+            self.changes.add(other.changes.latest());
+        }
+    }
+
     // === changes, made by the source ===
 
     /// A name with the state unknown, absent or `old` now has `new`.
@@ -315,28 +404,24 @@ impl View {
     /// As [`View::put`], for a name that may be an alias of the resource (ALI-1).
     pub fn put_as(&mut self, name: &ResourceName, old: Option<&Resource>, new: &Resource) {
         match old {
-            Some(old) => {
-                self.digest = self.digest.minus(old.version);
-                self.bytes -= old.size();
-            }
+            Some(old) => self.present.bytes -= old.size(),
             None if self.absent.remove(name).is_some() => {}
             None => self.unknown = self.unknown.saturating_sub(1),
         }
-        self.digest = self.digest.plus(new.version);
-        self.bytes += new.size();
-        if self.present.insert(name.clone(), new.version).is_none() {
-            self.slack.spend(1);
+        self.present.bytes += new.size();
+        if self.present.put(name.clone(), new.version).is_none() {
+            self.present.slack.spend(1);
         }
     }
 
     /// Names of unknown state, sorted, now have these resources.
     pub fn put_sorted(&mut self, present: Vec<(ResourceName, Arc<Resource>)>) {
-        let is_first = self.present.is_empty();
+        let is_first = self.is_empty();
         for (name, resource) in Filling::Full.order(present) {
             self.put_as(&name, None, &resource);
         }
         if is_first {
-            self.slack = Filling::Full.slack(self.present.len());
+            self.present.slack = Filling::Full.slack(self.len());
         }
     }
 
@@ -357,10 +442,9 @@ impl View {
 
     /// As [`View::take`], for a name that may be an alias of the resource.
     pub fn take_as(&mut self, name: &ResourceName, old: &Resource) {
-        if self.present.remove(name).is_some() {
-            self.slack.spend(1);
-            self.digest = self.digest.minus(old.version);
-            self.bytes -= old.size();
+        if self.present.take(name).is_some() {
+            self.present.slack.spend(1);
+            self.present.bytes -= old.size();
         }
     }
 
@@ -430,14 +514,14 @@ impl View {
 
     /// Whether so many names came and went since the nodes were filled that many places may be empty.
     pub fn is_loose(&self) -> bool {
-        self.slack.is_spent(self.present.len())
+        self.present.slack.is_spent(self.len())
     }
 
     /// Stores the names in well-filled nodes.
     pub(crate) fn refill(&mut self, filling: Filling) {
-        let present = self.present.iter().map(|(name, version)| (name.clone(), *version)).collect();
-        self.present = filling.order(present).collect();
-        self.slack = filling.slack(self.present.len());
+        let present = self.present.versions.iter().map(|(name, version)| (name.clone(), *version)).collect();
+        self.present.versions = filling.order(present).collect();
+        self.present.slack = filling.slack(self.len());
     }
 
     pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {
@@ -470,7 +554,7 @@ impl Difference {
 /// The changes from one view to another.
 pub fn difference(from: &View, to: &View, kind: CollectionKind) -> Difference {
     let mut difference = Difference::default();
-    for item in from.present.diff(&to.present) {
+    for item in from.present.versions.diff(&to.present.versions) {
         match item {
             imbl::ordmap::DiffItem::Add(name, _) | imbl::ordmap::DiffItem::Update { new: (name, _), .. } => {
                 difference.put.push(name.clone());

@@ -97,34 +97,34 @@ fn adm_7_the_version_of_a_name_that_is_due_again_stays_known() {
     let mut held = to.clone();
     View::force(&mut held, &a);
     View::forget(&mut held, &b);
-    let known = |held: &View| [&a, &b].map(|name| held.known_version_of(name));
-    assert_eq!(known(&held), [Some(Version(1)), Some(Version(2))]);
+    let versions = |held: &View| [&a, &b].map(|name| held.known_version_of(name));
+    assert_eq!(versions(&held), [Some(Version(1)), Some(Version(2))]);
     assert!(held.is_due_again(&a) && held.is_due_again(&b));
     assert_eq!(held.known_digest(), to.digest());
     // Other content, and due once more.
     Arc::make_mut(&mut held).hold([(&a, Version(7))].into_iter(), std::iter::empty());
     View::force(&mut held, &a);
     View::forget_all(&mut held);
-    assert_eq!(known(&held), [Some(Version(7)), Some(Version(2))]);
+    assert_eq!(versions(&held), [Some(Version(7)), Some(Version(2))]);
     assert_eq!(held.known_digest(), Version(12));
     // A name that was given up is unknown content when it comes again.
     Arc::make_mut(&mut held).let_go(&a);
     Arc::make_mut(&mut held).hold([(&a, Version::default())].into_iter(), std::iter::empty());
     assert_eq!(held.known_version_of(&a), Some(Version::default()));
-    assert_eq!(known(&to), [Some(Version(1)), Some(Version(2))]);
+    assert_eq!(versions(&to), [Some(Version(1)), Some(Version(2))]);
 }
 
 #[test]
 fn err_3_a_resource_ends_the_error_of_its_name_while_other_errors_are_still_to_be_told() {
     let error = |text: &str| Arc::new(Status::new(Code::Unavailable, text));
-    let mut told = View::unknown(2);
-    told.set_error(&"a".into(), Some(&error("of a")));
-    told.set_error(&"b".into(), Some(&error("of b")));
-    let mut now = told.clone();
+    let mut before = View::unknown(2);
+    before.set_error(&"a".into(), Some(&error("of a")));
+    before.set_error(&"b".into(), Some(&error("of b")));
+    let mut now = before.clone();
     now.set_error(&"a".into(), None);
     now.put(None, &resource("a", 1));
     now.set_error(&"b".into(), Some(&error("another one of b")));
-    now.without_errors_since(&told);
+    now.without_errors_since(&before);
     let errors: Vec<_> =
         now.annotations().errors().map(|(name, error)| (name.as_str(), &*error.message)).collect();
     assert_eq!(errors, [("b", "of b")]);

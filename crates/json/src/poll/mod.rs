@@ -21,8 +21,8 @@ use sluice_wire::fields::{build, put_bytes, put_message};
 use sluice_wire::frame::{Bound, ReadError};
 use sluice_xds::{Locality, Node, ResourceName, SotwRequest, UserAgentVersion, Value};
 
-/// The text of a list or a map has at most so many bytes for each byte that may be kept: names of fields, quotes, escapes and
-/// white space.
+/// The text of a list or a map has at most so many bytes for each byte that may be kept: names of fields,
+/// quotes, escapes and white space.
 const TEXT_OF_KEPT: usize = 4;
 
 /// Unknown keys are skipped: a newer client may send more of them. The type follows from the path (RST-1),
@@ -268,7 +268,7 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
             (None, None) => None,
         },
         client_features: features,
-        dynamic_parameters: parameters.iter().map(parameters_entry).collect(),
+        dynamic_parameters: parameters.iter().map(|(key, text)| parameters_entry(key, text)).collect(),
     };
     ReadError::check(
         Bound::NodeRetainedBytes,
@@ -282,8 +282,8 @@ fn read_node(text: &RawValue, limits: &ReaderLimits) -> Result<Node, ReadError> 
     Ok(node)
 }
 
-/// Reads a list or a map of the node. Its text is measured before: an entry of three bytes takes ten times as much, and the
-/// precise measure of the kept bytes comes too late.
+/// Reads a list or a map of the node. Its text is measured before: an entry of three bytes takes ten times as
+/// much, and the precise measure of the kept bytes comes too late.
 fn read_part<'a, T: Default + Deserialize<'a>>(
     part: &str,
     text: Option<&'a RawValue>,
@@ -299,7 +299,8 @@ fn read_part<'a, T: Default + Deserialize<'a>>(
 /// Bytes kept of a node besides its metadata.
 fn kept_bytes(node: &Node) -> usize {
     let locality = node.locality.as_ref();
-    let locality = locality.map_or(0, |of| of.region.len() + of.zone.len() + of.sub_zone.len());
+    let locality =
+        locality.map_or(0, |locality| locality.region.len() + locality.zone.len() + locality.sub_zone.len());
     let agent = match &node.user_agent_version {
         Some(UserAgentVersion::Text(text)) => text.len(),
         _ => 0,
@@ -318,7 +319,7 @@ fn build_version(version: &SemanticText) -> UserAgentVersion {
 }
 
 /// An entry of `dynamic_parameters` as on the wire.
-fn parameters_entry((key, text): (&String, &ParametersText)) -> Bytes {
+fn parameters_entry(key: &str, text: &ParametersText) -> Bytes {
     let entry = build(0, |sink| {
         put_bytes(sink, 1, key.as_bytes());
         put_message(sink, 2, |parameters| {
@@ -356,8 +357,8 @@ struct Metadata<'n> {
 impl Metadata<'_> {
     fn descend<E: Error>(self) -> Result<Self, E> {
         let Some(levels) = self.levels.checked_sub(1) else {
-            let (limit, found) = (Bound::MetadataDepth, self.allowed + 1);
-            self.fault.set(Some(ReadError::OverLimit { limit, found, allowed: self.allowed }));
+            let (limit, value) = (Bound::MetadataDepth, self.allowed + 1);
+            self.fault.set(Some(ReadError::OverLimit { limit, value, allowed: self.allowed }));
             return Err(E::custom("over a limit"));
         };
         Ok(Metadata { levels, ..self })

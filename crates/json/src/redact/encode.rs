@@ -1,4 +1,5 @@
-//! The content as protobuf. Fields that the descriptors do not know are dropped: nobody can say whether they are secret.
+//! The content as protobuf. Fields that the descriptors do not know are dropped: nobody can say whether they
+//! are secret.
 
 use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage, Value as Field};

@@ -1,21 +1,21 @@
 //! The content of resources for operators, without secrets (ADM-12).
 //!
-//! 1. `rules`: the fields to hide. `budget`: the cost of a resource, before anything is decoded.
+//! 1. `rules`: the fields to hide.
 //! 2. `show`: JSON for people. `encode`: the same content as protobuf, for CSDS.
-//! 3. `compare`: differences of two shown contents. `references`: the clusters that a content names.
+//! 3. `references`: the clusters that a content names.
 
 mod rules;
-mod budget;
 mod show;
 mod encode;
-mod compare;
 mod references;
 
-use bytes::Bytes;
-use prost_reflect::{DynamicMessage, MessageDescriptor, Value as Field};
-use serde_json::Value;
+use std::time::Duration;
 
-pub use compare::{diff_text, patch};
+use bytes::Bytes;
+use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, Value as Field};
+use serde_json::Value;
+use similar::TextDiff;
+
 pub use references::named_clusters;
 
 use rules::Rules;
@@ -26,8 +26,8 @@ use sluice_xds::TypeUrl;
 /// The longest content that is decoded, the size of the longest message that gRPC clients take by default.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// The fields and elements of a resource that is decoded. Each takes some 100 bytes of memory. The endpoints of ten
-/// thousand hosts have 80,000.
+/// The fields and elements of a resource that is decoded. Each takes some 100 bytes of memory. The endpoints
+/// of ten thousand hosts have 80,000.
 const FIELDS_MAX: usize = 250_000;
 
 /// The nesting of messages, with those in an `Any`. Envoy's deepest filters need some 30.
@@ -35,6 +35,12 @@ const DEPTH_MAX: usize = 100;
 
 /// The message of a Secret, which nobody sees.
 const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// The time for the shortest difference. After that, the difference may be longer than necessary.
+const EFFORT: Duration = Duration::from_millis(200);
+
+/// Equal lines around a change.
+const CONTEXT_LINES: usize = 3;
 
 /// The reader of a redacted content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +51,8 @@ pub enum Reader {
     Parser,
 }
 
-/// The content of a resource as JSON, in canonical order, with each `Any` opened. Hidden fields, payloads that cannot be
-/// decoded, and contents that are too large are texts with their sizes. A Secret is one text.
+/// The content of a resource as JSON, in canonical order, with each `Any` opened. Hidden fields, payloads
+/// that cannot be decoded, and contents that are too large are texts with their sizes. A Secret is one text.
 pub fn redact(type_url: &TypeUrl, body: &Bytes, reader: Reader) -> Value {
     let decoded = match decode(type_url, body) {
         Ok((message, budget)) => show::show(&message, reader, budget),
@@ -55,8 +61,8 @@ pub fn redact(type_url: &TypeUrl, body: &Bytes, reader: Reader) -> Value {
     decoded.unwrap_or_else(|refusal| refusal.text(body.len()).into())
 }
 
-/// The content as protobuf, without hidden fields. A hidden text is `[redacted 1675 B]`. `None` for a Secret, and for
-/// contents that cannot be decoded.
+/// The content as protobuf, without hidden fields. A hidden text is `[redacted 1675 B]`. `None` for a Secret,
+/// and for contents that cannot be decoded.
 pub fn redact_bytes(type_url: &TypeUrl, body: &Bytes) -> Option<Vec<u8>> {
     let (message, budget) = decode(type_url, body).ok()?;
     encode::encode(&message, budget).ok()
@@ -68,7 +74,8 @@ pub fn sizes(type_url: &TypeUrl, body: &Bytes) -> Option<Value> {
     let mut sizes = serde_json::Map::new();
     for field in Fields::of(body) {
         let (number, payload) = field.ok()?;
-        let name = message.get_field(number).map_or_else(|| number.to_string(), |of| of.name().to_owned());
+        let name =
+            message.get_field(number).map_or_else(|| number.to_string(), |field| field.name().to_owned());
         let size = match payload {
             Payload::Bytes(bytes) => bytes.len() as u64,
             Payload::Varint(value) => u64::from(value.max(1).ilog2() / 7 + 1),
@@ -137,7 +144,8 @@ fn decode_message(
     DynamicMessage::decode(descriptor, body.clone()).map_err(|_| Refusal::Malformed)
 }
 
-/// The payload of an `Any`, with its type URL; `Err` has the type URL and the size of a payload that is not decoded.
+/// The payload of an `Any`, with its type URL; `Err` has the type URL and the size of a payload that is not
+/// decoded.
 fn open(any: &DynamicMessage, budget: &mut Budget) -> Result<(String, DynamicMessage), Closed> {
     let type_url = any.get_field_by_number(1);
     let type_url = type_url.as_deref().and_then(Field::as_str).unwrap_or_default().to_owned();
@@ -207,6 +215,54 @@ fn hide_bytes(bytes: &Bytes) -> Option<Bytes> {
 fn rules() -> Result<&'static Rules, Refusal> {
     let pool = super::pool().map_err(|_| Refusal::UnknownType)?;
     Ok(Rules::of(pool))
+}
+
+/// The changes that lead from `old` to `new`, as a JSON patch (RFC 6902).
+pub fn patch(old: &Value, new: &Value) -> Value {
+    serde_json::to_value(json_patch::diff(old, new)).unwrap_or_default()
+}
+
+/// The changes that lead from `old` to `new`, as a unified diff of lines. Empty for equal texts.
+pub fn diff_text(old: &str, new: &str) -> String {
+    let diff = TextDiff::configure().timeout(EFFORT).diff_lines(old, new);
+    diff.unified_diff().context_radius(CONTEXT_LINES).missing_newline_hint(false).to_string()
+}
+
+impl Budget {
+    /// Takes the fields and elements of a message from the budget, without those of an `Any`.
+    fn charge(&mut self, descriptor: &MessageDescriptor, body: &[u8]) -> Result<(), Refusal> {
+        self.charge_at(descriptor, body, 0)
+    }
+
+    fn take(&mut self, fields: usize) -> Result<(), Refusal> {
+        self.0 = self.0.checked_sub(fields).ok_or(Refusal::TooLarge)?;
+        Ok(())
+    }
+
+    fn charge_at(
+        &mut self,
+        descriptor: &MessageDescriptor,
+        body: &[u8],
+        depth: usize,
+    ) -> Result<(), Refusal> {
+        if depth > DEPTH_MAX {
+            return Err(Refusal::TooDeep);
+        }
+        for field in Fields::of(body) {
+            let (number, payload) = field.map_err(|_| Refusal::Malformed)?;
+            self.take(1)?;
+            let (Payload::Bytes(bytes), Some(field)) = (payload, descriptor.get_field(number)) else {
+                continue;
+            };
+            match field.kind() {
+                Kind::Message(inner) => self.charge_at(&inner, bytes, depth + 1)?,
+                Kind::String | Kind::Bytes => {}
+                // Packed numbers: at least one byte each.
+                _ => self.take(bytes.len())?,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The clusters that a content names, and contents that cannot be read: for the guards of plans (GRD-5 to GRD-7).
+//! The clusters that a content names, and contents that cannot be read: for the guards of plans (GRD-5 to
+//! GRD-7).
 
 use std::collections::BTreeSet;
 
@@ -17,8 +18,8 @@ const CLUSTERS: [(&str, &str); 5] = [
     ("envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster.ClusterWeight", "name"),
 ];
 
-/// The clusters that routes and TCP filters of a resource name. Contents of unknown types name none, nor do contents too large to be
-/// decoded.
+/// The clusters that routes and TCP filters of a resource name. Contents of unknown types name none, nor do
+/// contents too large to be decoded.
 ///
 /// # Errors
 /// The type URL of the resource, or of an `Any` in it, whose bytes are not those of its type.

@@ -1,4 +1,5 @@
-//! The fields to hide: those that Envoy marks, those of our list, and those with the name of a secret (ADM-12).
+//! The fields to hide: those that Envoy marks, those of our list, and those with the name of a secret
+//! (ADM-12).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -98,8 +99,8 @@ fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {
     let kind = field.kind();
     let is_text = match &kind {
         Kind::String | Kind::Bytes => true,
-        Kind::Message(of) => {
-            matches!(of.full_name(), "google.protobuf.StringValue" | "google.protobuf.BytesValue")
+        Kind::Message(message) => {
+            matches!(message.full_name(), "google.protobuf.StringValue" | "google.protobuf.BytesValue")
         }
         _ => false,
     };
@@ -111,7 +112,9 @@ fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {
 fn is_code(message: &MessageDescriptor, field: &FieldDescriptor, kind: &Kind) -> bool {
     let is_extension = message.package_name().split('.').any(|part| CODE.contains(&part));
     let is_opaque = match kind {
-        Kind::Message(of) => matches!(of.full_name(), "google.protobuf.Any" | "google.protobuf.Struct"),
+        Kind::Message(opaque) => {
+            matches!(opaque.full_name(), "google.protobuf.Any" | "google.protobuf.Struct")
+        }
         _ => matches!(field.name(), "inline_code" | "configuration"),
     };
     is_extension && (is_opaque || field.name() == "key_values")

@@ -119,7 +119,7 @@ impl Show {
             Field::String(text) => shown_text(text),
             Field::Bytes(bytes) => BASE64_STANDARD.encode(hide_bytes(bytes).as_ref().unwrap_or(bytes)).into(),
             Field::EnumNumber(number) => {
-                let value = kind.as_enum().and_then(|of| of.get_value(*number));
+                let value = kind.as_enum().and_then(|kind| kind.get_value(*number));
                 value.map_or_else(|| (*number).into(), |value| value.name().into())
             }
             Field::Message(message) => self.message(message)?,
@@ -217,8 +217,8 @@ fn is_opaque(name: &str) -> bool {
     matches!(name, "google.protobuf.StringValue" | "google.protobuf.BytesValue")
 }
 
-/// A `Struct`, a `Value` or a `ListValue`. The value of a key that promises a secret is hidden. Recursion is as deep as that
-/// of the decoder, which is bounded.
+/// A `Struct`, a `Value` or a `ListValue`. The value of a key that promises a secret is hidden. Recursion is
+/// as deep as that of the decoder, which is bounded.
 fn structure(message: &DynamicMessage) -> Value {
     let Some((field, value)) = message.fields().next() else {
         return match message.descriptor().name() {

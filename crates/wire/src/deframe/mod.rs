@@ -54,8 +54,8 @@ settings! {
 
 /// Reads the requests of one downstream stream from its gRPC request body.
 ///
-/// Feed chunks with [`push`](Self::push), then call [`next`](Self::next) until there is no request. Yields nothing after an error; the
-/// stream must end with the error's status.
+/// Feed chunks with [`push`](Self::push), then call [`next`](Self::next) until there is no request. Yields
+/// nothing after an error; the stream must end with the error's status.
 #[derive(Debug)]
 pub struct RequestReader {
     variant: Variant,
@@ -104,8 +104,8 @@ impl RequestReader {
         if between || self.failed { Ok(()) } else { Err(ReadError::Truncated) }
     }
 
-    /// The next request within these limits, which may be others than before. The limits stay with the caller: a reader lives as long as its
-    /// stream.
+    /// The next request within these limits, which may be others than before. The limits stay with the
+    /// caller: a reader lives as long as its stream.
     pub fn next(&mut self, limits: &ReaderLimits) -> Option<Result<Request, ReadError>> {
         if self.failed {
             return None;

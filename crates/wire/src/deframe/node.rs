@@ -156,7 +156,7 @@ fn descend(depth: usize, limits: &ReaderLimits) -> Result<usize, ReadError> {
     let allowed = limits.metadata_depth;
     depth.checked_sub(1).ok_or(ReadError::OverLimit {
         limit: Bound::MetadataDepth,
-        found: allowed + 1,
+        value: allowed + 1,
         allowed,
     })
 }

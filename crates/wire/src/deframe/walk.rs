@@ -165,7 +165,7 @@ impl MessageReader {
             }
             // Mostly the chunk has all of the field, and nothing is gathered.
             Step::Keep { number, gather } if gather.is_all_in(chunk) => {
-                let (number, length) = (*number, gather.wanted());
+                let (number, length) = (*number, gather.length());
                 self.left.consume(length);
                 self.step = Step::Key(Varint::START);
                 self.keep(number, &chunk[..length], limits)?;

@@ -73,8 +73,8 @@ impl<'a> ResourceReader<'a> {
     }
 
     fn name_in(&self, value: &'a [u8]) -> Result<&'a str, BadElement> {
-        let own = OwnName::of(value).and_then(|own| own.text(self.type_url.kind()));
-        own.map_err(|error| bad("", error.to_string()))
+        let stated = OwnName::of(value).and_then(|stated| stated.text(self.type_url.kind()));
+        stated.map_err(|error| bad("", error.to_string()))
     }
 
     /// For on-demand virtual hosts, a name without a payload means "no such host". The waiting client must
@@ -113,11 +113,11 @@ impl<'a> ResourceReader<'a> {
             REDIRECT => (false, None),
             _ => {
                 let malformed = |error: Malformed| bad(name, error.to_string());
-                let (own, endpoints) = match kind {
+                let (own_name, endpoints) = match kind {
                     Kind::Cluster => endpoints(name, value).map_err(malformed)?,
                     _ => (OwnName::of(value).map_err(malformed)?, None),
                 };
-                (own.is(name, kind), endpoints)
+                (own_name.is(name, kind), endpoints)
             }
         };
         let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
@@ -276,17 +276,17 @@ fn read_duration(message: &[u8]) -> Result<Duration, Malformed> {
     }
 }
 
-/// The name and the endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name. For an
-/// xdstp name, the second rule does not apply (NAM-23).
+/// The name and the endpoints of a cluster of type EDS (ORD-5): the service name, or else the cluster's name.
+/// For an xdstp name, the second rule does not apply (NAM-23).
 fn endpoints<'a>(
     resource_name: &str,
     cluster: &'a [u8],
 ) -> Result<(OwnName<'a>, Option<ResourceName>), Malformed> {
     const EDS: u64 = 3;
-    let (mut own, mut name, mut discovery_type, mut service_name) = (OwnName::default(), "", 0, "");
+    let (mut own_name, mut name, mut discovery_type, mut service_name) = (OwnName::default(), "", 0, "");
     for field in Fields::of(cluster) {
         match field? {
-            (1, payload) => (own, name) = (OwnName::in_field(payload), payload.text()?),
+            (1, payload) => (own_name, name) = (OwnName::in_field(payload), payload.text()?),
             (2, payload) => discovery_type = payload.varint()?,
             // `cluster_type` and `type` are members of the same oneof.
             (38, _) => discovery_type = 0,
@@ -306,5 +306,5 @@ fn endpoints<'a>(
         "" => Some(name),
         service_name => Some(service_name),
     };
-    Ok((own, endpoints.map(ResourceName::received)))
+    Ok((own_name, endpoints.map(ResourceName::received)))
 }

@@ -34,12 +34,12 @@ pub enum DecodeError {
     NoType,
     #[error("the response has no type_url, and the first resource has no type")]
     NoResourceType,
-    #[error("the response has type {found:?}, but the request was for {expected}")]
-    OtherType { found: String, expected: String },
+    #[error("the response has type {stated:?}, but the request was for {expected}")]
+    OtherType { stated: String, expected: String },
     #[error("a file with a single Resource: {0}")]
     Collection(String),
-    #[error("the length prefix is {length}, but {found} bytes follow; a file contains one DiscoveryResponse")]
-    Delimiter { length: usize, found: usize },
+    #[error("the length prefix is {length}, but {rest} bytes follow; a file contains one DiscoveryResponse")]
+    Delimiter { length: usize, rest: usize },
 }
 
 impl From<DecodeError> for Status {
@@ -74,7 +74,7 @@ pub fn decode_file_resource(resource: &[u8]) -> Result<SotwResponse, DecodeError
 /// Strips the length prefix of a file with one message. Nothing may follow the message.
 pub fn undelimited(mut bytes: Bytes) -> Result<Bytes, DecodeError> {
     let length = prost::decode_length_delimiter(&mut bytes).map_err(Malformed::from)?;
-    if length == bytes.len() { Ok(bytes) } else { Err(DecodeError::Delimiter { length, found: bytes.len() }) }
+    if length == bytes.len() { Ok(bytes) } else { Err(DecodeError::Delimiter { length, rest: bytes.len() }) }
 }
 
 fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
@@ -118,8 +118,8 @@ pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwRe
     if !states_type {
         head.type_url = type_url.as_str();
     } else if head.type_url != type_url.as_str() {
-        let (found, expected) = (head.type_url.chars().take(200).collect(), type_url.as_str().to_owned());
-        return Err(DecodeError::OtherType { found, expected });
+        let (stated, expected) = (head.type_url.chars().take(200).collect(), type_url.as_str().to_owned());
+        return Err(DecodeError::OtherType { stated, expected });
     }
     Ok(SotwResponse { states_type, ..decode_sotw(&message, head)? })
 }
@@ -285,9 +285,10 @@ fn resource_error(message: &[u8]) -> Result<ResourceError, BadElement> {
     Ok(ResourceError { name: ResourceName::received(name), status: error })
 }
 
-/// The type of the first resource, unwrapped; empty if it has none, and `None` without a resource.
+/// The type of the first resource, unwrapped; empty for a resource without a type, and `None` without a
+/// resource.
 fn first_resource_type(message: &[u8]) -> Result<Option<&str>, Malformed> {
-    let mut found = None;
+    let mut first = None;
     for field in Fields::of(message) {
         let (2, payload) = field? else { continue };
         let (type_url, value) = read_any(payload.bytes()?)?;
@@ -298,7 +299,7 @@ fn first_resource_type(message: &[u8]) -> Result<Option<&str>, Malformed> {
             let (2, payload) = field? else { continue };
             return Ok(Some(read_any(payload.bytes()?)?.0));
         }
-        found = Some("");
+        first = Some("");
     }
-    Ok(found)
+    Ok(first)
 }

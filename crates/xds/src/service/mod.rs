@@ -1,12 +1,8 @@
 //! The discovery services, one for each type with a service, and the types that a stream of each carries.
 
-mod paths;
-
 use std::fmt;
 
-pub use paths::ads_path;
-
-use super::Variant;
+use super::{TypeUrl, Variant};
 
 /// The service of one type: its names on the wire (RPC-2 to RPC-4).
 #[derive(Debug, PartialEq, Eq)]
@@ -134,6 +130,34 @@ impl Service {
         let service = SERVICES.iter().find(|service| service.rest == Some(rest))?;
         (api == ApiVersion::V3 || service.v2.is_some()).then_some((service, api))
     }
+
+    /// The service of a v3 type. Types without a service travel by ADS or in files only.
+    pub fn of_type(type_url: &TypeUrl) -> Option<&'static Service> {
+        Service::all().iter().find(|service| service.type_v3 == type_url.as_str())
+    }
+
+    /// The path of the v3 streaming method of a variant, if the service has such a method (RPC-2, RPC-4).
+    pub fn stream_path(&self, variant: Variant) -> Option<String> {
+        let exists = variant == Variant::Delta || !self.is_delta_only();
+        exists.then(|| format!("/{}/{}{}", self.v3, prefix(variant), self.noun))
+    }
+
+    /// The v3 REST path, if the service has a REST method (RPC-9).
+    pub fn rest_path(&self) -> Option<String> {
+        self.rest.map(|collection| format!("/v3/discovery:{collection}"))
+    }
+}
+
+/// The path of the aggregated v3 method of a variant (RPC-1).
+pub fn ads_path(variant: Variant) -> String {
+    format!("/{}/{}AggregatedResources", ADS_V3, prefix(variant))
+}
+
+fn prefix(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Sotw => "Stream",
+        Variant::Delta => "Delta",
+    }
 }
 
 impl Method {
@@ -153,20 +177,20 @@ impl Method {
             ADS_V2 => return aggregated(ApiVersion::V2),
             _ => {}
         }
-        SERVICES.iter().find_map(|known| {
+        SERVICES.iter().find_map(|entry| {
             let api = match service {
-                _ if service == known.v3 => ApiVersion::V3,
-                _ if Some(service) == known.v2 => ApiVersion::V2,
+                _ if service == entry.v3 => ApiVersion::V3,
+                _ if Some(service) == entry.v2 => ApiVersion::V2,
                 _ => return None,
             };
-            let call = match method.strip_suffix(known.noun)? {
+            let call = match method.strip_suffix(entry.noun)? {
                 "Delta" => Call::Stream(Variant::Delta),
-                _ if known.is_delta_only() => return None,
+                _ if entry.is_delta_only() => return None,
                 "Stream" => Call::Stream(Variant::Sotw),
                 "Fetch" => Call::Fetch,
                 _ => return None,
             };
-            Some(Method { service: Some(known), api, call })
+            Some(Method { service: Some(entry), api, call })
         })
     }
 }
@@ -284,17 +308,17 @@ mod tests {
 
     #[test]
     fn rpc_9_rest_paths() {
-        let of = |path| Service::of_rest_path(path).map(|(service, api)| (service.name, api));
-        assert_eq!(of("/v3/discovery:clusters"), Some(("CDS", ApiVersion::V3)));
-        assert_eq!(of("/v2/discovery:scoped-routes"), Some(("SRDS", ApiVersion::V2)));
-        assert_eq!(of("/v3/discovery:extension_configs"), Some(("ECDS", ApiVersion::V3)));
+        let of_path = |path| Service::of_rest_path(path).map(|(service, api)| (service.name, api));
+        assert_eq!(of_path("/v3/discovery:clusters"), Some(("CDS", ApiVersion::V3)));
+        assert_eq!(of_path("/v2/discovery:scoped-routes"), Some(("SRDS", ApiVersion::V2)));
+        assert_eq!(of_path("/v3/discovery:extension_configs"), Some(("ECDS", ApiVersion::V3)));
         for path in [
             "/v2/discovery:extension_configs",
             "/v3/discovery:virtual-hosts",
             "/v3/discovery:",
             "/v4/discovery:clusters",
         ] {
-            assert_eq!(of(path), None, "{path}");
+            assert_eq!(of_path(path), None, "{path}");
         }
     }
 
@@ -310,5 +334,33 @@ mod tests {
         }
         assert!(is_v2_type("type.googleapis.com/envoy.api.v2.auth.Secret"));
         assert!(!is_v2_type("type.googleapis.com/envoy.config.cluster.v3.Cluster"));
+    }
+
+    #[test]
+    fn rpc_2_rpc_4_rpc_9_types_have_the_paths_of_their_services() {
+        for service in Service::all() {
+            let service_of_type = Service::of_type(&TypeUrl::new(service.type_url(ApiVersion::V3)));
+            assert_eq!(service_of_type, Some(service));
+            let delta = Method::of_path(&service.stream_path(Variant::Delta).unwrap_or_default());
+            let expected =
+                Method { service: Some(service), api: ApiVersion::V3, call: Call::Stream(Variant::Delta) };
+            assert_eq!(delta, Some(expected), "{}", service.name);
+            let path = service.rest_path();
+            assert_eq!(path.is_some(), service.stream_path(Variant::Sotw).is_some(), "{}", service.name);
+            let by_path = path.and_then(|path| Service::of_rest_path(&path));
+            assert!(by_path.is_none_or(|pair| pair == (service, ApiVersion::V3)), "{}", service.name);
+        }
+        let of_message = |message| Service::of_type(&TypeUrl::of_message(message));
+        let scoped =
+            of_message("envoy.config.route.v3.ScopedRouteConfiguration").and_then(Service::rest_path);
+        assert_eq!(scoped.as_deref(), Some("/v3/discovery:scoped-routes"));
+        assert_eq!(of_message("envoy.config.route.v3.VirtualHost").and_then(Service::rest_path), None);
+        assert_eq!(of_message("envoy.config.listener.v3.ListenerCollection"), None);
+        assert_eq!(of_message("acme.Anything"), None);
+        let ads = Method::of_path(&ads_path(Variant::Sotw));
+        assert_eq!(
+            ads.map(|method| (method.service, method.call)),
+            Some((None, Call::Stream(Variant::Sotw)))
+        );
     }
 }

@@ -1,13 +1,14 @@
 //! `xdstp:` names: their parts, and the canonical spelling that makes equal names the same key.
 //!
-//! Two names are equal if authority, type and id are equivalent by RFC 3986, 6.2.2, and the context parameters are
-//! equal as a set (NAM-6). An escape of an unreserved character equals the character. An escape of a reserved character
-//! is data where the character may be a delimiter: `x%2Fy` is one segment of an id, and `x/y` two (ADR 57).
+//! Two names are equal if authority, type and id are equivalent by RFC 3986, 6.2.2, and the context
+//! parameters are equal as a set (NAM-6). An escape of an unreserved character equals the character. An
+//! escape of a reserved character is data where the character may be a delimiter: `x%2Fy` is one segment of
+//! an id, and `x/y` two (ADR 57).
 //!
-//! [`canonical`] gives equal names one spelling (NAM-7): parameters sorted by key, no escape of an unreserved character,
-//! other escapes with upper-case digits, and escapes in place of characters that no URI contains. Names as C-core,
-//! grpc-go and Envoy write them are canonical already, apart from the order of parameters. So are nearly all names of
-//! control planes that compare names as strings.
+//! [`canonical`] gives equal names one spelling (NAM-7): parameters sorted by key, no escape of an unreserved
+//! character, other escapes with upper-case digits, and escapes in place of characters that no URI contains.
+//! Names as C-core, grpc-go and Envoy write them are canonical already, apart from the order of parameters.
+//! So are nearly all names of control planes that compare names as strings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,8 +19,8 @@ pub const SCHEME: &str = "xdstp:";
 
 const PREFIX: &str = "xdstp://";
 
-/// The parts of a name in the canonical spelling (NAM-1). Directives are dropped: they are for clients, and no part of
-/// the name (NAM-2, NAM-13).
+/// The parts of a name in the canonical spelling (NAM-1). Directives are dropped: they are for clients, and
+/// no part of the name (NAM-2, NAM-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xdstp {
     /// The authority that owns the name. May be empty; the empty authority is an authority, too (NAM-4).
@@ -47,7 +48,7 @@ pub enum NameError {
     NoKey,
     /// The type in the name differs from the type of the request (NAM-5).
     WrongType {
-        found: String,
+        stated: String,
         expected: String,
     },
 }
@@ -61,8 +62,8 @@ impl fmt::Display for NameError {
             NameError::BadEscape => f.write_str("`%` must be followed by two hexadecimal digits"),
             NameError::NotUtf8 => f.write_str("the name is not UTF-8 after percent-decoding"),
             NameError::NoKey => f.write_str("a context parameter has no key"),
-            NameError::WrongType { found, expected } => {
-                write!(f, "the name has type {found}, but the request is for {expected}")
+            NameError::WrongType { stated, expected } => {
+                write!(f, "the name has type {stated}, but the request is for {expected}")
             }
         }
     }
@@ -142,7 +143,7 @@ pub fn canonical_of_type<'a>(name: &'a str, message: &str) -> Result<Cow<'a, str
     }
     let parts = Xdstp::parse(name)?;
     if parts.resource_type != message {
-        return Err(NameError::WrongType { found: parts.resource_type, expected: message.to_owned() });
+        return Err(NameError::WrongType { stated: parts.resource_type, expected: message.to_owned() });
     }
     Ok(canonical_of(name, &parts))
 }

@@ -169,8 +169,8 @@ fn id() -> impl Strategy<Value = String> {
     proptest::collection::vec(text(), 1..3).prop_map(|segments| segments.join("/"))
 }
 
-/// Another spelling of a canonical part. The coins escape unreserved characters, write characters that no URI contains, and
-/// choose the case of digits.
+/// Another spelling of a canonical part. The coins escape unreserved characters, write characters that no URI
+/// contains, and choose the case of digits.
 fn spell(text: &str, coins: &[bool]) -> String {
     let mut spelled = String::new();
     let mut rest = text;
@@ -217,7 +217,8 @@ fn names() -> impl Strategy<Value = Xdstp> {
 }
 
 proptest! {
-    /// NAM-6 and NAM-7: the canonical spelling is one for all spellings, reads back as the same parts, and is its own.
+    /// NAM-6 and NAM-7: the canonical spelling is one for all spellings, reads back as the same parts, and is
+    /// its own.
     #[test]
     fn nam_7_the_canonical_spelling_is_one_and_keeps_what_it_says(
         parts in names(),

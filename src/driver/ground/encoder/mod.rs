@@ -376,7 +376,7 @@ impl Encoder {
     ) -> Result<Arc<JsonDocument>, Status> {
         let begin = Instant::now();
         let identifier = &*told_of(answer, &maker.identifier);
-        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
+        let composition = answer.compose().spelled(answer).with_plain_names(answer);
         let resources = composition.chunks.iter().flat_map(|chunk| &chunk.resources).map(Arc::as_ref);
         let json = write_response(&answer.type_url, version, resources, identifier)?;
         maker.note(begin, json.len(), 1);
@@ -387,7 +387,7 @@ impl Encoder {
     fn make(&self, answer: &Answer, maker: &Maker) -> Encoded {
         let begin = Instant::now();
         let identifier = &*told_of(answer, &maker.identifier);
-        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
+        let composition = answer.compose().spelled(answer).with_plain_names(answer);
         let messages: Vec<EncodedMessage> = composition
             .chunks
             .iter()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::client::{Credentials, Pool, RestServer};
 use sluice_engine::authority::{Authorities, Authority, AuthorityId};
 use sluice_engine::downstream::{List, ListId};
-use sluice_engine::fallback::{self, Policy};
+use sluice_engine::fallback::{self, FallbackPolicy};
 use sluice_engine::upstream;
 use sluice_xds::{TypeUrl, Variant};
 
@@ -178,7 +178,7 @@ impl ServerList {
     fn new(label: &str, servers: Vec<Arc<Server>>, fallback: fallback::FallbackSettings) -> ServerList {
         let key = ListKey(hash_of(&label));
         let ids: Vec<ServerId> = servers.iter().map(|server| server.id()).collect();
-        let together = if fallback.policy == Policy::Envoy { 2 } else { 1 };
+        let together = if fallback.policy == FallbackPolicy::Envoy { 2 } else { 1 };
         let mut places: Vec<Place> = Vec::new();
         for number in 0..ids.len() {
             let mut server = match ids[number..].get(..together) {
@@ -237,7 +237,7 @@ impl ServerList {
     /// sources.
     pub(crate) fn fallback(&self) -> Option<List> {
         let servers = u16::try_from(self.servers.len()).unwrap_or(u16::MAX);
-        let is_theirs = servers > 1 && self.fallback.policy == Policy::Grpc;
+        let is_theirs = servers > 1 && self.fallback.policy == FallbackPolicy::Grpc;
         is_theirs.then(|| List {
             id: self.id,
             servers,
@@ -276,7 +276,7 @@ impl<'a> ListedServer<'a> {
 
     /// The servers that a source of this place may use: two by Envoy's rules, else one.
     pub(crate) fn serving(self) -> &'a [Arc<Server>] {
-        let count = if self.list.fallback.policy == Policy::Envoy { 2 } else { 1 };
+        let count = if self.list.fallback.policy == FallbackPolicy::Envoy { 2 } else { 1 };
         let end = (self.number + count).min(self.list.servers.len());
         &self.list.servers[self.number..end]
     }
@@ -422,7 +422,7 @@ mod tests {
         uris.iter().map(|uri| server(uri, UpstreamSettings::default())).collect()
     }
 
-    fn by(policy: Policy) -> FallbackSettings {
+    fn by(policy: FallbackPolicy) -> FallbackSettings {
         FallbackSettings { policy, ..FallbackSettings::default() }
     }
 
@@ -501,9 +501,10 @@ mod tests {
     #[test]
     fn rel_5_a_repeated_server_and_a_pair_of_envoy_have_places_of_their_own() {
         let lists = |uris: &[&str], policy| ServerLists::new(servers(uris), by(policy));
-        let twice = lists(&["a", "a"], Policy::Grpc);
+        let twice = lists(&["a", "a"], FallbackPolicy::Grpc);
         assert_ne!(default(&twice).at(0).place(), default(&twice).at(1).place());
-        let (before, after) = (lists(&["a", "b"], Policy::Envoy), lists(&["a", "c"], Policy::Envoy));
+        let (before, after) =
+            (lists(&["a", "b"], FallbackPolicy::Envoy), lists(&["a", "c"], FallbackPolicy::Envoy));
         // The source of the first place uses both servers.
         assert_ne!(default(&before).at(0).place(), default(&after).at(0).place());
     }

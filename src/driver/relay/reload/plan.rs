@@ -215,7 +215,7 @@ fn fate(part: &Part, types: &TypeSnapshot, name: &ResourceName) -> Fate {
             (has, view.is_some_and(|view| view.is_complete()) && !has)
         }
         Collection::Names(_) => {
-            let entry = types.names.known.get(name);
+            let entry = types.names.entries.get(name);
             let has = entry.is_some_and(|entry| entry.resource().is_some());
             (has, entry.is_some_and(|entry| matches!(entry, Known::Absent(_))))
         }

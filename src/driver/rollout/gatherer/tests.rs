@@ -72,7 +72,7 @@ fn cluster() -> Kept {
 fn has_it(source: &SourceHandle) -> bool {
     let clusters = source.published().stable().of(&TypeUrl::new(CLUSTER)).cloned();
     clusters.is_some_and(|clusters| {
-        clusters.names.known.get(&ResourceName::new("a")).is_some_and(|state| state.resource().is_some())
+        clusters.names.entries.get(&ResourceName::new("a")).is_some_and(|state| state.resource().is_some())
     })
 }
 

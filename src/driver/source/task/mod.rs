@@ -430,7 +430,7 @@ impl SourceTask {
     fn follow_members(&mut self) {
         let handle = &self.around.handle;
         let Some(node) = self.audience.choose_member(handle.id()) else { return };
-        let node = handle.key().class.told_identity(node);
+        let node = handle.key().class.with_identity(node);
         debug!(source = handle.id().0, node = node.id, "the class shows this member's node to its server");
         self.report.shows(&node);
         self.status.is_outdated = true;

@@ -1,9 +1,10 @@
 //! Classes of nodes and identities.
 
 #![allow(clippy::unwrap_used)]
-use super::super::{ClassRule, MetadataMatch, NameStyle, ShareSecrets, TextMatch, ValueMatch};
+use super::super::*;
 use super::*;
 use crate::class::facts::FactTable;
+use sluice_xds::{Locality, UserAgentVersion};
 
 fn node() -> Node {
     let mut metadata = BTreeMap::new();
@@ -253,7 +254,8 @@ fn iso_1_a_rule_splits_by_a_part_of_the_identity() {
     assert_eq!(part(IdentityPart::TrustDomain, &Identity::Unix { uid: 7 }), some("unix:7"));
 }
 
-/// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody else can join.
+/// ADR 61: a class that is one client's by its id and its identity has the secrets of the client, and nobody
+/// else can join.
 #[test]
 fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
     let by_id = Projection { id: IdPart::Whole, cluster: true, ..Projection::default() };
@@ -283,14 +285,14 @@ fn rly_21_a_class_split_by_id_is_the_class_of_its_secrets() {
     assert_eq!(key(&shared, &secrets()), key(&shared, &clusters()));
     assert_eq!(key(&shared, &clusters()), class(&shared, "one", &web("b"), &clusters()), "as stated");
     // The server is told no more of the identity than the operator states.
-    let told = rule(|rule| rule.identity_metadata = Some("who".into()));
-    assert_eq!(key(&told, &clusters()).identity, None);
-    assert_ne!(key(&told, &secrets()), key(&told, &clusters()));
-    let told = rule(|rule| {
+    let named = rule(|rule| rule.identity_metadata = Some("who".into()));
+    assert_eq!(key(&named, &clusters()).identity, None);
+    assert_ne!(key(&named, &secrets()), key(&named, &clusters()));
+    let named = rule(|rule| {
         rule.identity_metadata = Some("who".into());
         rule.projection.identity = IdentityPart::Full;
     });
-    assert_eq!(key(&told, &secrets()), key(&told, &clusters()));
+    assert_eq!(key(&named, &secrets()), key(&named, &clusters()));
     // Without the id, others may join the class of the clusters.
     let fleet = NodeClasses::default();
     assert_eq!(class(&fleet, "one", &web("a"), &clusters()), class(&fleet, "two", &web("b"), &clusters()));
@@ -354,8 +356,8 @@ fn iso_4_the_verified_identity_replaces_every_claim_in_the_upstream_node() {
     rule.identity_metadata = Some("team".into());
     let classes = NodeClasses::new(vec![rule]);
     let class = classes.classify(Some(&node()), &web("a"), &clusters(), NameStyle::Old).unwrap();
-    let told = class.told_identity(class.node.clone());
-    assert_eq!(told.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
+    let node = class.with_identity(class.node.clone());
+    assert_eq!(node.metadata["team"], Value::String("spiffe://prod.example/ns/a/sa/web".into()));
     assert_eq!(classes.reserved_keys().collect::<Vec<_>>(), ["team"]);
 }
 

@@ -6,28 +6,19 @@
 
 pub mod chunk;
 pub mod client_features;
-mod complete_set;
-mod compose;
-pub mod composition;
-mod dynamic;
-pub(super) mod errors_and_ttls;
-pub mod key;
-mod news;
+pub mod client_names;
+pub mod compose;
 pub mod rest;
-mod spelled;
 pub mod spelling;
 mod targets;
-pub mod told_variants;
 
 use std::sync::Arc;
 
 use crate::Time;
-use crate::collection::Collection;
+use crate::collection::{Collection, CollectionKind};
 use crate::downstream::answer::client_features::ClientFeatures;
-use crate::downstream::answer::key::{AnswerKey, Step};
-use crate::downstream::answer::rest::{Rest, ToldNames};
+use crate::downstream::answer::rest::{ToldNames, ToldVariants};
 use crate::downstream::answer::spelling::Spellings;
-use crate::downstream::answer::told_variants::ToldVariants;
 use crate::downstream::sources::SourceId;
 use crate::snapshot::{Snapshot, TypeSnapshot};
 use crate::view::{View, ViewId};
@@ -49,7 +40,8 @@ pub struct AnswerPart {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// The content of a response, not yet composed.
+/// The content of a response, not yet composed. The 15 fields are everything that the bytes of the messages
+/// depend on, and what a stream has to know between two messages.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub type_url: TypeUrl,
@@ -81,6 +73,54 @@ pub struct Answer {
     pub begun: u64,
 }
 
+/// Identifies the content of an answer inside this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AnswerKey {
+    variant: Variant,
+    full: bool,
+    greeting: bool,
+    features: ClientFeatures,
+    /// The body states that some resources are from before a restart.
+    restored: bool,
+    step: KeyViews,
+}
+
+impl AnswerKey {
+    /// A number for a table that is looked up for each client. Keys of one moment rarely have the same
+    /// number.
+    pub fn spread(&self) -> usize {
+        let after = match self.step {
+            KeyViews::Plain { due, .. } => due,
+            KeyViews::Derived(view) => view,
+        };
+        after.count()
+    }
+}
+
+/// The views before and after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum KeyViews {
+    /// An answer of one part and nothing else, as nearly all updates are. Nothing is hashed, because the key
+    /// is made for each client.
+    Plain {
+        due: ViewId,
+        held: ViewId,
+        kind: CollectionKind,
+        last_bytes: u64,
+    },
+    Derived(ViewId),
+}
+
+/// The state of an answer after the handover of its first message.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    key: AnswerKey,
+    pub(in crate::downstream) told_names: Arc<[ToldNames]>,
+    pub(in crate::downstream) targets: Vec<Arc<View>>,
+    /// For a client with dynamic parameters: the client's content after this answer.
+    pub(in crate::downstream) told_variants: Option<ToldVariants>,
+}
+
 impl Answer {
     /// Whether the answer brings content of a push, from the candidate of a source. `lanes`: the source's
     /// content for all other clients, and the candidate. `messages`: the number of messages of the answer.
@@ -100,10 +140,10 @@ impl Answer {
         self.parts.iter().filter(is_of_push).any(|part| self.brings_another(part, stable, candidate))
     }
 
-    /// The push that a client has content of once an answer is sent (WAV-15). `had`: the one before.
-    /// `candidate`: the push of the candidate that the answer was looked for in. A client that is served
-    /// otherwise keeps nothing of a push. Without a message, it keeps its content while a source of the
-    /// client holds content back (`holds`): between the cut of the next push and its first step nobody is
+    /// The push of which a client has content after an answer (WAV-15). `had`: the push before the answer.
+    /// `candidate`: the push of the candidate that the client is served, if any. A client that is not served
+    /// a candidate keeps content of a push only if the answer has no message, and only while a source of the
+    /// client holds content back (`holds`): between the cut of the next push and its first step, nobody is
     /// served a candidate.
     pub fn push_after(
         had: Option<u64>,
@@ -116,9 +156,9 @@ impl Answer {
         candidate.filter(|push| brings(*push)).or_else(|| had.filter(keeps))
     }
 
-    /// Whether the client gets a name by this part that the candidate and `stable` both know, with different
-    /// contents. A name that only one of them knows is not changed by the push. The part's own snapshot may
-    /// have content of other servers beside the candidate's (RLY-42).
+    /// Whether this part brings the client a name with different contents in the candidate and in `stable`.
+    /// The push does not change a name that only one of the two knows. The snapshot of the part may have
+    /// content of other servers beside the candidate's (RLY-42).
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot, candidate: &TypeSnapshot) -> bool {
         let view = |types: &TypeSnapshot| types.view(&part.collection).cloned();
         let Some((stable, candidate)) = view(stable).zip(view(candidate)) else { return false };
@@ -131,7 +171,7 @@ impl Answer {
             let version = candidate.version_of(name);
             part.view.version_of(name) == version && (self.full || part.held.version_of(name) != version)
         };
-        // Content of another server in the place of what the push removes is no content of before.
+        // Content of another server that takes the place of removed content is not the content from before.
         let is_as_before = |name: &ResourceName| {
             let shown = part.view.version_of(name);
             shown.is_some() && (shown == part.held.version_of(name) || shown == stable.version_of(name))
@@ -154,7 +194,7 @@ impl Answer {
         AnswerKey { variant, full, greeting, features, restored: self.is_restored(), step: self.step() }
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> KeyViews {
         let is_timed = self.told_at != Time::ZERO || self.repeats.is_some();
         if let [part] = self.parts.as_slice()
             && self.departed.is_empty()
@@ -164,7 +204,7 @@ impl Answer {
             && !is_timed
         {
             let AnswerPart { due, last_bytes, .. } = *part;
-            return Step::Plain { due, held: part.held.id(), kind: part.collection.kind(), last_bytes };
+            return KeyViews::Plain { due, held: part.held.id(), kind: part.collection.kind(), last_bytes };
         }
         // Without parts, only the type separates answers of different types.
         let start = ViewId::default().derived((&self.departed, self.type_url.as_str()));
@@ -181,7 +221,7 @@ impl Answer {
             Some(told_variants) => ids.derived(told_variants),
             None => ids,
         };
-        Step::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
+        KeyViews::Derived(if is_timed { ids.derived((self.told_at, self.repeats)) } else { ids })
     }
 
     /// Whether some content is from before the restart of the relay, and not confirmed since (RLY-7, I14).
@@ -239,9 +279,15 @@ impl Answer {
         self.full || self.variant == Variant::Delta
     }
 
-    /// The resource under a name. The last part with the name decides, because names come after the wildcard.
+    /// The part that decides about a name: the last part with the name, because parts are in the order of
+    /// precedence (see [`CollectionKind`]).
+    fn part_with(&self, name: &ResourceName) -> Option<&AnswerPart> {
+        self.parts.iter().rev().find(|part| part.view.has(name))
+    }
+
+    /// The resource under a name.
     fn body(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
-        let part = self.parts.iter().rev().find(|part| part.view.has(name))?;
+        let part = self.part_with(name)?;
         let (types, kind) = (part.snapshot.of(&self.type_url)?, part.collection.kind());
         // A name that stays in the view although the source no longer has the name keeps its last bytes.
         types.body(kind, name).or_else(|| types.departed_as(kind, name, || part.view.version_of(name)))
@@ -293,7 +339,6 @@ impl AnswerPart {
 
     /// Whether the name was requested, and the source does not know yet if the name exists (RLY-2).
     pub fn is_in_doubt(&self, name: &ResourceName) -> bool {
-        let named = matches!(&self.collection, Collection::Names(names) if names.contains(name));
-        named && !self.view.has(name) && !self.view.knows_absent(name)
+        self.collection.names_itself(name) && !self.view.has(name) && !self.view.knows_absent(name)
     }
 }

@@ -5,14 +5,12 @@
 //! message. So a client that stops reading in the middle keeps no resources alive that every other client
 //! has moved on from (RLY-55).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use crate::downstream::answer::chunk::Chunk;
-use crate::downstream::answer::key::AnswerKey;
-use crate::downstream::answer::told_variants::ToldVariants;
 use crate::view::View;
-use sluice_xds::{Resource, ResourceName, Version};
+use sluice_xds::{Constraints, Resource, ResourceName, Version};
 
 /// The names in a message of a longer answer, shared by all clients of the message.
 #[derive(Debug)]
@@ -25,18 +23,26 @@ pub struct ToldNames {
     /// The aliases among the names.
     aliases: BTreeSet<ResourceName>,
     /// The content after this message of a client with the content that the answer began with, by part. The
-    /// first client that needs it makes it for all.
+    /// first client that needs the content makes it for all clients.
     so_far: Box<[OnceLock<Arc<View>>]>,
 }
 
-/// The state of an answer after the handover of its first message.
-#[derive(Clone, Debug)]
-pub struct Rest {
-    pub(super) key: AnswerKey,
-    pub(in crate::downstream) told_names: Arc<[ToldNames]>,
-    pub(in crate::downstream) targets: Vec<Arc<View>>,
-    /// For a client with dynamic parameters: the client's content after this answer.
-    pub(in crate::downstream) told_variants: Option<ToldVariants>,
+/// The constraints of a variant; `None` for a resource without constraints.
+pub(super) type ToldVariant = Option<Arc<Constraints>>;
+
+/// The variants that a client was told under its names with parameters. For SotW clients, only the existence
+/// of this value matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ToldVariants {
+    pub(in crate::downstream) held: BTreeMap<ResourceName, BTreeSet<ToldVariant>>,
+}
+
+impl ToldVariants {
+    pub(in crate::downstream) fn add(&mut self, other: ToldVariants) {
+        for (name, constraints) in other.held {
+            self.held.entry(name).or_default().extend(constraints);
+        }
+    }
 }
 
 fn names(resource: &Arc<Resource>) -> impl Iterator<Item = &ResourceName> {

@@ -131,18 +131,20 @@ fn pair(name: &ResourceName, spelled: &ResourceName, seed: HashSeed) -> u128 {
 
 /// The reason why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum RefusalReason {
     /// Malformed, or of another type than the request (NAM-5).
     Malformed(NameError),
     /// The client may not ask for the name (AUT-8).
     Denied(Arc<Status>),
 }
 
-impl Reason {
+impl RefusalReason {
     fn to_error(&self) -> Arc<Status> {
         match self {
-            Reason::Malformed(error) => Arc::new(Status::new(Code::InvalidArgument, error.to_string())),
-            Reason::Denied(status) => status.clone(),
+            RefusalReason::Malformed(error) => {
+                Arc::new(Status::new(Code::InvalidArgument, error.to_string()))
+            }
+            RefusalReason::Denied(status) => status.clone(),
         }
     }
 }
@@ -150,13 +152,13 @@ impl Reason {
 /// Refused names. They are requested from no server, and known to be absent.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
-    names: BTreeMap<ResourceName, Reason>,
+    names: BTreeMap<ResourceName, RefusalReason>,
     /// Names whose refusal the client has not been told.
     untold: BTreeSet<ResourceName>,
 }
 
 impl Refusals {
-    pub fn insert(&mut self, name: &ResourceName, reason: Reason) {
+    pub fn insert(&mut self, name: &ResourceName, reason: RefusalReason) {
         self.names.insert(name.clone(), reason);
         self.untold.insert(name.clone());
     }
@@ -171,26 +173,29 @@ impl Refusals {
     }
 
     /// The refusals that the client has not been told, with reasons.
-    fn news(&self) -> impl Iterator<Item = (&ResourceName, &Reason)> {
+    fn news(&self) -> impl Iterator<Item = (&ResourceName, &RefusalReason)> {
         self.untold.iter().filter_map(|name| Some((name, self.names.get(name)?)))
     }
 
     /// The malformed names among the news.
     pub fn malformed_news(&self) -> impl Iterator<Item = (&ResourceName, &NameError)> {
         self.news().filter_map(|(name, reason)| match reason {
-            Reason::Malformed(error) => Some((name, error)),
-            Reason::Denied(_) => None,
+            RefusalReason::Malformed(error) => Some((name, error)),
+            RefusalReason::Denied(_) => None,
         })
     }
 
     /// The denied names among the news.
     pub fn denied_news(&self) -> impl Iterator<Item = &ResourceName> {
-        self.news().filter(|(_, reason)| matches!(reason, Reason::Denied(_))).map(|(name, _)| name)
+        self.news().filter(|(_, reason)| matches!(reason, RefusalReason::Denied(_))).map(|(name, _)| name)
     }
 
     /// All denied names.
     pub fn denied(&self) -> impl Iterator<Item = &ResourceName> {
-        self.names.iter().filter(|(_, reason)| matches!(reason, Reason::Denied(_))).map(|(name, _)| name)
+        self.names
+            .iter()
+            .filter(|(_, reason)| matches!(reason, RefusalReason::Denied(_)))
+            .map(|(name, _)| name)
     }
 
     /// The news as errors for the client.
@@ -200,7 +205,7 @@ impl Refusals {
 
     /// The reason for which a name was refused, as an error for the client.
     pub fn reason(&self, name: &ResourceName) -> Option<Arc<Status>> {
-        self.names.get(name).map(Reason::to_error)
+        self.names.get(name).map(RefusalReason::to_error)
     }
 
     /// The first refused name behind `after`.
@@ -302,13 +307,15 @@ pub type OfType<'a> = (&'a TypeUrl, Option<&'a TypeGrant<'a>>);
 
 /// The key of a requested name; `None` if the name is canonical. The error is the reason for the refusal. A
 /// name is judged in its canonical spelling, before any look into a cache (AUT-8).
-pub fn key_of(name: &ResourceName, of_type: OfType<'_>) -> Result<Option<ResourceName>, Reason> {
-    let key = canonical(name, of_type.0).map_err(Reason::Malformed)?;
+pub fn key_of(name: &ResourceName, of_type: OfType<'_>) -> Result<Option<ResourceName>, RefusalReason> {
+    let key = canonical(name, of_type.0).map_err(RefusalReason::Malformed)?;
     if name.is_wildcard() || is_allowed(key.as_ref().unwrap_or(name), of_type) {
         return Ok(key);
     }
     let denied = of_type.1.map(|grant| grant.denied_name().clone());
-    Err(Reason::Denied(denied.unwrap_or_else(|| Arc::new(Status::new(Code::PermissionDenied, "denied")))))
+    Err(RefusalReason::Denied(
+        denied.unwrap_or_else(|| Arc::new(Status::new(Code::PermissionDenied, "denied"))),
+    ))
 }
 
 /// The canonical spelling of a requested name; `None` if the name is canonical.

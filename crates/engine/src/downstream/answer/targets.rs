@@ -26,8 +26,9 @@ pub fn targets(answer: &Answer) -> Vec<Arc<View>> {
     targets.collect()
 }
 
-/// Whether a client that is due a name again had its last bytes before. Otherwise it may have newer content,
-/// of another server or of a former stream. Endpoints go after their cluster in any case (ORD-5).
+/// Whether a client that must be sent a name again had the last bytes before. A client without the last bytes
+/// may have newer content, of another server or of an earlier stream. Endpoints go after their cluster in any
+/// case (ORD-5).
 fn is_known(before: Option<Version>, held: Version, last: Version) -> bool {
     before == Some(last) || held != Version::default()
 }

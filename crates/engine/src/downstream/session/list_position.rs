@@ -15,7 +15,7 @@ use crate::downstream::session::router::{List, Router};
 use crate::downstream::sources::{ListId, SourceId};
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
-use crate::fallback::{Decision, Fallback, FallbackSettings, Sight};
+use crate::fallback::{Fallback, FallbackDecision, FallbackSettings, Sight};
 use crate::reachability::Reachability;
 use crate::snapshot::Snapshot;
 use sluice_xds::{ResourceName, TypeUrl};
@@ -257,9 +257,9 @@ impl ListPosition {
         subscriptions: &[Subscription],
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         now: Time,
-    ) -> Decision {
+    ) -> FallbackDecision {
         if let Some(until) = self.refused_until.filter(|until| *until > now) {
-            return Decision { next: None, look_at: Some(until) };
+            return FallbackDecision { next: None, look_at: Some(until) };
         }
         let sights: Vec<_> =
             (0..=self.fallback.active()).map(|server| self.sight(subscriptions, server, latest)).collect();

@@ -42,7 +42,7 @@ use crate::Time;
 use crate::authorization::{Denials, Grant};
 use crate::collection::HashSeed;
 use crate::downstream::answer::Answer;
-use crate::downstream::answer::key::AnswerKey;
+use crate::downstream::answer::AnswerKey;
 use crate::downstream::answer::rest::ToldNames;
 use crate::downstream::order::ORDER_WAIT_MAX;
 use crate::downstream::order::turn::{Snapshots, Turn};

@@ -115,7 +115,7 @@ impl PushUnit {
         of_both.filter(|(url, ..)| is_gated(url)).any(|(_, before, after)| {
             members(before, after).next().is_some()
                 || glob_members(&before.globs, &after.globs).next().is_some()
-                || names(&before.names.known, &after.names.known).next().is_some()
+                || names(&before.names.entries, &after.names.entries).next().is_some()
         })
     }
 
@@ -162,7 +162,7 @@ impl PushType {
             type_url: type_url.clone(),
             members: members(before, after).collect(),
             glob_members: glob_members(&before.globs, &after.globs).collect(),
-            names: names(&before.names.known, &after.names.known).collect(),
+            names: names(&before.names.entries, &after.names.entries).collect(),
             before: Extent::of(before),
             after: Extent::of(after),
         }
@@ -174,7 +174,7 @@ impl PushType {
 
     fn is_forgotten_by(&self, types: &TypeSnapshot) -> bool {
         let is_known = |pushed: &PushedName| {
-            types.names.known.get(&pushed.name).is_some_and(|state| !matches!(state, Known::Unknown))
+            types.names.entries.get(&pushed.name).is_some_and(|state| !matches!(state, Known::Unknown))
         };
         !self.members.is_empty() && !is_complete(types)
             || !self.glob_members.iter().all(|pushed| knows_globs_of(&types.globs, &pushed.name))
@@ -210,7 +210,7 @@ impl PushType {
 impl Extent {
     /// Takes time proportional to the number of names outside of the wildcard.
     fn of(types: &TypeSnapshot) -> Extent {
-        let named = types.names.known.values().filter_map(Known::resource);
+        let named = types.names.entries.values().filter_map(Known::resource);
         let members = types.globs.members.values().map(|cached| &cached.resource);
         let (resources, bytes) =
             types.wildcard.view.as_ref().map_or((0, 0), |view| (view.len(), view.bytes()));

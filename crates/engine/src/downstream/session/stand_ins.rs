@@ -181,7 +181,7 @@ fn conflicts<'a>(
     let is_other = |by_name: &Arc<Resource>| by_name.version != resource.version;
     let leads_elsewhere = |alias: &ResourceName| {
         let there = types.names.aliases.get(alias);
-        here.has(alias) && there.is_some_and(|there| *there.own() != resource.name)
+        here.has(alias) && there.is_some_and(|there| *there.name() != resource.name)
     };
     types.names.has_own(&resource.name)
         || (names.contains(&resource.name) && stated(&resource.name).is_none_or(is_other))
@@ -269,7 +269,7 @@ impl ListPosition {
         let higher: Vec<_> = asked.others().rev().filter(|(server, _)| *server < serving).collect();
         let higher: Vec<_> = higher.into_iter().filter_map(|(_, source)| others(source)).collect();
         let stated = |name: &ResourceName| {
-            higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.known.get(name)?.resource())
+            higher.iter().find_map(|snapshot| snapshot.of(type_url)?.names.entries.get(name)?.resource())
         };
         let supplied = |name: &ResourceName| {
             let stand_in = stated(name).filter(|resource| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::Time;
 use crate::collection::{CollectionKind, SetId};
-use crate::downstream::answer::key::AnswerKey;
+use crate::downstream::answer::AnswerKey;
 use crate::downstream::order::turn::Turn;
 use crate::downstream::session::list_position::parts;
 use crate::downstream::session::push_set::{PushSet, PushType, PushUnit, PushedName};

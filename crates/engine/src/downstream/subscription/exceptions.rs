@@ -5,8 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::downstream::answer::Answer;
+use crate::downstream::answer::client_names::variants_after;
+use crate::downstream::answer::rest::ToldVariants;
 use crate::downstream::answer::spelling::{NonCanonicalNames, Refusals, Spellings};
-use crate::downstream::answer::told_variants::ToldVariants;
 use crate::downstream::memory::weight;
 use crate::downstream::subscription::name_wait::NameWait;
 use crate::downstream::subscription::rejected_messages::RejectedMessages;
@@ -120,7 +121,7 @@ impl Exceptional {
         }
         match &answer.rest {
             Some(rest) => rest.told_variants.clone(),
-            None => Some(ToldVariants { held: answer.variants() }),
+            None => Some(variants_after(answer)),
         }
     }
 }

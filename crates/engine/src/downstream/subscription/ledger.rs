@@ -147,7 +147,7 @@ impl LedgerPart {
         knowledge.error = view.annotations().error(name).cloned();
         match kind {
             CollectionKind::Names => {
-                let entry = types.names.known.get(name);
+                let entry = types.names.entries.get(name);
                 knowledge.state = entry.map(|entry| EntryState::of(entry, name, &types.names.annotations));
                 knowledge.cached = entry.and_then(Known::cached).cloned();
                 if let Some(Known::Absent(cause)) = entry {

@@ -26,12 +26,12 @@ use std::sync::Arc;
 
 use crate::Time;
 use crate::collection::Collection;
+use crate::downstream::answer::AnswerKey;
 use crate::downstream::answer::client_features::ClientFeatures;
-use crate::downstream::answer::errors_and_ttls::told_at;
-use crate::downstream::answer::key::AnswerKey;
+use crate::downstream::answer::compose::told_at;
 use crate::downstream::answer::rest::ToldNames;
+use crate::downstream::answer::rest::ToldVariants;
 use crate::downstream::answer::spelling::{Refusals, Spellings};
-use crate::downstream::answer::told_variants::ToldVariants;
 use crate::downstream::answer::{Answer, AnswerPart};
 use crate::downstream::memory::SUBSCRIBED_NAME_BYTES;
 use crate::downstream::order::turn::Turn;

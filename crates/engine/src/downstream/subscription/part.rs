@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::Time;
 use crate::authority::NameGroup;
 use crate::collection::{Collection, CollectionKind, NameSet};
-use crate::downstream::answer::rest::{Rest, ToldNames};
+use crate::downstream::answer::Rest;
+use crate::downstream::answer::rest::ToldNames;
 use crate::downstream::answer::{Answer, AnswerPart};
 use crate::downstream::order::acknowledged::RejectedContent;
 use crate::downstream::order::turn::Turn;
@@ -116,7 +117,7 @@ impl Part {
         if to.view.is_complete() {
             return;
         }
-        let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.own());
+        let own_of = |name| types.names.aliases.get(name).map_or(name, |aliased| aliased.name());
         let changed = to.held.differing(&to.view);
         let brought = changed.filter_map(|name| Some((own_of(name), to.view.version_of(name)?)));
         let brought: BTreeMap<_, _> = brought.collect();

@@ -82,7 +82,7 @@ impl Unasked {
             }
             let seen = self.seen.insert(part.source(), offered.latest()).unwrap_or_default();
             let is_present =
-                |name: &ResourceName| matches!(types.names.known.get(name), Some(Known::Present(_)));
+                |name: &ResourceName| matches!(types.names.entries.get(name), Some(Known::Present(_)));
             // Names of another source stay away, and so do names without a right of the client.
             let is_served_here = |name: &ResourceName| {
                 group_of(name) == part.group && matches!(key_of(name, (type_url, grant)), Ok(None))
@@ -108,7 +108,7 @@ impl Unasked {
             parts.any(|part| {
                 let snapshot = latest(part.source());
                 let types = snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
-                types.is_some_and(|types| matches!(types.names.known.get(name), Some(Known::Absent(_))))
+                types.is_some_and(|types| matches!(types.names.entries.get(name), Some(Known::Absent(_))))
             })
         };
         gone.retain(|name| self.names.contains(name) && is_gone(name));

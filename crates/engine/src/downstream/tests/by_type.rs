@@ -141,7 +141,7 @@ fn rly_46_what_lingers_of_a_lost_type_is_kept_and_of_others_goes() {
     bench.advance(Duration::from_secs(60));
     let knows = |bench: &Bench, message: &str, name: &str| {
         let types = bench.snapshots[0].of(&url(message));
-        types.is_some_and(|types| types.names.known.contains_key(&sluice_xds::ResourceName::from(name)))
+        types.is_some_and(|types| types.names.entries.contains_key(&sluice_xds::ResourceName::from(name)))
     };
     assert_eq!((knows(&bench, EDS, "a"), knows(&bench, CDS, "y")), (true, false));
     bench.answers(0, ENDPOINTS, EDS);

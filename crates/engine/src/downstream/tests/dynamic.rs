@@ -78,7 +78,7 @@ fn next(bench: &mut Bench, client: usize, message: &str) -> String {
         let latest = |id: SourceId| snapshots.get(id.0 as usize).cloned();
         let session = &mut bench.clients[client].session;
         let Some((index, answer)) = session.poll_answer(&latest, bench.now) else { return String::new() };
-        let composition = answer.with_plain_names(answer.spelled(answer.compose()));
+        let composition = answer.compose().spelled(&answer).with_plain_names(&answer);
         let version = composition.chunks.first().map(|chunk| chunk.version).unwrap_or_default();
         let (count, targets) = (composition.chunks.len(), &composition.targets);
         if let Some(nonce) = session.commit(

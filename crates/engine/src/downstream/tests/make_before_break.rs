@@ -373,7 +373,7 @@ impl History {
                 let is_wildcard = self.bench.held(id, message).wildcard;
                 let members = types.wildcard.members.iter().filter(|_| is_wildcard);
                 let members = members.map(|(name, cached)| (name, &cached.resource));
-                let names = types.names.known.iter().filter(|_| !is_wildcard);
+                let names = types.names.entries.iter().filter(|_| !is_wildcard);
                 let names = names.filter_map(|(name, known)| Some((name, known.resource()?)));
                 let text = |(name, body): (&ResourceName, &Arc<Resource>)| {
                     (short(message, name), content_of(&body.body.value).to_string())

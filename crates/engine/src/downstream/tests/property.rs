@@ -248,7 +248,7 @@ impl History {
         for name in &held.wanted {
             let types = if name.is_xdstp() { xdstp } else { types };
             let known =
-                types.and_then(|types| types.names.known.get(name)).expect("a wanted name is watched");
+                types.and_then(|types| types.names.entries.get(name)).expect("a wanted name is watched");
             if let Some(resource) = known.resource() {
                 due.insert(name.clone(), text(resource));
             }

@@ -118,7 +118,7 @@ fn del_17_a_name_that_is_gone_is_given_up_and_may_return() {
     bench.drain(client);
     bench.adopt(client);
     bench.advance(2 * SECOND);
-    let known = &bench.snapshots[0].of(&url(ADDRESS)).unwrap().names.known;
+    let known = &bench.snapshots[0].of(&url(ADDRESS)).unwrap().names.entries;
     assert_eq!(known.keys().cloned().collect::<Vec<_>>(), names("a vip"));
     bench.sends_beside("", "b=3");
     bench.adopt(client);
@@ -179,7 +179,7 @@ fn del_17_names_that_nobody_adopts_go() {
     bench.advance(5 * SECOND);
     let known = |bench: &Bench| {
         let types = bench.snapshots[0].of(&url(ADDRESS));
-        types.map_or(0, |types| types.names.known.len())
+        types.map_or(0, |types| types.names.entries.len())
     };
     assert_eq!(known(&bench), 1, "sessions have some time");
     bench.advance(6 * SECOND);

@@ -43,15 +43,15 @@ fn wav_5_stable_forgets_nothing_that_lingers_out_of_the_source() {
         bench.now = due;
         bench.source.handle_timeout(due);
         bench.settle();
-        if bench.live().names.known.get(&ResourceName::new("a")).is_none() {
+        if bench.live().names.entries.get(&ResourceName::new("a")).is_none() {
             break;
         }
     }
-    assert!(bench.live().names.known.get(&ResourceName::new("a")).is_none(), "the source forgot the name");
+    assert!(bench.live().names.entries.get(&ResourceName::new("a")).is_none(), "the source forgot the name");
     assert!(!bench.lanes.is_holding(), "nothing known differs");
     bench.say(CollectionKind::Names, &[("b", 2)], &[]);
     bench.watch(3, &names(&["a", "b"]));
-    assert!(matches!(bench.live().names.known.get(&ResourceName::new("a")), Some(Known::Unknown)));
+    assert!(matches!(bench.live().names.entries.get(&ResourceName::new("a")), Some(Known::Unknown)));
     assert_eq!(versions(view(bench.stable(), &["a", "b"])), [("b".into(), 1)]);
 }
 
@@ -253,7 +253,7 @@ fn wav_8_content_from_before_is_held_until_the_server_has_confirmed_it() {
     let stable = |bench: &Bench| {
         let stable = bench.published.lanes.as_ref().and_then(|lanes| lanes.stable.clone());
         let of = stable.and_then(|stable| stable.of(&url()).cloned())?;
-        of.names.known.get(&ResourceName::new("a"))?.resource().map(|resource| resource.version)
+        of.names.entries.get(&ResourceName::new("a"))?.resource().map(|resource| resource.version)
     };
     let mut bench = begin();
     assert_eq!(stable(&bench), Some(Version(1)), "nothing differs, and it is held");

@@ -456,8 +456,12 @@ fn his_3_another_plan_has_no_release_of_the_former_plan() {
         }
     }
     let released = |release: &crate::lanes::Release| {
-        let known =
-            release.types[&url()].names.known.get(&ResourceName::new("a")).and_then(Known::resource).cloned();
+        let known = release.types[&url()]
+            .names
+            .entries
+            .get(&ResourceName::new("a"))
+            .and_then(Known::resource)
+            .cloned();
         (release.push, known.unwrap().version.0)
     };
     assert_eq!(bench.lanes.released().map(released).collect::<Vec<_>>(), [(0, 2), (1, 3)]);

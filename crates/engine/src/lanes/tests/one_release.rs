@@ -194,7 +194,7 @@ fn wav_7_an_alias_of_a_resource_that_is_held_is_held() {
     assert_eq!(of.version_of(&"alias".into()), Some(Version(1)));
     assert_eq!(view(bench.live(), &["alias"]).version_of(&"alias".into()), Some(Version(2)));
     assert_eq!(
-        bench.stable().names.aliases.get(&ResourceName::new("alias")).map(|of| of.own().clone()),
+        bench.stable().names.aliases.get(&ResourceName::new("alias")).map(|aliased| aliased.name().clone()),
         Some("own".into())
     );
 }

@@ -11,7 +11,7 @@ pub use suspect::Suspect;
 
 use crate::Time;
 use crate::reachability::Reachability;
-use crate::snapshot::Answered;
+use crate::snapshot::AnsweredParts;
 use crate::source::api::SourceSettings;
 use sluice_xds::TypeUrl;
 
@@ -37,7 +37,7 @@ impl Attachment {
     }
 
     /// The current part of a type that is not current as a whole.
-    pub(super) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+    pub(super) fn answered(&self, type_url: &TypeUrl) -> Option<AnsweredParts> {
         match self {
             Attachment::Streams(streams) => streams.answered(type_url),
             Attachment::Files(_) => None,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::Time;
 use crate::cache::slots::{NamesAfter, SlotId, WatchedInSets};
-use crate::cache::{Counts, Departed, SessionId, WildcardCache};
+use crate::cache::{CacheCounts, Departed, SessionId, WildcardCache};
 use crate::change::Change;
 use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKey, CollectionKind, NameSet};
@@ -219,7 +219,7 @@ impl Source {
 
     /// Each type with the counts of its named resources and members of globs, and the members of the wildcard
     /// if watched. The counts of states include members of the wildcard.
-    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, Counts, Option<&View>)> {
+    pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, CacheCounts, Option<&View>)> {
         self.types.iter().map(|(type_url, cache)| {
             let mut counts = cache.named.counts();
             counts.present += cache.globs.members().len();
@@ -288,10 +288,10 @@ impl Source {
     ) {
         match (collection, collection.key()) {
             (Collection::Names(names), CollectionKey { style, .. }) => {
-                self.watch_names(session, type_url, style, NamesAfter { names, former: previous }, now);
+                self.watch_names(session, type_url, style, NamesAfter { names, previous }, now);
             }
             (Collection::Globs(names), _) => {
-                self.watch_globs(session, type_url, NamesAfter { names, former: previous }, now);
+                self.watch_globs(session, type_url, NamesAfter { names, previous }, now);
             }
             _ => self.watch_wildcard(session, type_url, now),
         }
@@ -549,7 +549,7 @@ impl Source {
             self.settle(&type_url, now);
         }
         let types = &self.types;
-        let count = types.values().map(|cache| cache.named.known().len() + cache.globs.len()).sum();
+        let count = types.values().map(|cache| cache.named.entries().len() + cache.globs.len()).sum();
         self.upkeep.forget_asked(count, |type_url, name| {
             types.get(type_url).is_some_and(|cache| cache.is_unknown(name))
         });

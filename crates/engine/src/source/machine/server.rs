@@ -162,7 +162,7 @@ impl Source {
     /// The server refuses a type: its unknown names are unavailable for now (ERR-10).
     fn report_refused(&mut self, index: StreamIndex, type_url: &TypeUrl, text: &str, now: Time) {
         let Some(cache) = self.types.get(type_url) else { return };
-        let unknown = cache.named.known().iter().filter(|(_, state)| matches!(state, Known::Unknown));
+        let unknown = cache.named.entries().iter().filter(|(_, state)| matches!(state, Known::Unknown));
         let globs = cache.globs.unknown();
         let names = unknown.map(|(name, _)| name).chain(globs).cloned();
         let status = self.upkeep.error(Code::Unavailable, text);
@@ -429,7 +429,7 @@ impl Source {
         let key = |name: &ResourceName| Leased::new(&changes.type_url, kind, name);
         // A resource that was requested by its aliases only is stored under the aliases (ALI-1).
         let is_held =
-            |name: &ResourceName| kind != CollectionKind::Names || cache.named.known().contains_key(name);
+            |name: &ResourceName| kind != CollectionKind::Names || cache.named.entries().contains_key(name);
         let expiry = &mut self.upkeep.expiry;
         let mut leases = Vec::new();
         if changes.replaces {
@@ -442,11 +442,11 @@ impl Source {
         let by_name = changes.present.iter().map(|resource| (&resource.name, resource));
         let by_alias = changes.by_alias.iter().map(|(alias, resource)| (alias, resource));
         for (name, resource) in by_name.chain(by_alias).filter(|(name, _)| is_held(name)) {
-            let lease = expiry.stated(&key(name), resource.ttl, stated(name), now);
+            let lease = expiry.state_ttl(&key(name), resource.ttl, stated(name), now);
             leases.extend(lease.map(|lease| (name, lease)));
         }
         for (name, ttl) in &changes.refreshed {
-            let lease = expiry.refreshed(&key(name), *ttl, stated(name), now);
+            let lease = expiry.refresh(&key(name), *ttl, stated(name), now);
             leases.extend(lease.map(|lease| (name, lease)));
         }
         for (name, lease) in leases {
@@ -527,7 +527,7 @@ impl Source {
         let named = &mut cache.named;
         // Sessions gave the name up after a removal.
         let is_back = |name: &&ResourceName| {
-            matches!(named.known().get(*name), Some(Known::Absent(_))) && !named.is_watched(name)
+            matches!(named.entries().get(*name), Some(Known::Absent(_))) && !named.is_watched(name)
         };
         let back = changes.present.iter().map(|resource| &resource.name).filter(is_back);
         let offered = back.chain(&changes.unasked).cloned().collect();
@@ -677,7 +677,7 @@ impl Source {
             if let (Some(ttl), Some(left)) = (kept.resource.ttl, kept.left) {
                 let leased = Leased::new(type_url, kind, &kept.name);
                 // A resource with a TTL has this time left (I17).
-                if let Some(lease) = self.upkeep.expiry.resumed(&leased, ttl, left, now) {
+                if let Some(lease) = self.upkeep.expiry.resume(&leased, ttl, left, now) {
                     self.set_lease(&leased, Some(lease));
                 }
             }

@@ -22,9 +22,9 @@ fn planted(kind: &Kind, depth: usize) -> Option<Field> {
     Some(match kind {
         Kind::String => Field::String(CANARY.to_owned()),
         Kind::Bytes => Field::Bytes(CANARY.into()),
-        Kind::Message(of) if of.full_name() == "google.protobuf.Any" => {
+        Kind::Message(descriptor) if descriptor.full_name() == "google.protobuf.Any" => {
             let text = CANARY.to_owned().encode_to_vec();
-            let mut any = DynamicMessage::new(of.clone());
+            let mut any = DynamicMessage::new(descriptor.clone());
             any.set_field_by_number(
                 1,
                 Field::String("type.googleapis.com/google.protobuf.StringValue".into()),
@@ -32,9 +32,9 @@ fn planted(kind: &Kind, depth: usize) -> Option<Field> {
             any.set_field_by_number(2, Field::Bytes(text.into()));
             Field::Message(any)
         }
-        Kind::Message(of) if depth > 0 => {
-            let mut message = DynamicMessage::new(of.clone());
-            for field in of.fields() {
+        Kind::Message(descriptor) if depth > 0 => {
+            let mut message = DynamicMessage::new(descriptor.clone());
+            for field in descriptor.fields() {
                 plant(&mut message, &field, depth - 1);
             }
             Field::Message(message)

@@ -78,8 +78,8 @@ fn payload(element: &Element) -> &Resource {
 /// The name of a bad element, and whether its reason mentions this.
 #[track_caller]
 fn assert_bad(element: &Element, name: Option<&str>, mention: &str) {
-    let BadElement { name: found, reason, .. } = element.as_ref().expect_err("bad");
-    assert_eq!(found.as_ref().map(ResourceName::as_str), name, "{reason}");
+    let BadElement { name: stated, reason, .. } = element.as_ref().expect_err("bad");
+    assert_eq!(stated.as_ref().map(ResourceName::as_str), name, "{reason}");
     assert!(reason.contains(mention), "{reason:?} should mention {mention:?}");
 }
 
@@ -149,15 +149,15 @@ fn rly_37_bad_elements_are_reported_and_the_rest_is_used() {
             any(CLUSTER, &named("ok")),
         ],
     );
-    let found = &response.resources;
-    assert_bad(&found[0], None, "malformed");
-    assert_bad(&found[1], None, LISTENER);
-    assert_bad(&found[2], None, "no name");
-    assert_bad(&found[3], None, "UTF-8");
-    assert_bad(&found[4], None, "wire type");
-    assert_bad(&found[5], Some("e"), LISTENER);
-    assert_bad(&found[6], Some("f"), "malformed");
-    assert_eq!(good(&found[7]).name.as_str(), "ok");
+    let elements = &response.resources;
+    assert_bad(&elements[0], None, "malformed");
+    assert_bad(&elements[1], None, LISTENER);
+    assert_bad(&elements[2], None, "no name");
+    assert_bad(&elements[3], None, "UTF-8");
+    assert_bad(&elements[4], None, "wire type");
+    assert_bad(&elements[5], Some("e"), LISTENER);
+    assert_bad(&elements[6], Some("f"), "malformed");
+    assert_eq!(good(&elements[7]).name.as_str(), "ok");
 }
 
 #[test]
@@ -318,9 +318,9 @@ fn nam_20_a_redirect_stays_opaque() {
     let redirect = resource("xdstp://a/envoy.config.cluster.v3.Cluster/b", Some(any(REDIRECT, LOCATOR)));
     let response = sotw(CLUSTER, vec![wrapped(&redirect), any(REDIRECT, LOCATOR)]);
     for element in [&delta(CLUSTER, vec![redirect.clone()])[0], &response.resources[0]] {
-        let found = payload(element);
+        let resource = payload(element);
         assert_eq!(
-            (&*found.body.type_url, &found.body.value[..], &found.endpoints),
+            (&*resource.body.type_url, &resource.body.value[..], &resource.endpoints),
             (REDIRECT, LOCATOR, &None)
         );
     }
@@ -337,8 +337,8 @@ fn ord_5_an_eds_cluster_tells_its_endpoints() {
             eds_cluster_config: service.map(|name| EdsClusterConfig { service_name: name.to_owned() }),
         };
         let value = [&cluster.encode_to_vec(), more].concat();
-        let found = delta(CLUSTER, vec![resource(name, Some(any(CLUSTER, &value)))]);
-        payload(&found[0]).endpoints.as_ref().map(|name| name.as_str().to_owned())
+        let elements = delta(CLUSTER, vec![resource(name, Some(any(CLUSTER, &value)))]);
+        payload(&elements[0]).endpoints.as_ref().map(|name| name.as_str().to_owned())
     };
     let xdstp = "xdstp://a/envoy.config.cluster.v3.Cluster/c";
     let eds = DiscoveryType::Eds;

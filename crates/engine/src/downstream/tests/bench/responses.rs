@@ -134,7 +134,7 @@ impl Bench {
         let kept = unsent.iter().position(|(kept, _)| *kept == key).map(|at| unsent.swap_remove(at).1);
         let kept = kept.filter(|_| answer.chunk > 0);
         assert!(kept.is_some() || answer.chunk == 0, "the rest of an answer is kept");
-        let mut composition = kept.unwrap_or_else(|| answer.spelled(answer.compose()));
+        let mut composition = kept.unwrap_or_else(|| answer.compose().spelled(answer));
         if answer.chunk == 0 {
             self.note(answer, &composition);
             // As in the driver, clients share the messages.

@@ -168,7 +168,7 @@ fn fbk_11_a_name_added_in_fallback_is_asked_of_every_open_server() {
     bench.follow(client);
     bench.change(client, EDS, "+b");
     for server in [0, 1] {
-        let names = bench.snapshots[server].of(&url(EDS)).map(|types| types.names.known.len());
+        let names = bench.snapshots[server].of(&url(EDS)).map(|types| types.names.entries.len());
         assert_eq!(names, Some(2), "server {server}");
     }
 }

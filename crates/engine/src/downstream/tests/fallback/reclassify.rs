@@ -132,7 +132,11 @@ fn rel_6_subscriptions_that_change_during_the_move_are_asked_of_both_classes() {
     assert_eq!(bench.follow(client), "");
     assert!(!bench.asks(client, 0));
     bench.change(client, EDS, "-c");
-    assert_eq!(bench.snapshots[1].of(&url(EDS)).map(|types| types.names.known.len()), Some(3), "it lingers");
+    assert_eq!(
+        bench.snapshots[1].of(&url(EDS)).map(|types| types.names.entries.len()),
+        Some(3),
+        "it lingers"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use imbl::OrdSet;
 use crate::Time;
 use crate::collection::CollectionKind;
 use crate::reachability::Reachability;
-use crate::snapshot::Answered;
+use crate::snapshot::AnsweredParts;
 use crate::source::api::StreamIndex;
 use crate::source::attachment::doubt::TypeDoubt;
 use crate::source::attachment::suspect::{Suspect, SuspectTypes};
@@ -253,13 +253,13 @@ impl Streams {
     }
 
     /// The current part of a type that is not current as a whole; `None` if no part is.
-    pub(in crate::source) fn answered(&self, type_url: &TypeUrl) -> Option<Answered> {
+    pub(in crate::source) fn answered(&self, type_url: &TypeUrl) -> Option<AnsweredParts> {
         let upstream = |kind| {
             let machine = self.placed(type_url, kind).and_then(|index| self.machines.get(index));
             machine.map(|machine| &machine.upstream)
         };
         let is_current = |kind| upstream(kind).is_some_and(|upstream| upstream.is_current(type_url));
-        let answered = Answered {
+        let answered = AnsweredParts {
             wildcard: is_current(CollectionKind::Wildcard),
             globs: is_current(CollectionKind::Globs),
             unanswered: match is_current(CollectionKind::Names) {

@@ -245,6 +245,6 @@ fn what_comes_unasked_finds_no_room_either() {
     let said = server.says("vip=1 a=1 b=1");
     assert!(said.iter().any(|said| said.starts_with("b: no room")), "{said:?}");
     assert_eq!((server.bench.view(ADDRESS, "vip"), server.refused()), ("vip=1".to_owned(), 1));
-    let known = &server.bench.source.publication.snapshot.of(&url(ADDRESS)).unwrap().names.known;
+    let known = &server.bench.source.publication.snapshot.of(&url(ADDRESS)).unwrap().names.entries;
     assert_eq!(known.keys().map(ResourceName::as_str).collect::<Vec<_>>(), ["a", "vip"]);
 }

@@ -182,7 +182,7 @@ impl Bench {
                 Kept { name: name.clone(), resource: resource.clone(), server_version, left }
             };
         let types = image.snapshot.types().map(|(type_url, of)| {
-            let names = of.names.known.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
+            let names = of.names.entries.iter().filter_map(|(name, known)| Some((name, known.resource()?)));
             let is_whole = of.wildcard.is_whole();
             RestoredType {
                 type_url: type_url.clone(),

@@ -153,7 +153,7 @@ impl Bench {
 
     fn served(&self) -> usize {
         let Some(types) = self.source.snapshot().of(&clusters()) else { return 0 };
-        let named = types.names.known.values().filter(|known| known.resource().is_some()).count();
+        let named = types.names.entries.values().filter(|known| known.resource().is_some()).count();
         named + types.wildcard.members.len() + types.globs.members.len()
     }
 

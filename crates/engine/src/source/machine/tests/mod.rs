@@ -248,10 +248,10 @@ fn rly_60_names_linger_are_kept_up_and_are_revived() {
     bench.advance(Duration::from_secs(2));
     assert_eq!(bench.view(EDS, "a"), "a=2");
     assert!(matches!(
-        bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.known.get("a"),
+        bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.entries.get("a"),
         Some(Known::Present(_))
     ));
-    assert!(bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.known.get("b").is_none());
+    assert!(bench.source.publication.snapshot.of(&url(EDS)).unwrap().names.entries.get("b").is_none());
     assert_eq!(bench.source.lingering_bytes(), 0);
     // RLY-61: a freed name is unknown.
     bench.says(EDS, CollectionKind::Names, "b=9", false);
@@ -304,7 +304,7 @@ fn rly_46_of_a_lost_server_names_with_content_are_kept_and_others_go() {
     bench.now = bench.now + Duration::from_secs(31);
     bench.source.handle_timeout(bench.now);
     let snapshot = bench.source.take_snapshot().unwrap();
-    let names = &snapshot.of(&url(EDS)).unwrap().names.known;
+    let names = &snapshot.of(&url(EDS)).unwrap().names.entries;
     assert_eq!(names.keys().map(ResourceName::as_str).collect::<Vec<_>>(), ["a"]);
 }
 

@@ -62,7 +62,7 @@ fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
 fn holds(source: &mut Source, name: &str) -> bool {
     let snapshot = source.snapshot();
     let types = snapshot.of(&clusters()).unwrap();
-    let named = types.names.known.get(name).is_some_and(|known| known.resource().is_some());
+    let named = types.names.entries.get(name).is_some_and(|known| known.resource().is_some());
     named || types.wildcard.members.contains_key(name)
 }
 

@@ -17,7 +17,7 @@ fn received_at(bench: &Bench, kind: CollectionKind, name: &str) -> Option<Receiv
     let cached = match kind {
         CollectionKind::Wildcard => types.wildcard.members.get(name),
         CollectionKind::Globs => types.globs.members.get(name),
-        CollectionKind::Names => types.names.known.get(name)?.cached(),
+        CollectionKind::Names => types.names.entries.get(name)?.cached(),
     };
     cached.map(|cached| cached.received_at)
 }

@@ -97,7 +97,7 @@ fn fu_20_other_bytes_under_the_same_version_are_told_and_used() {
             assert_eq!(says("a=/5 b=/5"), [""; 0], "no version says nothing");
             let snapshot = source.take_snapshot().unwrap();
             let types = snapshot.of(&clusters()).unwrap();
-            let held = types.names.known.get("a").and_then(|known| known.resource());
+            let held = types.names.entries.get("a").and_then(|known| known.resource());
             let member = || types.wildcard.members.get("a").map(|cached| &cached.resource);
             let held = held.or_else(member).unwrap();
             assert_eq!(held.version, Version(5));
