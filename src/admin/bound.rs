@@ -4,7 +4,7 @@
 //! refused only while all places work.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
@@ -12,6 +12,7 @@ use axum::http::{Extensions, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tracing::debug;
 
 use super::access::Area;
@@ -48,13 +49,9 @@ impl Places {
         Places(Arc::new(Held { most, turns: Mutex::default() }))
     }
 
-    fn turns(&self) -> MutexGuard<'_, Vec<Arc<Turn>>> {
-        self.0.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A place for this request; `None` if all places are busy.
     pub fn take(&self, turn: &Arc<Turn>) -> Option<Place> {
-        let mut turns = self.turns();
+        let mut turns = self.0.turns.lock();
         if turns.len() >= self.0.most {
             let waits = turns.iter().enumerate();
             let waits = waits.filter_map(|(index, turn)| Some((turn.waits()?, Reverse(index))));
@@ -70,7 +67,7 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         // Another request may have taken the place.
-        self.places.turns().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
+        self.places.0.turns.lock().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
     }
 }
 

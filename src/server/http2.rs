@@ -256,7 +256,8 @@ impl Keepalive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::super::wakes::Part;
 
@@ -269,7 +270,7 @@ mod tests {
             let (polled, mut polls) = (polled.clone(), 0);
             let call = std::future::poll_fn(move |_| {
                 polls += 1;
-                polled.lock().unwrap().push(number);
+                polled.lock().push(number);
                 // Every third call ends with its second poll.
                 if number % 3 == 0 && polls == 2 { Poll::Ready(()) } else { Poll::Pending }
             });
@@ -279,7 +280,7 @@ mod tests {
             wakers.iter().for_each(Waker::wake_by_ref);
             assert!(wakes.take(Part::Calls));
             calls.poll(wakes.take_calls());
-            let mut numbers = std::mem::take(&mut *polled.lock().unwrap());
+            let mut numbers = std::mem::take(&mut *polled.lock());
             numbers.sort_unstable();
             (numbers, calls.0.iter().map(|open| open.waker.clone()).collect::<Vec<_>>())
         };

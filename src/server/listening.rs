@@ -1,9 +1,10 @@
 //! The listeners in service: opened and closed while the server runs. No connection belongs to a configuration: the
 //! connections of a listener stay when their listener is closed, until somebody lets them leave (REL-5).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -99,7 +100,7 @@ impl<R: OpenStreams> Listening<R> {
     /// Takes a listener out of service; `None` if there is none with the name.
     pub async fn close(&self, name: &str) -> Option<Closed> {
         let found = {
-            let mut open = self.0.open();
+            let mut open = self.0.open.lock();
             let index = open.listeners.iter().position(|accepting| &*accepting.name == name)?;
             open.listeners.remove(index)
         };
@@ -108,7 +109,7 @@ impl<R: OpenStreams> Listening<R> {
 
     /// Takes all listeners out of service.
     pub async fn close_all(&self) -> Vec<Closed> {
-        let all = std::mem::take(&mut self.0.open().listeners);
+        let all = std::mem::take(&mut self.0.open.lock().listeners);
         join_all(all.into_iter().map(Accepting::stop)).await.into_iter().flatten().collect()
     }
 
@@ -120,14 +121,14 @@ impl<R: OpenStreams> Listening<R> {
 
     /// Closes all listeners, and opens no more.
     pub(super) async fn end(&self) {
-        self.0.open().is_over = true;
+        self.0.open.lock().is_over = true;
         // Sockets close and socket files are removed here.
         drop(self.close_all().await);
     }
 
     /// Stops all listeners without waiting for them, and opens no more.
     pub(super) fn cut_off(&self) {
-        let mut open = self.0.open();
+        let mut open = self.0.open.lock();
         open.is_over = true;
         for accepting in std::mem::take(&mut open.listeners) {
             accepting.stop.cancel();
@@ -172,7 +173,7 @@ impl<R: OpenStreams> Listening<R> {
                 permit,
             ));
         };
-        let mut open = self.0.open();
+        let mut open = self.0.open.lock();
         if open.is_over {
             return;
         }
@@ -190,12 +191,5 @@ impl<R: OpenStreams> Listening<R> {
         };
         let over = accept::spawn(listener, gate, metrics, stop.clone(), serve);
         open.listeners.push(Accepting { name: listener_name, door, stop, over });
-    }
-}
-
-impl<R> Inner<R> {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Every critical section leaves the list consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

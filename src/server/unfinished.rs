@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::limits::ServerLimits;
@@ -107,7 +108,7 @@ impl Unfinished {
     pub(super) fn answer(self: &Arc<Self>, peer: &Arc<Peer>, document: &Bytes) -> Untaken {
         let polling = Polling::new(&peer.connection, document.len());
         let entry = (document.len() >= COUNTED_BYTES).then(|| {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             let number = table.add_answer(peer.clone(), document);
             self.hold_to_budget(table);
             (Entry { number, unfinished: self.clone() }, document.clone())
@@ -120,14 +121,9 @@ impl Unfinished {
         self.limits.get().unfinished_bytes.min(of_memory)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // Every critical section leaves the table consistent.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(self: &Arc<Self>, peer: &Arc<Peer>, bytes: u64) -> Receiving {
         let cut = Arc::<Cut>::default();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.bytes += bytes;
         let number = table.add(peer.clone(), Content::Request { bytes, cut: cut.clone() });
         self.hold_to_budget(table);
@@ -135,7 +131,7 @@ impl Unfinished {
     }
 
     fn weigh(&self, number: u64, bytes: u64) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.weigh(number, bytes);
         self.hold_to_budget(table);
     }
@@ -165,7 +161,7 @@ impl Unfinished {
     }
 
     fn warn(&self, (part, bytes): (&Part, u64), ended: usize, budget: u64, now: Instant) {
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = self.warnings.lock();
         let Some(suppressed) = warnings.due(now) else { return };
         let peer = part.peer.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
         let held_for = now.saturating_duration_since(part.since);
@@ -271,7 +267,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.unfinished.table().remove(self.number);
+        self.unfinished.table.lock().remove(self.number);
     }
 }
 
@@ -392,7 +388,7 @@ mod tests {
         assert_eq!(refused.code, Code::ResourceExhausted);
         assert!(refused.message.contains("limits.unfinished_bytes"), "{refused}");
         drop((halves, small, young, last));
-        let table = all.table();
+        let table = all.table.lock();
         assert_eq!((table.bytes, table.parts.len()), (0, 0));
     }
 
@@ -422,10 +418,10 @@ mod tests {
         ack.set(COUNTED_BYTES - 1).unwrap();
         assert!(ack.receiving.is_none());
         ack.set(COUNTED_BYTES).unwrap();
-        assert_eq!(all.table().bytes, COUNTED_BYTES as u64);
+        assert_eq!(all.table.lock().bytes, COUNTED_BYTES as u64);
         ack.set(0).unwrap();
         assert!(ack.receiving.is_none());
-        assert_eq!(all.table().bytes, 0);
+        assert_eq!(all.table.lock().bytes, 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -448,7 +444,7 @@ mod tests {
             ((0..50).map(|_| peer()).collect(), (0..4).map(|_| peer()).collect());
         let common: Vec<_> = readers.iter().map(|reader| all.answer(reader, &shared)).collect();
         drop(shared);
-        assert_eq!(all.table().bytes, 4 << 20);
+        assert_eq!(all.table.lock().bytes, 4 << 20);
         advance(Duration::from_secs(10)).await;
         let own: Vec<_> = alone.iter().take(3).map(|one| all.answer(one, &document(4))).collect();
         assert_eq!(all.metrics.limit_hits(Limit::UnfinishedBytes), 0);
@@ -458,7 +454,7 @@ mod tests {
         assert_eq!(alone.iter().filter(is_cut).count(), 1, "one of four is enough");
         assert_eq!(readers.iter().filter(is_cut).count(), 0);
         drop((common, own, last));
-        let table = all.table();
+        let table = all.table.lock();
         assert_eq!((table.bytes, table.parts.len(), table.documents.len()), (0, 0, 0));
     }
 
@@ -473,6 +469,6 @@ mod tests {
         let mut other = all.receive(&peer());
         other.set(MIB).unwrap();
         assert_eq!(ended.await.unwrap().code, Code::ResourceExhausted);
-        assert_eq!(all.table().bytes, MIB as u64);
+        assert_eq!(all.table.lock().bytes, MIB as u64);
     }
 }

@@ -9,13 +9,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::instruments::lock;
 use super::metrics::LogMetrics;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Lines per cause in one [`WINDOW`].
 const LINES_PER_WINDOW: u32 = 3;
@@ -61,7 +59,7 @@ impl Throttle {
     }
 
     fn allow_at(&self, cause: &str, now: Instant) -> Option<u64> {
-        let allowed = lock(&self.causes).of(cause, now).take(now);
+        let allowed = self.causes.lock().of(cause, now).take(now);
         if allowed.is_none() {
             self.log.suppressed.inc();
         }
@@ -135,8 +133,8 @@ mod tests {
         let allowed =
             (0..10_000).filter(|i| throttle.allow_at(&format!("peer {i}"), start).is_some()).count();
         assert_eq!(allowed, CAUSES_MAX + LINES_PER_WINDOW as usize);
-        assert_eq!(lock(&throttle.causes).by_name.len(), CAUSES_MAX);
+        assert_eq!(throttle.causes.lock().by_name.len(), CAUSES_MAX);
         assert_eq!(throttle.allow_at("peer 10000", start + WINDOW), Some(0), "what is over makes room");
-        assert_eq!(lock(&throttle.causes).by_name.len(), 1);
+        assert_eq!(throttle.causes.lock().by_name.len(), 1);
     }
 }

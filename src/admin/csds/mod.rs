@@ -12,7 +12,7 @@ mod as_client;
 mod as_server;
 mod rest;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -22,6 +22,7 @@ use axum::extract::{Request, State as Shared};
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 use futures_util::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};
 use tower::limit::GlobalConcurrencyLimitLayer;
@@ -92,12 +93,12 @@ struct CallPlace {
 impl CallPlace {
     fn take(&self, admin: &Admin) -> Result<(), Status> {
         let place = admin.budgets.calls.take(&self.turn).ok_or_else(|| too_many(admin))?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self.place.lock() = Some(place);
         Ok(())
     }
 
     fn free(&self) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.place.lock() = None;
     }
 }
 

@@ -21,10 +21,11 @@ mod slow;
 mod tail;
 mod ui;
 
-use std::sync::{Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst};
+use std::sync::{atomic::AtomicUsize, atomic::Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use serde_json::Value;
 use sluice_admin_api::endpoints::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -227,7 +228,7 @@ impl Controls for FakeView {
     }
 
     fn end_stream(&self, id: u64) -> bool {
-        self.ended.lock().unwrap().push(id);
+        self.ended.lock().push(id);
         id < SESSIONS as u64
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
@@ -182,7 +183,7 @@ impl Predecessor {
             // A panic ends the watch, too.
             let _ = watched;
             metrics.handover.predecessor_streams(0);
-            let pid = followed.lock().take().map(|status| status.pid);
+            let pid = followed.status.lock().take().map(|status| status.pid);
             metrics.events.add(Occurrence::info(Kind::Handover, "the predecessor has ended"));
             info!(pid, "the predecessor has ended");
             sleep(GRACE).await;
@@ -199,7 +200,7 @@ pub(in crate::app) struct Following {
 
 impl Following {
     pub fn status(&self) -> Option<PredecessorStatus> {
-        self.lock().clone()
+        self.status.lock().clone()
     }
 
     /// Asks the predecessor to end all streams at once.
@@ -222,16 +223,11 @@ impl Following {
                 continue;
             };
             metrics.handover.predecessor_streams(streams);
-            if let Some(status) = &mut *self.lock() {
+            if let Some(status) = &mut *self.status.lock() {
                 (status.streams, status.connections) = (streams, connections);
                 status.seconds_left = Duration::from_millis(milliseconds_left).as_secs_f64();
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PredecessorStatus>> {
-        // Every critical section leaves the status whole.
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

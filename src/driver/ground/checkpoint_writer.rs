@@ -9,15 +9,15 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::driver::ground::class_identity::class_bytes;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
@@ -193,7 +193,7 @@ impl CheckpointWriter {
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
         self.metrics.loaded(sources, resources, loaded.refused.len());
         let _ = self.read_at.set(begun);
-        let mut restored = lock(&self.restored);
+        let mut restored = self.restored.lock();
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
         let event = Occurrence::info(Kind::Checkpoint, "checkpoint read");
@@ -219,9 +219,9 @@ impl CheckpointWriter {
     /// Registers a new source. Returns the source's state before the restart, if that is known and not
     /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
-        *lock(&self.live).entry(identity.clone()).or_default() += 1;
+        *self.live.lock().entry(identity.clone()).or_default() += 1;
         let (now, max_age) = (wall_now(), self.settings.get().max_age);
-        let mut restored = lock(&self.restored);
+        let mut restored = self.restored.lock();
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);
         // A TTL runs on while no client is there.
@@ -231,7 +231,7 @@ impl CheckpointWriter {
 
     /// Drops the state before the restart: the server has answered.
     pub fn heard(&self, identity: &Identity) {
-        lock(&self.restored).remove(identity);
+        self.restored.lock().remove(identity);
     }
 
     // === Passing on ===
@@ -259,7 +259,7 @@ impl CheckpointWriter {
 
     /// When the disk may be used again; `None` if at once.
     pub fn retry_at(&self) -> Option<Instant> {
-        lock(&self.failing).retry_at
+        self.failing.lock().retry_at
     }
 
     pub fn is_closing(&self) -> bool {
@@ -295,7 +295,7 @@ impl CheckpointWriter {
             writer.store.open()?;
             if is_empty(&image) {
                 // Unconfirmed content from disk may be needed again.
-                let is_needed = lock(&writer.restored).contains_key(&identity);
+                let is_needed = writer.restored.lock().contains_key(&identity);
                 return if is_needed { Ok(0) } else { Ok(writer.store.remove(&identity).map(|()| 0)?) };
             }
             let header = Header { identity, relay: writer.relay, written_at: wall_now(), confirmed_at };
@@ -354,7 +354,7 @@ impl CheckpointWriter {
     /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or
     /// if a new source has the same identity.
     pub async fn end(self: Arc<Self>, identity: Identity) {
-        if let Entry::Occupied(mut count) = lock(&self.live).entry(identity.clone()) {
+        if let Entry::Occupied(mut count) = self.live.lock().entry(identity.clone()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -362,7 +362,7 @@ impl CheckpointWriter {
         }
         let _turn = self.turn.lock().await;
         let is_needed =
-            lock(&self.live).contains_key(&identity) || lock(&self.restored).contains_key(&identity);
+            self.live.lock().contains_key(&identity) || self.restored.lock().contains_key(&identity);
         if is_needed || self.is_closing() {
             return;
         }
@@ -382,7 +382,7 @@ impl CheckpointWriter {
 
     /// Schedules the retry. Returns whether this is the first failure in a row.
     fn failed(&self) -> bool {
-        let mut failing = lock(&self.failing);
+        let mut failing = self.failing.lock();
         let wait = RETRY_FIRST.saturating_mul(1 << failing.count.min(16)).min(RETRY_LONGEST);
         failing.retry_at = Some(Instant::now() + wait);
         failing.count += 1;
@@ -391,7 +391,7 @@ impl CheckpointWriter {
     }
 
     fn works_again(&self) {
-        let failing = std::mem::take(&mut *lock(&self.failing));
+        let failing = std::mem::take(&mut *self.failing.lock());
         self.metrics.failing(false);
         if failing.count > 0 {
             self.tell(Occurrence::info(Kind::Checkpoint, "writing the checkpoint succeeded again"));

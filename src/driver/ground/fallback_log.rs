@@ -2,14 +2,13 @@
 //! server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use tracing::{info, warn};
-
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::telemetry::Throttle;
 use crate::telemetry::events::{Events, Kind, Occurrence};
+use parking_lot::Mutex;
+use tracing::{info, warn};
 
 /// The episodes under way, by the place of the serving server.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ impl FallbackLog {
         throttle: &Throttle,
         events: &Events,
     ) -> Arc<FallbackEpisode> {
-        let mut episodes = lock(&self.0);
+        let mut episodes = self.0.lock();
         let weak = episodes.entry(to.place()).or_default();
         if let Some(episode) = weak.upgrade() {
             return episode;

@@ -2,14 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
@@ -439,7 +439,7 @@ impl Entries {
 
 impl Table {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.0)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Places for handshakes in progress (SEC-1).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is evicted, as their
@@ -109,7 +110,7 @@ impl Seat {
             return;
         }
         let number = self.number.load(Ordering::Relaxed);
-        let mut open = self.places.open();
+        let mut open = self.places.0.lock();
         // Nobody is there while the handshake waits for the relay.
         if let Some(evicted) = open.remove(number) {
             open.insert(number, evicted, bytes);
@@ -127,18 +128,13 @@ impl Places {
         place.wait_for_peer(max, 0);
         place
     }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Every critical section leaves the table consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Place {
     /// The handshake waits for its peer, which has sent so many bytes: it has a place, as the newest.
     pub(super) fn wait_for_peer(&mut self, max: u64, bytes: usize) {
         self.release();
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         let number = open.next;
         open.next += 1;
         open.max = usize::try_from(max * LARGEST_BYTES).unwrap_or(usize::MAX);
@@ -149,7 +145,7 @@ impl Place {
     /// The handshake waits for the relay. False if too many wait already.
     pub(super) fn wait_for_relay(&mut self) -> bool {
         self.release();
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         if open.queued >= QUEUED_MAX {
             return false;
         }
@@ -160,7 +156,7 @@ impl Place {
     }
 
     fn release(&mut self) {
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         open.remove(self.seat.number.load(Ordering::Relaxed));
         open.queued -= usize::from(std::mem::take(&mut self.is_queued));
     }
@@ -199,7 +195,7 @@ mod tests {
         all.push(places.enter(1));
         assert!(second.evicted().is_cancelled() && all.iter().all(|place| !place.evicted().is_cancelled()));
         drop((second, all));
-        let open = places.open();
+        let open = places.0.lock();
         assert_eq!((open.silent.bytes, open.silent.by_age.len()), (0, 0));
     }
 
@@ -221,7 +217,7 @@ mod tests {
         speaking[99].seat().heard(2_000, 32 << 10);
         assert!(!speaking[99].evicted().is_cancelled());
         assert_eq!(100 - evicted(&speaking), 9);
-        let open = places.open();
+        let open = places.0.lock();
         assert!(open.silent.bytes + open.speaking.bytes <= 360 << 10);
     }
 
@@ -243,7 +239,7 @@ mod tests {
         first.wait_for_peer(1, 2_000);
         assert!(places.enter(1).wait_for_relay());
         drop((first, second, others));
-        let open = places.open();
+        let open = places.0.lock();
         assert_eq!((open.queued, open.speaking.bytes), (0, 0));
     }
 }

@@ -8,16 +8,15 @@ mod occurrence;
 mod counted;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
-use super::instruments::lock;
 use super::wall_now;
 pub use counted::count_each_second;
 pub use kind::{Kind, Severity};
 pub use occurrence::Occurrence;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// The number of remembered events: a busy day of a relay, in at most 4 MiB.
 pub const EVENTS_MAX: usize = 4096;
@@ -108,17 +107,17 @@ pub struct Page {
 
 impl Events {
     pub fn add(&self, occurrence: Occurrence) {
-        lock(&self.0).add(occurrence, Instant::now(), wall_now());
+        self.0.lock().add(occurrence, Instant::now(), wall_now());
     }
 
     /// The number of the latest event; 0 without events.
     pub fn latest(&self) -> u64 {
-        lock(&self.0).latest
+        self.0.lock().latest
     }
 
     /// At most `max` wanted events after `number`, the oldest first.
     pub fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
-        lock(&self.0).after(number, max, wants)
+        self.0.lock().after(number, max, wants)
     }
 }
 

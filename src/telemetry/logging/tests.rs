@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::sync::Mutex;
 use std::sync::mpsc::Sender;
 
+use parking_lot::Mutex;
 use tracing::subscriber::with_default;
 
 use super::line::VALUE_BYTES_MAX;
@@ -15,7 +15,7 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -50,7 +50,7 @@ fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
     with_default(subscriber, events);
     drop(guard);
     assert_eq!(metrics.log.dropped.get(), 0);
-    String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    String::from_utf8(written.0.lock().clone()).unwrap()
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn rel_5_lines_follow_the_format_and_the_directives_in_force() {
         say("too late");
     });
     drop(guard);
-    let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(written.0.lock().clone()).unwrap();
     let lines: Vec<_> = log.lines().collect();
     assert!(lines.len() == 2 && lines[0].ends_with("as text"), "{log}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "as JSON");

@@ -1,15 +1,16 @@
 //! Metrics by resource type.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
-use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
+use crate::telemetry::instruments::{DurationHistogram, GaugePart};
 use sluice_engine::cache::EntryState;
 use sluice_xds::{Code, Kind, TypeUrl, Variant};
 
@@ -257,7 +258,7 @@ impl TypeTable {
 
     pub(super) fn slot(&self, type_url: &TypeUrl) -> Arc<TypeMetrics> {
         let known = type_url.kind() != Kind::Other;
-        let slots = &mut *lock(&self.slots);
+        let slots = &mut *self.slots.lock();
         let mut name = type_url.short();
         if !slots.by_label.contains_key(name) && !known {
             // Slots are reserved for the known types and for `other`.

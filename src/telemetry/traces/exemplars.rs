@@ -4,15 +4,16 @@
 //! set after a collector has taken the trace, and written into the finished text.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::TraceId;
+use parking_lot::Mutex;
 
 use super::Finished;
 use super::change::SLOWEST_MAX;
 use super::ids::Ids;
-use crate::telemetry::instruments::{bucket_text, lock};
+use crate::telemetry::instruments::bucket_text;
 
 const DELIVERY: &str = "sluice_downstream_delivery_seconds_bucket";
 const NACKS: &str = "sluice_downstream_nacks_total";
@@ -56,7 +57,7 @@ pub(crate) struct Exemplars(Arc<Mutex<HashMap<String, String>>>);
 
 impl Exemplars {
     pub(super) fn add(&self, exemplars: Vec<Exemplar>) {
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock();
         for Exemplar { sample, trace, value, at } in exemplars {
             let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let (seconds, millis) = (at / 1000, at % 1000);
@@ -66,7 +67,7 @@ impl Exemplars {
 
     /// Writes the exemplars behind their samples in a text of all metrics.
     pub(crate) fn write_into(&self, text: String) -> String {
-        let known = lock(&self.0);
+        let known = self.0.lock();
         if known.is_empty() {
             return text;
         }

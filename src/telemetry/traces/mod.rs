@@ -16,11 +16,12 @@ mod tree;
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -32,7 +33,6 @@ use self::change::FinishedChange;
 pub(super) use self::exemplars::Exemplars;
 use self::ids::Ids;
 use self::sampling::Sampler;
-use crate::telemetry::instruments::lock;
 use sluice_setting::{Setting, count, time};
 
 /// Every change that took longer from its receipt to the last ACK has a trace.
@@ -121,12 +121,12 @@ impl Traces {
     pub fn configure(&self, thread: Option<TraceThread>) {
         let (running, guard) = thread.map(|of| (of.running, of.guard)).unzip();
         self.running.store(running);
-        *lock(&self.thread) = guard;
+        *self.thread.lock() = guard;
     }
 
     /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended (OBS-7).
     pub fn end(&self, limit: Duration) {
-        let guard = lock(&self.thread).take();
+        let guard = self.thread.lock().take();
         if let Some(guard) = guard {
             guard.wait_at_most(limit);
         }
@@ -147,7 +147,7 @@ impl Traces {
     pub fn offer(&self, change: FinishedChange) -> bool {
         let running = self.running.load();
         let Some(running) = &*running else { return false };
-        if !lock(&running.sampler).wants(&change, Instant::now()) {
+        if !running.sampler.lock().wants(&change, Instant::now()) {
             return false;
         }
         self.send(running, Finished::Change(Box::new(change)))

@@ -6,9 +6,10 @@
 mod prepared;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
@@ -89,11 +90,6 @@ pub struct Watched<T> {
 
 /// The number of the watch that may publish: an earlier watch may be in the middle of a look.
 type Turn = Arc<Mutex<u64>>;
-
-/// Every critical section leaves its value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<T> Clone for Watched<T> {
     fn clone(&self) -> Watched<T> {
@@ -203,7 +199,7 @@ struct Rotation<T> {
 impl<T> Drop for Rotation<T> {
     fn drop(&mut self) {
         // Other files may have taken the place.
-        if *lock(&self.followed.turn) == self.followed.number {
+        if *self.followed.turn.lock() == self.followed.number {
             self.measured.iter().for_each(|part| self.metrics.forget(part));
             self.metrics.forget(&self.place.name);
         }
@@ -381,7 +377,7 @@ impl<T: Generation> Rotation<T> {
             .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
             .collect();
         {
-            let number = lock(&self.followed.turn);
+            let number = self.followed.turn.lock();
             // Other files have taken the place of these during the look.
             if *number != self.followed.number {
                 return;
