@@ -19,7 +19,7 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};
-use crate::telemetry::events::{Events, Kind, Occurrence};
+use crate::telemetry::events::{Events, tell};
 use sluice_setting::InForce;
 
 /// The interval of reports to the successor.
@@ -118,9 +118,8 @@ impl Departure {
                 },
                 _ = reports.tick() => {}
                 status = handed.ended() => {
-                    warn!(pid = handed.pid, %status, "the new process has died; this process serves again");
-                    let event = Occurrence::warn(Kind::Handover, "the new process has died; this process serves again");
-                    self.events.add(event.detail(format_args!("process {}, {status}", handed.pid)));
+                    tell!(self.events, warn(Handover, "the new process has died; this process serves again")
+                        .detail(format_args!("process {}, {status}", handed.pid)); { pid = handed.pid, %status });
                     handed.channel.stop_reading();
                     return Left::InVain;
                 }
@@ -156,8 +155,7 @@ impl Departure {
 
     fn leave(&self, reason: &str) {
         self.readiness.advance(State::Draining);
-        self.events.add(Occurrence::info(Kind::Drain, "draining").detail(reason));
-        info!(signal = reason, "draining");
+        tell!(self.events, info(Drain, "draining").detail(reason); { signal = reason });
     }
 
     /// The streams, and the time of other relays for their first answers (HND-9).

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tracing::{info, warn};
-
-use super::events::{Events, Kind, Occurrence};
+use super::events::{Events, Occurrence, tell};
 use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
 use sluice_engine::evidence::Content;
@@ -14,96 +12,97 @@ use sluice_engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason,
 use sluice_engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use sluice_text::{count, size, span};
 
+/// The ring of events, as one push of a plan adds to it.
+struct PushEvents<'a> {
+    events: &'a Events,
+    plan: &'a str,
+    push: u64,
+}
+
+impl PushEvents<'_> {
+    fn add(&self, occurrence: Occurrence) {
+        self.events.add(occurrence.of_push(self.plan, self.push));
+    }
+}
+
 /// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
 /// change.
 pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report: &RolloutReport) {
     let RolloutEvent { push, what } = event;
     let plan = metrics.name();
-    let about = |occurrence: Occurrence| events.add(occurrence.of_push(plan, *push));
+    let events = PushEvents { events, plan, push: *push };
     match what {
         What::Gathered { units, resources } => {
-            info!(plan, push, units, resources, "a push has begun");
             let detail = format!("{} in {}", resources_of(*resources), count(*units as u64, "unit"));
-            about(Occurrence::info(Kind::Push, "a push has begun").detail(detail));
+            tell!(events, info(Push, "a push has begun").detail(detail); { plan, push, units, resources });
         }
         What::StepBegun { step, steps, threshold } => {
             let percent = percent(*threshold);
-            info!(plan, push, step, steps, percent, "a push has reached a step");
-            let detail = format!("step {step} of {steps}, {percent} %");
-            about(Occurrence::info(Kind::Push, "a push has reached a step").detail(detail));
+            tell!(events, info(Push, "a push has reached a step").detail(format_args!("step {step} of {steps}, {percent} %"));
+                { plan, push, step, steps, percent });
         }
         What::Settling => {
-            info!(plan, push, "all clients are admitted to a push; the final bake has begun");
-            about(Occurrence::info(Kind::Push, "all clients are admitted to a push"));
+            tell!(events, info(Push, "all clients are admitted to a push");
+                { plan, push } + "; the final bake has begun");
         }
-        What::Note(note) => tell_note(plan, *push, note, &about),
+        What::Note(note) => tell_note(&events, note),
         What::Halted(_) | What::Paused(_) => {
-            let found = find(report, *push);
-            let why = found.and_then(why).unwrap_or_default();
-            let enforces = found.is_some_and(|push| push.mode == Mode::Enforce);
+            let judged = find(report, *push);
+            let why = judged.and_then(why).unwrap_or_default();
+            let enforces = judged.is_some_and(|push| push.mode == Mode::Enforce);
             let text = match (matches!(what, What::Halted(_)), enforces) {
                 (true, false) => HALTED,
                 (false, false) => PAUSED,
                 (true, true) => "a push is halted",
                 (false, true) => "a push is paused",
             };
-            warn!(plan, push, why, "{text}");
-            about(Occurrence::warn(Kind::Push, text).detail(why));
+            tell!(events, warn(Push, text).detail(&why); { plan, push, why } = "{text}");
         }
-        What::HookSaid { step, answer } => tell_hook(plan, (*push, *step), answer, &about),
-        What::Resumed => {
-            info!(plan, push, "a paused push has gone on");
-            about(Occurrence::info(Kind::Push, "a paused push has gone on"));
-        }
-        What::Condemned(of) => {
-            let content = content(of);
-            warn!(plan, push, content, "{CONDEMNED}");
-            about(Occurrence::warn(Kind::Push, CONDEMNED).detail(content));
+        What::HookSaid { step, answer } => tell_hook(&events, *step, answer),
+        What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),
+        What::Condemned(condemned) => {
+            let content = content(condemned);
+            tell!(events, warn(Push, CONDEMNED).detail(&content); { plan, push, content } = "{CONDEMNED}");
         }
         What::Over(outcome) => {
-            let outcome = *outcome;
-            info!(plan, push, outcome = outcome.name(), "a push is over");
-            metrics.is_over(outcome);
-            about(Occurrence::info(Kind::Push, "a push is over").detail(outcome.name()));
+            let name = outcome.name();
+            metrics.is_over(*outcome);
+            tell!(events, info(Push, "a push is over").detail(name); { plan, push, outcome = name });
         }
         What::Barred(_)
         | What::Pinned(_)
         | What::Unpinned(_)
         | What::Frozen(_)
         | What::Unfrozen
-        | What::Full => {
-            tell_of_operator(plan, what, &about);
-        }
+        | What::Full => tell_of_operator(&events, what),
     }
 }
 
 /// The orders of operators, and a limit.
-fn tell_of_operator(plan: &str, what: &What, about: &dyn Fn(Occurrence)) {
+fn tell_of_operator(events: &PushEvents<'_>, what: &What) {
+    let plan = events.plan;
     match what {
         What::Barred(unit) => {
-            info!(plan, source = unit.0, "a unit waits, and the others go on");
-            about(Occurrence::info(Kind::Push, "a unit waits, and the others go on").detail(unit.0));
+            tell!(events, info(Push, "a unit waits, and the others go on").detail(unit.0); { plan, source = unit.0 });
         }
         What::Pinned(release) => {
-            warn!(plan, release, "a release of the past is served to all clients");
-            about(Occurrence::warn(Kind::Push, "a release of the past is served").detail(release));
+            tell!(events, warn(Push, "a release of the past is served").detail(release);
+                { plan, release } + " to all clients");
         }
         What::Unpinned(release) => {
-            info!(plan, release, "a release of the past is pinned no longer");
-            about(Occurrence::info(Kind::Push, "a release of the past is pinned no longer").detail(release));
+            tell!(events, info(Push, "a release of the past is pinned no longer").detail(release); { plan, release });
         }
         What::Frozen(left) => {
             let left = span(*left);
-            warn!(plan, left, "no push begins: an operator froze the plan");
-            about(Occurrence::warn(Kind::Push, "an operator froze the plan").detail(left));
+            tell!(events, warn(Push, "an operator froze the plan").detail(&left);
+                { plan, left } = "no push begins: an operator froze the plan");
         }
         What::Unfrozen => {
-            info!(plan, "pushes begin again: the freeze is over");
-            about(Occurrence::info(Kind::Push, "a freeze is over"));
+            tell!(events, info(Push, "a freeze is over"); { plan } = "pushes begin again: the freeze is over");
         }
         What::Full => {
-            warn!(plan, "no push begins: the contents that are held take too many bytes");
-            about(Occurrence::warn(Kind::Push, "no push begins: held contents take too many bytes"));
+            tell!(events, warn(Push, "no push begins: held contents take too many bytes");
+                { plan } = "no push begins: the contents that are held take too many bytes");
         }
         _ => {}
     }
@@ -115,10 +114,8 @@ pub fn tell_given(log: (&Events, &Throttle), of: (&PlanMetrics, u64), contents: 
     metrics.gave_condemned(contents.len() as u64);
     let Some((type_url, name, version)) = contents.first().cloned() else { return };
     let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
-    if let Some(suppressed) = throttle.allow("condemned content") {
-        warn!(plan, content, contents = contents.len(), suppressed, "{GIVEN}");
-    }
-    events.add(Occurrence::warn(Kind::Push, GIVEN).of_push(plan, push).detail(content));
+    tell!(events, warn(Push, GIVEN).of_push(plan, push).detail(&content), if throttle.allow("condemned content");
+        { plan, content, contents = contents.len() } = "{GIVEN}");
 }
 
 const GIVEN: &str = "clients are given a condemned or halted content: nothing older is known";
@@ -126,35 +123,33 @@ const HALTED: &str = "clients speak against a push; a plan that enforces would h
 const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
 const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";
 
-fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
+fn tell_note(events: &PushEvents<'_>, note: &Note) {
+    let PushEvents { plan, push, .. } = events;
     let text = note_text(note);
     match note {
         Note::Grown(_) | Note::Found(_) => {
-            warn!(plan, push, finding = text, "a guard warns of a push");
-            about(Occurrence::warn(Kind::Push, "a guard warns of a push").detail(text));
+            tell!(events, warn(Push, "a guard warns of a push").detail(&text); { plan, push, finding = text });
         }
         Note::NobodyInStep(_) | Note::NoVoiceInStep { .. } => {
-            info!(plan, push, note = text, "a step of a push gave no evidence");
-            about(Occurrence::info(Kind::Push, "a step of a push gave no evidence").detail(text));
+            tell!(events, info(Push, "a step of a push gave no evidence").detail(&text); { plan, push, note = text });
         }
     }
 }
 
 /// A new answer of the hook. A halt has words of its own.
-fn tell_hook(plan: &str, (push, step): (u64, u8), said: &HookAnswer, about: &dyn Fn(Occurrence)) {
-    let reason = &*said.reason;
-    match said.verdict {
+fn tell_hook(events: &PushEvents<'_>, step: u8, answer: &HookAnswer) {
+    let PushEvents { plan, push, .. } = events;
+    let reason = &*answer.reason;
+    match answer.verdict {
         HookVerdict::Go => {
-            info!(plan, push, step, reason, "the hook lets a push go on");
-            about(Occurrence::info(Kind::Push, "the hook lets a push go on").detail(reason));
+            tell!(events, info(Push, "the hook lets a push go on").detail(reason); { plan, push, step, reason });
         }
         HookVerdict::Wait => {
-            info!(plan, push, step, reason, "the hook lets a push wait");
-            about(Occurrence::info(Kind::Push, "the hook lets a push wait").detail(reason));
+            tell!(events, info(Push, "the hook lets a push wait").detail(reason); { plan, push, step, reason });
         }
         HookVerdict::Failed => {
-            warn!(plan, push, step, reason, "the hook of a plan gives no verdict, and the push waits");
-            about(Occurrence::warn(Kind::Push, "the hook gives no verdict").detail(reason));
+            tell!(events, warn(Push, "the hook gives no verdict").detail(reason);
+                { plan, push, step, reason } = "the hook of a plan gives no verdict, and the push waits");
         }
         HookVerdict::Halt => {}
     }

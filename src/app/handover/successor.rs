@@ -19,7 +19,7 @@ use crate::driver::{Heritage, Relay};
 use crate::handover::message::{Draining, Hello, Offer};
 use crate::handover::{Channel, Fault, Message, memory};
 use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 
 /// The time for the control planes to connect, before clients come. Servers in an outage must not hold up an
 /// upgrade.
@@ -184,8 +184,7 @@ impl Predecessor {
             let _ = watched;
             metrics.handover.predecessor_streams(0);
             let pid = followed.status.lock().take().map(|status| status.pid);
-            metrics.events.add(Occurrence::info(Kind::Handover, "the predecessor has ended"));
-            info!(pid, "the predecessor has ended");
+            tell!(metrics.events, info(Handover, "the predecessor has ended"); { pid });
             sleep(GRACE).await;
             relay.end_inheritance(heritage);
         });

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Ways;
 use super::attempt::{Attempt, Property};
@@ -24,7 +24,7 @@ use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{Channel, Fault, HandoverSettings, Message};
 use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use sluice_setting::InForce;
 
@@ -149,8 +149,8 @@ impl Inner {
         let prepared = match result {
             Ok(prepared) => prepared,
             Err(reason) => {
-                warn!(reason, "the upgrade has failed; this process serves on");
-                events.add(Occurrence::warn(Kind::Handover, "the upgrade has failed").detail(&reason));
+                tell!(events, warn(Handover, "the upgrade has failed").detail(&reason);
+                    { reason } + "; this process serves on");
                 act.end(Some(reason.clone()));
                 return Err(NotUpgraded::Failed(reason));
             }
@@ -160,19 +160,13 @@ impl Inner {
         let window =
             drain_window(settings.drain, status.streams, self.parts.relay.first_answers_per_second());
         if !wish.dry_run {
-            let text = format!("process {}, version {}", hello.pid, hello.version);
-            events.add(Occurrence::info(Kind::Handover, "a new process serves").detail(text));
             act.note("sluice.successor.pid", u64::from(hello.pid));
             act.note("sluice.successor.version", hello.version.as_str());
             act.note("sluice.sources", sources);
             act.end(None);
-            info!(
-                pid = hello.pid,
-                version = hello.version,
-                sources,
-                ?took,
-                "a new process serves in place of this one"
-            );
+            tell!(events, info(Handover, "a new process serves")
+                .detail(format_args!("process {}, version {}", hello.pid, hello.version));
+                { pid = hello.pid, version = hello.version, sources, ?took } + " in place of this one");
         }
         Ok(Upgraded {
             pid: hello.pid,

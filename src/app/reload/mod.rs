@@ -27,7 +27,7 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
@@ -40,7 +40,7 @@ use crate::admin::reloading::{
 use crate::config::{Authorization, Config, Effect, Loaded, Shown, load_policy, process_keys};
 use crate::driver::PreparedSources;
 use crate::driver::api::reload::ReloadPlan;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use sluice_xds::Status;
@@ -347,11 +347,11 @@ impl Reloads {
         let all = faults.join("; ");
         match result {
             ReloadResult::Changed => {
-                let keys: Vec<_> = report.changes.iter().map(|of| of.key.as_str()).collect();
-                info!(generation, trigger, changed = keys.join(", "), "reloaded the configuration");
-                let event = Occurrence::info(Kind::Reload, "reloaded the configuration");
-                let detail = format_args!("generation {generation}, by {trigger}: {}", keys.join(", "));
-                metrics.events.add(event.place(&file).detail(detail));
+                let keys: Vec<_> = report.changes.iter().map(|change| change.key.as_str()).collect();
+                let changed = keys.join(", ");
+                tell!(metrics.events, info(Reload, "reloaded the configuration").place(&file)
+                    .detail(format_args!("generation {generation}, by {trigger}: {changed}"));
+                    { generation, trigger, changed });
                 report.warnings.iter().for_each(|warning| warn!("{warning}"));
                 self.follow_file(None);
             }
@@ -359,16 +359,14 @@ impl Reloads {
             ReloadResult::Ending => return,
             // The file is good, and stays out of force until somebody acts.
             ReloadResult::Held => {
-                let text = "the configuration waits for a yes; the one before stays in force";
-                error!(%file, generation, trace_id, trigger, faults = all, say, "{text}");
-                let event = Occurrence::error(Kind::Reload, text).traced(*generation, trace_id.as_deref());
-                metrics.events.add(event.place(&file).detail(&all));
+                tell!(metrics.events, error(Reload, "the configuration waits for a yes; the one before stays in force")
+                    .traced(*generation, trace_id.as_deref()).place(&file).detail(&all);
+                    { %file, generation, trace_id, trigger, faults = all, say });
             }
             ReloadResult::Invalid | ReloadResult::NeedsProcess | ReloadResult::Failed => {
-                let text = "cannot take the configuration; the last good one stays in force";
-                warn!(%file, generation, trace_id, trigger, result = name, faults = all, say, "{text}");
-                let event = Occurrence::warn(Kind::Reload, text).traced(*generation, trace_id.as_deref());
-                metrics.events.add(event.place(&file).detail(&all));
+                tell!(metrics.events, warn(Reload, "cannot take the configuration; the last good one stays in force")
+                    .traced(*generation, trace_id.as_deref()).place(&file).detail(&all);
+                    { %file, generation, trace_id, trigger, result = name, faults = all, say });
             }
         }
         metrics.config.reloaded(name, result.is_success());

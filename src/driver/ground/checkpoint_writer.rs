@@ -15,13 +15,12 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Occurrence, tell};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
@@ -151,15 +150,14 @@ impl CheckpointWriter {
             Ok(Ok(loaded)) => self.take(loaded, begun),
             Ok(Err(error @ StoreError::Locked)) => {
                 self.failed();
-                self.tell(
-                    Occurrence::warn(Kind::Checkpoint, "another process has the checkpoint").detail(&error),
-                );
-                warn!(%directory, %error, "this relay starts cold, and writes no checkpoint until the directory is free");
+                tell!(self, warn(Checkpoint, "another process has the checkpoint").detail(&error);
+                    { %directory, %error }
+                    = "this relay starts cold, and writes no checkpoint until the directory is free");
             }
             Ok(Err(StoreError::Io(error))) | Err(error) => {
                 self.failed();
-                self.tell(Occurrence::warn(Kind::Checkpoint, "cannot use the checkpoint").detail(&error));
-                warn!(%directory, %error, "cannot use the checkpoint; this relay starts cold; retrying");
+                tell!(self, warn(Checkpoint, "cannot use the checkpoint").detail(&error);
+                    { %directory, %error } + "; this relay starts cold; retrying");
             }
         }
     }
@@ -185,9 +183,9 @@ impl CheckpointWriter {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
-            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(event.place(file.display()).detail(reason));
-            warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(reason);
+                { %file, %reason } + "; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
@@ -196,9 +194,9 @@ impl CheckpointWriter {
         let mut restored = self.restored.lock();
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
-        let event = Occurrence::info(Kind::Checkpoint, "checkpoint read");
-        self.tell(event.detail(format_args!("{sources} sources, {resources} resources")));
-        info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
+        tell!(self, info(Checkpoint, "checkpoint read")
+            .detail(format_args!("{sources} sources, {resources} resources"));
+            { %directory, sources, resources, bytes, ?took });
     }
 
     /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
@@ -208,10 +206,10 @@ impl CheckpointWriter {
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
         let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);
         read.unwrap_or_else(|(file, reason)| {
-            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(event.place(file.display()).detail(&reason));
-            warn!(file = %file.display(), %reason, "ignored the state of the plans; a push that was halted before the restart \
-                is judged again");
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
+                { %file, %reason }
+                = "ignored the state of the plans; a push that was halted before the restart is judged again");
             Vec::new()
         })
     }
@@ -345,9 +343,9 @@ impl CheckpointWriter {
     fn cannot_write(&self, error: &StoreError) {
         self.metrics.failed();
         if self.failed() {
-            self.tell(Occurrence::warn(Kind::Checkpoint, "cannot write the checkpoint").detail(error));
-            let directory = self.store.directory().display();
-            warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; retrying");
+            tell!(self, warn(Checkpoint, "cannot write the checkpoint").detail(error);
+                { directory = %self.store.directory().display(), %error }
+                + "; keeping the last good files; retrying");
         }
     }
 
@@ -376,7 +374,7 @@ impl CheckpointWriter {
     }
 
     /// Adds an event about the directory.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         self.metrics.events.add(event.place(self.store.directory().display()));
     }
 
@@ -394,9 +392,8 @@ impl CheckpointWriter {
         let failing = std::mem::take(&mut *self.failing.lock());
         self.metrics.failing(false);
         if failing.count > 0 {
-            self.tell(Occurrence::info(Kind::Checkpoint, "writing the checkpoint succeeded again"));
-            info!(directory = %self.store.directory().display(), failures = failing.count, "writing the \
-                checkpoint succeeded again");
+            tell!(self, info(Checkpoint, "writing the checkpoint succeeded again");
+                { directory = %self.store.directory().display(), failures = failing.count });
         }
     }
 }

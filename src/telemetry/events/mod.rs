@@ -1,7 +1,7 @@
 //! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory (ADM-11).
 //!
-//! A place that logs a line reports the same occurrence here. The ring needs no throttle of the caller's: within a
-//! second, repeated causes share an event, and each kind gets a few events.
+//! A place that logs a line reports the same occurrence here, by one call of [`tell!`]. The ring needs no throttle of the
+//! caller's: within a second, repeated causes share an event, and each kind gets a few events.
 
 mod kind;
 mod occurrence;
@@ -17,6 +17,44 @@ pub use kind::{Kind, Severity};
 pub use occurrence::Occurrence;
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event, or `+ "…"` continues the
+/// text, or `= "…"` is the line's own text:
+///
+/// ```ignore
+/// tell!(events, warn(Reload, "cannot use a file").place(&file); { %file, reason } + "; the last good content stays in force");
+/// ```
+///
+/// With `if throttle.allow(…)`, the line is left out or ends with the number of suppressed lines. `error as warn` gives the line
+/// another level.
+macro_rules! tell {
+    (@line $level:ident { $($field:tt)+ } $text:expr,) => { ::tracing::$level!($($field)+, $text) };
+    (@line $level:ident { $($field:tt)+ } $text:expr, + $rest:literal) => {
+        ::tracing::$level!($($field)+, concat!($text, $rest))
+    };
+    (@line $level:ident { $($field:tt)+ } $text:expr, = $line:literal) => {
+        ::tracing::$level!($($field)+, $line)
+    };
+    (@allowed $level:ident [] { $($field:tt)+ } $($text:tt)+) => {
+        tell!(@line $level { $($field)+ } $($text)+)
+    };
+    (@allowed $level:ident [$allowed:expr] { $($field:tt)+ } $($text:tt)+) => {
+        if let Some(suppressed) = $allowed {
+            tell!(@line $level { $($field)+, suppressed } $($text)+)
+        }
+    };
+    ($events:expr, $severity:ident as $level:ident($kind:ident, $text:expr)
+     $(.$part:ident($($value:expr),*))* $(, if $allowed:expr)?; { $($field:tt)+ } $($line:tt)*) => {{
+        let occurrence = $crate::telemetry::events::Occurrence::$severity(
+            $crate::telemetry::events::Kind::$kind,
+            $text,
+        );
+        $events.add(occurrence$(.$part($($value),*))*);
+        tell!(@allowed $level [$($allowed)?] { $($field)+ } $text, $($line)*);
+    }};
+    ($events:expr, $severity:ident $($rest:tt)+) => { tell!($events, $severity as $severity $($rest)+) };
+}
+pub(crate) use tell;
 
 /// The number of remembered events: a busy day of a relay, in at most 4 MiB.
 pub const EVENTS_MAX: usize = 4096;

@@ -19,7 +19,7 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
 use sluice_setting::InForce;
@@ -335,13 +335,10 @@ impl<T: Generation> Rotation<T> {
         }
         self.expiry_checked = None;
         let direction = if is_forward { "forward" } else { "back" };
-        let event =
-            Occurrence::warn(Kind::Tls, "the clock has jumped; certificates are judged by the new time");
-        self.metrics.events.add(event.detail(format_args!("{direction} by {} s", jump.as_secs())));
-        tracing::warn!(
-            place = %self.place.name, time = %time_text(wall), direction, seconds = jump.as_secs(),
-            "the clock has jumped; certificates are judged by the new time"
-        );
+        let seconds = jump.as_secs();
+        tell!(self.metrics.events, warn(Tls, "the clock has jumped; certificates are judged by the new time")
+            .detail(format_args!("{direction} by {seconds} s"));
+            { place = %self.place.name, time = %time_text(wall), direction, seconds });
         true
     }
 
@@ -386,7 +383,7 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.clear();
         self.expiry_checked = None;
-        self.tell(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
+        self.add(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
         tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
@@ -398,14 +395,14 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
-            self.tell(Occurrence::info(Kind::Tls, "files can be used again"));
+            self.add(Occurrence::info(Kind::Tls, "files can be used again"));
             tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
         }
         self.metrics.reload_failing(&self.place.name, false);
     }
 
     /// Adds an event about the files of this place.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         self.metrics.events.add(event.place(&self.place.name));
     }
 
@@ -418,7 +415,7 @@ impl<T: Generation> Rotation<T> {
         };
         let is_due = !fault.may_pass || now >= since + PATIENCE;
         if is_due && !was_told {
-            self.tell(
+            self.add(
                 Occurrence::warn(Kind::Tls, "cannot use new files; the last good ones stay").detail(&fault),
             );
             tracing::warn!(
@@ -477,14 +474,13 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.push((part.to_owned(), due));
         let end = time_text(expiry.not_after);
-        let event = match expiry.not_after < wall {
-            true => Occurrence::error(Kind::Tls, "a certificate has expired"),
-            false => Occurrence::warn(Kind::Tls, "a certificate expires soon"),
-        };
-        self.metrics.events.add(event.place(part).detail(&end));
-        match expiry.not_after < wall {
-            true => tracing::warn!(certificate = part, %end, "a certificate has expired"),
-            false => tracing::warn!(certificate = part, %end, "a certificate expires soon"),
+        let events = &self.metrics.events;
+        if expiry.not_after < wall {
+            tell!(events, error as warn(Tls, "a certificate has expired").place(part).detail(&end);
+                { certificate = part, %end });
+        } else {
+            tell!(events, warn(Tls, "a certificate expires soon").place(part).detail(&end);
+                { certificate = part, %end });
         }
     }
 }

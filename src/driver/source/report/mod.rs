@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::checkpoint::Confirmed;
 use super::health::Health;
@@ -23,7 +23,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
@@ -173,12 +173,10 @@ impl Report {
         if *uri == self.server_uri {
             return;
         }
-        let event = Occurrence::warn(Kind::Fallback, "a source moved to another server of its list");
-        self.tell(event.detail(format_args!("to {uri}")));
-        if let Some(suppressed) = self.allow("failover") {
-            warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
-                "a source moved to the other server of its list");
-        }
+        tell!(self, warn(Fallback, "a source moved to another server of its list").detail(format_args!("to {uri}")),
+            if self.allow("failover");
+            { list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri }
+            = "a source moved to the other server of its list");
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
         self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
@@ -221,14 +219,10 @@ impl Report {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
-        let event =
-            Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
-        self.tell(event.detail(format_args!("{removed} removed, {after} left")));
-        if let Some(suppressed) = self.allow("mass deletion") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
-                suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
-                    on to clients");
-        }
+        tell!(self, warn(Deletion, "a mass deletion is passed on to clients").of_type(type_url)
+            .detail(format_args!("{removed} removed, {after} left")), if self.allow("mass deletion");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after }
+            = "the upstream deleted most resources of a type in one response; passing the deletion on to clients");
     }
 
     /// Counts like an unreachable server, but has a log line of its own, once (I14).
@@ -240,16 +234,14 @@ impl Report {
         if self.warned.replace(OutageKind::Unreadable).is_none()
             && let Some(suppressed) = self.allow("undecodable")
         {
-            self.tell(
-                Occurrence::warn(Kind::UpstreamLost, "cannot read a response of the upstream").detail(status),
-            );
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "cannot read a response of the upstream; serving cached configuration; retrying");
+            tell!(self, warn(UpstreamLost, "cannot read a response of the upstream").detail(status);
+                { server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed }
+                + "; serving cached configuration; retrying");
         }
     }
 
     /// Adds an event about this source.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         let event = event.at_server(&self.server_uri, &self.list).of_class(&self.class.digest);
         self.shared.metrics.events.add(event);
     }
@@ -269,7 +261,7 @@ impl Report {
     pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
         let text = format!("{}: {reason}", path.display());
-        self.tell(
+        self.add(
             Occurrence::warn(Kind::Reload, "cannot use a file of resources")
                 .place(path.display())
                 .detail(reason),
@@ -367,19 +359,19 @@ impl Report {
         self.restored = Some(since);
         self.metrics.restored(true);
         self.metrics.stale(true);
-        let event = Occurrence::info(Kind::Checkpoint, "serving resources from before the restart");
-        self.tell(event.detail(format_args!("{resources} resources")));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
-            "serving the resources from before the restart until the upstream has answered");
+        tell!(self, info(Checkpoint, "serving resources from before the restart")
+            .detail(format_args!("{resources} resources"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, resources }
+            = "serving the resources from before the restart until the upstream has answered");
     }
 
     /// The server has confirmed or replaced all restored resources.
     pub fn confirmed(&mut self, now: Time) {
         self.restored = None;
         self.metrics.restored(false);
-        self.tell(Occurrence::info(Kind::Checkpoint, "the upstream has answered for all restored resources"));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
-            "the upstream has answered for all resources restored from the checkpoint");
+        tell!(self, info(Checkpoint, "the upstream has answered for all restored resources");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest }
+            = "the upstream has answered for all resources restored from the checkpoint");
         self.refresh(now);
     }
 

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::{OutageKind, Report};
 use crate::driver::api::status::SourceState;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use sluice_engine::Time;
 use sluice_engine::source::StreamIndex;
 use sluice_xds::{Code, Status, TypeUrl};
@@ -15,13 +15,10 @@ use sluice_xds::{Code, Status, TypeUrl};
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.
     pub(super) fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
-        let event =
-            Occurrence::warn(Kind::UpstreamLost, "the upstream does not serve a type").of_type(type_url);
-        self.tell(event.detail(status));
-        if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
-                "the upstream does not serve a type that clients ask for; retrying now and then");
-        }
+        tell!(self, warn(UpstreamLost, "the upstream does not serve a type").of_type(type_url).detail(status),
+            if self.allow(&format!("not served {type_url}"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status }
+            + " that clients ask for; retrying now and then");
         self.closed(stream, now);
     }
 
@@ -110,7 +107,7 @@ impl Report {
 
     fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
         let event = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
-        self.tell(match type_url {
+        self.add(match type_url {
             Some(type_url) => event.of_type(type_url),
             None => event,
         });
@@ -181,8 +178,8 @@ impl Report {
     pub(super) fn answers(&mut self, now: Time) {
         self.answered = true;
         if std::mem::take(&mut self.is_mute) {
-            self.tell(Occurrence::info(Kind::UpstreamBack, "the upstream answers"));
-            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, "the upstream answers");
+            tell!(self, info(UpstreamBack, "the upstream answers");
+                { server = %self.server_uri, list = %self.list, class = %self.class.digest });
             self.enter(SourceState::Connected, now);
         }
     }
@@ -197,13 +194,10 @@ impl Report {
         if std::mem::replace(&mut self.is_mute, true) {
             return;
         }
-        self.tell(Occurrence::warn(Kind::UpstreamLost, "the upstream has answered no request for 10 s"));
-        if let Some(suppressed) = self.allow("unanswered") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
-                "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
-                    it selects by node id, set `split_by: {{ id: true }}` in `node_classes`, or set \
-                    `upstream_node`");
-        }
+        tell!(self, warn(UpstreamLost, "the upstream has answered no request for 10 s"), if self.allow("unanswered");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown }
+            + "; it may have nothing for a node with this id. If it selects by node id, set `split_by: {{ id: true }}` in \
+                `node_classes`, or set `upstream_node`");
     }
 
     pub(super) fn refresh(&mut self, now: Time) {
@@ -220,7 +214,7 @@ impl Report {
         {
             let outage = since.map(|since| now.since(since));
             let event = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
-            self.tell(match outage {
+            self.add(match outage {
                 Some(outage) => event.detail(format_args!("after {outage:.1?}")),
                 None => event,
             });
