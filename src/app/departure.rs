@@ -98,13 +98,13 @@ impl Departure {
         let _ = self.emptying.empty(Duration::ZERO, Some(window));
         let end = Instant::now() + window;
         // `None` once the successor has closed the connection.
-        let mut said = Some(word_of(handed));
+        let mut word = Some(word_of(handed));
         let mut reports = interval(REPORTS);
         loop {
             tokio::select! {
                 // A word of the successor comes before its end.
                 biased;
-                word = OptionFuture::from(said.as_mut()), if said.is_some() => match word {
+                message = OptionFuture::from(word.as_mut()), if word.is_some() => match message {
                     Some(Ok(Message::End)) => {
                         info!("the new process wants this one to end now");
                         self.relay.end_streams();
@@ -114,7 +114,7 @@ impl Departure {
                         info!(pid = handed.pid, "the new process stops, and so does this one; draining for `drain`");
                         break;
                     }
-                    _ => said = None,
+                    _ => word = None,
                 },
                 _ = reports.tick() => {}
                 status = handed.ended() => {
@@ -176,24 +176,24 @@ enum Left {
 
 /// Resolves to the successor's `end` or `stopping`; an error when the successor has ended.
 fn word_of(handed: &Handed) -> oneshot::Receiver<Message> {
-    let (said, is_said) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     if let Ok(channel) = handed.channel.another() {
         spawn_blocking(move || {
             let _ = channel.wait_at_most(None);
             while let Ok((message, _)) = channel.receive() {
                 if matches!(message, Message::End | Message::Stopping) {
-                    let _ = said.send(message);
+                    let _ = sender.send(message);
                     return;
                 }
             }
         });
     }
-    is_said
+    receiver
 }
 
 async fn report(handed: &Handed, draining: &Draining) {
     let (channel, message) = (handed.channel.another(), Message::Draining(*draining));
-    let told = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
+    let sent = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
     // After its end, a successor needs no report.
-    let _ = tokio::time::timeout(REPORT_MAX, told).await;
+    let _ = tokio::time::timeout(REPORT_MAX, sent).await;
 }

@@ -47,7 +47,7 @@ impl LiveListener {
 
 /// The certificate files of all listeners, in force.
 pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<Generation>> {
-    live.iter().filter_map(|of| Some(of.tls.as_ref()?.watched.clone())).collect()
+    live.iter().filter_map(|listener| Some(listener.tls.as_ref()?.watched.clone())).collect()
 }
 
 /// The socket of a listener: from the pool, or new.

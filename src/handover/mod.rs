@@ -63,8 +63,8 @@ pub enum Fault {
     NoDescriptor,
     #[error("the message is not understood: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the message {found} came instead of {expected}")]
-    Unexpected { found: &'static str, expected: &'static str },
+    #[error("the message {received} came instead of {expected}")]
+    Unexpected { received: &'static str, expected: &'static str },
     #[error("the other process speaks the protocols {theirs_from} to {theirs_to}, this one {from} to {to}",
         from = message::OLDEST, to = message::NEWEST)]
     Protocol { theirs_from: u32, theirs_to: u32 },

@@ -360,14 +360,15 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = !self.is_lent && self.is_ours.load(Ordering::Relaxed);
-        if is_ours && identity(&self.path).is_ok_and(|found| found == self.identity) {
+        if is_ours && identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 fn identity(path: &Path) -> io::Result<Identity> {
-    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+    fs::symlink_metadata(path)
+        .map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
 #[cfg(test)]

@@ -99,12 +99,12 @@ impl<R: OpenStreams> Listening<R> {
 
     /// Takes a listener out of service; `None` if there is none with the name.
     pub async fn close(&self, name: &str) -> Option<Closed> {
-        let found = {
+        let accepting = {
             let mut open = self.0.open.lock();
             let index = open.listeners.iter().position(|accepting| &*accepting.name == name)?;
             open.listeners.remove(index)
         };
-        found.stop().await
+        accepting.stop().await
     }
 
     /// Takes all listeners out of service.

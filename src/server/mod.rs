@@ -109,12 +109,12 @@ struct Shared<R> {
     exit: Exit,
     unfinished: Arc<Unfinished>,
     health_service: HealthService,
-    told: Told,
+    once: OnceWarnings,
 }
 
 /// The warnings that a process gives once.
 #[derive(Default)]
-struct Told {
+struct OnceWarnings {
     /// Load reports are dropped.
     load_reports: AtomicBool,
     /// There is no health discovery (HDS).
@@ -140,7 +140,7 @@ impl<R: OpenStreams> Server<R> {
             exit,
             unfinished,
             health_service,
-            told: Told::default(),
+            once: OnceWarnings::default(),
         };
         let shared = Arc::new(shared);
         let listening = Listening::new(shared.clone(), emptier.clone());

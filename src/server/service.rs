@@ -186,15 +186,15 @@ impl<R: OpenStreams> Service<R> {
     /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
         let max = self.shared.limits.get().header_list_bytes;
-        let found = header_list_bytes(request);
-        if found <= max as usize {
+        let bytes = header_list_bytes(request);
+        if bytes <= max as usize {
             return None;
         }
         self.shared.metrics.limit_hit(Limit::HeaderListBytes);
         if !is_grpc(request.headers()) {
             return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        let text = format!("bytes of a call's headers: found {found}, the limit is {max}");
+        let text = format!("bytes of a call's headers: found {bytes}, the limit is {max}");
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
@@ -224,7 +224,7 @@ impl<R: OpenStreams> Service<R> {
 
     fn note_load_reports(&self) {
         self.shared.metrics.call(CallKind::LoadReports);
-        if !self.shared.told.load_reports.swap(true, Relaxed) {
+        if !self.shared.once.load_reports.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
                 "clients send load reports; keeping their streams, dropping the reports; \
                 `load_reports: refuse` on the listener refuses the streams instead");
@@ -234,7 +234,7 @@ impl<R: OpenStreams> Service<R> {
     /// An Envoy asks for its endpoints to check again and again, whatever the answer (RLY-73).
     fn note_health_discovery(&self, path: &str) {
         let is_meant = path.starts_with("/envoy.service.health.v3.HealthDiscoveryService/");
-        if is_meant && !self.shared.told.health_discovery.swap(true, Relaxed) {
+        if is_meant && !self.shared.once.health_discovery.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
                 "clients ask for health discovery (HDS), which the relay does not have; point their `hds_config` at the \
                 control plane, or leave it out");

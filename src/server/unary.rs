@@ -119,7 +119,7 @@ impl<R: OpenStreams> Unary<R> {
                     format!("{path} belongs to the v2 API; `v2: true` on the listener enables the v2 API");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
-            Some(found) => Ok(found),
+            Some(service) => Ok(service),
             None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
                 let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))

@@ -191,11 +191,11 @@ impl Table {
 
     fn add_answer(&mut self, peer: Arc<Peer>, document: &Bytes) -> u64 {
         let address = document.as_ptr().addr();
-        let known = self.documents.entry(address).or_insert_with(|| {
+        let document = self.documents.entry(address).or_insert_with(|| {
             self.bytes += document.len() as u64;
             Document { bytes: document.len() as u64, answers: 0 }
         });
-        known.answers += 1;
+        document.answers += 1;
         self.add(peer, Content::Answer(address))
     }
 

@@ -53,8 +53,8 @@ impl DurationHistogram {
 /// The `le` label of the bucket of a duration.
 pub(super) fn bucket_text(duration: Duration) -> String {
     let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let found = BOUNDS.iter().find(|(bound, _)| *bound >= micros);
-    found.map_or_else(|| "+Inf".to_owned(), |(_, seconds)| format!("{seconds:?}"))
+    let bucket = BOUNDS.iter().find(|(bound, _)| *bound >= micros);
+    bucket.map_or_else(|| "+Inf".to_owned(), |(_, seconds)| format!("{seconds:?}"))
 }
 
 impl TypedMetric for DurationHistogram {

@@ -29,7 +29,7 @@ impl OpenFds {
     pub(super) fn count(&self, now: Instant) -> Option<u64> {
         // Linux 6.2 and later report the number. Earlier kernels need a walk, which takes milliseconds if
         // there are many.
-        let counted = fs::metadata("/proc/self/fd").ok().map(|found| found.len());
+        let counted = fs::metadata("/proc/self/fd").ok().map(|metadata| metadata.len());
         counted.filter(|count| *count > 0).or_else(|| {
             // Reading the directory takes one descriptor itself.
             self.walk(now, || Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64))

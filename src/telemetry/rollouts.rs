@@ -109,8 +109,13 @@ fn tell_of_operator(events: &PushEvents<'_>, what: &What) {
 }
 
 /// A unit gave condemned contents as first answers (QUA-5).
-pub fn tell_given(log: (&Events, &Throttle), of: (&PlanMetrics, u64), contents: &BTreeSet<Content>) {
-    let ((events, throttle), (metrics, push)) = (log, of);
+pub fn tell_given(
+    events: &Events,
+    throttle: &Throttle,
+    metrics: &PlanMetrics,
+    push: u64,
+    contents: &BTreeSet<Content>,
+) {
     metrics.gave_condemned(contents.len() as u64);
     let Some((type_url, name, version)) = contents.first().cloned() else { return };
     let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
@@ -214,20 +219,20 @@ pub fn without_server(report: &RolloutReport) -> Option<String> {
 fn hook_waits(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref().filter(|_| push.verdict.is_none() && push.end.is_none())?;
     let reached = push.reached();
-    let said = hook.answer.as_ref();
-    if hook.step != reached || said.is_some_and(|said| said.verdict == HookVerdict::Go) {
+    let answer = hook.answer.as_ref();
+    if hook.step != reached || answer.is_some_and(|answer| answer.verdict == HookVerdict::Go) {
         return None;
     }
     let place = place_of(reached);
-    let words = said.map_or_else(|| "no answer yet".to_owned(), hook_text);
+    let words = answer.map_or_else(|| "no answer yet".to_owned(), hook_text);
     Some(format!("asks its hook {place}: {words}"))
 }
 
 /// The word of the hook that let the push go on.
 pub fn hook_note(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref()?;
-    let said = hook.answer.as_ref().filter(|said| said.verdict == HookVerdict::Go)?;
-    Some(format!("{}, {}", place_of(hook.step), hook_text(said)))
+    let answer = hook.answer.as_ref().filter(|answer| answer.verdict == HookVerdict::Go)?;
+    Some(format!("{}, {}", place_of(hook.step), hook_text(answer)))
 }
 
 /// The moment of a question to the hook.
@@ -239,9 +244,9 @@ fn place_of(step: u8) -> String {
 }
 
 /// An answer of the hook in words.
-pub fn hook_text(said: &HookAnswer) -> String {
-    let reason = if said.reason.is_empty() { "no reason given" } else { &*said.reason };
-    match said.verdict {
+pub fn hook_text(answer: &HookAnswer) -> String {
+    let reason = if answer.reason.is_empty() { "no reason given" } else { &*answer.reason };
+    match answer.verdict {
         HookVerdict::Go => format!("the hook lets it go on: {reason}"),
         HookVerdict::Wait => format!("the hook lets it wait: {reason}"),
         HookVerdict::Halt => format!("the hook halted it: {reason}"),
@@ -262,12 +267,14 @@ fn reason_text(reason: &Reason) -> String {
             control.clients
         ),
         Reason::Grown(grown) => grown_text(grown),
-        Reason::Found(found) => found_text(found),
-        Reason::Condemned(of) => format!("it brings {}, which is condemned", content(of)),
+        Reason::Found(finding) => finding_text(finding),
+        Reason::Condemned(condemned) => {
+            format!("it brings {}, which is condemned", content(condemned))
+        }
         Reason::NoEvidence { accepted, clients } => {
             format!("only {accepted} of {} accepted it in time", count(*clients, "client"))
         }
-        Reason::Hook(said) => hook_text(said),
+        Reason::Hook(answer) => hook_text(answer),
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
         Reason::Operator => "an operator stopped it".to_owned(),
         Reason::Frozen => "an operator froze the plan".to_owned(),
@@ -280,7 +287,7 @@ fn reason_text(reason: &Reason) -> String {
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::Grown(grown) => grown_text(grown),
-        Note::Found(found) => found_text(found),
+        Note::Found(finding) => finding_text(finding),
         Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
         Note::NoVoiceInStep { step, overtaken, rejected_again } => {
             let overtaken = (*overtaken > 0)
@@ -293,8 +300,8 @@ pub fn note_text(note: &Note) -> String {
     }
 }
 
-fn found_text(of: &Finding) -> String {
-    let Finding { kind, type_url, name, what, more } = of;
+fn finding_text(finding: &Finding) -> String {
+    let Finding { kind, type_url, name, what, more } = finding;
     let resource = format!("{} {:?}", type_url.short(), name.as_str());
     let text = match kind {
         FindingKind::Unreadable => format!("{resource} has bytes that are no {what}"),
@@ -307,10 +314,10 @@ fn found_text(of: &Finding) -> String {
     }
 }
 
-fn grown_text(of: &Grown) -> String {
-    let Grown { type_url, growth: Growth { before, after }, .. } = of;
+fn grown_text(grown: &Grown) -> String {
+    let Grown { type_url, growth: Growth { before, after }, .. } = grown;
     let short = type_url.short();
-    match &of.part {
+    match &grown.part {
         GrownPart::Resource(name) => {
             format!("{short} {:?} grew from {} to {}", name.as_str(), size(*before), size(*after))
         }
@@ -322,9 +329,9 @@ fn grown_text(of: &Grown) -> String {
 }
 
 /// A content by type, name and version.
-pub fn content(of: &Condemned) -> String {
-    let version = sluice_text::version(&of.version.to_string());
-    format!("{} {:?} {version}", of.type_url.short(), of.name.as_str())
+pub fn content(condemned: &Condemned) -> String {
+    let version = sluice_text::version(&condemned.version.to_string());
+    format!("{} {:?} {version}", condemned.type_url.short(), condemned.name.as_str())
 }
 
 fn resources_of(number: usize) -> String {

@@ -167,10 +167,10 @@ impl Names {
     fn read(parsed: &X509Certificate<'_>) -> Names {
         let mut names = Names::default();
         for extension in parsed.iter_extensions() {
-            let ParsedExtension::SubjectAlternativeName(found) = extension.parsed_extension() else {
+            let ParsedExtension::SubjectAlternativeName(alternative) = extension.parsed_extension() else {
                 continue;
             };
-            for name in &found.general_names {
+            for name in &alternative.general_names {
                 match name {
                     GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                     GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),

@@ -46,7 +46,7 @@ impl OwnAuthorities<'_> {
     /// The trust domain of a leaf that claims a known domain without its authorities.
     fn foreign(&self, pair: &Pair) -> Option<String> {
         let domain = spiffe_id(&pair.leaf).ok()?.trust_domain().to_owned();
-        let is_known = self.anchors.domains().any(|known| known == Some(&domain));
+        let is_known = self.anchors.domains().any(|trusted| trusted == Some(&domain));
         (is_known && !self.are_issuers_of(pair)).then_some(domain)
     }
 

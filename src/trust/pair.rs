@@ -77,7 +77,7 @@ impl Pair {
             );
             at_key(Fault::passing(&files.private_key, reason))
         })?;
-        let mode = fs::metadata(&files.private_key).map_or(0, |found| found.mode());
+        let mode = fs::metadata(&files.private_key).map_or(0, |metadata| metadata.mode());
         let open_key = (mode & READABLE_BY_ALL != 0).then(|| files.private_key.clone());
         let pair = Pair { certified: Arc::new(certified), leaf, open_key };
         match in_force.and_then(|old| pair.is_worse_than(old, now)) {

@@ -166,9 +166,9 @@ pub(super) fn follow(
 }
 
 /// Warns of fields that rules in force read and no entry has: a field in another spelling splits nothing.
-pub(super) fn tell_missing(relay: &Relay, told: &[String]) -> Vec<String> {
+pub(super) fn tell_missing(relay: &Relay, logged: &[String]) -> Vec<String> {
     let missing = missing_fields(&relay.classes());
-    if missing != told && !missing.is_empty() {
+    if missing != logged && !missing.is_empty() {
         let fields = missing.join(", ");
         warn!(fields, "`split_by.facts` names fields that no entry of `facts` has: they split nothing");
     }

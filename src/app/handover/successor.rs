@@ -135,7 +135,7 @@ impl Predecessor {
     /// # Errors
     /// The predecessor has gone, or serves on.
     pub async fn take_over(&mut self, ways: &Ways, relay: &Relay) -> Result<()> {
-        let told = blocking(&self.channel, |channel| {
+        let accepted = blocking(&self.channel, |channel| {
             channel.send(&Message::Ready, &[])?;
             match channel.receive()? {
                 // Earlier builds pass no plans.
@@ -143,7 +143,7 @@ impl Predecessor {
                 (other, _) => Err(other.instead_of("accept")),
             }
         });
-        let plans = told.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
+        let plans = accepted.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
         // Before the first client.
         relay.begin_plans(plans.as_deref());
         ways.resume();

@@ -201,7 +201,9 @@ impl Inner {
             return Err(NotUpgraded::Conflict { reason, left });
         }
         let following = self.parts.following.as_ref();
-        if let Some((following, status)) = following.and_then(|of| Some((of, of.status()?))) {
+        if let Some((following, status)) =
+            following.and_then(|following| Some((following, following.status()?)))
+        {
             if !wish.now {
                 let reason =
                     format!("the process before this one, {}, still drains; --now ends it", status.pid);

@@ -58,14 +58,14 @@ pub(super) fn prepare(
     let (mut steps, mut changes) = (Vec::new(), ListenerChanges::default());
     let mut followed = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        let from = live.iter().position(|of| is_same_socket(&of.config.address, &listener.address));
+        let from = live.iter().position(|open| is_same_socket(&open.config.address, &listener.address));
         let name = listener.name.to_string();
         let Some(from) = from else {
             check_beside(live, listener)?;
             let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
             let socket = ways.map(open).transpose()?;
             steps.push(Step::Open { socket, files: files(index, listener)? });
-            let was = live.iter().any(|of| of.config.name == listener.name);
+            let was = live.iter().any(|open| open.config.name == listener.name);
             if was {
                 changes.moved.push(name)
             } else {
@@ -86,7 +86,7 @@ pub(super) fn prepare(
         }
     }
     let removed: Vec<usize> = (0..live.len()).filter(|index| !followed.contains(index)).collect();
-    let is_listed = |name: &str| config.listeners.iter().any(|of| &*of.name == name);
+    let is_listed = |name: &str| config.listeners.iter().any(|listener| &*listener.name == name);
     let gone = removed.iter().map(|index| live[*index].config.name.to_string());
     changes.removed = gone.filter(|name| !is_listed(name)).collect();
     Ok(NextListeners { steps, removed, changes })
@@ -94,7 +94,7 @@ pub(super) fn prepare(
 
 /// An address beside a colliding socket in service can only be bound after the end of the socket, too late for a way back.
 fn check_beside(live: &[LiveListener], listener: &crate::config::Listener) -> Result<()> {
-    let Some(other) = live.iter().find(|of| of.config.address.collides(&listener.address)) else {
+    let Some(other) = live.iter().find(|open| open.config.address.collides(&listener.address)) else {
         return Ok(());
     };
     Err(anyhow!(
@@ -134,7 +134,7 @@ impl NextListeners {
             let next = match step {
                 Step::Keep { from, files } => keep(&live[from], listener, files, metrics),
                 Step::Take { from, files } => {
-                    let socket = taken.iter().position(|(of, _)| *of == from);
+                    let socket = taken.iter().position(|(index, _)| *index == from);
                     let socket = socket.map(|index| taken.swap_remove(index).1);
                     set_mode(&live[from].config.address, &listener.address);
                     open(socket, listener, files, listening, metrics)

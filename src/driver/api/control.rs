@@ -47,10 +47,10 @@ pub struct ConfirmedDeletion {
 impl DeletionFilter {
     /// Whether a source holds back a deletion that matches.
     pub fn concerns(&self, source: &SourceStatus) -> bool {
-        let is_type = |of: &&SourceTypeStatus| {
-            self.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))
+        let is_type = |status: &&SourceTypeStatus| {
+            self.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
         };
         self.server.as_deref().is_none_or(|server| *server == *source.server)
-            && source.types.iter().filter(is_type).any(|of| of.held_back > 0)
+            && source.types.iter().filter(is_type).any(|status| status.held_back > 0)
     }
 }

@@ -92,7 +92,7 @@ pub enum Command {
         type_url: TypeUrl,
         collection: Collection,
         /// See [`Watch::Watch`](sluice_engine::downstream::Watch).
-        former: Option<Arc<NameSet>>,
+        previous: Option<Arc<NameSet>>,
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,
     },

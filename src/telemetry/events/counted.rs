@@ -34,15 +34,16 @@ struct Counted {
 
 impl Counted {
     fn report(&mut self, metrics: &Metrics, now: Instant) {
-        for (limit, (known, told)) in Limit::ALL.into_iter().zip(&mut self.limits) {
+        for (limit, (counted, told_at)) in Limit::ALL.into_iter().zip(&mut self.limits) {
             let hits = metrics.limits().of(limit);
-            let is_silent = told.is_some_and(|told| now.saturating_duration_since(told) < LIMIT_PAUSE);
-            if hits == *known || is_silent {
+            let is_silent =
+                told_at.is_some_and(|told_at| now.saturating_duration_since(told_at) < LIMIT_PAUSE);
+            if hits == *counted || is_silent {
                 continue;
             }
             let hit = Occurrence::warn(Kind::Limit, "clients or servers hit a limit").limit(limit.name());
-            metrics.events.add(hit.count(hits - *known));
-            (*known, *told) = (hits, Some(now));
+            metrics.events.add(hit.count(hits - *counted));
+            (*counted, *told_at) = (hits, Some(now));
         }
         let downstream = &metrics.downstream;
         let opened = [Variant::Sotw, Variant::Delta].map(|variant| downstream.streams_opened(variant));

@@ -114,8 +114,8 @@ struct Ring {
 const SHELVES: usize = 3;
 
 /// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all day.
-fn shelf(of: &Occurrence) -> (usize, usize) {
-    match (of.kind, of.severity) {
+fn shelf(occurrence: &Occurrence) -> (usize, usize) {
+    match (occurrence.kind, occurrence.severity) {
         (Kind::Client, Severity::Info) => (0, FREQUENT_MAX),
         (Kind::Change, _) => (1, FREQUENT_MAX),
         _ => (2, EVENTS_MAX),
@@ -163,15 +163,15 @@ impl Ring {
     fn add(&mut self, occurrence: Occurrence, now: Instant, at: SystemTime) {
         let (place, room) = shelf(&occurrence);
         let number = self.latest + 1;
-        if let Some(known) = self.recent(place, &occurrence, now) {
-            let known = Arc::make_mut(known);
-            known.count = known.count.saturating_add(occurrence.count);
+        if let Some(event) = self.recent(place, &occurrence, now) {
+            let event = Arc::make_mut(event);
+            event.count = event.count.saturating_add(occurrence.count);
             return;
         }
         if let Some(last) = self.fill(occurrence.kind, number, now) {
-            if let Some(known) = self.find(last) {
-                let known = Arc::make_mut(known);
-                known.left_out = known.left_out.saturating_add(occurrence.count);
+            if let Some(event) = self.find(last) {
+                let event = Arc::make_mut(event);
+                event.left_out = event.left_out.saturating_add(occurrence.count);
             }
             return;
         }

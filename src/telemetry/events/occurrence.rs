@@ -165,7 +165,7 @@ impl Occurrence {
     /// Whether both have the same cause. Classes, clients and details may differ: one lost server concerns many
     /// classes, and one bad update many clients.
     pub(super) fn repeats(&self, before: &Occurrence) -> bool {
-        let key = |of: &Occurrence| (of.kind, of.severity, of.text, of.version, of.limit);
+        let key = |one: &Occurrence| (one.kind, one.severity, one.text, one.version, one.limit);
         key(self) == key(before)
             && self.server == before.server
             && self.list == before.list

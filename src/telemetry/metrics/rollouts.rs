@@ -14,15 +14,15 @@ type CountOf = fn(&Counts) -> u64;
 
 /// The states of clients in the metric, each with its count.
 const CLIENTS: [(&str, CountOf); 9] = [
-    ("accepted", |of| of.accepted),
-    ("pending", |of| of.pending),
-    ("rejected", |of| of.rejected + of.rejected_again),
-    ("silent", |of| of.silent),
-    ("unaffected", |of| of.unaffected),
-    ("overtaken", |of| of.overtaken),
-    ("lost", |of| of.lost),
-    ("departed", |of| of.departed),
-    ("unjudged", |of| of.unjudged),
+    ("accepted", |counts| counts.accepted),
+    ("pending", |counts| counts.pending),
+    ("rejected", |counts| counts.rejected + counts.rejected_again),
+    ("silent", |counts| counts.silent),
+    ("unaffected", |counts| counts.unaffected),
+    ("overtaken", |counts| counts.overtaken),
+    ("lost", |counts| counts.lost),
+    ("departed", |counts| counts.departed),
+    ("unjudged", |counts| counts.unjudged),
 ];
 
 #[derive(Clone, Debug)]

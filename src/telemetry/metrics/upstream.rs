@@ -80,8 +80,8 @@ impl UpstreamMetrics {
 
     pub(super) fn server(&self, server: &str) -> Arc<ServerMetrics> {
         let mut servers = self.servers.lock();
-        if let Some(found) = servers.get(server) {
-            return found.clone();
+        if let Some(metrics) = servers.get(server) {
+            return metrics.clone();
         }
         let label: Arc<str> = Arc::from(server);
         let slot = Arc::new(self.new_server(label.clone()));

@@ -119,7 +119,7 @@ impl Traces {
 
     /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and ends.
     pub fn configure(&self, thread: Option<TraceThread>) {
-        let (running, guard) = thread.map(|of| (of.running, of.guard)).unzip();
+        let (running, guard) = thread.map(|thread| (thread.running, thread.guard)).unzip();
         self.running.store(running);
         *self.thread.lock() = guard;
     }

@@ -285,13 +285,13 @@ impl<T: Generation> Rotation<T> {
         let has_jumped = self.has_clock_jumped(now);
         let is_judgement = has_jumped || now >= self.judged_at + JUDGE_AGAIN;
         let retries = self.failing.as_ref().is_some_and(|failing| failing.fault.may_pass && !failing.is_told);
-        let (place, wall, known, digest) =
+        let (place, wall, last_stamps, digest) =
             (self.place.clone(), (self.clock)(), self.stamps.clone(), self.digest);
         let in_force = self.followed.in_force.epoch();
         // Files and lists are read and parsed off the serving tasks (SEC-10).
         let look = tokio::task::spawn_blocking(move || {
             let stamps = Stamps::of(&place.files);
-            let is_certain = stamps == known && !stamps.are_recent(wall);
+            let is_certain = stamps == last_stamps && !stamps.are_recent(wall);
             if is_certain && !is_refresh && !is_judgement && !retries {
                 return Look::Unchanged;
             }
@@ -459,7 +459,7 @@ impl<T: Generation> Rotation<T> {
         } else {
             return;
         };
-        let last = self.warned.iter().position(|(known, _)| known == part);
+        let last = self.warned.iter().position(|(warned, _)| warned == part);
         let was = last.and_then(|at| self.warned.get(at)).map(|(_, warned)| *warned);
         let is_silent = match (was, due) {
             (Some(Warned::At(last)), Warned::At(_)) => now < last + JUDGE_AGAIN,

@@ -104,7 +104,7 @@ impl ClientVerifier {
         };
         let domain = id.as_ref().map(|id| id.trust_domain()).or(self.trust_domain.as_deref());
         // IDN-3: only the anchors of the domain that the leaf names.
-        let chain = self.chains.iter().find(|(known, _)| known.as_deref() == domain);
+        let chain = self.chains.iter().find(|(other, _)| other.as_deref() == domain);
         let Some(chain) = chain.and_then(|(_, pool)| pool.of(leaf)) else {
             return Err(CertificateError::UnknownIssuer.into());
         };

@@ -431,7 +431,13 @@ impl StreamState {
         match watch {
             Watch::Watch { source, type_url, collection, former } => {
                 let seen = handle.shown_change();
-                Command::Watch { stream: subscriber_at(self, source), type_url, collection, former, seen }
+                Command::Watch {
+                    stream: subscriber_at(self, source),
+                    type_url,
+                    collection,
+                    previous: former,
+                    seen,
+                }
             }
             Watch::Unwatch { source, type_url, key } => {
                 Command::Unwatch { session: session_at(self.id(), source), type_url, key }
