@@ -1,7 +1,8 @@
-//! Places for requests with a cost of time or memory (ADM-14), apart for reads, orders, live answers and client status.
+//! Places for requests with a cost of time or memory (ADM-14), apart for reads, orders, live answers and
+//! client status.
 //!
-//! A request without a place takes the place of the peer with the longest wait, and the connection of the peer ends. So a place is
-//! refused only while all places work.
+//! A request without a place takes the place of the peer with the longest wait, and the connection of the
+//! peer ends. So a place is refused only while all places work.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use super::state::Admin;
 use super::turn::{GRACE, Turn};
 use crate::telemetry::Limit;
 
-/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness have
-/// no limit.
+/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness
+/// have no limit.
 pub(super) const REQUESTS_MAX: usize = 8;
 
 /// Concurrent orders. An operator, or a machine in the place of an operator, gives few at a time.

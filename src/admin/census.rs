@@ -23,8 +23,8 @@ const COST_PARTS_FRESH: u32 = 10;
 /// The number of streams between two turns of other tasks. Streams are locked in turn, each for a moment.
 const STREAMS_PER_TURN: usize = 64;
 
-/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are closed after
-/// `keepalive_interval` and `keepalive_timeout`.
+/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are
+/// closed after `keepalive_interval` and `keepalive_timeout`.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// The latest count.
@@ -76,7 +76,8 @@ impl CensusTaker {
         }
     }
 
-    /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts than one.
+    /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts
+    /// than one.
     pub async fn count_now(&self, relay: &dyn Controls) -> Arc<Census> {
         let called = Instant::now();
         loop {

@@ -135,7 +135,8 @@ pub(super) async fn copies(
     Ok(ResourceCopies { r#type, name, content: mode.name().to_owned(), copies: shown })
 }
 
-/// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content` before.
+/// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content`
+/// before.
 pub(super) async fn show(resource: &Resource) -> Value {
     let (type_url, body) = (TypeUrl::new(&resource.body.type_url), resource.body.value.clone());
     let bytes = body.len();
@@ -149,7 +150,8 @@ pub(super) async fn show(resource: &Resource) -> Value {
     shown.unwrap_or_else(|_| format!("[undecodable, {bytes} B]").into())
 }
 
-/// `GET /rollouts/{plan}/pushes/{push}/candidate`: the resources that clients are given with the push under way (WAV-20).
+/// `GET /rollouts/{plan}/pushes/{push}/candidate`: the resources that clients are given with the push under
+/// way (WAV-20).
 pub(super) async fn candidate(
     Shared(admin): Shared<Admin>,
     Path((plan, number)): Path<(String, String)>,

@@ -1,4 +1,5 @@
-//! The items of the lists about sources and resources. They never contain a payload, and of a Secret only the name.
+//! The items of the lists about sources and resources. They never contain a payload, and of a Secret only the
+//! name.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -28,7 +29,8 @@ pub(super) fn rfc_3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (seconds, millis) = (since.as_secs(), since.subsec_millis());
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    // Years begin in March here, so that the leap day is the last day. 719,468 days lie between the year 0 and 1970.
+    // Years begin in March here, so that the leap day is the last day. 719,468 days lie between the year 0
+    // and 1970.
     let days = seconds / 86_400 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

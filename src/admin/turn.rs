@@ -1,7 +1,8 @@
-//! The turn of a request: the relay's, or the peer's, with its own pace of sending a body and taking an answer (ADM-14, ADR 65).
+//! The turn of a request: the relay's, or the peer's, with its own pace of sending a body and taking an
+//! answer (ADM-14, ADR 65).
 //!
-//! HTTP asks for the next part of an answer once the peer has room for the last. In HTTP/2 a peer without room costs no write, so a deadline
-//! of writes alone would never come.
+//! HTTP asks for the next part of an answer once the peer has room for the last. In HTTP/2 a peer without
+//! room costs no write, so a deadline of writes alone would never come.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// [`STALL_TIMEOUT`] of a live answer, which costs no memory: a sleeping laptop may come back.
 pub(super) const LIVE_STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes for HTTP at once. HTTP takes the next piece after this piece has left, but for the piece in the buffer.
+/// Bytes for HTTP at once. HTTP takes the next piece after this piece has left, but for the piece in the
+/// buffer.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// A request, from its head to the last byte of its answer.
@@ -118,7 +120,8 @@ impl Turns {
         Answering { turns: self.clone(), turn }
     }
 
-    /// The wait for the connection: for ever without a request; `None` if some request is in the relay's turn.
+    /// The wait for the connection: for ever without a request; `None` if some request is in the relay's
+    /// turn.
     pub fn wait(&self) -> Option<Duration> {
         let open = self.open.lock();
         let wait = |turn: &Arc<Turn>| if turn.is_idle() { Some(Duration::MAX) } else { turn.waits() };
@@ -174,7 +177,8 @@ impl http_body::Body for Sent {
     }
 }
 
-/// The body of an answer, in pieces. The request lasts until the last piece is taken. The messages of a live answer stay whole.
+/// The body of an answer, in pieces. The request lasts until the last piece is taken. The messages of a live
+/// answer stay whole.
 pub(super) struct Pieces {
     body: Body,
     is_live: bool,

@@ -1,7 +1,7 @@
 //! `GET /versions`: the versions of a resource that clients hold, and the clients that rejected them (TRU-4).
 //!
-//! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client accepted a
-//! version, not that the client uses the version (TRU-5).
+//! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client
+//! accepted a version, not that the client uses the version (TRU-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -151,7 +151,8 @@ fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Released 
         let since = released.since.entry(content.version).or_insert(content.received_at);
         *since = content.received_at.min(*since);
     }
-    // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a push of long ago.
+    // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a
+    // push of long ago.
     let rollouts = admin.relay.rollouts();
     let condemned = rollouts.iter().flat_map(|plan| plan.condemned.versions_of(type_url, name));
     released.is.extend(condemned.map(|version| (version, "condemned")));
@@ -227,8 +228,8 @@ impl Tally {
         self.rejected_by.push(Blame { rejection, is_about_others });
     }
 
-    /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like accepted the
-    /// version.
+    /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like
+    /// accepted the version.
     fn is_suspect(&self) -> bool {
         let counts = |blame: &Blame| {
             !blame.is_about_others && !self.user_agents.contains_key(&blame.rejection.user_agent)
@@ -320,7 +321,8 @@ mod tests {
         assert_eq!((new.held_by, new.pending, new.unsent, new.rejected), (0, 1, 2, 3));
     }
 
-    /// Clients choose their programs' names, and how often they reject; a class may have a version of its own.
+    /// Clients choose their programs' names, and how often they reject; a class may have a version of its
+    /// own.
     #[test]
     fn the_memory_of_a_walk_is_bounded() {
         let agents = USER_AGENTS_MAX + 10;

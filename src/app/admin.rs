@@ -25,7 +25,8 @@ use crate::trust::server::{Generation, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 use sluice_setting::InForce;
 
-/// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core with these.
+/// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core
+/// with these.
 const HANDSHAKES_PER_SECOND: u32 = 500;
 
 const TLS: &str = "admin.tls";

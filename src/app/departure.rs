@@ -1,5 +1,5 @@
-//! The reason for the end of the process, and the time until the drain: a signal with a delay, or a successor with a
-//! window (HND-3, HND-8).
+//! The reason for the end of the process, and the time until the drain: a signal with a delay, or a successor
+//! with a window (HND-3, HND-8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,8 @@ impl Departure {
         }
     }
 
-    /// After a hand-over: streams end one by one, and clients find the successor. The sockets stay open, and nobody is accepted.
+    /// After a hand-over: streams end one by one, and clients find the successor. The sockets stay open, and
+    /// nobody is accepted.
     async fn empty(&self, handed: &Handed, signals: &mut StopSignal) -> Left {
         self.leave("a new process serves");
         self.stop_admin.hang_up();

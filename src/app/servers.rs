@@ -14,8 +14,8 @@ use crate::trust::rotation::Watched;
 use sluice_engine::fallback::Policy;
 use sluice_engine::upstream;
 
-/// The open channels of all servers of a configuration, kept for the next configuration: a server that stays keeps its
-/// connections (REL-5).
+/// The open channels of all servers of a configuration, kept for the next configuration: a server that stays
+/// keeps its connections (REL-5).
 #[derive(Clone, Default)]
 pub(super) struct Channels {
     grpc: Vec<Open<GrpcServer, Pool>>,
@@ -50,8 +50,8 @@ impl Channels {
     }
 }
 
-/// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing changes until
-/// [`Channels::configure`].
+/// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing
+/// changes until [`Channels::configure`].
 ///
 /// `response_bytes`: the longest response, where the entry of a server does not say.
 ///
@@ -82,7 +82,8 @@ fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists
     Ok((lists, opening.now))
 }
 
-/// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody may open a stream of them.
+/// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody
+/// may open a stream of them.
 pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(ServerLists, Channels)> {
     let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
     of(

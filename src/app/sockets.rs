@@ -11,8 +11,8 @@ use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
 use sluice_setting::InForce;
 
-/// A listener in service. No connection belongs to a configuration, so parts of a listener change under its connections
-/// (REL-5).
+/// A listener in service. No connection belongs to a configuration, so parts of a listener change under its
+/// connections (REL-5).
 #[derive(Clone)]
 pub(super) struct LiveListener {
     pub config: config::Listener,

@@ -11,14 +11,15 @@ use crate::trust::contents::Stamp;
 
 /// A file that is replaced before each look is read at this look in a row: its content is whole each time.
 const REPLACED_MAX: u32 = 3;
-/// A file that changes in place before each look is a fault after this many looks: nobody knows when it is whole.
+/// A file that changes in place before each look is a fault after this many looks: nobody knows when it is
+/// whole.
 const CHANGING_MAX: u32 = 20;
 
 /// A poll by path: notifications of the kernel get lost, and see nothing on network file systems.
 pub(super) struct WatchedFile {
     path: PathBuf,
-    /// The interval of looks. A content is read when two looks in a row found it the same, so that a file in the middle
-    /// of a write is left alone.
+    /// The interval of looks. A content is read when two looks in a row found it the same, so that a file in
+    /// the middle of a write is left alone.
     interval: Duration,
     /// The file at the last read that was no fault of the disk.
     read: Option<Stamp>,
@@ -51,7 +52,8 @@ impl WatchedFile {
         &self.path
     }
 
-    /// Waits for the next look, and reads the file if it is another one. `load` runs on a thread that may wait for disks.
+    /// Waits for the next look, and reads the file if it is another one. `load` runs on a thread that may
+    /// wait for disks.
     pub async fn look<T: Send + 'static>(
         &mut self,
         load: impl FnOnce(&Path) -> Result<T, ConfigError> + Send + 'static,

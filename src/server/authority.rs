@@ -1,13 +1,15 @@
 //! Makes the `:authority` of every call readable for h2 (ADR 64).
 //!
-//! The relay has no use for the authority, and h2 answers each call with PROTOCOL_ERROR whose authority is none by the rules of URIs. Some
-//! clients send such a text: Envoy sends the name of its cluster unless it is told otherwise (`outbound|18000||host`), gRPC's C++ core,
-//! and so Python and Ruby, the percent-encoded path of an absolute `unix:` address, and grpc-java is reported to send the path itself
-//! (grpc/grpc#38142, hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code becomes a plain
-//! text of as many octets, as its length cannot change here.
+//! The relay has no use for the authority, and h2 answers each call with PROTOCOL_ERROR whose authority is
+//! none by the rules of URIs. Some clients send such a text: Envoy sends the name of its cluster unless it is
+//! told otherwise (`outbound|18000||host`), gRPC's C++ core, and so Python and Ruby, the percent-encoded path
+//! of an absolute `unix:` address, and grpc-java is reported to send the path itself (grpc/grpc#38142,
+//! hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code
+//! becomes a plain text of as many octets, as its length cannot change here.
 //!
-//! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code is nearly always longer
-//! than its code, so the relay keeps an entry that the client has dropped, and no client refers to such an entry.
+//! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code
+//! is nearly always longer than its code, so the relay keeps an entry that the client has dropped, and no
+//! client refers to such an entry.
 //!
 //! The filter refuses nothing. It stops at bytes that break a rule, and leaves the error to h2.
 

@@ -1,5 +1,5 @@
-//! The end of streams: of all with the process (RLY-77), or for an operator who empties the relay (HND-9); of one
-//! listener with the listener.
+//! The end of streams: of all with the process (RLY-77), or for an operator who empties the relay (HND-9); of
+//! one listener with the listener.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -56,8 +56,8 @@ impl ConnectionPermit {
 }
 
 impl Gate {
-    /// Has places for the configured number of connections or for the number that the file descriptors allow (FD21),
-    /// whichever is smaller, and none while memory is short (FP7).
+    /// Has places for the configured number of connections or for the number that the file descriptors allow
+    /// (FD21), whichever is smaller, and none while memory is short (FP7).
     pub(super) fn new(
         limits: InForce<ServerLimits>,
         metrics: Arc<DownstreamMetrics>,

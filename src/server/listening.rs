@@ -1,5 +1,6 @@
-//! The listeners in service: opened and closed while the server runs. No connection belongs to a configuration: the
-//! connections of a listener stay when their listener is closed, until somebody lets them leave (REL-5).
+//! The listeners in service: opened and closed while the server runs. No connection belongs to a
+//! configuration: the connections of a listener stay when their listener is closed, until somebody lets them
+//! leave (REL-5).
 
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ impl<R: OpenStreams> Listening<R> {
         Listening(Arc::new(Inner { shared, emptier, gate, connections, open }))
     }
 
-    /// Accepts on a listener from now on. A server at its end drops the listener. Must be called within a tokio runtime.
+    /// Accepts on a listener from now on. A server at its end drops the listener. Must be called within a
+    /// tokio runtime.
     pub fn open(&self, listener: Listener) {
         let door = self.0.emptier.door();
         self.accept(Closed { listener, door });

@@ -1,7 +1,7 @@
 //! Reads the requests of one stream.
 //!
-//! Reading goes on beside the responses: a client with blocked responses must still be read (FLW-3). Small unread
-//! frames would cost the client its connection.
+//! Reading goes on beside the responses: a client with blocked responses must still be read (FLW-3). Small
+//! unread frames would cost the client its connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -54,8 +54,8 @@ pub(super) struct Requests {
 pin_project! {
     /// Tells when the rest of a request is late.
     ///
-    /// A client that repeats its node sends each request in parts. Its requests share a timer, because to set and to drop a timer
-    /// costs more than to read the clock.
+    /// A client that repeats its node sends each request in parts. Its requests share a timer, because to set
+    /// and to drop a timer costs more than to read the clock.
     struct Late {
         // When the task first waited for the rest of the current request.
         since: Option<Instant>,
@@ -76,7 +76,8 @@ impl Late {
         let due = *this.since.get_or_insert_with(Instant::now) + timeout;
         loop {
             let is_of_request = this.timer.deadline() == due;
-            // The timer of an earlier request ends too early. With a shorter timeout in force it ends too late.
+            // The timer of an earlier request ends too early. With a shorter timeout in force it ends too
+            // late.
             if this.timer.deadline() > due || (!is_of_request && this.timer.is_elapsed()) {
                 this.timer.as_mut().reset(due);
             }
@@ -126,8 +127,8 @@ async fn pump<S: RelayStream>(
             // Boxed: used once per stream, and otherwise part of every stream's future.
             true => timeout_at(first_request_deadline, requests.next()).boxed().await.unwrap_or_else(|_| {
                 requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients retry
-                // both alike, with back-off.
+                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients
+                // retry both alike, with back-off.
                 Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
             }),
             false => requests.next().await,
@@ -155,7 +156,8 @@ impl Requests {
 
     async fn next(&mut self) -> Result<Request, End> {
         loop {
-            // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
+            // A busy client could keep body and stream always ready; the budget makes the task yield its
+            // thread.
             coop::consume_budget().await;
             if self.reader.has_unread()
                 && let Some(request) = self.reader.next(&self.limits.get().requests)
@@ -178,7 +180,8 @@ impl Requests {
         }
     }
 
-    /// The next bytes. An error if the rest of a request is late: the received part occupies memory until then.
+    /// The next bytes. An error if the rest of a request is late: the received part occupies memory until
+    /// then.
     fn poll_data(
         &mut self,
         context: &mut Context<'_>,
@@ -201,8 +204,8 @@ impl Requests {
         data.map(Ok)
     }
 
-    /// Weighs the bytes that wait behind a request. HTTP/2 lets them in while the relay takes its time with the request, up to
-    /// the window. Ready with an end if they are too many.
+    /// Weighs the bytes that wait behind a request. HTTP/2 lets them in while the relay takes its time with
+    /// the request, up to the window. Ready with an end if they are too many.
     fn poll_unread(&mut self, weighed: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<End> {
         let timer = weighed.get_or_insert_with(|| Box::pin(sleep(WEIGHED_EVERY)));
         while timer.as_mut().poll(context).is_ready() {

@@ -65,8 +65,8 @@ pub(super) enum Answer<F, S: RelayStream> {
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, over HTTP/2 only.
     LoadReports(RecvStream),
-    /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the stream.
-    /// `marks`: the client understands marks, and the headers confirm them.
+    /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the
+    /// stream. `marks`: the client understands marks, and the headers confirm them.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
@@ -92,7 +92,8 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
     }
 }
 
-/// HND-1: the client of a closing connection sends its next request on another one. The connection ends with this response.
+/// HND-1: the client of a closing connection sends its next request on another one. The connection ends with
+/// this response.
 fn announce_end<S: RelayStream>(mut response: Response, streams: &Streams<S>) -> Response {
     if streams.is_going() {
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -183,7 +184,8 @@ impl<R: OpenStreams> Service<R> {
         }
     }
 
-    /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
+    /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained
+    /// here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
         let max = self.shared.limits.get().header_list_bytes;
         let bytes = header_list_bytes(request);
@@ -203,8 +205,8 @@ impl<R: OpenStreams> Service<R> {
         Ok(Unary { shared, streams, peer: self.peer(headers)?, options })
     }
 
-    /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on the way
-    /// (TIR-2).
+    /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on
+    /// the way (TIR-2).
     fn peer(&self, headers: &HeaderMap) -> Result<Arc<Peer>, Status> {
         let relays = headers.get(relay_path::HEADER).map(|value| RelayPath::parse(value.as_bytes()));
         let relays =
@@ -289,12 +291,14 @@ fn header_list_bytes(request: &Request<RequestBody>) -> usize {
     scheme + authority + path + method + fields
 }
 
-/// True if the client is a relay that waits for marks (ADR 14). Any client may claim so: the only effect is marks.
+/// True if the client is a relay that waits for marks (ADR 14). Any client may claim so: the only effect is
+/// marks.
 fn reads_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
-/// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has other frames.
+/// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has
+/// other frames.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     let rest = content_type.strip_prefix(b"application/grpc");

@@ -1,8 +1,8 @@
 //! Requests that are not whole yet, and polled answers that are not taken yet, over all connections (ADR 69).
 //!
-//! Each connection may hold `limits.connection_bytes` of them, and all connections together `limits.unfinished_bytes`.
-//! Beyond it the heaviest end: those with the most bytes for the longest time. So many connections that are within their
-//! own limit cannot take the memory of all others.
+//! Each connection may hold `limits.connection_bytes` of them, and all connections together
+//! `limits.unfinished_bytes`. Beyond it the heaviest end: those with the most bytes for the longest time. So
+//! many connections that are within their own limit cannot take the memory of all others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -32,7 +32,8 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// The least age of a part, so that the bytes decide between parts that have just begun.
 const YOUNG: Duration = Duration::from_millis(100);
 
-/// All parts have at most this fraction of the memory budget of the process, because the budget has other uses.
+/// All parts have at most this fraction of the memory budget of the process, because the budget has other
+/// uses.
 const FRACTION_OF_MEMORY: u64 = 4;
 
 /// An operator reads one line a minute.
@@ -54,7 +55,8 @@ struct Table {
     /// The number of parts made so far.
     made: u64,
     parts: BTreeMap<u64, Part>,
-    /// The documents of answers by their address. The answers keep the documents, so no two have the same address.
+    /// The documents of answers by their address. The answers keep the documents, so no two have the same
+    /// address.
     documents: HashMap<usize, Document>,
 }
 
@@ -241,8 +243,8 @@ impl Table {
         (bytes >= SMALL_BYTES, u128::from(bytes) * age.as_millis())
     }
 
-    /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all parts, and so many
-    /// bytes have to arrive before the next.
+    /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all
+    /// parts, and so many bytes have to arrive before the next.
     fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<(Part, u64)> {
         let weights = self.parts.iter().map(|(number, part)| (self.weight(part, now), *number));
         let mut all: Vec<_> = weights.collect();
@@ -273,7 +275,8 @@ impl Drop for Entry {
 
 /// Belongs to an answer until HTTP has taken its last byte.
 pub(super) struct Untaken {
-    /// The document stays as long as the entry, which knows the document by its address. `None` for a small one.
+    /// The document stays as long as the entry, which knows the document by its address. `None` for a small
+    /// one.
     _entry: Option<(Entry, Bytes)>,
     _polling: Polling,
 }
@@ -297,8 +300,8 @@ impl Received {
     /// Changes the charge to this many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if the connection may not hold so much, or all connections together hold too much. The hit is
-    /// already counted.
+    /// RESOURCE_EXHAUSTED if the connection may not hold so much, or all connections together hold too much.
+    /// The hit is already counted.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Status> {
         let metrics = &self.unfinished.metrics;
         self.charge.set(bytes).inspect_err(|_| metrics.limit_hit(Limit::ConnectionBytes))?;

@@ -113,8 +113,8 @@ impl LimitHits {
         self.0[limit as usize].counter.get()
     }
 
-    /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it: once a minute
-    /// and limit. `node`: empty if unknown.
+    /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it:
+    /// once a minute and limit. `node`: empty if unknown.
     pub fn delay(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
         self.hit(limit);
         let Some(suppressed) = self.0[limit as usize].warnings.lock().due(Instant::now()) else { return };

@@ -25,8 +25,8 @@ impl PushEvents<'_> {
     }
 }
 
-/// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
-/// change.
+/// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the
+/// report after the change.
 pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report: &RolloutReport) {
     let RolloutEvent { push, what } = event;
     let plan = metrics.name();
@@ -170,8 +170,8 @@ pub fn percent(threshold: u16) -> f64 {
     f64::from(threshold) / 100.0
 }
 
-/// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients
-/// rejected it`. A push of a plan that enforces did halt. `None` without a verdict.
+/// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12
+/// clients rejected it`. A push of a plan that enforces did halt. `None` without a verdict.
 pub fn why(push: &PushReport) -> Option<String> {
     let verdict = push.verdict.as_ref()?;
     let Verdict { after, step, clients, reason, .. } = verdict;
@@ -191,7 +191,8 @@ pub fn why(push: &PushReport) -> Option<String> {
     Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
 }
 
-/// The orders, the bound and the hook that keep pushes of a plan from going on, whatever clients say: `serves release 40 to all clients`.
+/// The orders, the bound and the hook that keep pushes of a plan from going on, whatever clients say: `serves
+/// release 40 to all clients`.
 pub fn stands(report: &RolloutReport) -> Vec<String> {
     let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
     let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());

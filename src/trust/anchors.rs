@@ -62,8 +62,8 @@ struct Anchor {
     facts: Certificate,
 }
 
-/// Trust anchors by trust domain; `None` stands for names without a trust domain. Anchors of different domains are never
-/// pooled: each authority could otherwise sign for all.
+/// Trust anchors by trust domain; `None` stands for names without a trust domain. Anchors of different
+/// domains are never pooled: each authority could otherwise sign for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchors(BTreeMap<Option<String>, Vec<Anchor>>);
 
@@ -97,8 +97,8 @@ impl Anchors {
         self.0.keys().map(Option::as_deref)
     }
 
-    /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever (CRT-6).
-    /// One that webpki cannot use is named by `remarks`.
+    /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever
+    /// (CRT-6). One that webpki cannot use is named by `remarks`.
     pub fn pool(&self, domain: Option<&str>, now: SystemTime) -> Pool {
         let anchors = self.0.iter().find(|(other, _)| other.as_deref() == domain);
         let anchors = anchors.into_iter().flat_map(|(_, anchors)| anchors);

@@ -1,4 +1,5 @@
-//! Trust anchors of several trust domains in one JSON file (gRFC A87, SPIFFE Trust Domain and Bundle, section 4).
+//! Trust anchors of several trust domains in one JSON file (gRFC A87, SPIFFE Trust Domain and Bundle, section
+//! 4).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -26,8 +26,8 @@ impl PlaceFile {
     }
 }
 
-/// A file changed so recently may change again without a new time: clocks of file systems have ticks, and some
-/// count seconds.
+/// A file changed so recently may change again without a new time: clocks of file systems have ticks, and
+/// some count seconds.
 const TICK: Duration = Duration::from_secs(2);
 
 /// The state of a file without its content.

@@ -10,8 +10,9 @@ use super::identity::spiffe_id;
 use super::pair::Pair;
 use super::pool::is_issued_by;
 
-/// Judges our certificates by the anchors for our peers. The anchors say nothing of a certificate without a SPIFFE ID,
-/// or of another trust domain: the authority of our own certificate may well be another than the one of our peers.
+/// Judges our certificates by the anchors for our peers. The anchors say nothing of a certificate without a
+/// SPIFFE ID, or of another trust domain: the authority of our own certificate may well be another than the
+/// one of our peers.
 pub struct OwnAuthorities<'a> {
     pub anchors: &'a Anchors,
     pub now: SystemTime,

@@ -50,7 +50,8 @@ impl Pair {
     /// Reads a pair. `in_force` is the pair that the new one would replace.
     ///
     /// # Errors
-    /// The files are malformed or do not belong together; or the new leaf is worse than the one in force (CRT-4).
+    /// The files are malformed or do not belong together; or the new leaf is worse than the one in force
+    /// (CRT-4).
     pub fn read(
         files: &PairFiles,
         contents: &Contents,

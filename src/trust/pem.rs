@@ -36,7 +36,8 @@ fn blocks(path: &Path, bytes: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, Faul
     Ok(blocks)
 }
 
-/// All certificates of a file, in order. Other kinds of blocks are ignored, so that a file may also contain the key.
+/// All certificates of a file, in order. Other kinds of blocks are ignored, so that a file may also contain
+/// the key.
 ///
 /// # Errors
 /// A block that is no valid certificate: the file is bad as a whole. A file without any certificate.

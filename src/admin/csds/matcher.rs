@@ -1,4 +1,5 @@
-//! The node matchers of a request (CSD-2, ADM-22). Matchers are joined by "or", the parts of a matcher by "and".
+//! The node matchers of a request (CSD-2, ADM-22). Matchers are joined by "or", the parts of a matcher by
+//! "and".
 
 use regex::{Regex, RegexBuilder};
 

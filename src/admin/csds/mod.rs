@@ -3,8 +3,8 @@
 //! 1. `matcher`: the selection of clients. `answer`: the bounded answer.
 //! 2. `as_client`, `as_server`: the two views. [`rest`]: the same with JSON.
 //!
-//! The service is tonic's, behind tower's layers, on the admin listener only: on a listener for clients, one client could
-//! read another (ADR 31).
+//! The service is tonic's, behind tower's layers, on the admin listener only: on a listener for clients, one
+//! client could read another (ADR 31).
 
 mod matcher;
 mod answer;
@@ -54,7 +54,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The life of a stream. Most clients ask once.
 const STREAM_MAX: Duration = Duration::from_secs(120);
 
-/// The two gRPC methods, behind a timeout and a limit of concurrency. The role is checked before, as for every endpoint.
+/// The two gRPC methods, behind a timeout and a limit of concurrency. The role is checked before, as for
+/// every endpoint.
 pub(super) fn grpc() -> MethodRouter<Admin> {
     let layers = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(async |_: BoxError| {

@@ -1,4 +1,5 @@
-//! The page of one client: per type the version that the client has and should have, and why; name by name for one type.
+//! The page of one client: per type the version that the client has and should have, and why; name by name
+//! for one type.
 
 use askama::Template;
 use sluice_admin_api::parameters::ClientPageParameters;

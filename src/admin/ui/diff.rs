@@ -1,5 +1,5 @@
-//! The page of the difference between what a client has and what it should have, or what another client has: the
-//! endpoint `/clients/{id}/diff`.
+//! The page of the difference between what a client has and what it should have, or what another client has:
+//! the endpoint `/clients/{id}/diff`.
 
 use askama::Template;
 use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};

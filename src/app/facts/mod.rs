@@ -21,7 +21,8 @@ use crate::telemetry::{Metrics, wall_now};
 use sluice_engine::class::facts::FactTable;
 use sluice_engine::class::{MetadataParts, NodeClasses};
 
-/// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in an upgrade.
+/// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in
+/// an upgrade.
 pub(super) const AT_START: Duration = Duration::from_secs(20);
 /// The time for all Pods of a cluster in a reload, which has 10 s for everything.
 pub(super) const AT_RELOAD: Duration = Duration::from_secs(7);
@@ -70,7 +71,8 @@ impl Following {
     }
 }
 
-/// Reads the facts of a file, and whether a cluster can be asked. A cluster is not asked: nothing is known of its Pods then.
+/// Reads the facts of a file, and whether a cluster can be asked. A cluster is not asked: nothing is known of
+/// its Pods then.
 ///
 /// # Errors
 /// The fault of the file, beginning with the key.

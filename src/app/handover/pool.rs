@@ -24,8 +24,8 @@ impl Pool {
         self.0.push(PooledSocket { name, address, socket, is_lent });
     }
 
-    /// The listener of a socket here; `None` if there is no socket for it. A socket of a predecessor fits by the address, a
-    /// socket of a supervisor by the name of the listener, too.
+    /// The listener of a socket here; `None` if there is no socket for it. A socket of a predecessor fits by
+    /// the address, a socket of a supervisor by the name of the listener, too.
     pub fn take(&mut self, name: &str, address: &Address) -> Option<std::io::Result<server::Listener>> {
         let text = address.to_string();
         let fits = |socket: &PooledSocket| {

@@ -39,7 +39,8 @@ pub(in crate::app) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Introduces the new process, and puts the offered sockets into the pool. The configuration must be valid. Blocks.
+    /// Introduces the new process, and puts the offered sockets into the pool. The configuration must be
+    /// valid. Blocks.
     ///
     /// # Errors
     /// The predecessor has gone, or speaks another protocol.

@@ -295,7 +295,8 @@ impl Inner {
         };
         parts.relay.be_succeeded();
         parts.ways.give_up();
-        // HND-6: the supervisor takes the word of its main process alone, so the word comes before the new process's READY.
+        // HND-6: the supervisor takes the word of its main process alone, so the word comes before the new
+        // process's READY.
         if let Err(error) = parts.supervisor.tell(&format!("MAINPID={}", hello.pid)) {
             warn!(%error, "cannot tell the supervisor about the new process");
         }
@@ -311,8 +312,8 @@ impl Inner {
     }
 }
 
-/// The window of the drain after a hand-over: at least the successor's time for the first answers of all clients
-/// (HND-9).
+/// The window of the drain after a hand-over: at least the successor's time for the first answers of all
+/// clients (HND-9).
 pub(in crate::app) fn drain_window(drain: Duration, streams: u64, first_answers_per_second: u32) -> Duration {
     drain.max(floor(streams, first_answers_per_second))
 }
@@ -323,7 +324,8 @@ fn conflict(reason: &str) -> NotUpgraded {
 
 /// Waits for the end of a successor before the end of the process.
 fn reap(mut child: Child, ended: watch::Sender<Option<ExitStatus>>) {
-    // The thread ends with the process at the latest. Without a thread, an ended successor stays a zombie until then.
+    // The thread ends with the process at the latest. Without a thread, an ended successor stays a zombie
+    // until then.
     let wait = move || ended.send_replace(child.wait().ok());
     let waited = std::thread::Builder::new().name("successor".to_owned()).spawn(wait);
     if let Err(error) = waited {

@@ -64,7 +64,8 @@ impl Ways {
         self.0.lock().ways.iter().for_each(|(_, passage)| passage.give_up());
     }
 
-    /// The successor has died: this process accepts again. Whoever connected meanwhile waits in the queue of the kernel.
+    /// The successor has died: this process accepts again. Whoever connected meanwhile waits in the queue of
+    /// the kernel.
     pub fn take_back(&self) {
         self.0.lock().ways.iter().for_each(|(_, passage)| passage.take_back());
         self.resume();

@@ -1,5 +1,6 @@
-//! A reload that would move many clients, take names from them, or let go of a push that a plan holds back, waits for a yes (REL-7): a
-//! wrong pattern in `node_classes` deletes from everybody, and a plan that goes gives the bad push to everybody.
+//! A reload that would move many clients, take names from them, or let go of a push that a plan holds back,
+//! waits for a yes (REL-7): a wrong pattern in `node_classes` deletes from everybody, and a plan that goes
+//! gives the bad push to everybody.
 
 use crate::admin::reloading::{Moves, Wanted};
 use crate::driver::api::reload::{LoosenedPlan, Loosening, MovedInPlan, ReloadPlan};

@@ -1,4 +1,5 @@
-//! The way from the listeners in service to those of another configuration: a socket stays where its address stays.
+//! The way from the listeners in service to those of another configuration: a socket stays where its address
+//! stays.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -43,8 +44,8 @@ fn is_same_socket(a: &Address, b: &Address) -> bool {
     }
 }
 
-/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan. `has_files`: false for a text whose
-/// files stay closed.
+/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan.
+/// `has_files`: false for a text whose files stay closed.
 ///
 /// # Errors
 /// The address or the file that cannot be used.
@@ -92,7 +93,8 @@ pub(super) fn prepare(
     Ok(NextListeners { steps, removed, changes })
 }
 
-/// An address beside a colliding socket in service can only be bound after the end of the socket, too late for a way back.
+/// An address beside a colliding socket in service can only be bound after the end of the socket, too late
+/// for a way back.
 fn check_beside(live: &[LiveListener], listener: &crate::config::Listener) -> Result<()> {
     let Some(other) = live.iter().find(|open| open.config.address.collides(&listener.address)) else {
         return Ok(());

@@ -1,11 +1,12 @@
 //! Another configuration for the running process, all or nothing (ADR 35).
 //!
-//! Read, parse, validate, plan, prepare, commit. A fault before the commit changes nothing, and frees all preparations;
-//! nothing in the commit can fail. One reload runs at a time, and later requests become a single further reload.
+//! Read, parse, validate, plan, prepare, commit. A fault before the commit changes nothing, and frees all
+//! preparations; nothing in the commit can fail. One reload runs at a time, and later requests become a
+//! single further reload.
 //!
 //! 1. [`file`](ConfigFile): the text. `generations`: the latest configurations.
-//! 2. `listeners`, `next`: the next configuration, prepared. `guard`: whether it may be taken without a yes. `live`: the
-//!    parts that it changes.
+//! 2. `listeners`, `next`: the next configuration, prepared. `guard`: whether it may be taken without a yes.
+//!    `live`: the parts that it changes.
 //! 3. `watch`: the file under watch.
 
 mod file;
@@ -52,7 +53,8 @@ const PREPARE_MAX: Duration = Duration::from_secs(10);
 const OF_A_TEXT: &str =
     "a text is planned without files and variables: certificates, tokens and directories are not looked at";
 
-/// Requests in the queue. Operators' requests are bounded by the admin listener; signals beyond are the same reload.
+/// Requests in the queue. Operators' requests are bounded by the admin listener; signals beyond are the same
+/// reload.
 const WAITING_MAX: usize = 64;
 
 /// A request for a reload.
@@ -324,7 +326,8 @@ impl Reloads {
         tokio::task::spawn_blocking(planned).await.map_err(failed)
     }
 
-    /// Puts a configuration in force. Returns the generation in force. Without preparations, only the spelling is another.
+    /// Puts a configuration in force. Returns the generation in force. Without preparations, only the
+    /// spelling is another.
     async fn commit(&mut self, loaded: Loaded, prepared: Option<Prepared>) -> u64 {
         let Loaded { config, shown, .. } = loaded;
         let Some(Prepared { next, sources }) = prepared else {

@@ -1,8 +1,8 @@
 //! The file of the configuration under watch (REL-8).
 //!
-//! A poll by path, twice a second: notifications of the kernel get lost, see nothing on network file systems, and must
-//! follow each symlink of a path. A swap of Kubernetes' `..data` is another inode at the end of the path. The content
-//! decides, by its hash.
+//! A poll by path, twice a second: notifications of the kernel get lost, see nothing on network file systems,
+//! and must follow each symlink of a path. A swap of Kubernetes' `..data` is another inode at the end of the
+//! path. The content decides, by its hash.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The content is read this often, even if the state of the file looks the same.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
-/// Asks for a reload after each change. Never ends. `started`: the beginning of the hash that the start has read; the file
-/// may be another already.
+/// Asks for a reload after each change. Never ends. `started`: the beginning of the hash that the start has
+/// read; the file may be another already.
 pub(super) async fn follow(file: ConfigFile, reloader: Reloader, started: Option<String>) {
     warn_of_own_mount(file.path());
     let mut content = read(&file).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Metadata that reveals a change of content without reading the file. Unlike `trust::contents::Stamp`, without the time of the inode: a
-/// rename changes this time, and a renamed file keeps its content.
+/// Metadata that reveals a change of content without reading the file. Unlike `trust::contents::Stamp`,
+/// without the time of the inode: a rename changes this time, and a renamed file keeps its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) inode: (u64, u64),
@@ -52,8 +52,8 @@ impl Debounce {
         Debounce { quiet, taken: BTreeMap::new(), waiting: BTreeMap::new(), unread: BTreeSet::new() }
     }
 
-    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the file cannot
-    /// be looked at, so that it is neither read nor gone.
+    /// Compares the directory with the files as last read. `is_hidden`: the directory has the name, but the
+    /// file cannot be looked at, so that it is neither read nor gone.
     ///
     /// A missing file waits like a file being written, because editors replace a file by removing it first. A
     /// file renamed within the directory loses its old name and gains its new name in the same step, reported

@@ -132,8 +132,8 @@ pub(super) fn scan(directory: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// An entry of the listing. Only a name that the directory no longer has is gone. Any other error is the fault of a
-/// file that may still exist: a permission, a disk, a volume that is away for a moment.
+/// An entry of the listing. Only a name that the directory no longer has is gone. Any other error is the
+/// fault of a file that may still exist: a permission, a disk, a volume that is away for a moment.
 fn look_at(path: &Path) -> Result<Entry, String> {
     let fault = |error: io::Error| format!("cannot look at the file: {error}");
     match fs::metadata(path) {
@@ -149,8 +149,8 @@ fn look_at(path: &Path) -> Result<Entry, String> {
     }
 }
 
-/// Whether a dangling link shows a key that left a Kubernetes volume (FIL-2). The kubelet replaces the volume by a swap
-/// of `..data`, and then removes the link.
+/// Whether a dangling link shows a key that left a Kubernetes volume (FIL-2). The kubelet replaces the volume
+/// by a swap of `..data`, and then removes the link.
 fn left_its_volume(link: &Path, target: &Path) -> bool {
     let Some(directory) = link.parent() else { return false };
     target.starts_with(KUBERNETES_DATA) && directory.join(KUBERNETES_DATA).is_dir()
@@ -229,8 +229,8 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
     Ok(Loaded { type_url: Some(response.type_url), resources })
 }
 
-/// The state of a directory, or all its problems. A directory without a file is a problem, as at the start (FIL-3): it
-/// may be the place of a volume that is not mounted.
+/// The state of a directory, or all its problems. A directory without a file is a problem, as at the start
+/// (FIL-3): it may be the place of a volume that is not mounted.
 pub(super) fn merge(
     directory: &Path,
     files: &BTreeMap<OsString, Result<Loaded, Unusable>>,

@@ -9,8 +9,8 @@
 //! The directory is taken as a whole. While any file is bad, or two files contain the same resource, the last
 //! good state stays in force (FIL-7). There is no ACK and no NACK.
 //!
-//! A file is deleted if the directory no longer has its name. A file that cannot be looked at or read is bad, and so is a
-//! directory without files.
+//! A file is deleted if the directory no longer has its name. A file that cannot be looked at or read is bad,
+//! and so is a directory without files.
 
 mod changed;
 mod changes;
@@ -260,8 +260,8 @@ impl Directory {
         }
     }
 
-    /// A file without resources and without a type does not say what it deletes. It is bad if it had resources, and
-    /// otherwise ignored.
+    /// A file without resources and without a type does not say what it deletes. It is bad if it had
+    /// resources, and otherwise ignored.
     fn judge_silent(&mut self) {
         for (name, content) in &mut self.files {
             if !content.as_ref().is_ok_and(Loaded::says_nothing) {

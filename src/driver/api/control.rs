@@ -13,8 +13,8 @@ use crate::driver::api::tail::TailView;
 
 /// The operator's view of the relay, and the commands.
 pub trait Controls: StatusView + ClientView + ContentView + ChangesView + RolloutsView + TailView {
-    /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its previous
-    /// status.
+    /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its
+    /// previous status.
     fn refresh(&self) -> BoxFuture<'_, ()>;
 
     /// Confirms mass deletions that are held back (FU18): the relay passes them on to clients. Returns the

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is evicted, as their
-/// peers have done their part; a peer beyond is refused. Each has as much memory as a silent peer.
+/// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is
+/// evicted, as their peers have done their part; a peer beyond is refused. Each has as much memory as a
+/// silent peer.
 const QUEUED_MAX: usize = 18_000;
 
 /// The memory of the largest handshake. The limit counts handshakes of this size.
@@ -23,11 +24,11 @@ const BASE_BYTES: usize = 12 << 10;
 /// The steps in which the buffer of a handshake grows.
 const STEP_BYTES: usize = 4 << 10;
 
-/// The handshakes that wait for their peers, bounded by their memory. When it is used up, the oldest handshake goes, not
-/// the newcomer: silent peers could otherwise shut the door for the time of a handshake.
+/// The handshakes that wait for their peers, bounded by their memory. When it is used up, the oldest
+/// handshake goes, not the newcomer: silent peers could otherwise shut the door for the time of a handshake.
 ///
-/// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half of the memory
-/// for certain, and may use what the others leave.
+/// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half
+/// of the memory for certain, and may use what the others leave.
 #[derive(Default)]
 pub(super) struct Places(Mutex<Open>);
 

@@ -34,8 +34,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no deadline:
-    /// the queue is bounded, moves on, and loses those that leave.
+    /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no
+    /// deadline: the queue is bounded, moves on, and loses those that leave.
     pub(super) async fn take(&self, limits: &InForce<ServerLimits>, peer: &Plain) -> Option<Turn> {
         let permit = self.fixed.clone().acquire_owned().await.ok()?;
         if peer.has_left() {

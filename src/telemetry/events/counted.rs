@@ -1,5 +1,5 @@
-//! Events of what happens too often for an event each: hits of limits, and clients that come and go. They are read
-//! off the counters of the metrics, so the places that count have nothing more to do.
+//! Events of what happens too often for an event each: hits of limits, and clients that come and go. They are
+//! read off the counters of the metrics, so the places that count have nothing more to do.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory (ADM-11).
+//! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory
+//! (ADM-11).
 //!
-//! A place that logs a line reports the same occurrence here, by one call of [`tell!`]. The ring needs no throttle of the
-//! caller's: within a second, repeated causes share an event, and each kind gets a few events.
+//! A place that logs a line reports the same occurrence here, by one call of [`tell!`]. The ring needs no
+//! throttle of the caller's: within a second, repeated causes share an event, and each kind gets a few
+//! events.
 
 mod kind;
 mod occurrence;
@@ -18,15 +20,15 @@ pub use occurrence::Occurrence;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event, or `+ "…"` continues the
-/// text, or `= "…"` is the line's own text:
+/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event, or `+
+/// "…"` continues the text, or `= "…"` is the line's own text:
 ///
 /// ```ignore
 /// tell!(events, warn(Reload, "cannot use a file").place(&file); { %file, reason } + "; the last good content stays in force");
 /// ```
 ///
-/// With `if throttle.allow(…)`, the line is left out or ends with the number of suppressed lines. `error as warn` gives the line
-/// another level.
+/// With `if throttle.allow(…)`, the line is left out or ends with the number of suppressed lines. `error as
+/// warn` gives the line another level.
 macro_rules! tell {
     (@line $level:ident { $($field:tt)+ } $text:expr,) => { ::tracing::$level!($($field)+, $text) };
     (@line $level:ident { $($field:tt)+ } $text:expr, + $rest:literal) => {
@@ -59,13 +61,15 @@ pub(crate) use tell;
 /// The number of remembered events: a busy day of a relay, in at most 4 MiB.
 pub const EVENTS_MAX: usize = 4096;
 
-/// The number of remembered events of each kind that comes all the time, besides: they push out none of the others.
+/// The number of remembered events of each kind that comes all the time, besides: they push out none of the
+/// others.
 pub const FREQUENT_MAX: usize = 512;
 
 /// The time in which repeated causes share an event. After it, an event changes no more.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
-/// New events of one kind in a window. Further ones are counted: a storm of one kind must not push out the others.
+/// New events of one kind in a window. Further ones are counted: a storm of one kind must not push out the
+/// others.
 const NEW_MAX: u32 = 32;
 
 /// An event in the ring.
@@ -113,7 +117,8 @@ struct Ring {
 /// The events of one fate: when there are too many, the oldest goes.
 const SHELVES: usize = 3;
 
-/// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all day.
+/// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all
+/// day.
 fn shelf(occurrence: &Occurrence) -> (usize, usize) {
     match (occurrence.kind, occurrence.severity) {
         (Kind::Client, Severity::Info) => (0, FREQUENT_MAX),
@@ -194,7 +199,8 @@ impl Ring {
         recent.find(|event| occurrence.repeats(&event.first))
     }
 
-    /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none is left.
+    /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none
+    /// is left.
     fn fill(&mut self, kind: Kind, number: u64, now: Instant) -> Option<u64> {
         let kind = self.kinds.get_mut(kind as usize)?;
         match kind {

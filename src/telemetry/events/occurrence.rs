@@ -162,8 +162,8 @@ impl Occurrence {
         Occurrence { place: Some(cut(&place.to_string())), ..self }
     }
 
-    /// Whether both have the same cause. Classes, clients and details may differ: one lost server concerns many
-    /// classes, and one bad update many clients.
+    /// Whether both have the same cause. Classes, clients and details may differ: one lost server concerns
+    /// many classes, and one bad update many clients.
     pub(super) fn repeats(&self, before: &Occurrence) -> bool {
         let key = |one: &Occurrence| (one.kind, one.severity, one.text, one.version, one.limit);
         key(self) == key(before)

@@ -1,9 +1,9 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`, `why`; no resource names,
-//! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
-//! catalogue.
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`,
+//! `place`, `result`, `why`; no resource names, node ids or addresses. `docs/metrics.md` explains each
+//! metric; a test compares the page with the catalogue.
 //!
 //! Callers look up a handle once (per type of a stream, per source) and keep it. On the hot path a metric is
 //! one relaxed atomic addition, without a look-up or a lock. Handles of open things subtract their part of a

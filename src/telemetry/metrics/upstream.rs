@@ -328,7 +328,8 @@ impl UpstreamTypeMetrics {
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
-    /// Counts names of one source that the server answers no request with (ADR 54), until the handle is dropped.
+    /// Counts names of one source that the server answers no request with (ADR 54), until the handle is
+    /// dropped.
     pub fn silent_names(&self) -> GaugePart {
         let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
         GaugePart::new(&self.server.beside.silent_names.get_or_create_owned(&labels), 0)

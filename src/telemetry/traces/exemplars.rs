@@ -1,7 +1,7 @@
 //! Exemplars: beside a sample of a metric, the id of a trace that shows why (OBS-8).
 //!
-//! The metrics library's exemplars have a lock on the way of each observation, and only the library can make them. These are
-//! set after a collector has taken the trace, and written into the finished text.
+//! The metrics library's exemplars have a lock on the way of each observation, and only the library can make
+//! them. These are set after a collector has taken the trace, and written into the finished text.
 
 use std::collections::HashMap;
 use std::sync::Arc;

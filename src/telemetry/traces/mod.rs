@@ -1,9 +1,10 @@
 //! Traces of changes and acts, by OTLP over gRPC (ADR 33).
 //!
-//! A trace is made when a change is over, from the counters that the relay keeps anyway; nothing on the way of an update to
-//! its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over; [`act`], an act that is over;
-//! [`sampling`], the changes with a trace; [`ids`], the ids of traces; [`tree`], the spans of a trace; [`exemplars`], the
-//! traces beside the metrics; [`export`], the thread that sends.
+//! A trace is made when a change is over, from the counters that the relay keeps anyway; nothing on the way
+//! of an update to its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over;
+//! [`act`], an act that is over; [`sampling`], the changes with a trace; [`ids`], the ids of traces;
+//! [`tree`], the spans of a trace; [`exemplars`], the traces beside the metrics; [`export`], the thread that
+//! sends.
 
 pub mod act;
 pub mod change;
@@ -42,7 +43,8 @@ pub const SLOW: Setting<Duration> =
 /// The traces per second of changes that were neither rejected nor slow.
 pub const PER_SECOND: Setting<u32> = Setting::new("per_second", 5, count(0..=1000));
 
-/// The changes and acts that wait for the collector. Each takes a few KiB, because the texts of rejections are bounded.
+/// The changes and acts that wait for the collector. Each takes a few KiB, because the texts of rejections
+/// are bounded.
 const QUEUED_MAX: usize = 256;
 
 /// Where to send traces, and of which changes.
@@ -117,14 +119,16 @@ impl Traces {
         Ok(TraceThread { running: Arc::new(Running { queue, sampler }), guard })
     }
 
-    /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and ends.
+    /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and
+    /// ends.
     pub fn configure(&self, thread: Option<TraceThread>) {
         let (running, guard) = thread.map(|thread| (thread.running, thread.guard)).unzip();
         self.running.store(running);
         *self.thread.lock() = guard;
     }
 
-    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended (OBS-7).
+    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended
+    /// (OBS-7).
     pub fn end(&self, limit: Duration) {
         let guard = self.thread.lock().take();
         if let Some(guard) = guard {
@@ -142,8 +146,8 @@ impl Traces {
         self.is_on().then(|| self.ids.of(name).0.to_string())
     }
 
-    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6). Returns whether the
-    /// change has a trace.
+    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6). Returns
+    /// whether the change has a trace.
     pub fn offer(&self, change: FinishedChange) -> bool {
         let running = self.running.load();
         let Some(running) = &*running else { return false };

@@ -1,7 +1,7 @@
 //! The files of one place over time: watched, judged, put in force (CRT-1 to CRT-4, CRT-6, CRT-7, CRT-11).
 //!
-//! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
-//! systems, and must follow each symlink of a path; a poll costs a system call for each file.
+//! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on
+//! network file systems, and must follow each symlink of a path; a poll costs a system call for each file.
 
 mod prepared;
 
@@ -26,15 +26,16 @@ use sluice_setting::InForce;
 
 /// The interval of looks at the state of the files. A new pair is in use within a second.
 const POLL: Duration = Duration::from_millis(500);
-/// The pause after a fault that a rotation in progress may cause, and the time after which the fault is told: files
-/// written one after the other do not match meanwhile (CRT-2).
+/// The pause after a fault that a rotation in progress may cause, and the time after which the fault is told:
+/// files written one after the other do not match meanwhile (CRT-2).
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Expired authorities are looked for in this interval (CRT-6).
 const JUDGE_AGAIN: Duration = Duration::from_secs(3600);
 /// A look at the ends of certificates.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
-/// A difference between the wall clock and the monotonic clock from one look to the next: somebody has set the clock.
+/// A difference between the wall clock and the monotonic clock from one look to the next: somebody has set
+/// the clock.
 const JUMP: Duration = Duration::from_secs(60);
 /// Parts of a certificate's life: a WARN, and a WARN every hour (CRT-11).
 const LIFE_WARN: f64 = 0.20;
@@ -321,7 +322,8 @@ impl<T: Generation> Rotation<T> {
         self.conclude(look, now);
     }
 
-    /// CRT-12: the wall clock decides about certificates, so its jumps are told, and everything is judged again.
+    /// CRT-12: the wall clock decides about certificates, so its jumps are told, and everything is judged
+    /// again.
     fn has_clock_jumped(&mut self, now: Instant) -> bool {
         let wall = (self.clock)();
         let (then, before) = std::mem::replace(&mut self.looked_at, (now, wall));

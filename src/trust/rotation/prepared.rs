@@ -30,8 +30,8 @@ impl<T: Generation> Prepared<T> {
         Watched { in_force, judged, turn, task: Arc::new(Mutex::new(task)) }
     }
 
-    /// Puts the files in force in place of the files of `watched`, for all who hold it. Open connections are judged again
-    /// as after a rotation (CRT-8). Must be called within a tokio runtime.
+    /// Puts the files in force in place of the files of `watched`, for all who hold it. Open connections are
+    /// judged again as after a rotation (CRT-8). Must be called within a tokio runtime.
     pub fn replace(self, watched: &Watched<T>, metrics: TlsMetrics) {
         let (in_force, judged, turn) =
             (watched.in_force.clone(), watched.judged.clone(), watched.turn.clone());
