@@ -428,9 +428,12 @@ mod tests {
     fn grd_2_orders_and_the_bound_are_told_beside_the_push() {
         let pin = Some(Pin { release: 40, from: Time::ZERO, until: Until::Unpin });
         let report = RolloutReport { pin, is_full: true, barred: vec![UnitId(1)], ..Default::default() };
-        let told = stands(&report).join("; ");
-        assert!(told.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{told}");
-        assert!(told.ends_with("; goes on without 1 unit: barred"), "{told}");
+        let texts = stands(&report).join("; ");
+        assert!(
+            texts.starts_with("serves release 40 to all clients: pinned; begins no push: held"),
+            "{texts}"
+        );
+        assert!(texts.ends_with("; goes on without 1 unit: barred"), "{texts}");
         let report = RolloutReport { left_out: vec![UnitId(1), UnitId(2)], ..Default::default() };
         assert_eq!(stands(&report), ["goes on without 2 units: their servers cannot be heard"]);
         let report = RolloutReport { waits_for_server: true, ..report };
@@ -475,11 +478,11 @@ mod tests {
         ] {
             tell(&metrics.events, &plan, &RolloutEvent { push: 41, what }, &report);
         }
-        let found = metrics.events.after(0, 9, |_| true).events;
-        let told: Vec<_> = found.iter().map(|event| event.first.detail.as_deref().unwrap()).collect();
-        assert_eq!(told[..2], ["1 resource in 2 units", "step 1 of 4, 1.5 %"]);
-        assert!(told[2].starts_with("would have halted push 41 after"), "{}", told[2]);
-        assert_eq!(told[3..], ["Cluster \"web\" 0000abc0", "halted"]);
+        let events = metrics.events.after(0, 9, |_| true).events;
+        let texts: Vec<_> = events.iter().map(|event| event.first.detail.as_deref().unwrap()).collect();
+        assert_eq!(texts[..2], ["1 resource in 2 units", "step 1 of 4, 1.5 %"]);
+        assert!(texts[2].starts_with("would have halted push 41 after"), "{}", texts[2]);
+        assert_eq!(texts[3..], ["Cluster \"web\" 0000abc0", "halted"]);
         assert!(
             found
                 .iter()

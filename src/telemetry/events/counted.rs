@@ -67,7 +67,7 @@ impl Counted {
 mod tests {
     use super::*;
 
-    fn told(metrics: &Metrics) -> Vec<(&'static str, Option<&'static str>, u64)> {
+    fn events_of(metrics: &Metrics) -> Vec<(&'static str, Option<&'static str>, u64)> {
         let page = metrics.events.after(0, 100, |_| true);
         page.events.iter().map(|event| (event.first.text, event.first.limit, event.count)).collect()
     }
@@ -79,12 +79,12 @@ mod tests {
         let first: Vec<_> = (0..3).map(|_| metrics.downstream.stream(Variant::Delta)).collect();
         let _second = metrics.downstream.stream(Variant::Sotw);
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(told(&metrics), [("clients opened streams", None, 4)]);
+        assert_eq!(events_of(&metrics), [("clients opened streams", None, 4)]);
         drop(first);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(told(&metrics)[1..], [("streams of clients ended", None, 3)]);
+        assert_eq!(events_of(&metrics)[1..], [("streams of clients ended", None, 3)]);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(told(&metrics).len(), 2, "nothing happened meanwhile");
+        assert_eq!(events_of(&metrics).len(), 2, "nothing happened meanwhile");
         task.abort();
     }
 
@@ -97,10 +97,10 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         tokio::time::sleep(LIMIT_PAUSE).await;
-        let told = told(&metrics);
-        assert!((3..=5).contains(&told.len()), "{told:?}");
-        assert!(told.iter().all(|(_, limit, _)| *limit == Some("name_bytes")));
-        assert_eq!(told.iter().map(|(.., count)| count).sum::<u64>(), 300, "no hit is lost");
+        let events = events_of(&metrics);
+        assert!((3..=5).contains(&events.len()), "{events:?}");
+        assert!(events.iter().all(|(_, limit, _)| *limit == Some("name_bytes")));
+        assert_eq!(events.iter().map(|(.., count)| count).sum::<u64>(), 300, "no hit is lost");
         task.abort();
     }
 }

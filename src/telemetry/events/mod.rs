@@ -298,8 +298,8 @@ mod tests {
         let page = ring.after(0, usize::MAX, |_| true);
         assert_eq!(page.events.len(), 1 + NEW_MAX as usize);
         assert_eq!(page.events[0].first.kind, Kind::Drain);
-        let told: u64 = page.events.iter().map(|event| event.count + event.left_out).sum();
-        assert_eq!(told, 10_001, "all are counted");
+        let counted: u64 = page.events.iter().map(|event| event.count + event.left_out).sum();
+        assert_eq!(counted, 10_001, "all are counted");
         ring.add(warn(20_000), now + WINDOW, SystemTime::UNIX_EPOCH);
         assert_eq!(ring.latest, 2 + u64::from(NEW_MAX));
     }
@@ -361,11 +361,11 @@ mod tests {
 
     #[test]
     fn texts_of_peers_are_cut() {
-        let told = warn(1).detail("ß".repeat(1000)).of_client(1, &"n".repeat(5000), None);
-        assert_eq!(told.detail.unwrap().len(), 400);
-        assert_eq!(told.node.unwrap().len(), 400);
+        let event = warn(1).detail("ß".repeat(1000)).of_client(1, &"n".repeat(5000), None);
+        assert_eq!(event.detail.unwrap().len(), 400);
+        assert_eq!(event.node.unwrap().len(), 400);
         let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
-        let told = warn(1).of_type(&secret).version(sluice_xds::Version(7));
-        assert_eq!(told.version, None, "the version of a Secret is a hash of its content");
+        let event = warn(1).of_type(&secret).version(sluice_xds::Version(7));
+        assert_eq!(event.version, None, "the version of a Secret is a hash of its content");
     }
 }
