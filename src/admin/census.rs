@@ -29,10 +29,10 @@ const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// The latest count.
 #[derive(Debug, Default)]
-pub(super) struct CensusTaker(Mutex<Option<Taken>>);
+pub(super) struct CensusTaker(Mutex<Option<TakenCensus>>);
 
 #[derive(Debug)]
-struct Taken {
+struct TakenCensus {
     begun: Instant,
     at: Instant,
     cost: Duration,
@@ -93,7 +93,7 @@ impl CensusTaker {
     }
 }
 
-impl Taken {
+impl TakenCensus {
     fn next(&self, cost_parts: u32) -> Instant {
         self.at + INTERVAL.max(self.cost * cost_parts)
     }
@@ -103,7 +103,7 @@ impl Taken {
     }
 }
 
-async fn count(taken: &mut Option<Taken>, relay: &dyn Controls) -> Arc<Census> {
+async fn count(taken: &mut Option<TakenCensus>, relay: &dyn Controls) -> Arc<Census> {
     let first = Instant::now();
     let (mut census, mut cost, mut begun) = (Census::default(), Duration::ZERO, first);
     for session in relay.sessions() {
@@ -116,7 +116,7 @@ async fn count(taken: &mut Option<Taken>, relay: &dyn Controls) -> Arc<Census> {
     }
     cost += begun.elapsed();
     let census = Arc::new(census);
-    *taken = Some(Taken { begun: first, at: Instant::now(), cost, census: census.clone() });
+    *taken = Some(TakenCensus { begun: first, at: Instant::now(), cost, census: census.clone() });
     census
 }
 

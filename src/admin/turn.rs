@@ -35,13 +35,13 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A request, from its head to the last byte of its answer.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     /// Ends the connection.
     cut: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     /// Since when the relay waits for the peer. `None`: the peer waits for the relay.
     waits_since: Option<Instant>,
     /// The begin of the answer; `None` for a live one, and while there is none.

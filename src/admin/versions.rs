@@ -80,7 +80,7 @@ struct Released {
 
 /// A version that sources have now.
 #[derive(Debug, Default)]
-struct Live {
+struct LiveVersions {
     servers: Vec<String>,
     since: Option<SystemTime>,
 }
@@ -118,15 +118,18 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
 }
 
 /// The versions of sources first, then those of most clients.
-fn in_order(versions: BTreeMap<Version, Tally>, live: &BTreeMap<Version, Live>) -> Vec<(Version, Tally)> {
+fn in_order(
+    versions: BTreeMap<Version, Tally>,
+    live: &BTreeMap<Version, LiveVersions>,
+) -> Vec<(Version, Tally)> {
     let mut versions: Vec<_> = versions.into_iter().collect();
     versions.sort_by_key(|(version, tally)| (!live.contains_key(version), usize::MAX - tally.held_by));
     versions
 }
 
 /// The versions that sources have.
-fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, Live> {
-    let mut live: BTreeMap<Version, Live> = BTreeMap::new();
+fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, LiveVersions> {
+    let mut live: BTreeMap<Version, LiveVersions> = BTreeMap::new();
     for copy in admin.relay.copies(type_url.as_str(), name.as_str()) {
         let status = copy.status;
         let Some(version) = status.version else { continue };
@@ -238,7 +241,7 @@ impl Tally {
     }
 }
 
-fn item(version: Version, tally: Tally, live: Option<&Live>, released: &Released) -> VersionTally {
+fn item(version: Version, tally: Tally, live: Option<&LiveVersions>, released: &Released) -> VersionTally {
     let suspect = tally.is_suspect();
     let words = released.is.range((version, "")..).take_while(|(first, _)| *first == version);
     let of_releases = words.map(|(_, is)| *is);
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn tru_4_live_versions_come_first_then_those_of_most_clients() {
         let walk = walk([1, 1, 1, 2, 3, 3].map(|version| holding("envoy 1", version, None)));
-        let live = BTreeMap::from([(Version(2), Live::default())]);
+        let live = BTreeMap::from([(Version(2), LiveVersions::default())]);
         let order: Vec<_> =
             in_order(walk.versions, &live).into_iter().map(|(version, _)| version.0).collect();
         assert_eq!(order, [2, 1, 3]);

@@ -18,12 +18,12 @@ use sluice_engine::upstream;
 /// keeps its connections (REL-5).
 #[derive(Clone, Default)]
 pub(super) struct Channels {
-    grpc: Vec<Open<GrpcServer, Pool>>,
-    rest: Vec<Open<RestServer, client::RestServer>>,
+    grpc: Vec<OpenServers<GrpcServer, Pool>>,
+    rest: Vec<OpenServers<RestServer, client::RestServer>>,
 }
 
 #[derive(Clone)]
-struct Open<C, T> {
+struct OpenServers<C, T> {
     uri: String,
     config: C,
     /// The settings to put in force with the configuration.
@@ -148,8 +148,9 @@ impl Opening<'_> {
     /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`:
     /// the server is not the first in the list where it was found first.
     fn pool(&mut self, uri: &str, path: &str, server: &GrpcServer, in_reserve: bool) -> Result<Pool> {
-        let shares =
-            |open: &&Open<GrpcServer, Pool>| open.uri == uri && open.config.shares_connections_with(server);
+        let shares = |open: &&OpenServers<GrpcServer, Pool>| {
+            open.uri == uri && open.config.shares_connections_with(server)
+        };
         if let Some(open) = self.now.grpc.iter().find(shares) {
             return Ok(open.channel.clone());
         }
@@ -158,8 +159,8 @@ impl Opening<'_> {
             settings.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
         // A pool takes other settings over, and serves one entry.
-        let is_free = |open: &&Open<GrpcServer, Pool>| {
-            let is_it = |taken: &Open<GrpcServer, Pool>| taken.channel.is(&open.channel);
+        let is_free = |open: &&OpenServers<GrpcServer, Pool>| {
+            let is_it = |taken: &OpenServers<GrpcServer, Pool>| taken.channel.is(&open.channel);
             open.uri == uri && !self.now.grpc.iter().any(is_it)
         };
         let mut before = self.before.grpc.iter().filter(is_free);
@@ -179,13 +180,13 @@ impl Opening<'_> {
             }
         };
         let (uri, config) = (uri.to_owned(), server.clone());
-        self.now.grpc.push(Open { uri, config, settings, channel: channel.clone(), files });
+        self.now.grpc.push(OpenServers { uri, config, settings, channel: channel.clone(), files });
         Ok(channel)
     }
 
     fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServer) -> Result<Attach> {
-        let is_free = |open: &&Open<RestServer, client::RestServer>| {
-            let is_it = |taken: &Open<RestServer, client::RestServer>| taken.channel.is(&open.channel);
+        let is_free = |open: &&OpenServers<RestServer, client::RestServer>| {
+            let is_it = |taken: &OpenServers<RestServer, client::RestServer>| taken.channel.is(&open.channel);
             open.uri == uri && open.config.is_same_server(rest) && !self.now.rest.iter().any(is_it)
         };
         let settings = self.bounded(&rest.connection);
@@ -199,7 +200,7 @@ impl Opening<'_> {
             }
         };
         let (uri, config) = (uri.to_owned(), rest.clone());
-        self.now.rest.push(Open { uri, config, settings, channel: channel.clone(), files });
+        self.now.rest.push(OpenServers { uri, config, settings, channel: channel.clone(), files });
         Ok(Attach::Rest { server: channel, settings: rest.stream.clone() })
     }
 

@@ -74,13 +74,13 @@ impl Doors {
 pub(super) struct Emptier {
     doors: Arc<Mutex<Doors>>,
     process_end: Arc<Signal>,
-    drain: Mutex<Option<Drain>>,
+    drain: Mutex<Option<UnderwayDrain>>,
     is_emptying: watch::Sender<bool>,
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
 }
 
-struct Drain {
+struct UnderwayDrain {
     leaves_at: Instant,
     over: Duration,
     streams: u64,
@@ -125,7 +125,7 @@ impl Emptier {
         self.is_emptying.subscribe()
     }
 
-    fn drain(&self) -> MutexGuard<'_, Option<Drain>> {
+    fn drain(&self) -> MutexGuard<'_, Option<UnderwayDrain>> {
         self.drain.lock()
     }
 
@@ -155,7 +155,7 @@ impl Emptying for Emptier {
             }))),
         };
         let (streams, cut) = (self.streams(), self.metrics.closed_cut.get());
-        *drain = Some(Drain { leaves_at, over, streams, cut, _pause: pause });
+        *drain = Some(UnderwayDrain { leaves_at, over, streams, cut, _pause: pause });
         self.is_emptying.send_replace(true);
         Ok(())
     }

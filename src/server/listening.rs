@@ -21,7 +21,7 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use sluice_identity::Identity;
 
 /// A handle to the listeners of a server. Clones share the listeners.
-pub struct Listening<R: OpenStreams>(Arc<Inner<R>>);
+pub struct Listening<R: OpenStreams>(Arc<ListeningInner<R>>);
 
 impl<R: OpenStreams> Clone for Listening<R> {
     fn clone(&self) -> Self {
@@ -29,16 +29,16 @@ impl<R: OpenStreams> Clone for Listening<R> {
     }
 }
 
-struct Inner<R> {
+struct ListeningInner<R> {
     shared: Arc<Shared<R>>,
     emptier: Arc<Emptier>,
     gate: Arc<Gate>,
     connections: TaskTracker,
-    open: Mutex<Open>,
+    open: Mutex<OpenListeners>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenListeners {
     listeners: Vec<Accepting>,
     /// The server accepts no more.
     is_over: bool,
@@ -84,7 +84,7 @@ impl<R: OpenStreams> Listening<R> {
         let is_out_of_memory = move || relay.is_out_of_memory();
         let gate = Gate::new(shared.limits.clone(), shared.metrics.clone(), is_out_of_memory);
         let (connections, open) = (TaskTracker::new(), Mutex::default());
-        Listening(Arc::new(Inner { shared, emptier, gate, connections, open }))
+        Listening(Arc::new(ListeningInner { shared, emptier, gate, connections, open }))
     }
 
     /// Accepts on a listener from now on. A server at its end drops the listener. Must be called within a

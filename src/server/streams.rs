@@ -13,7 +13,7 @@ use sluice_xds::{Code, Status};
 
 /// The streams of a connection, so that the connection can end them.
 pub(super) struct Streams<S> {
-    open: Mutex<Open<S>>,
+    open: Mutex<OpenStreamList<S>>,
     used: AtomicBool,
     /// Raised when the connection closes; ends streams that are not registered.
     going: Signal,
@@ -24,7 +24,7 @@ pub(super) struct Streams<S> {
     metrics: Arc<DownstreamMetrics>,
 }
 
-struct Open<S> {
+struct OpenStreamList<S> {
     /// A short list, so that a search is quick; uses no memory while empty.
     streams: Vec<(StreamId, S)>,
     next_id: StreamId,
@@ -35,7 +35,7 @@ pub(super) type StreamId = u64;
 
 impl<S: RelayStream> Streams<S> {
     pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32, peer: Option<SocketAddr>) -> Arc<Self> {
-        let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
+        let open = Mutex::new(OpenStreamList { streams: Vec::new(), next_id: 0, refuses_new: false });
         Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, peer, metrics })
     }
 

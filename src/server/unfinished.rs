@@ -44,12 +44,12 @@ pub(super) struct Unfinished {
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
     memory_budget: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-    table: Mutex<Table>,
+    table: Mutex<PartTable>,
     warnings: Mutex<Warnings>,
 }
 
 #[derive(Default)]
-struct Table {
+struct PartTable {
     /// The bytes of all parts.
     bytes: u64,
     /// The number of parts made so far.
@@ -63,10 +63,10 @@ struct Table {
 struct Part {
     peer: Arc<Peer>,
     since: Instant,
-    content: Content,
+    content: PartContent,
 }
 
-enum Content {
+enum PartContent {
     Request {
         bytes: u64,
         cut: Arc<Cut>,
@@ -127,7 +127,7 @@ impl Unfinished {
         let cut = Arc::<Cut>::default();
         let mut table = self.table.lock();
         table.bytes += bytes;
-        let number = table.add(peer.clone(), Content::Request { bytes, cut: cut.clone() });
+        let number = table.add(peer.clone(), PartContent::Request { bytes, cut: cut.clone() });
         self.hold_to_budget(table);
         Receiving { entry: Entry { number, unfinished: self.clone() }, cut }
     }
@@ -139,7 +139,7 @@ impl Unfinished {
     }
 
     /// Ends the heaviest parts, if all together pass the budget.
-    fn hold_to_budget(&self, mut table: MutexGuard<'_, Table>) {
+    fn hold_to_budget(&self, mut table: MutexGuard<'_, PartTable>) {
         let (budget, now) = (self.budget(), Instant::now());
         if table.bytes <= budget {
             return;
@@ -149,12 +149,12 @@ impl Unfinished {
         for (part, _) in &ended {
             self.metrics.limit_hit(Limit::UnfinishedBytes);
             match &part.content {
-                Content::Request { cut, .. } => {
+                PartContent::Request { cut, .. } => {
                     cut.is_cut.store(true, Ordering::Release);
                     cut.waker.wake();
                 }
                 // HTTP/2 has the bytes in its queue, and keeps them until the connection ends.
-                Content::Answer(_) => part.peer.connection.cut(),
+                PartContent::Answer(_) => part.peer.connection.cut(),
             }
         }
         if let Some((first, bytes)) = ended.first() {
@@ -184,8 +184,8 @@ impl Unfinished {
     }
 }
 
-impl Table {
-    fn add(&mut self, peer: Arc<Peer>, content: Content) -> u64 {
+impl PartTable {
+    fn add(&mut self, peer: Arc<Peer>, content: PartContent) -> u64 {
         self.made += 1;
         self.parts.insert(self.made, Part { peer, since: Instant::now(), content });
         self.made
@@ -198,12 +198,13 @@ impl Table {
             Document { bytes: document.len() as u64, answers: 0 }
         });
         document.answers += 1;
-        self.add(peer, Content::Answer(address))
+        self.add(peer, PartContent::Answer(address))
     }
 
     fn weigh(&mut self, number: u64, bytes: u64) {
         // An ended part does not count any more.
-        let Some(Part { content: Content::Request { bytes: before, .. }, .. }) = self.parts.get_mut(&number)
+        let Some(Part { content: PartContent::Request { bytes: before, .. }, .. }) =
+            self.parts.get_mut(&number)
         else {
             return;
         };
@@ -214,8 +215,8 @@ impl Table {
     fn remove(&mut self, number: u64) -> Option<Part> {
         let part = self.parts.remove(&number)?;
         match &part.content {
-            Content::Request { bytes, .. } => self.bytes -= bytes,
-            Content::Answer(address) => {
+            PartContent::Request { bytes, .. } => self.bytes -= bytes,
+            PartContent::Answer(address) => {
                 let document = self.documents.get_mut(address)?;
                 document.answers -= 1;
                 if document.answers == 0 {
@@ -230,8 +231,8 @@ impl Table {
     /// The bytes of a part. The answers with one document share its bytes.
     fn bytes_of(&self, part: &Part) -> u64 {
         match &part.content {
-            Content::Request { bytes, .. } => *bytes,
-            Content::Answer(address) => {
+            PartContent::Request { bytes, .. } => *bytes,
+            PartContent::Answer(address) => {
                 self.documents.get(address).map_or(0, |document| document.bytes / document.answers.max(1))
             }
         }

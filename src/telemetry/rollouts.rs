@@ -484,7 +484,7 @@ mod tests {
         assert!(texts[2].starts_with("would have halted push 41 after"), "{}", texts[2]);
         assert_eq!(texts[3..], ["Cluster \"web\" 0000abc0", "halted"]);
         assert!(
-            found
+            events
                 .iter()
                 .all(|event| event.first.plan.as_deref() == Some("edge") && event.first.push == Some(41))
         );

@@ -32,13 +32,13 @@ pub struct Throttle {
 
 #[derive(Debug, Default)]
 struct Causes {
-    by_name: HashMap<Box<str>, Allowance>,
-    shared: Option<Allowance>,
+    by_name: HashMap<Box<str>, LineAllowance>,
+    shared: Option<LineAllowance>,
 }
 
 /// The use of the current window by one cause.
 #[derive(Clone, Copy, Debug)]
-struct Allowance {
+struct LineAllowance {
     window_start: Instant,
     lines: u32,
     suppressed: u64,
@@ -68,8 +68,8 @@ impl Throttle {
 }
 
 impl Causes {
-    fn of(&mut self, cause: &str, now: Instant) -> &mut Allowance {
-        let fresh = Allowance { window_start: now, lines: 0, suppressed: 0 };
+    fn of(&mut self, cause: &str, now: Instant) -> &mut LineAllowance {
+        let fresh = LineAllowance { window_start: now, lines: 0, suppressed: 0 };
         if !self.by_name.contains_key(cause) && self.by_name.len() >= CAUSES_MAX {
             // The metric already includes the lines forgotten here.
             self.by_name.retain(|_, allowance| !allowance.is_over(now));
@@ -82,7 +82,7 @@ impl Causes {
     }
 }
 
-impl Allowance {
+impl LineAllowance {
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.window_start) >= WINDOW
     }

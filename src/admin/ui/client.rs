@@ -21,7 +21,7 @@ const HEADING_BYTES_MAX: usize = 100;
 
 #[derive(Template)]
 #[template(path = "client.html")]
-struct Page {
+struct ClientPage {
     frame: Frame,
     id: u64,
     node: String,
@@ -80,7 +80,7 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     } else {
         session.node_id.to_string()
     };
-    let page = Page {
+    let page = ClientPage {
         frame: Frame::new(ask, "clients", title),
         id: session.id,
         node: session.node_id.to_string(),

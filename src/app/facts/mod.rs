@@ -36,10 +36,10 @@ pub(super) struct Opened {
     is_absent: bool,
     /// The last fault of the source.
     fault: Option<String>,
-    source: Source,
+    source: FactsOrigin,
 }
 
-enum Source {
+enum FactsOrigin {
     Nowhere,
     File,
     Cluster(Box<Registry>),
@@ -96,7 +96,7 @@ fn load_file(file: &Path) -> Result<Arc<FactTable>, String> {
 /// # Errors
 /// The fault of the file, beginning with the key.
 pub(super) fn planned(config: &Config) -> Result<Opened, String> {
-    Ok(Opened { table: load(config)?, is_absent: false, fault: None, source: Source::Nowhere })
+    Ok(Opened { table: load(config)?, is_absent: false, fault: None, source: FactsOrigin::Nowhere })
 }
 
 /// Reads the facts. Those of a cluster have a time, and then the fault is a part of the result.
@@ -106,9 +106,9 @@ pub(super) fn planned(config: &Config) -> Result<Opened, String> {
 pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, String> {
     let table = load(config)?;
     let interest = match &config.facts {
-        None => return Ok(Opened { table, is_absent: false, fault: None, source: Source::Nowhere }),
+        None => return Ok(Opened { table, is_absent: false, fault: None, source: FactsOrigin::Nowhere }),
         Some(FactsSource::File(_)) => {
-            return Ok(Opened { table, is_absent: false, fault: None, source: Source::File });
+            return Ok(Opened { table, is_absent: false, fault: None, source: FactsOrigin::File });
         }
         Some(FactsSource::Kubernetes(interest)) => interest,
     };
@@ -129,7 +129,7 @@ pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, Str
     if is_absent && fault.is_none() {
         fault = Some(format!("the lists are not complete after {} s", limit.as_secs()));
     }
-    Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: Source::Cluster(registry) })
+    Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: FactsOrigin::Cluster(registry) })
 }
 
 /// Tells what the facts in force lack, and follows their source, if there is one.
@@ -148,7 +148,7 @@ pub(super) fn follow(
             keeper.tell_missing();
             tokio::spawn(file::follow(path.clone(), keeper))
         }
-        (Some(FactsSource::Kubernetes(_)), Source::Cluster(registry)) => {
+        (Some(FactsSource::Kubernetes(_)), FactsOrigin::Cluster(registry)) => {
             match &opened.fault {
                 Some(fault) if opened.is_absent => keeper.tell_absent(fault),
                 Some(fault) => keeper.tell("kubernetes", fault),

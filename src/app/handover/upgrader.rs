@@ -33,9 +33,9 @@ const FIRST_PROCESS: u32 = 1;
 
 /// Upgrades the process. Clones are the same.
 #[derive(Clone)]
-pub(in crate::app) struct Upgrader(Arc<Inner>);
+pub(in crate::app) struct Upgrader(Arc<UpgraderInner>);
 
-struct Inner {
+struct UpgraderInner {
     parts: UpgradeParts,
     /// Held during an upgrade.
     turn: Mutex<()>,
@@ -77,7 +77,7 @@ impl Handed {
 }
 
 /// The successor at the end of the work.
-struct Prepared {
+struct PreparedSuccessor {
     hello: Hello,
     sources: u64,
     took: Duration,
@@ -85,12 +85,12 @@ struct Prepared {
 
 impl Upgrader {
     pub fn new(parts: UpgradeParts) -> Upgrader {
-        Upgrader(Arc::new(Inner { parts, turn: Mutex::default(), handed: watch::Sender::new(None) }))
+        Upgrader(Arc::new(UpgraderInner { parts, turn: Mutex::default(), handed: watch::Sender::new(None) }))
     }
 
     /// The successor has died, and this process serves again.
     pub fn step_back(&self) {
-        let Inner { parts, handed, .. } = &*self.0;
+        let UpgraderInner { parts, handed, .. } = &*self.0;
         handed.send_replace(None);
         parts.relay.be_restored();
         parts.emptying.admit();
@@ -135,7 +135,7 @@ impl Upgrading for Upgrader {
     }
 }
 
-impl Inner {
+impl UpgraderInner {
     async fn upgrade(self: Arc<Self>, wish: UpgradeWish) -> Result<Upgraded, NotUpgraded> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(conflict("an upgrade is under way")) };
         self.may_begin(&wish)?;
@@ -155,7 +155,7 @@ impl Inner {
                 return Err(NotUpgraded::Failed(reason));
             }
         };
-        let Prepared { hello, sources, took } = prepared;
+        let PreparedSuccessor { hello, sources, took } = prepared;
         let status = self.parts.emptying.status();
         let window =
             drain_window(settings.drain, status.streams, self.parts.relay.first_answers_per_second());
@@ -224,7 +224,7 @@ impl Inner {
         binary: &Path,
         timeout: Duration,
         dry_run: bool,
-    ) -> Result<Prepared, String> {
+    ) -> Result<PreparedSuccessor, String> {
         let begun = Instant::now();
         let (invocation, path) = (self.parts.invocation.clone(), PathBuf::from(binary));
         let started = spawn_blocking(move || {
@@ -263,7 +263,7 @@ impl Inner {
         attempt: Attempt,
         dry_run: bool,
         begun: Instant,
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<PreparedSuccessor, Fault> {
         let parts = &self.parts;
         let (attempt, hello) = on_thread(attempt, Attempt::greeted).await?;
         let protocol = hello.agree()?;
@@ -278,7 +278,7 @@ impl Inner {
         if dry_run {
             let reason = "only tried".to_owned();
             attempt.channel.send(&Message::Refused { reason }, &[])?;
-            return Ok(Prepared { hello, sources, took });
+            return Ok(PreparedSuccessor { hello, sources, took });
         }
 
         // HND-3: from here on the kernel queues connections, and nobody writes the checkpoint.
@@ -308,7 +308,7 @@ impl Inner {
             warn!(%fault, "the new process has ended");
         }
         self.handed.send_replace(Some(Arc::new(Handed { pid: hello.pid, channel, ended })));
-        Ok(Prepared { hello, sources, took })
+        Ok(PreparedSuccessor { hello, sources, took })
     }
 }
 

@@ -10,10 +10,10 @@ use crate::server::{self, Passage};
 
 /// The sockets of all listeners in service, for clients and for operators.
 #[derive(Default)]
-pub(in crate::app) struct Ways(Mutex<Inner>);
+pub(in crate::app) struct Ways(Mutex<OpenWays>);
 
 #[derive(Default)]
-struct Inner {
+struct OpenWays {
     ways: Vec<(String, Passage)>,
     /// New listeners wait for the hand-over.
     is_paused: bool,

@@ -22,13 +22,13 @@ use crate::trust::server::Generation;
 /// The listeners of the next configuration, ready and not yet in service.
 pub(super) struct NextListeners {
     /// In the order of the configuration.
-    steps: Vec<Step>,
+    steps: Vec<ListenerStep>,
     /// Listeners in service whose socket has no successor.
     removed: Vec<usize>,
     pub changes: ListenerChanges,
 }
 
-enum Step {
+enum ListenerStep {
     /// The listener stays, with other options, and maybe other files.
     Keep { from: usize, files: Option<Prepared<Generation>> },
     /// The socket stays. The connections leave, because of another name, or other security.
@@ -65,7 +65,7 @@ pub(super) fn prepare(
             check_beside(live, listener)?;
             let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
             let socket = ways.map(open).transpose()?;
-            steps.push(Step::Open { socket, files: files(index, listener)? });
+            steps.push(ListenerStep::Open { socket, files: files(index, listener)? });
             let was = live.iter().any(|open| open.config.name == listener.name);
             if was {
                 changes.moved.push(name)
@@ -80,9 +80,9 @@ pub(super) fn prepare(
             let chain = |config: &Config| config.limits.server.client_chain;
             let is_same = old.tls == listener.tls && chain(before) == chain(config);
             let files = if is_same { None } else { files(index, listener)? };
-            steps.push(Step::Keep { from, files });
+            steps.push(ListenerStep::Keep { from, files });
         } else {
-            steps.push(Step::Take { from, files: files(index, listener)? });
+            steps.push(ListenerStep::Take { from, files: files(index, listener)? });
             changes.moved.push(name);
         }
     }
@@ -126,7 +126,7 @@ impl NextListeners {
         // All names are free before a listener gets one.
         let mut taken = Vec::new();
         for step in &self.steps {
-            let Step::Take { from, .. } = step else { continue };
+            let ListenerStep::Take { from, .. } = step else { continue };
             if let Some(closed) = listening.close(&live[*from].config.name).await {
                 taken.push((*from, listening.leave(closed)));
             }
@@ -134,14 +134,14 @@ impl NextListeners {
         let mut now = Vec::new();
         for (step, listener) in self.steps.into_iter().zip(&config.listeners) {
             let next = match step {
-                Step::Keep { from, files } => keep(&live[from], listener, files, metrics),
-                Step::Take { from, files } => {
+                ListenerStep::Keep { from, files } => keep(&live[from], listener, files, metrics),
+                ListenerStep::Take { from, files } => {
                     let socket = taken.iter().position(|(index, _)| *index == from);
                     let socket = socket.map(|index| taken.swap_remove(index).1);
                     set_mode(&live[from].config.address, &listener.address);
                     open(socket, listener, files, listening, metrics)
                 }
-                Step::Open { socket, files } => open(socket, listener, files, listening, metrics),
+                ListenerStep::Open { socket, files } => open(socket, listener, files, listening, metrics),
             };
             now.extend(next);
         }

@@ -215,7 +215,11 @@ impl Reloads {
     }
 
     /// Everything before the commit.
-    async fn attempt(&self, request: &Wanted, is_plan: bool) -> (Report, Option<(Loaded, Option<Prepared>)>) {
+    async fn attempt(
+        &self,
+        request: &Wanted,
+        is_plan: bool,
+    ) -> (Report, Option<(Loaded, Option<PreparedReload>)>) {
         let depth = match request {
             Wanted::PlanText(_) => Depth::Text,
             _ if is_plan => Depth::Files,
@@ -300,7 +304,7 @@ impl Reloads {
         before: &Config,
         config: &Config,
         depth: Depth,
-    ) -> Result<(Prepared, ReloadPlan), Obstacle> {
+    ) -> Result<(PreparedReload, ReloadPlan), Obstacle> {
         let preparation = Preparation::of(&self.live, before, self.generations.number() + 1);
         let config = config.clone();
         let failed = |error: JoinError| Obstacle::Failed(vec![error.to_string()]);
@@ -316,7 +320,7 @@ impl Reloads {
                 Some(sources.map_err(failed)?)
             }
         };
-        let prepared = Prepared { next, sources };
+        let prepared = PreparedReload { next, sources };
         // The plan looks at each stream in turn.
         let relay = self.live.relay.clone();
         let planned = move || {
@@ -328,9 +332,9 @@ impl Reloads {
 
     /// Puts a configuration in force. Returns the generation in force. Without preparations, only the
     /// spelling is another.
-    async fn commit(&mut self, loaded: Loaded, prepared: Option<Prepared>) -> u64 {
+    async fn commit(&mut self, loaded: Loaded, prepared: Option<PreparedReload>) -> u64 {
         let Loaded { config, shown, .. } = loaded;
-        let Some(Prepared { next, sources }) = prepared else {
+        let Some(PreparedReload { next, sources }) = prepared else {
             self.generations.respell(config, shown);
             return self.generations.number();
         };
@@ -416,7 +420,7 @@ impl Asked {
 }
 
 /// A configuration that can come into force, and the sources that it needs at once.
-struct Prepared {
+struct PreparedReload {
     next: Next,
     /// `None` in the plan of a text.
     sources: Option<PreparedSources>,

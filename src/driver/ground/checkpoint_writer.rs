@@ -59,7 +59,7 @@ pub struct CheckpointSettings {
 }
 
 #[derive(Debug, Default)]
-struct Failing {
+struct FailingWrites {
     count: u32,
     retry_at: Option<Instant>,
 }
@@ -78,7 +78,7 @@ pub struct CheckpointWriter {
     live: Mutex<HashMap<Identity, u32>>,
     /// Held while the disk is in use, and while a hand-over decides about the next owner of the directory.
     turn: Arc<TaskMutex<()>>,
-    failing: Mutex<Failing>,
+    failing: Mutex<FailingWrites>,
     /// The process ends: only last writes are made.
     closing: AtomicBool,
 }

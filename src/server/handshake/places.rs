@@ -30,25 +30,25 @@ const STEP_BYTES: usize = 4 << 10;
 /// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half
 /// of the memory for certain, and may use what the others leave.
 #[derive(Default)]
-pub(super) struct Places(Mutex<Open>);
+pub(super) struct Places(Mutex<OpenPlaces>);
 
 #[derive(Default)]
-struct Open {
+struct OpenPlaces {
     next: u64,
     max: usize,
-    silent: Queue,
-    speaking: Queue,
+    silent: PlaceQueue,
+    speaking: PlaceQueue,
     queued: usize,
 }
 
 /// Handshakes by age.
 #[derive(Default)]
-struct Queue {
+struct PlaceQueue {
     by_age: BTreeMap<u64, (CancellationToken, usize)>,
     bytes: usize,
 }
 
-impl Queue {
+impl PlaceQueue {
     fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
         self.bytes += bytes;
         self.by_age.insert(number, (evicted, bytes));
@@ -68,7 +68,7 @@ impl Queue {
     }
 }
 
-impl Open {
+impl OpenPlaces {
     fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
         match bytes {
             0 => self.silent.insert(number, evicted, SILENT_BYTES),

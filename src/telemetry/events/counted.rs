@@ -17,7 +17,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(10);
 pub async fn count_each_second(metrics: Arc<Metrics>) {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut counted = Counted { limits: [(0, None); Limit::ALL.len()], opened: 0, ended: 0 };
+    let mut counted = LastCounts { limits: [(0, None); Limit::ALL.len()], opened: 0, ended: 0 };
     loop {
         seconds.tick().await;
         counted.report(&metrics, Instant::now());
@@ -25,14 +25,14 @@ pub async fn count_each_second(metrics: Arc<Metrics>) {
 }
 
 /// The counters at the last look.
-struct Counted {
+struct LastCounts {
     /// By limit, with the time of its last event.
     limits: [(u64, Option<Instant>); Limit::ALL.len()],
     opened: u64,
     ended: u64,
 }
 
-impl Counted {
+impl LastCounts {
     fn report(&mut self, metrics: &Metrics, now: Instant) {
         for (limit, (counted, told_at)) in Limit::ALL.into_iter().zip(&mut self.limits) {
             let hits = metrics.limits().of(limit);

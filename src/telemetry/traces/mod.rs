@@ -61,7 +61,7 @@ pub struct TraceSettings {
 /// The changes that are over, on their way to the collector. Does nothing before [`Traces::configure`].
 #[derive(Debug)]
 pub struct Traces {
-    running: ArcSwapOption<Running>,
+    running: ArcSwapOption<RunningTraces>,
     /// Ends the thread that runs.
     thread: Mutex<Option<TraceGuard>>,
     /// Spans that never reached the collector.
@@ -82,12 +82,12 @@ enum Finished {
 /// A thread that sends traces, once [`Traces::configure`] has it. Ends when dropped.
 #[derive(Debug)]
 pub struct TraceThread {
-    running: Arc<Running>,
+    running: Arc<RunningTraces>,
     guard: TraceGuard,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTraces {
     queue: mpsc::Sender<Finished>,
     sampler: Mutex<Sampler>,
 }
@@ -116,7 +116,7 @@ impl Traces {
         };
         let guard = export::start(&settings.endpoint, instance, changes, outcome)?;
         let sampler = Mutex::new(Sampler::new(settings));
-        Ok(TraceThread { running: Arc::new(Running { queue, sampler }), guard })
+        Ok(TraceThread { running: Arc::new(RunningTraces { queue, sampler }), guard })
     }
 
     /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and
@@ -173,7 +173,7 @@ impl Traces {
         }
     }
 
-    fn send(&self, running: &Running, finished: Finished) -> bool {
+    fn send(&self, running: &RunningTraces, finished: Finished) -> bool {
         let Err(unsent) = running.queue.try_send(finished) else { return true };
         self.dropped.inc_by(tree::spans(&unsent.into_inner(), &self.ids).len() as u64);
         false

@@ -189,7 +189,7 @@ struct Rotation<T> {
     /// The time of the last look, by both clocks.
     looked_at: (Instant, SystemTime),
     expiry_checked: Option<Instant>,
-    failing: Option<Failing>,
+    failing: Option<FailingFiles>,
     /// The hour of the last warning, by part.
     warned: Vec<(String, Warned)>,
     /// The parts with a metric.
@@ -208,7 +208,7 @@ impl<T> Drop for Rotation<T> {
 }
 
 /// Files that cannot be used.
-struct Failing {
+struct FailingFiles {
     since: Instant,
     fault: Fault,
     /// The fault was logged.
@@ -222,7 +222,7 @@ enum Warned {
 }
 
 /// The result of one look at the files.
-enum Look<T> {
+enum FilesLook<T> {
     Unchanged,
     /// Other files with the same content, or files of which nothing new came.
     Same(Stamps),
@@ -294,24 +294,24 @@ impl<T: Generation> Rotation<T> {
             let stamps = Stamps::of(&place.files);
             let is_certain = stamps == last_stamps && !stamps.are_recent(wall);
             if is_certain && !is_refresh && !is_judgement && !retries {
-                return Look::Unchanged;
+                return FilesLook::Unchanged;
             }
             let (contents, stamps) = match Contents::read(&place.files) {
                 Ok(read) => read,
-                Err(fault) => return Look::Bad(fault),
+                Err(fault) => return FilesLook::Bad(fault),
             };
             let new = contents.digest();
             if new == digest && !is_judgement {
-                return Look::Same(stamps);
+                return FilesLook::Same(stamps);
             }
             match (place.build)(&contents, Some(&in_force), wall) {
-                Ok(generation) => Look::New { generation, stamps, digest: new },
-                Err(fault) => Look::Bad(fault),
+                Ok(generation) => FilesLook::New { generation, stamps, digest: new },
+                Err(fault) => FilesLook::Bad(fault),
             }
         });
         let look = look.await.unwrap_or_else(|_| {
             let path = self.place.files.first().map(|file| file.path.clone()).unwrap_or_default();
-            Look::Bad(Fault::new(&path, "reading the files failed"))
+            FilesLook::Bad(Fault::new(&path, "reading the files failed"))
         });
         if is_refresh {
             self.read_at = now;
@@ -344,20 +344,20 @@ impl<T: Generation> Rotation<T> {
         true
     }
 
-    fn conclude(&mut self, look: Look<T>, now: Instant) {
+    fn conclude(&mut self, look: FilesLook<T>, now: Instant) {
         match look {
-            Look::Unchanged => {}
-            Look::Same(stamps) => {
+            FilesLook::Unchanged => {}
+            FilesLook::Same(stamps) => {
                 self.stamps = stamps;
                 self.recover();
             }
-            Look::New { generation, stamps, digest } => {
+            FilesLook::New { generation, stamps, digest } => {
                 let is_new = digest != self.digest;
                 (self.stamps, self.digest) = (stamps, digest);
                 self.recover();
                 self.publish(generation, is_new);
             }
-            Look::Bad(fault) => self.fail(fault, now),
+            FilesLook::Bad(fault) => self.fail(fault, now),
         }
     }
 
@@ -429,7 +429,7 @@ impl<T: Generation> Rotation<T> {
             self.metrics.reload_failing(&self.place.name, true);
             self.stamps = stamps;
         }
-        self.failing = Some(Failing { since, fault, is_told: is_due });
+        self.failing = Some(FailingFiles { since, fault, is_told: is_due });
     }
 
     fn check_expiries(&mut self) {
