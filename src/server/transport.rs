@@ -77,8 +77,7 @@ impl Socket {
         }
     }
 
-    /// Reads the first bytes until the protocol is certain, and returns them too. Reads at most the length of
-    /// the HTTP/2 preface.
+    /// Reads first bytes until the protocol is certain, at most an HTTP/2 preface, and returns them.
     ///
     /// # Errors
     /// An error of the socket, or `UnexpectedEof` if the peer closed too early.
@@ -101,8 +100,7 @@ impl Socket {
     }
 }
 
-/// A connection whose first bytes were read already. Reading returns the first bytes again, then the bytes of
-/// the socket.
+/// A connection whose first bytes were read already. A read returns these bytes again, then new ones.
 pub(super) struct Transport {
     socket: Socket,
     /// The first bytes that are still to be returned. Boxed: they are read at once.
@@ -118,8 +116,7 @@ pub(super) struct Transport {
 /// A client of HTTP/1.1 that reads this many bytes within the timeout may go on.
 const HTTP1_PROGRESS_BYTES: usize = 64 * 1024;
 
-/// Finds a peer that reads too slowly. HTTP/2 needs no such check: PINGs find dead peers, and streams share
-/// the queue.
+/// Finds a slow reader. HTTP/2 needs no such check: PINGs find dead peers, and streams share the queue.
 struct SlowReader {
     timeout: Duration,
     /// Boxed, because nearly all responses are written at once. Runs while bytes wait to be written.
@@ -160,8 +157,7 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    /// Boxed: within the connection, the filter would take the connection into the next size class of the
-    /// allocator.
+    /// Boxed: otherwise the connection would be in the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
     turn: Turn,
@@ -495,8 +491,7 @@ mod tests {
         }
     }
 
-    /// An Envoy that repeats its node sends each request, 61 KB, by four frames that take fifteen reads
-    /// (STR-3).
+    /// An Envoy that repeats its node sends 61 KB for each request: four frames, fifteen reads (STR-3).
     #[tokio::test]
     async fn a_request_with_a_whole_node_takes_one_turn() {
         let request = [data(16 << 10).repeat(3), data(13 << 10)].concat();

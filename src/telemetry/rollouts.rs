@@ -25,8 +25,7 @@ impl PushEvents<'_> {
     }
 }
 
-/// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the
-/// report after the change.
+/// Logs, counts and records a change of a plan's state. `report`: the report after the change.
 pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report: &RolloutReport) {
     let RolloutEvent { push, what } = event;
     let plan = metrics.name();
@@ -51,8 +50,10 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             let why = judged.and_then(why).unwrap_or_default();
             let enforces = judged.is_some_and(|push| push.mode == Mode::Enforce);
             let text = match (matches!(what, What::Halted(_)), enforces) {
-                (true, false) => HALTED,
-                (false, false) => PAUSED,
+                (true, false) => {
+                    "clients speak against a push; a plan that enforces would have halted the push"
+                }
+                (false, false) => "a push lacks evidence; a plan that enforces would have paused the push",
                 (true, true) => "a push is halted",
                 (false, true) => "a push is paused",
             };
@@ -62,12 +63,12 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
         What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),
         What::Condemned(condemned) => {
             let content = content(condemned);
-            tell!(events, warn(Push, CONDEMNED).detail(&content); { plan, push, content } = "{CONDEMNED}");
+            tell!(events, warn(Push, "clients rejected a content by name so often that later pushes with the content halt")
+                .detail(&content); { plan, push, content });
         }
         What::Over(outcome) => {
-            let name = outcome.name();
             metrics.is_over(*outcome);
-            tell!(events, info(Push, "a push is over").detail(name); { plan, push, outcome = name });
+            tell!(events, info(Push, "a push is over").detail(outcome.name()); { plan, push, outcome = outcome.name() });
         }
         What::Barred(_)
         | What::Pinned(_)
@@ -119,14 +120,10 @@ pub fn tell_given(
     metrics.gave_condemned(contents.len() as u64);
     let Some((type_url, name, version)) = contents.first().cloned() else { return };
     let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
-    tell!(events, warn(Push, GIVEN).of_push(plan, push).detail(&content), if throttle.allow("condemned content");
-        { plan, content, contents = contents.len() } = "{GIVEN}");
+    tell!(events, warn(Push, "clients are given a condemned or halted content: nothing older is known")
+        .of_push(plan, push).detail(&content), if throttle.allow("condemned content");
+        { plan, content, contents = contents.len() });
 }
-
-const GIVEN: &str = "clients are given a condemned or halted content: nothing older is known";
-const HALTED: &str = "clients speak against a push; a plan that enforces would have halted the push";
-const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
-const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";
 
 fn tell_note(events: &PushEvents<'_>, note: &Note) {
     let PushEvents { plan, push, .. } = events;
@@ -191,8 +188,7 @@ pub fn why(push: &PushReport) -> Option<String> {
     Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
 }
 
-/// The orders, the bound and the hook that keep pushes of a plan from going on, whatever clients say: `serves
-/// release 40 to all clients`.
+/// The orders, the bound and the hook that keep pushes from going on: `serves release 40 to all clients`.
 pub fn stands(report: &RolloutReport) -> Vec<String> {
     let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
     let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());
@@ -269,9 +265,7 @@ fn reason_text(reason: &Reason) -> String {
         ),
         Reason::Grown(grown) => grown_text(grown),
         Reason::Found(finding) => finding_text(finding),
-        Reason::Condemned(condemned) => {
-            format!("it brings {}, which is condemned", content(condemned))
-        }
+        Reason::Condemned(item) => format!("it brings {}, which is condemned", content(item)),
         Reason::NoEvidence { accepted, clients } => {
             format!("only {accepted} of {} accepted it in time", count(*clients, "client"))
         }

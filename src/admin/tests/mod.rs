@@ -21,7 +21,7 @@ mod slow;
 mod tail;
 mod ui;
 
-use std::sync::{atomic::AtomicUsize, atomic::Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -55,8 +55,7 @@ use crate::driver::api::status::{
 use crate::driver::api::tail::Tails;
 use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
 use crate::telemetry::logging::{LogFilter, LogLevel};
-use crate::trust::rotation::Watched;
-use crate::trust::tokens::Tokens;
+use crate::trust::{rotation::Watched, tokens::Tokens};
 use sluice_identity::Identity;
 use sluice_xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
