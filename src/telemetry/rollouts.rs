@@ -422,12 +422,9 @@ mod tests {
     fn grd_2_orders_and_the_bound_are_told_beside_the_push() {
         let pin = Some(Pin { release: 40, from: Time::ZERO, until: Until::Unpin });
         let report = RolloutReport { pin, is_full: true, barred: vec![UnitId(1)], ..Default::default() };
-        let texts = stands(&report).join("; ");
-        assert!(
-            texts.starts_with("serves release 40 to all clients: pinned; begins no push: held"),
-            "{texts}"
-        );
-        assert!(texts.ends_with("; goes on without 1 unit: barred"), "{texts}");
+        let text = stands(&report).join("; ");
+        assert!(text.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{text}");
+        assert!(text.ends_with("; goes on without 1 unit: barred"), "{text}");
         let report = RolloutReport { left_out: vec![UnitId(1), UnitId(2)], ..Default::default() };
         assert_eq!(stands(&report), ["goes on without 2 units: their servers cannot be heard"]);
         let report = RolloutReport { waits_for_server: true, ..report };
