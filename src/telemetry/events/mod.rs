@@ -20,11 +20,12 @@ pub use occurrence::Occurrence;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event, or `+
-/// "…"` continues the text, or `= "…"` is the line's own text:
+/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event; or
+/// `+ "…"` continues the text; or `= "…"` is the line's own text:
 ///
 /// ```ignore
-/// tell!(events, warn(Reload, "cannot use a file").place(&file); { %file, reason } + "; the last good content stays in force");
+/// tell!(events, warn(Reload, "cannot use a file").place(&file);
+///     { %file, reason } + "; the last good content stays in force");
 /// ```
 ///
 /// With `if throttle.allow(…)`, the line is left out or ends with the number of suppressed lines. `error as

@@ -46,7 +46,7 @@ const _: () = assert!(matches!(log::STATIC_MAX_LEVEL, log::LevelFilter::Off), "s
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     #[default]
     Text,
     Json,
@@ -82,7 +82,7 @@ pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
 /// Starts logging for the whole process. Each line has the format in force. The guard must live until the
 /// process ends; dropping the guard flushes the queue.
 pub fn init(
-    format: InForce<Format>,
+    format: InForce<LogFormat>,
     directives: &str,
     metrics: &LogMetrics,
 ) -> Result<(LogGuard, LogFilter), LogError> {
@@ -94,7 +94,7 @@ pub fn init(
 }
 
 fn subscriber(
-    format: InForce<Format>,
+    format: InForce<LogFormat>,
     filter: EnvFilter,
     sink: LineSink,
 ) -> (impl Subscriber + Send + Sync, LogFilter) {
