@@ -145,7 +145,7 @@ impl<Job> Scheduler<Job> {
 macro_rules! schedules {
     ($world:ty, $job:ty) => {
         impl std::ops::Deref for $world {
-            type Target = $crate::scheduler::Scheduler<$job>;
+            type Target = Scheduler<$job>;
 
             fn deref(&self) -> &Self::Target {
                 &self.scheduler
