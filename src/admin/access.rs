@@ -1,4 +1,5 @@
-//! The rights of callers (AUT-14, ADM-4). A decision takes the peer's proof and its token; HTTP is unknown here.
+//! The rights of callers (AUT-14, ADM-4). A decision takes the peer's proof and its token; HTTP is unknown
+//! here.
 
 use std::fmt;
 

@@ -1,10 +1,11 @@
-//! Places for requests with a cost of time or memory (ADM-14), apart for reads, orders, live answers and client status.
+//! Places for requests with a cost of time or memory (ADM-14), apart for reads, orders, live answers and
+//! client status.
 //!
-//! A request without a place takes the place of the peer with the longest wait, and the connection of the peer ends. So a place is
-//! refused only while all places work.
+//! A request without a place takes the place of the peer with the longest wait, and the connection of the
+//! peer ends. So a place is refused only while all places work.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State as Shared};
@@ -12,6 +13,7 @@ use axum::http::{Extensions, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tracing::debug;
 
 use super::access::Area;
@@ -19,8 +21,8 @@ use super::state::Admin;
 use super::turn::{GRACE, Turn};
 use crate::telemetry::Limit;
 
-/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness have
-/// no limit.
+/// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness
+/// have no limit.
 pub(super) const REQUESTS_MAX: usize = 8;
 
 /// Concurrent orders. An operator, or a machine in the place of an operator, gives few at a time.
@@ -48,13 +50,9 @@ impl Places {
         Places(Arc::new(Held { most, turns: Mutex::default() }))
     }
 
-    fn turns(&self) -> MutexGuard<'_, Vec<Arc<Turn>>> {
-        self.0.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A place for this request; `None` if all places are busy.
     pub fn take(&self, turn: &Arc<Turn>) -> Option<Place> {
-        let mut turns = self.turns();
+        let mut turns = self.0.turns.lock();
         if turns.len() >= self.0.most {
             let waits = turns.iter().enumerate();
             let waits = waits.filter_map(|(index, turn)| Some((turn.waits()?, Reverse(index))));
@@ -70,7 +68,7 @@ impl Places {
 impl Drop for Place {
     fn drop(&mut self) {
         // Another request may have taken the place.
-        self.places.turns().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
+        self.places.0.turns.lock().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
     }
 }
 

@@ -23,16 +23,16 @@ const COST_PARTS_FRESH: u32 = 10;
 /// The number of streams between two turns of other tasks. Streams are locked in turn, each for a moment.
 const STREAMS_PER_TURN: usize = 64;
 
-/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are closed after
-/// `keepalive_interval` and `keepalive_timeout`.
+/// The age of an unanswered response that makes a client silent. The connection answers PINGs: others are
+/// closed after `keepalive_interval` and `keepalive_timeout`.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// The latest count.
 #[derive(Debug, Default)]
-pub(super) struct CensusTaker(Mutex<Option<Taken>>);
+pub(super) struct CensusTaker(Mutex<Option<TakenCensus>>);
 
 #[derive(Debug)]
-struct Taken {
+struct TakenCensus {
     begun: Instant,
     at: Instant,
     cost: Duration,
@@ -76,7 +76,8 @@ impl CensusTaker {
         }
     }
 
-    /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts than one.
+    /// A count that begins after this call. It waits for its turn, so that many callers cause no more counts
+    /// than one.
     pub async fn count_now(&self, relay: &dyn Controls) -> Arc<Census> {
         let called = Instant::now();
         loop {
@@ -92,7 +93,7 @@ impl CensusTaker {
     }
 }
 
-impl Taken {
+impl TakenCensus {
     fn next(&self, cost_parts: u32) -> Instant {
         self.at + INTERVAL.max(self.cost * cost_parts)
     }
@@ -102,7 +103,7 @@ impl Taken {
     }
 }
 
-async fn count(taken: &mut Option<Taken>, relay: &dyn Controls) -> Arc<Census> {
+async fn count(taken: &mut Option<TakenCensus>, relay: &dyn Controls) -> Arc<Census> {
     let first = Instant::now();
     let (mut census, mut cost, mut begun) = (Census::default(), Duration::ZERO, first);
     for session in relay.sessions() {
@@ -115,7 +116,7 @@ async fn count(taken: &mut Option<Taken>, relay: &dyn Controls) -> Arc<Census> {
     }
     cost += begun.elapsed();
     let census = Arc::new(census);
-    *taken = Some(Taken { begun: first, at: Instant::now(), cost, census: census.clone() });
+    *taken = Some(TakenCensus { begun: first, at: Instant::now(), cost, census: census.clone() });
     census
 }
 

@@ -95,7 +95,8 @@ fn evidence(status: &EvidenceStatus) -> ClassEvidence {
     }
 }
 
-/// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a query.
+/// `POST /classes/explain`: the class of the node in the body. Nothing changes; a node is too long for a
+/// query.
 pub(super) async fn explain(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Declined> {
     read::<NoParameters>(request.uri())?;
     let node = read_node(request.into_body()).await?;

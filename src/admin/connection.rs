@@ -36,8 +36,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// A scraper with the wrong scheme tries for ever, and one line is enough.
 static TLS_ON_PLAINTEXT: Once = Once::new();
 
-/// Waits for the proof of the peer, and serves the connection until its end, or until the peer has missed a deadline. After
-/// `shutdown`, only the answer under way is finished.
+/// Waits for the proof of the peer, and serves the connection until its end, or until the peer has missed a
+/// deadline. After `shutdown`, only the answer under way is finished.
 pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     proving: Proving<Io>,
     router: Router,
@@ -146,8 +146,8 @@ async fn deadline(turns: Turns) {
     }
 }
 
-/// A stream whose writes fail if the peer has taken nothing for [`STALL_TIMEOUT`]. The deadline of a whole answer is that of its turn:
-/// a request may wait for the walks of others before its answer begins.
+/// A stream whose writes fail if the peer has taken nothing for [`STALL_TIMEOUT`]. The deadline of a whole
+/// answer is that of its turn: a request may wait for the walks of others before its answer begins.
 struct WriteTimeout<S> {
     io: S,
     stalled: Pin<Box<Sleep>>,

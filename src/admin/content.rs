@@ -47,25 +47,25 @@ impl ContentMode {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Format {
+enum ContentFormat {
     Json,
     Yaml,
     Sizes,
 }
 
-const FORMATS: [(&str, Format); 3] =
-    [("json", Format::Json), ("yaml", Format::Yaml), ("sizes", Format::Sizes)];
+const FORMATS: [(&str, ContentFormat); 3] =
+    [("json", ContentFormat::Json), ("yaml", ContentFormat::Yaml), ("sizes", ContentFormat::Sizes)];
 
 pub(super) struct ContentQuery {
     /// The number of a source, the URI of its server, or its class.
     source: Option<String>,
-    format: Format,
+    format: ContentFormat,
 }
 
 impl ContentQuery {
     pub fn parse(uri: &Uri) -> Result<ContentQuery, Declined> {
         let ContentParameters { source, format } = read(uri)?;
-        let format = word("format", format, &FORMATS)?.unwrap_or(Format::Json);
+        let format = word("format", format, &FORMATS)?.unwrap_or(ContentFormat::Json);
         Ok(ContentQuery { source, format })
     }
 
@@ -85,8 +85,8 @@ pub(super) async fn resource(
     let query = ContentQuery::parse(&uri)?;
     let answer = copies(&admin, &type_name, name, &query).await?;
     Ok(match query.format {
-        Format::Json | Format::Sizes => list::in_alphabetical_order(&answer),
-        Format::Yaml => {
+        ContentFormat::Json | ContentFormat::Sizes => list::in_alphabetical_order(&answer),
+        ContentFormat::Yaml => {
             let answer = serde_json::to_value(&answer).map_err(|error| bad_request(error.to_string()))?;
             let text = serde_saphyr::to_string(&answer).map_err(|error| bad_request(error.to_string()))?;
             ([(header::CONTENT_TYPE, "application/yaml")], text).into_response()
@@ -124,9 +124,9 @@ pub(super) async fn copies(
         let mut item = item(copy, now);
         if let Some(resource) = copy.resource.as_ref().filter(|_| !copy.status.type_url.is_secret()) {
             match query.format {
-                Format::Sizes => item.sizes = Some(field_sizes(resource)),
-                Format::Json | Format::Yaml if mode == ContentMode::Off => {}
-                Format::Json | Format::Yaml => item.resource = Some(show(resource).await),
+                ContentFormat::Sizes => item.sizes = Some(field_sizes(resource)),
+                ContentFormat::Json | ContentFormat::Yaml if mode == ContentMode::Off => {}
+                ContentFormat::Json | ContentFormat::Yaml => item.resource = Some(show(resource).await),
             }
         }
         shown.push(item);
@@ -135,7 +135,8 @@ pub(super) async fn copies(
     Ok(ResourceCopies { r#type, name, content: mode.name().to_owned(), copies: shown })
 }
 
-/// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content` before.
+/// The content of a resource as [`redact`] shows it to people. The caller has asked for `admin.content`
+/// before.
 pub(super) async fn show(resource: &Resource) -> Value {
     let (type_url, body) = (TypeUrl::new(&resource.body.type_url), resource.body.value.clone());
     let bytes = body.len();
@@ -149,7 +150,8 @@ pub(super) async fn show(resource: &Resource) -> Value {
     shown.unwrap_or_else(|_| format!("[undecodable, {bytes} B]").into())
 }
 
-/// `GET /rollouts/{plan}/pushes/{push}/candidate`: the resources that clients are given with the push under way (WAV-20).
+/// `GET /rollouts/{plan}/pushes/{push}/candidate`: the resources that clients are given with the push under
+/// way (WAV-20).
 pub(super) async fn candidate(
     Shared(admin): Shared<Admin>,
     Path((plan, number)): Path<(String, String)>,

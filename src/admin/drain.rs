@@ -46,8 +46,8 @@ fn window(admin: &Admin, wish: Option<Duration>) -> (Duration, Option<String>) {
     choose(wish, left, streams, admin.relay.first_answers_per_second())
 }
 
-/// Without a wish, a window is long enough for the first answers of all clients elsewhere. A shorter wish holds, with a
-/// warning.
+/// Without a wish, a window is long enough for the first answers of all clients elsewhere. A shorter wish
+/// holds, with a warning.
 fn choose(
     wish: Option<Duration>,
     usual: Duration,

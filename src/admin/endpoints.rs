@@ -28,8 +28,8 @@ pub(super) fn takes_body(request: &Request) -> bool {
     is_status || ExplainClass.matches(method, path) || Reload.matches(method, path)
 }
 
-/// Whether the endpoint counts for the limit of concurrent requests. Live answers and client status have budgets of their own, whose
-/// permits their handlers take.
+/// Whether the endpoint counts for the limit of concurrent requests. Live answers and client status have
+/// budgets of their own, whose permits their handlers take.
 fn is_bounded(endpoint: Endpoint) -> bool {
     use Endpoint::*;
     !matches!(

@@ -15,8 +15,8 @@ use sluice_identity::Identity;
 pub trait Entrance: Send {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// Waits for the next connection. The result is the proof of its peer, a matter for the connection's own task: the
-    /// peer decides how long the proof takes.
+    /// Waits for the next connection. The result is the proof of its peer, a matter for the connection's own
+    /// task: the peer decides how long the proof takes.
     fn accept(&mut self) -> impl Future<Output = Proving<Self::Io>> + Send;
 }
 

@@ -96,8 +96,8 @@ fn item(event: &Event) -> api::Event<'_> {
     }
 }
 
-/// The events after a number, and all to come. An event is written once it has settled, a second after its first
-/// occurrence.
+/// The events after a number, and all to come. An event is written once it has settled, a second after its
+/// first occurrence.
 struct LiveEvents {
     events: Events,
     filter: EventFilter,

@@ -19,8 +19,8 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches (ADM-13). Assets of the
-/// page say themselves that they may be kept: their path has their hash.
+/// Adds the headers that keep an answer from other sites, from guesses about its type, and from caches
+/// (ADM-13). Assets of the page say themselves that they may be kept: their path has their hash.
 pub(super) async fn protect(request: Request, next: Next) -> Response {
     let mut answer = next.run(request).await;
     let headers = answer.headers_mut();
@@ -63,8 +63,8 @@ pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Resul
         refuse(admin, endpoint, peer, reason(denied), answer)
     })?;
     if endpoint.area == Area::Act {
-        // Any web page can let a browser send a POST to a loopback address, with a client certificate, too. The browser
-        // then adds this header. A page cannot have a token.
+        // Any web page can let a browser send a POST to a loopback address, with a client certificate, too.
+        // The browser then adds this header. A page cannot have a token.
         if headers.contains_key(header::ORIGIN) && granted.token.is_none() {
             let text = "web pages may not act: send no Origin header, or a token\n";
             let answer = (StatusCode::FORBIDDEN, text).into_response();

@@ -1,5 +1,5 @@
-//! The check of the `Host` header (ADM-2). Otherwise a web page could point its own name at this listener, and
-//! read the answers.
+//! The check of the `Host` header (ADM-2). Otherwise a web page could point its own name at this listener,
+//! and read the answers.
 
 use axum::extract::{Request, State as Shared};
 use axum::http::{StatusCode, header};

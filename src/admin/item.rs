@@ -1,8 +1,10 @@
-//! The items of the lists about sources and resources. They never contain a payload, and of a Secret only the name.
+//! The items of the lists about sources and resources. They never contain a payload, and of a Secret only the
+//! name.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
 
+use jiff::Timestamp;
 use sluice_admin_api::Text;
 use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::sources::{
@@ -25,18 +27,8 @@ pub(super) fn seconds_since(since: SystemTime, now: SystemTime) -> f64 {
 
 /// A time as `2026-11-21T07:05:09.012Z`.
 pub(super) fn rfc_3339(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (seconds, millis) = (since.as_secs(), since.subsec_millis());
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    // Years begin in March here, so that the leap day is the last day. 719,468 days lie between the year 0 and 1970.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let epoch = time.max(SystemTime::UNIX_EPOCH);
+    format!("{:.3}", Timestamp::try_from(epoch).unwrap_or(Timestamp::MAX))
 }
 
 pub(super) fn variant_name(variant: Variant) -> &'static str {

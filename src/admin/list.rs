@@ -29,8 +29,8 @@ struct Chunk {
     last: bool,
 }
 
-/// Answers `{"<name>":[…],"count":n,"truncated":false,"next":null}`, or a line for each item. `write` makes the items at
-/// the reader's pace. `truncated`: there may be more items; `next` is the cursor of the next
+/// Answers `{"<name>":[…],"count":n,"truncated":false,"next":null}`, or a line for each item. `write` makes
+/// the items at the reader's pace. `truncated`: there may be more items; `next` is the cursor of the next
 /// page then.
 pub(super) fn respond<F>(name: &'static str, page: &Page, write: impl FnOnce(ListWriter) -> F) -> Response
 where

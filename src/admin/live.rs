@@ -1,7 +1,7 @@
 //! Live answers: event streams of HTTP, written at the reader's pace (ADM-14).
 //!
-//! A stream keeps a position, not a queue. Once a second, everything behind the position is written, so a stalled
-//! reader costs no memory.
+//! A stream keeps a position, not a queue. Once a second, everything behind the position is written, so a
+//! stalled reader costs no memory.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,8 +19,8 @@ use super::bound::{Place, turn_of};
 use super::state::Admin;
 use crate::telemetry::Limit;
 
-/// Open live streams. The budget is apart from the budget of other requests, so open pages never keep a scrape
-/// out, and a quarter of the connections.
+/// Open live streams. The budget is apart from the budget of other requests, so open pages never keep a
+/// scrape out, and a quarter of the connections.
 pub(super) const LIVE_MAX: usize = 32;
 
 /// The pause between two looks.

@@ -1,21 +1,24 @@
 //! The admin room: an operator's queries and commands to a running relay, over HTTP on a separate listener.
 //!
-//! The endpoints are a table in the crate `sluice-admin-api`, with the types of all answers (ADR 87); `docs/admin-api.md` has a section
-//! for each.
+//! The endpoints are a table in the crate `sluice-admin-api`, with the types of all answers (ADR 87);
+//! `docs/admin-api.md` has a section for each.
 //!
-//! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the name is shown. The room reads the relay's status through
-//! [`Controls`], and holds no lock. Lists are written item by item: a dump of all clients takes a small buffer,
-//! however slow its reader is. Requests, connections, headers and times are bounded.
+//! Contents are shown without secrets, and only if the configuration allows (ADM-12); of a Secret only the
+//! name is shown. The room reads the relay's status through [`Controls`], and holds no lock. Lists are
+//! written item by item: a dump of all clients takes a small buffer, however slow its reader is. Requests,
+//! connections, headers and times are bounded.
 //!
-//! 1. [`entrance`]: connections and their peers. `turn`, `bound`: the peers that keep the relay waiting, and the places that they lose.
-//!    [`access`]: who may ask for what. `guard`, `host`: the checks of each request.
-//! 2. `endpoints`: the routes of the endpoints. `params`, `page`, `query`, `types`: parameters. `unknown`: the nearest name.
-//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client. `overview`, `census`: the
-//!    whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the endpoints about clients.
-//!    `changes`: what was published, and how far it came. `rollouts`: what plans say about pushes. [`readiness`]: the answer to
-//!    `/ready`. [`reloading`], `reload`, `config`: the configuration, and the way to another one. `acts`, `drain`, `upgrade`: the
-//!    other acts.
+//! 1. [`entrance`]: connections and their peers. `turn`, `bound`: the peers that keep the relay waiting, and
+//!    the places that they lose. [`access`]: who may ask for what. `guard`, `host`: the checks of each
+//!    request.
+//! 2. `endpoints`: the routes of the endpoints. `params`, `page`, `query`, `types`: parameters. `unknown`:
+//!    the nearest name.
+//! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client.
+//!    `overview`, `census`: the whole relay in numbers.
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the
+//!    endpoints about clients. `changes`: what was published, and how far it came. `rollouts`: what plans say
+//!    about pushes. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`, `config`: the
+//!    configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
@@ -96,8 +99,8 @@ use state::Budgets;
 pub use state::{About, Admin, AdminSettings, Process};
 use turn::{GRACE, Turns};
 
-/// For a further connection, the oldest connection without a request under way is closed, or one that keeps the relay waiting. Health
-/// checks are thus always answered.
+/// For a further connection, the oldest connection without a request under way is closed, or one that keeps
+/// the relay waiting. Health checks are thus always answered.
 const CONNECTIONS_MAX: usize = 128;
 
 /// The time for finishing answers at shutdown.
@@ -163,7 +166,8 @@ struct Open {
     turns: Turns,
 }
 
-/// The connection to close for a further connection: the oldest without a request under way, or else the longest wait.
+/// The connection to close for a further connection: the oldest without a request under way, or else the
+/// longest wait.
 fn displaced(open: &VecDeque<Open>) -> Option<usize> {
     let waits =
         open.iter().enumerate().filter_map(|(index, open)| Some((open.turns.wait()?, Reverse(index))));
@@ -198,7 +202,8 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     for why in Why::ALL {
         admin.metrics.downstream.clients(why.state().name(), why.name(), census.count(why));
     }
-    // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no clients.
+    // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no
+    // clients.
     let metrics = admin.metrics.clone();
     match tokio::task::spawn_blocking(move || metrics.encode()).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),

@@ -1,7 +1,7 @@
 //! Pages of lists (ADM-5): a limit, and a cursor.
 //!
-//! A cursor names the last item of the page before, so items that come or go meanwhile neither repeat nor hide
-//! others. The form is no part of the API.
+//! A cursor names the last item of the page before, so items that come or go meanwhile neither repeat nor
+//! hide others. The form is no part of the API.
 
 use axum::http::{HeaderMap, Uri, header};
 use base64::Engine;
@@ -14,7 +14,8 @@ use super::params::{Declined, bad_request, read};
 use crate::driver::api::status::{ResourcePlace, ResourceStatus};
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at once.
+/// The length of a page without `limit`, and the greatest: some 500 KiB of JSON, little enough to read at
+/// once.
 pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// The form of a list.

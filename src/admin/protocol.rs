@@ -1,5 +1,5 @@
-//! The protocol of a connection: HTTP/2 after its preface, else HTTP/1.1 (ADM-20). Browsers, probes and scrapers use
-//! HTTP/1.1; gRPC needs HTTP/2.
+//! The protocol of a connection: HTTP/2 after its preface, else HTTP/1.1 (ADM-20). Browsers, probes and
+//! scrapers use HTTP/1.1; gRPC needs HTTP/2.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,8 @@ const STREAMS_MAX: u32 = 16;
 /// Bytes of a body on their way, per connection. Requests have 512 KiB at most.
 const WINDOW_BYTES: u32 = 64 << 10;
 
-/// Bytes of an answer that wait in HTTP/2 for room at the peer. They are not counted any more: the answer may be over.
+/// Bytes of an answer that wait in HTTP/2 for room at the peer. They are not counted any more: the answer may
+/// be over.
 const SEND_BUFFER_BYTES: usize = 32 << 10;
 
 /// The time between PINGs to a silent HTTP/2 peer, and the time for its answer.

@@ -13,7 +13,8 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
 use crate::telemetry::rollouts::why;
 
-/// The state of the process; it only moves forward, except that an operator's drain ends, and that a successor of the process may die.
+/// The state of the process; it only moves forward, except that an operator's drain ends, and that a
+/// successor of the process may die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Starting = 0,
@@ -110,7 +111,8 @@ impl Readiness {
     }
 }
 
-/// A plan for the attention of an operator; `None` if there is nothing to say. `is_frozen`: some plan is frozen.
+/// A plan for the attention of an operator; `None` if there is nothing to say. `is_frozen`: some plan is
+/// frozen.
 fn standing(status: &RolloutStatus, is_frozen: bool) -> Option<PlanStanding> {
     let (plan, report) = (&status.plan, &status.report);
     let is_at_rest =

@@ -21,7 +21,8 @@ pub trait Reloading: Send + Sync + 'static {
 /// The configuration to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The file of the process, read again. `yes`: also if many clients move, names go, or a plan lets go of a push (REL-7).
+    /// The file of the process, read again. `yes`: also if many clients move, names go, or a plan lets go of
+    /// a push (REL-7).
     File { yes: bool },
     /// A plan for the file.
     PlanFile,
@@ -43,7 +44,8 @@ pub enum ReloadResult {
     Invalid,
     /// Changed keys need a new process (REL-3).
     NeedsProcess,
-    /// Clients would lose names, too many would move, or a plan would let go of a push: somebody has to say yes (REL-7).
+    /// Clients would lose names, too many would move, or a plan would let go of a push: somebody has to say
+    /// yes (REL-7).
     Held,
     /// The host refused: an address in use, a file that cannot be read, too much time.
     Failed,

@@ -1,7 +1,8 @@
-//! `GET /versions?type=`: the clients of a type by their answer to its newest content, for each source (TRU-1).
+//! `GET /versions?type=`: the clients of a type by their answer to its newest content, for each source
+//! (TRU-1).
 //!
-//! As with the versions of one resource, a walk over the streams answers each request (TRU-2), and "accepted" is the
-//! client's word, not proof that the client uses the content (TRU-5).
+//! As with the versions of one resource, a walk over the streams answers each request (TRU-2), and "accepted"
+//! is the client's word, not proof that the client uses the content (TRU-5).
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

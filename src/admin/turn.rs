@@ -1,16 +1,18 @@
-//! The turn of a request: the relay's, or the peer's, with its own pace of sending a body and taking an answer (ADM-14, ADR 65).
+//! The turn of a request: the relay's, or the peer's, with its own pace of sending a body and taking an
+//! answer (ADM-14, ADR 65).
 //!
-//! HTTP asks for the next part of an answer once the peer has room for the last. In HTTP/2 a peer without room costs no write, so a deadline
-//! of writes alone would never come.
+//! HTTP asks for the next part of an answer once the peer has room for the last. In HTTP/2 a peer without
+//! room costs no write, so a deadline of writes alone would never come.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,19 +28,20 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// [`STALL_TIMEOUT`] of a live answer, which costs no memory: a sleeping laptop may come back.
 pub(super) const LIVE_STALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes for HTTP at once. HTTP takes the next piece after this piece has left, but for the piece in the buffer.
+/// Bytes for HTTP at once. HTTP takes the next piece after this piece has left, but for the piece in the
+/// buffer.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// A request, from its head to the last byte of its answer.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     /// Ends the connection.
     cut: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     /// Since when the relay waits for the peer. `None`: the peer waits for the relay.
     waits_since: Option<Instant>,
     /// The begin of the answer; `None` for a live one, and while there is none.
@@ -53,47 +56,43 @@ impl Turn {
         Turn { state: Mutex::default(), cut }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The relay waits for the peer from now on, or since before.
     fn wait(&self) {
-        self.state().waits_since.get_or_insert_with(Instant::now);
+        self.state.lock().waits_since.get_or_insert_with(Instant::now);
     }
 
     /// The peer has done its part.
     fn go_on(&self) {
-        self.state().waits_since = None;
+        self.state.lock().waits_since = None;
     }
 
     /// The head of the answer is made.
     pub fn begin_answer(&self, is_live: bool) {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.waits_since = Some(now);
         (state.answer_since, state.is_live) = ((!is_live).then_some(now), is_live);
     }
 
     /// Begins or ends the time between two requests of a stream, each with an own answer.
     pub fn set_idle(&self, is_idle: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.is_idle, state.waits_since) = (is_idle, None);
         state.answer_since = (!is_idle).then(Instant::now);
     }
 
     /// The wait for the peer; `None` in the relay's turn.
     pub fn waits(&self) -> Option<Duration> {
-        let state = self.state();
+        let state = self.state.lock();
         state.waits_since.filter(|_| !state.is_idle).map(|since| since.elapsed())
     }
 
     fn is_idle(&self) -> bool {
-        self.state().is_idle
+        self.state.lock().is_idle
     }
 
     fn is_late(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let stall = if state.is_live { LIVE_STALL_TIMEOUT } else { STALL_TIMEOUT };
         let is_over = |since: Option<Instant>, most| since.is_some_and(|since| since.elapsed() >= most);
         !state.is_idle && (is_over(state.waits_since, stall) || is_over(state.answer_since, ANSWER_TIMEOUT))
@@ -114,27 +113,24 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Turn>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a request, which ends with the result.
     pub fn begin(&self) -> Answering {
         let turn = Arc::new(Turn::new(self.cut.clone()));
-        self.open().push(turn.clone());
+        self.open.lock().push(turn.clone());
         Answering { turns: self.clone(), turn }
     }
 
-    /// The wait for the connection: for ever without a request; `None` if some request is in the relay's turn.
+    /// The wait for the connection: for ever without a request; `None` if some request is in the relay's
+    /// turn.
     pub fn wait(&self) -> Option<Duration> {
-        let open = self.open();
+        let open = self.open.lock();
         let wait = |turn: &Arc<Turn>| if turn.is_idle() { Some(Duration::MAX) } else { turn.waits() };
         open.iter().map(wait).min().unwrap_or(Some(Duration::MAX))
     }
 
     /// Whether the peer has missed the deadline of an answer.
     pub fn are_late(&self) -> bool {
-        self.open().iter().any(|turn| turn.is_late())
+        self.open.lock().iter().any(|turn| turn.is_late())
     }
 }
 
@@ -146,7 +142,7 @@ pub(super) struct Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.turns.open().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
+        self.turns.open.lock().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
     }
 }
 
@@ -181,7 +177,8 @@ impl http_body::Body for Sent {
     }
 }
 
-/// The body of an answer, in pieces. The request lasts until the last piece is taken. The messages of a live answer stay whole.
+/// The body of an answer, in pieces. The request lasts until the last piece is taken. The messages of a live
+/// answer stay whole.
 pub(super) struct Pieces {
     body: Body,
     is_live: bool,

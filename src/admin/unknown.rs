@@ -24,7 +24,8 @@ pub(super) async fn search<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
     work.await.ok()
 }
 
-/// The name nearest to another among those of a type that pass, if one is near, and the number of names that were looked at.
+/// The name nearest to another among those of a type that pass, if one is near, and the number of names that
+/// were looked at.
 pub(super) async fn nearest_name(
     admin: &Admin,
     type_name: &str,

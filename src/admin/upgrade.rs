@@ -81,8 +81,8 @@ pub(super) async fn begin(
     })
 }
 
-/// An executable of the caller's choice runs as the user of the relay, so the caller must be that user already, or root.
-/// Only a unix socket proves this.
+/// An executable of the caller's choice runs as the user of the relay, so the caller must be that user
+/// already, or root. Only a unix socket proves this.
 fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Declined> {
     let uid = peer.and_then(|peer| peer.uid);
     let is_owner = match admin.settings.get().access.reach {

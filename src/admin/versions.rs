@@ -1,7 +1,7 @@
 //! `GET /versions`: the versions of a resource that clients hold, and the clients that rejected them (TRU-4).
 //!
-//! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client accepted a
-//! version, not that the client uses the version (TRU-5).
+//! A walk over the streams answers each request; nothing is counted before (TRU-2). An ACK says that a client
+//! accepted a version, not that the client uses the version (TRU-5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -80,7 +80,7 @@ struct Released {
 
 /// A version that sources have now.
 #[derive(Debug, Default)]
-struct Live {
+struct LiveVersions {
     servers: Vec<String>,
     since: Option<SystemTime>,
 }
@@ -118,15 +118,18 @@ pub(super) async fn versions(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
 }
 
 /// The versions of sources first, then those of most clients.
-fn in_order(versions: BTreeMap<Version, Tally>, live: &BTreeMap<Version, Live>) -> Vec<(Version, Tally)> {
+fn in_order(
+    versions: BTreeMap<Version, Tally>,
+    live: &BTreeMap<Version, LiveVersions>,
+) -> Vec<(Version, Tally)> {
     let mut versions: Vec<_> = versions.into_iter().collect();
     versions.sort_by_key(|(version, tally)| (!live.contains_key(version), usize::MAX - tally.held_by));
     versions
 }
 
 /// The versions that sources have.
-fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, Live> {
-    let mut live: BTreeMap<Version, Live> = BTreeMap::new();
+fn live(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> BTreeMap<Version, LiveVersions> {
+    let mut live: BTreeMap<Version, LiveVersions> = BTreeMap::new();
     for copy in admin.relay.copies(type_url.as_str(), name.as_str()) {
         let status = copy.status;
         let Some(version) = status.version else { continue };
@@ -151,7 +154,8 @@ fn released(admin: &Admin, type_url: &TypeUrl, name: &ResourceName) -> Released 
         let since = released.since.entry(content.version).or_insert(content.received_at);
         *since = content.received_at.min(*since);
     }
-    // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a push of long ago.
+    // The plan's memory, not its pushes: a content may be condemned by command, before a restart, or by a
+    // push of long ago.
     let rollouts = admin.relay.rollouts();
     let condemned = rollouts.iter().flat_map(|plan| plan.condemned.versions_of(type_url, name));
     released.is.extend(condemned.map(|version| (version, "condemned")));
@@ -227,8 +231,8 @@ impl Tally {
         self.rejected_by.push(Blame { rejection, is_about_others });
     }
 
-    /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like accepted the
-    /// version.
+    /// A version is no suspect of a NACK whose text names other resources only, nor of clients whose like
+    /// accepted the version.
     fn is_suspect(&self) -> bool {
         let counts = |blame: &Blame| {
             !blame.is_about_others && !self.user_agents.contains_key(&blame.rejection.user_agent)
@@ -237,7 +241,7 @@ impl Tally {
     }
 }
 
-fn item(version: Version, tally: Tally, live: Option<&Live>, released: &Released) -> VersionTally {
+fn item(version: Version, tally: Tally, live: Option<&LiveVersions>, released: &Released) -> VersionTally {
     let suspect = tally.is_suspect();
     let words = released.is.range((version, "")..).take_while(|(first, _)| *first == version);
     let of_releases = words.map(|(_, is)| *is);
@@ -320,7 +324,8 @@ mod tests {
         assert_eq!((new.held_by, new.pending, new.unsent, new.rejected), (0, 1, 2, 3));
     }
 
-    /// Clients choose their programs' names, and how often they reject; a class may have a version of its own.
+    /// Clients choose their programs' names, and how often they reject; a class may have a version of its
+    /// own.
     #[test]
     fn the_memory_of_a_walk_is_bounded() {
         let agents = USER_AGENTS_MAX + 10;
@@ -344,7 +349,7 @@ mod tests {
     #[test]
     fn tru_4_live_versions_come_first_then_those_of_most_clients() {
         let walk = walk([1, 1, 1, 2, 3, 3].map(|version| holding("envoy 1", version, None)));
-        let live = BTreeMap::from([(Version(2), Live::default())]);
+        let live = BTreeMap::from([(Version(2), LiveVersions::default())]);
         let order: Vec<_> =
             in_order(walk.versions, &live).into_iter().map(|(version, _)| version.0).collect();
         assert_eq!(order, [2, 1, 3]);

@@ -25,7 +25,8 @@ use crate::trust::server::{Generation, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 use sluice_setting::InForce;
 
-/// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core with these.
+/// TLS handshakes a second. Operators, probes and scrapers need some ten; a stranger takes a fifth of a core
+/// with these.
 const HANDSHAKES_PER_SECOND: u32 = 500;
 
 const TLS: &str = "admin.tls";
@@ -50,11 +51,11 @@ pub(super) struct LiveAdmin {
 /// The admin server of the next configuration. Files of unchanged keys stay under their watch.
 pub(super) struct NextAdmin {
     settings: AdminSettings,
-    tls: Change<Generation>,
-    tokens: Change<Tokens>,
+    tls: FileChange<Generation>,
+    tokens: FileChange<Tokens>,
 }
 
-enum Change<T> {
+enum FileChange<T> {
     Same,
     /// `None`: no files any more.
     Other(Option<Prepared<T>>),
@@ -72,10 +73,11 @@ impl NextAdmin {
     ) -> Result<NextAdmin> {
         let chain = |config: &Config| config.limits.server.client_chain;
         let is_same = before.admin.tls == config.admin.tls && chain(before) == chain(config);
-        let tls = if is_same || !has_files { Change::Same } else { Change::Other(prepare_tls(config)?) };
+        let tls =
+            if is_same || !has_files { FileChange::Same } else { FileChange::Other(prepare_tls(config)?) };
         let is_same = token_files(before) == token_files(config);
         let tokens =
-            if is_same || !has_files { Change::Same } else { Change::Other(prepare_tokens(config)?) };
+            if is_same || !has_files { FileChange::Same } else { FileChange::Other(prepare_tokens(config)?) };
         let watched = live.settings.get().tokens.clone();
         Ok(NextAdmin { settings: settings(config, watched)?, tls, tokens })
     }
@@ -86,8 +88,8 @@ impl LiveAdmin {
         let NextAdmin { mut settings, tls, tokens } = next;
         self.limits.publish(limits(config));
         match (tls, &config.admin.tls) {
-            (Change::Same, _) => {}
-            (Change::Other(Some(files)), Some(tls)) => match &self.tls {
+            (FileChange::Same, _) => {}
+            (FileChange::Other(Some(files)), Some(tls)) => match &self.tls {
                 Some(live) => live.replace(files, tls, metrics),
                 None => {
                     let live = LiveTls::new(files, tls, metrics);
@@ -95,12 +97,12 @@ impl LiveAdmin {
                     self.tls = Some(live);
                 }
             },
-            (Change::Other(_), _) => {
+            (FileChange::Other(_), _) => {
                 self.security.put_plaintext();
                 self.tls = None;
             }
         }
-        if let Change::Other(files) = tokens {
+        if let FileChange::Other(files) = tokens {
             settings.tokens = files.map(|files| files.watch(metrics.clone()));
         }
         self.settings.publish(settings);

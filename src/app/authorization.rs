@@ -4,12 +4,12 @@ use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::watched_file::{Look, WatchedFile};
 use crate::config::{self, Authorization, Config};
 use crate::driver::Relay;
-use crate::telemetry::events::{Events, Kind, Occurrence};
+use crate::telemetry::events::{Events, tell};
 use sluice_engine::authorization::{Mode, Policy};
 
 /// Open streams are judged within 5 s after the file has changed.
@@ -70,17 +70,16 @@ impl PolicyFile {
         let rules = policy.rules().len();
         announce(Some(&policy));
         let ended = relay.authorize(policy).await;
-        let event = Occurrence::info(Kind::Reload, "reloaded the rules of authorization");
-        let event = event.detail(format_args!("{rules} rules; {ended} streams ended"));
-        self.events.add(event.place(self.file.path().display()));
-        info!(file = %self.file.path().display(), rules, ended, "reloaded the rules of authorization; `ended`: streams that \
-            lost a right, or may ask again for a name that was denied");
+        let file = self.file.path().display();
+        tell!(self.events, info(Reload, "reloaded the rules of authorization")
+            .detail(format_args!("{rules} rules; {ended} streams ended")).place(&file);
+            { %file, rules, ended }
+            + "; `ended`: streams that lost a right, or may ask again for a name that was denied");
     }
 
     fn tell(&self, reason: &str) {
-        let event = Occurrence::warn(Kind::Reload, "cannot use the rules of authorization");
-        self.events.add(event.place(self.file.path().display()).detail(reason));
-        warn!(file = %self.file.path().display(), reason, "cannot use the rules of authorization; the last good rules \
-            stay in force");
+        let file = self.file.path().display();
+        tell!(self.events, warn(Reload, "cannot use the rules of authorization").place(&file).detail(reason);
+            { %file, reason } + "; the last good rules stay in force");
     }
 }

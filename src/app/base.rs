@@ -8,15 +8,15 @@ use tracing::warn;
 
 use super::ending::Ending;
 use super::handover::Ways;
-use crate::config::{Config, LogFormat};
+use crate::config::Config;
 use crate::handover::HandoverSettings;
 use crate::telemetry::logging::{self, LogGuard, LogLevel};
-use crate::telemetry::{Metrics, logging::Format};
+use crate::telemetry::{Metrics, logging::LogFormat};
 use sluice_setting::InForce;
 
 pub(super) struct Base {
     pub metrics: Arc<Metrics>,
-    format: InForce<Format>,
+    format: InForce<LogFormat>,
     pub log: Arc<LogLevel>,
     pub ending: Ending,
     pub handover: InForce<HandoverSettings>,
@@ -29,7 +29,7 @@ impl Base {
     /// Begins to log. The log ends with the guard.
     pub(super) fn begin(config: &Config) -> Result<(Base, LogGuard)> {
         let metrics = Arc::new(Metrics::new());
-        let format = InForce::new(format(config.log.format));
+        let format = InForce::new(config.log.format);
         let (guard, filter) =
             logging::init(format.clone(), &config.log.level, &metrics.log).context("log")?;
         let log = LogLevel::new(filter, config.log.level.clone());
@@ -41,7 +41,7 @@ impl Base {
 
     /// Puts another log, and other times for the end of the process, in force.
     pub(super) fn configure(&self, config: &Config) {
-        self.format.publish(format(config.log.format));
+        self.format.publish(config.log.format);
         if let Err(error) = self.log.configure(&config.log.level) {
             warn!(%error, "cannot change the log directives");
         }
@@ -54,12 +54,5 @@ impl Base {
         let start = |to| self.metrics.traces.start(to, &config.node.id);
         self.metrics.traces.configure(config.traces.as_ref().map(start).transpose()?);
         Ok(())
-    }
-}
-
-fn format(configured: LogFormat) -> Format {
-    match configured {
-        LogFormat::Text => Format::Text,
-        LogFormat::Json => Format::Json,
     }
 }

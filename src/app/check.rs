@@ -44,8 +44,9 @@ pub fn check_files(config: &Config) -> Result<(), Vec<String>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// The effect of the class rules on one node (see [`config::explain_classes`]), with the facts of the node's client.
-/// `has_files`: the files of this host are those of the relay. Otherwise nothing is known of the client.
+/// The effect of the class rules on one node (see [`config::explain_classes`]), with the facts of the node's
+/// client. `has_files`: the files of this host are those of the relay. Otherwise nothing is known of the
+/// client.
 ///
 /// # Errors
 /// The fault of the file with the facts.
@@ -124,7 +125,8 @@ fn readable(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Everything that only the host can know, for a check on another host: one line each, beginning with the key.
+/// Everything that only the host can know, for a check on another host: one line each, beginning with the
+/// key.
 pub fn needs_of_host(config: &Config) -> Vec<String> {
     let mut needs = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The reason for the end of the process, and the time until the drain: a signal with a delay, or a successor with a
-//! window (HND-3, HND-8).
+//! The reason for the end of the process, and the time until the drain: a signal with a delay, or a successor
+//! with a window (HND-3, HND-8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{HandoverSettings, Message};
-use crate::telemetry::events::{Events, Kind, Occurrence};
+use crate::telemetry::events::{Events, tell};
 use sluice_setting::InForce;
 
 /// The interval of reports to the successor.
@@ -87,7 +87,8 @@ impl Departure {
         }
     }
 
-    /// After a hand-over: streams end one by one, and clients find the successor. The sockets stay open, and nobody is accepted.
+    /// After a hand-over: streams end one by one, and clients find the successor. The sockets stay open, and
+    /// nobody is accepted.
     async fn empty(&self, handed: &Handed, signals: &mut StopSignal) -> Left {
         self.leave("a new process serves");
         self.stop_admin.hang_up();
@@ -98,13 +99,13 @@ impl Departure {
         let _ = self.emptying.empty(Duration::ZERO, Some(window));
         let end = Instant::now() + window;
         // `None` once the successor has closed the connection.
-        let mut said = Some(word_of(handed));
+        let mut word = Some(word_of(handed));
         let mut reports = interval(REPORTS);
         loop {
             tokio::select! {
                 // A word of the successor comes before its end.
                 biased;
-                word = OptionFuture::from(said.as_mut()), if said.is_some() => match word {
+                message = OptionFuture::from(word.as_mut()), if word.is_some() => match message {
                     Some(Ok(Message::End)) => {
                         info!("the new process wants this one to end now");
                         self.relay.end_streams();
@@ -114,13 +115,12 @@ impl Departure {
                         info!(pid = handed.pid, "the new process stops, and so does this one; draining for `drain`");
                         break;
                     }
-                    _ => said = None,
+                    _ => word = None,
                 },
                 _ = reports.tick() => {}
                 status = handed.ended() => {
-                    warn!(pid = handed.pid, %status, "the new process has died; this process serves again");
-                    let event = Occurrence::warn(Kind::Handover, "the new process has died; this process serves again");
-                    self.events.add(event.detail(format_args!("process {}, {status}", handed.pid)));
+                    tell!(self.events, warn(Handover, "the new process has died; this process serves again")
+                        .detail(format_args!("process {}, {status}", handed.pid)); { pid = handed.pid, %status });
                     handed.channel.stop_reading();
                     return Left::InVain;
                 }
@@ -156,8 +156,7 @@ impl Departure {
 
     fn leave(&self, reason: &str) {
         self.readiness.advance(State::Draining);
-        self.events.add(Occurrence::info(Kind::Drain, "draining").detail(reason));
-        info!(signal = reason, "draining");
+        tell!(self.events, info(Drain, "draining").detail(reason); { signal = reason });
     }
 
     /// The streams, and the time of other relays for their first answers (HND-9).
@@ -178,24 +177,24 @@ enum Left {
 
 /// Resolves to the successor's `end` or `stopping`; an error when the successor has ended.
 fn word_of(handed: &Handed) -> oneshot::Receiver<Message> {
-    let (said, is_said) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     if let Ok(channel) = handed.channel.another() {
         spawn_blocking(move || {
             let _ = channel.wait_at_most(None);
             while let Ok((message, _)) = channel.receive() {
                 if matches!(message, Message::End | Message::Stopping) {
-                    let _ = said.send(message);
+                    let _ = sender.send(message);
                     return;
                 }
             }
         });
     }
-    is_said
+    receiver
 }
 
 async fn report(handed: &Handed, draining: &Draining) {
     let (channel, message) = (handed.channel.another(), Message::Draining(*draining));
-    let told = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
+    let sent = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
     // After its end, a successor needs no report.
-    let _ = tokio::time::timeout(REPORT_MAX, told).await;
+    let _ = tokio::time::timeout(REPORT_MAX, sent).await;
 }

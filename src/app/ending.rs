@@ -55,7 +55,8 @@ impl Ending {
         self.began.borrow().unwrap_or_else(|| Began { at: Instant::now(), drain: ***self.drain.get() })
     }
 
-    /// The deadline of connections and of admin answers. Half of the reserve is left for uninterruptible work and the log.
+    /// The deadline of connections and of admin answers. Half of the reserve is left for uninterruptible work
+    /// and the log.
     pub fn all_closed_by(&self) -> Instant {
         let Began { at, drain } = self.now();
         at + (drain - reserve(drain) / 2)

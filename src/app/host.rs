@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use tracing::{debug, info, warn};
 
-/// A core file would have private keys and Secrets in it (ISO-8). The hard limit stays, so that `prlimit` can allow core
-/// files while an operator looks for a fault.
+/// A core file would have private keys and Secrets in it (ISO-8). The hard limit stays, so that `prlimit` can
+/// allow core files while an operator looks for a fault.
 pub(super) fn forbid_core_files() {
     if let Err(error) = rlimit::Resource::CORE.set(0, rlimit::Resource::CORE.get_hard().unwrap_or_default()) {
         warn!(%error, "cannot forbid core files");

@@ -1,14 +1,14 @@
 //! Builds the relay in a visible order, and stops it in reverse.
 //!
-//! 1. `base`: the parts from before the runtime until after its end: log, drain, traces. `host`: limits of the process.
-//!    `signals`: the signals.
-//! 2. `settings`, `servers`, `tls`, `admin`, `authorization`, `facts`, `sockets`: the parts of the configuration, each in the
-//!    form of a room. `check`: a look at the files.
+//! 1. `base`: the parts from before the runtime until after its end: log, drain, traces. `host`: limits of
+//!    the process. `signals`: the signals.
+//! 2. `settings`, `servers`, `tls`, `admin`, `authorization`, `facts`, `sockets`: the parts of the
+//!    configuration, each in the form of a room. `check`: a look at the files.
 //! 3. `parts`: all that a configuration asks for: data on disk, sockets. Nothing is served yet.
 //! 4. `handover`: an upgrade, from the old process to the new one.
-//! 5. `running`: all tasks, until a signal. `reload`: another configuration for them. `departure`: the time from the signal to the drain. `ending`: the deadlines
-//!    of the end: readiness off, no new connections, streams
-//!    drained, and the admin server last.
+//! 5. `running`: all tasks, until a signal. `reload`: another configuration for them. `departure`: the time
+//!    from the signal to the drain. `ending`: the deadlines of the end: readiness off, no new connections,
+//!    streams drained, and the admin server last.
 
 mod base;
 mod host;

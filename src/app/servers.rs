@@ -14,16 +14,16 @@ use crate::trust::rotation::Watched;
 use sluice_engine::fallback::FallbackPolicy;
 use sluice_engine::upstream;
 
-/// The open channels of all servers of a configuration, kept for the next configuration: a server that stays keeps its
-/// connections (REL-5).
+/// The open channels of all servers of a configuration, kept for the next configuration: a server that stays
+/// keeps its connections (REL-5).
 #[derive(Clone, Default)]
 pub(super) struct Channels {
-    grpc: Vec<Open<GrpcServer, Pool>>,
-    rest: Vec<Open<RestServer, client::RestServer>>,
+    grpc: Vec<OpenServers<GrpcServer, Pool>>,
+    rest: Vec<OpenServers<RestServer, client::RestServer>>,
 }
 
 #[derive(Clone)]
-struct Open<C, T> {
+struct OpenServers<C, T> {
     uri: String,
     config: C,
     /// The settings to put in force with the configuration.
@@ -50,8 +50,8 @@ impl Channels {
     }
 }
 
-/// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing changes until
-/// [`Channels::configure`].
+/// Converts all lists, and reads the certificate files of new servers. For servers of `before`, nothing
+/// changes until [`Channels::configure`].
 ///
 /// `response_bytes`: the longest response, where the entry of a server does not say.
 ///
@@ -82,7 +82,8 @@ fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists
     Ok((lists, opening.now))
 }
 
-/// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody may open a stream of them.
+/// The lists of a plan for a text: no file of it is read, and its servers leave no metrics (REL-10). Nobody
+/// may open a stream of them.
 pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(ServerLists, Channels)> {
     let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
     of(
@@ -147,8 +148,9 @@ impl Opening<'_> {
     /// Entries with the same server, credentials and features share their connections (FED-6). `in_reserve`:
     /// the server is not the first in the list where it was found first.
     fn pool(&mut self, uri: &str, path: &str, server: &GrpcServer, in_reserve: bool) -> Result<Pool> {
-        let shares =
-            |open: &&Open<GrpcServer, Pool>| open.uri == uri && open.config.shares_connections_with(server);
+        let shares = |open: &&OpenServers<GrpcServer, Pool>| {
+            open.uri == uri && open.config.shares_connections_with(server)
+        };
         if let Some(open) = self.now.grpc.iter().find(shares) {
             return Ok(open.channel.clone());
         }
@@ -157,8 +159,8 @@ impl Opening<'_> {
             settings.idle_timeout = RESERVE_IDLE_TIMEOUT;
         }
         // A pool takes other settings over, and serves one entry.
-        let is_free = |open: &&Open<GrpcServer, Pool>| {
-            let is_it = |taken: &Open<GrpcServer, Pool>| taken.channel.is(&open.channel);
+        let is_free = |open: &&OpenServers<GrpcServer, Pool>| {
+            let is_it = |taken: &OpenServers<GrpcServer, Pool>| taken.channel.is(&open.channel);
             open.uri == uri && !self.now.grpc.iter().any(is_it)
         };
         let mut before = self.before.grpc.iter().filter(is_free);
@@ -178,13 +180,13 @@ impl Opening<'_> {
             }
         };
         let (uri, config) = (uri.to_owned(), server.clone());
-        self.now.grpc.push(Open { uri, config, settings, channel: channel.clone(), files });
+        self.now.grpc.push(OpenServers { uri, config, settings, channel: channel.clone(), files });
         Ok(channel)
     }
 
     fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServer) -> Result<Attach> {
-        let is_free = |open: &&Open<RestServer, client::RestServer>| {
-            let is_it = |taken: &Open<RestServer, client::RestServer>| taken.channel.is(&open.channel);
+        let is_free = |open: &&OpenServers<RestServer, client::RestServer>| {
+            let is_it = |taken: &OpenServers<RestServer, client::RestServer>| taken.channel.is(&open.channel);
             open.uri == uri && open.config.is_same_server(rest) && !self.now.rest.iter().any(is_it)
         };
         let settings = self.bounded(&rest.connection);
@@ -198,7 +200,7 @@ impl Opening<'_> {
             }
         };
         let (uri, config) = (uri.to_owned(), rest.clone());
-        self.now.rest.push(Open { uri, config, settings, channel: channel.clone(), files });
+        self.now.rest.push(OpenServers { uri, config, settings, channel: channel.clone(), files });
         Ok(Attach::Rest { server: channel, settings: rest.stream.clone() })
     }
 

@@ -40,8 +40,9 @@ pub(super) fn relay_settings(
     }
 }
 
-/// The part of the memory budget for the content of one source, and for one response (ADR 68). While a response is read, its
-/// message and its resources are in memory beside the content that they replace, and new clients need the content once more.
+/// The part of the memory budget for the content of one source, and for one response (ADR 68). While a
+/// response is read, its message and its resources are in memory beside the content that they replace, and
+/// new clients need the content once more.
 const PART: u64 = 4;
 
 fn budget(config: &Config) -> Option<u64> {

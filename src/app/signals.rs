@@ -14,8 +14,8 @@ use crate::admin::{NotUpgraded, UpgradeWish, Upgrading};
 /// Signals that come together are one reload.
 const GATHERED: Duration = Duration::from_millis(100);
 
-/// Reads the configuration again on SIGHUP, as other servers do; by default, the signal would end this process. While the
-/// relay begins or ends, the signal does nothing.
+/// Reads the configuration again on SIGHUP, as other servers do; by default, the signal would end this
+/// process. While the relay begins or ends, the signal does nothing.
 pub(super) fn on_hangups(reloader: Reloader) {
     match signal(SignalKind::hangup()) {
         Ok(mut hangups) => {

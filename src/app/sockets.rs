@@ -11,8 +11,8 @@ use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
 use sluice_setting::InForce;
 
-/// A listener in service. No connection belongs to a configuration, so parts of a listener change under its connections
-/// (REL-5).
+/// A listener in service. No connection belongs to a configuration, so parts of a listener change under its
+/// connections (REL-5).
 #[derive(Clone)]
 pub(super) struct LiveListener {
     pub config: config::Listener,
@@ -47,7 +47,7 @@ impl LiveListener {
 
 /// The certificate files of all listeners, in force.
 pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<Generation>> {
-    live.iter().filter_map(|of| Some(of.tls.as_ref()?.watched.clone())).collect()
+    live.iter().filter_map(|listener| Some(listener.tls.as_ref()?.watched.clone())).collect()
 }
 
 /// The socket of a listener: from the pool, or new.

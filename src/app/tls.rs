@@ -76,7 +76,8 @@ fn ends_at_expiry(tls: &ServerTls) -> bool {
     tls.on_client_expiry == OnClientExpiry::End
 }
 
-/// Reads the files of one listener; `None` without TLS. `index` is the place of the listener in the configuration.
+/// Reads the files of one listener; `None` without TLS. `index` is the place of the listener in the
+/// configuration.
 ///
 /// # Errors
 /// A file that cannot be used, with its key.

@@ -1,7 +1,5 @@
 //! A file that is read again when it changes.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,17 +7,19 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::config::ConfigError;
+use crate::trust::contents::Stamp;
 
 /// A file that is replaced before each look is read at this look in a row: its content is whole each time.
 const REPLACED_MAX: u32 = 3;
-/// A file that changes in place before each look is a fault after this many looks: nobody knows when it is whole.
+/// A file that changes in place before each look is a fault after this many looks: nobody knows when it is
+/// whole.
 const CHANGING_MAX: u32 = 20;
 
 /// A poll by path: notifications of the kernel get lost, and see nothing on network file systems.
 pub(super) struct WatchedFile {
     path: PathBuf,
-    /// The interval of looks. A content is read when two looks in a row found it the same, so that a file in the middle
-    /// of a write is left alone.
+    /// The interval of looks. A content is read when two looks in a row found it the same, so that a file in
+    /// the middle of a write is left alone.
     interval: Duration,
     /// The file at the last read that was no fault of the disk.
     read: Option<Stamp>,
@@ -43,26 +43,6 @@ pub(super) enum Look<T> {
     Nothing,
 }
 
-/// Tells contents apart without reading them. Links are followed, so a swap of `..data` shows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: (u64, u64),
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Stamp {
-        Stamp {
-            inode: (metadata.dev(), metadata.ino()),
-            length: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
 impl WatchedFile {
     pub fn new(path: PathBuf, interval: Duration) -> WatchedFile {
         WatchedFile { path, interval, read: None, last: None, changes: 0, fault: None }
@@ -72,35 +52,36 @@ impl WatchedFile {
         &self.path
     }
 
-    /// Waits for the next look, and reads the file if it is another one. `load` runs on a thread that may wait for disks.
+    /// Waits for the next look, and reads the file if it is another one. `load` runs on a thread that may
+    /// wait for disks.
     pub async fn look<T: Send + 'static>(
         &mut self,
         load: impl FnOnce(&Path) -> Result<T, ConfigError> + Send + 'static,
     ) -> Look<T> {
         sleep(self.interval).await;
-        let found = match tokio::fs::metadata(&self.path).await {
-            Ok(metadata) => Stamp::of(&metadata),
+        let stamp = match tokio::fs::metadata(&self.path).await {
+            Ok(metadata) => Stamp::from(metadata),
             Err(error) => {
                 (self.read, self.last) = (None, None);
                 return self.tell(error.to_string());
             }
         };
-        let former = self.last.replace(found);
-        if self.read == Some(found) {
+        let previous = self.last.replace(stamp);
+        if self.read == Some(stamp) {
             self.changes = 0;
             return if self.fault.is_none() { Look::Confirmed } else { Look::Nothing };
         }
-        self.changes = if former == Some(found) { 0 } else { self.changes + 1 };
-        let is_replaced = former.is_some_and(|former| former.inode != found.inode);
+        self.changes = if previous == Some(stamp) { 0 } else { self.changes + 1 };
+        let is_replaced = previous.is_some_and(|previous| previous.inode != stamp.inode);
         if self.changes > 0 && !(is_replaced && self.changes >= REPLACED_MAX) {
-            let is_told = self.changes >= CHANGING_MAX && !is_replaced;
+            let is_fault = self.changes >= CHANGING_MAX && !is_replaced;
             let fault = || "the file changes before each look, and is not read meanwhile".to_owned();
-            return if is_told { self.tell(fault()) } else { Look::Nothing };
+            return if is_fault { self.tell(fault()) } else { Look::Nothing };
         }
         let path = self.path.clone();
         match tokio::task::spawn_blocking(move || load(&path)).await {
             Ok(Ok(content)) => {
-                self.read = Some(found);
+                self.read = Some(stamp);
                 if self.fault.take().is_some() {
                     info!(file = %self.path.display(), "the file can be used again");
                 }
@@ -108,7 +89,7 @@ impl WatchedFile {
             }
             Ok(Err(error)) => {
                 // A fault of the disk may pass with the same file.
-                self.read = (!matches!(error, ConfigError::Unreadable { .. })).then_some(found);
+                self.read = (!matches!(error, ConfigError::Unreadable { .. })).then_some(stamp);
                 self.tell(error.to_string())
             }
             Err(error) => self.tell(error.to_string()),

@@ -68,7 +68,8 @@ pub struct BootstrapArgs {
     /// Name of the listener to connect to [default: the first].
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// The relay's address as the client reaches it: HOST:PORT or unix:PATH [default: the listener's, on this host].
+    /// The relay's address as the client reaches it: HOST:PORT or unix:PATH [default: the listener's, on this
+    /// host].
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
     /// Node id of the client [default: the name of this host].

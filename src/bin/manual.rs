@@ -47,8 +47,8 @@ fn page(command: &Command, directory: &Path, names: &mut Vec<String>) -> io::Res
     shown.into_iter().try_for_each(|command| page(command, directory, names))
 }
 
-/// A title without a date, so that a page does not depend on the day of its making. The generator would leave an
-/// empty field out, and move the others.
+/// A title without a date, so that a page does not depend on the day of its making. The generator would leave
+/// an empty field out, and move the others.
 fn with_title(text: &str, name: &str) -> String {
     let title = name.trim_end_matches(".1").to_uppercase();
     let line = |line: &str| match line.starts_with(".TH ") {

@@ -75,7 +75,8 @@ enum Command {
         #[command(subcommand)]
         client: Client,
     },
-    /// Translate the configuration of another relay to stdout, and name on stderr everything that cannot be translated.
+    /// Translate the configuration of another relay to stdout, and name on stderr everything that cannot be
+    /// translated.
     Migrate {
         #[command(subcommand)]
         from: Other,
@@ -113,7 +114,8 @@ enum Command {
 /// A client for the rules of `authorization`.
 #[derive(Args)]
 struct Asks {
-    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME, trust_domain:NAME, unix:UID or anonymous.
+    /// Also print the rule and the grant of a client with this identity: spiffe://…, dns:NAME,
+    /// trust_domain:NAME, unix:UID or anonymous.
     #[arg(long, value_name = "ID")]
     identity: Option<String>,
     /// Name of the client's listener [default: the first].
@@ -386,7 +388,8 @@ fn load(file: &Path) -> Result<Config, Failure> {
     Ok(loaded.config)
 }
 
-/// Loads a file. With `offline`, unset variables are no error: the inner error has the variables and their keys.
+/// Loads a file. With `offline`, unset variables are no error: the inner error has the variables and their
+/// keys.
 fn load_with(file: &Path, offline: bool) -> Result<Result<Config, Vec<String>>, Failure> {
     match read_file(file) {
         Ok(loaded) => {

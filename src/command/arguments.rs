@@ -11,8 +11,8 @@ use super::text::parse_duration;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Relays")]
 pub struct Reach {
-    /// Admin address of a relay: host:port, unix:PATH, or dns:///host:port for a relay at every address of the name.
-    /// Repeatable [default: 127.0.0.1:19000].
+    /// Admin address of a relay: host:port, unix:PATH, or dns:///host:port for a relay at every address of
+    /// the name. Repeatable [default: 127.0.0.1:19000].
     #[arg(long = "relay", value_name = "ADDR", env = "SLUICE_ADMIN", value_delimiter = ',')]
     pub(super) relays: Vec<String>,
     /// The time for an answer.
@@ -30,8 +30,8 @@ pub struct Reach {
     /// The key of your certificate, in PEM.
     #[arg(long, value_name = "FILE", env = "SLUICE_KEY", requires = "cert")]
     pub(super) key: Option<PathBuf>,
-    /// The name in the relay's certificate [default: the host of ADDR]. With this name, --ca or --cert, the relay is
-    /// asked over TLS.
+    /// The name in the relay's certificate [default: the host of ADDR]. With this name, --ca or --cert, the
+    /// relay is asked over TLS.
     #[arg(long, value_name = "NAME", env = "SLUICE_SERVER_NAME")]
     pub(super) server_name: Option<String>,
 }

@@ -52,8 +52,8 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-/// Connects to a relay. The second value is the `Host` of requests: an address, because the relay refuses other names
-/// than its own (ADM-2).
+/// Connects to a relay. The second value is the `Host` of requests: an address, because the relay refuses
+/// other names than its own (ADM-2).
 ///
 /// # Errors
 /// The reason, for people.

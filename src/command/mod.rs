@@ -1,15 +1,16 @@
 //! The operator's commands: clients of the admin API of one relay, or of several.
 //!
-//! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands share. `text`,
-//!    `table`, `yaml`: values for people.
-//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `typed`: the answer. `relays`: the same question to all of them.
-//! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its arguments.
-//!    `events`: an endless list.
-//! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts.
-//!    `ui`: the page.
+//! 1. [`outcome`]: exit codes. [`console`]: the outputs. [`arguments`]: the arguments that all commands
+//!    share. `text`, `table`, `yaml`: values for people.
+//! 2. `address`, `connection`, `request`, `sse`: one question to one relay. `typed`: the answer. `relays`:
+//!    the same question to all of them.
+//! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
+//!    arguments. `events`: an endless list.
+//! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one
+//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
 //!
-//! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are never
-//! cut, and texts of clients never control the terminal (CMD-3).
+//! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
+//! never cut, and texts of clients never control the terminal (CMD-3).
 
 pub mod outcome;
 mod text;
@@ -56,7 +57,8 @@ pub enum Operate {
         #[command(subcommand)]
         list: get::Get,
     },
-    /// Show the difference between a client's content and the content that it should have, or another client's.
+    /// Show the difference between a client's content and the content that it should have, or another
+    /// client's.
     Diff {
         #[command(subcommand)]
         diff: client::diff::Diff,

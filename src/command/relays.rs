@@ -1,5 +1,5 @@
-//! Several relays asked as one. Each replica knows only its own clients, so a silent relay is reported, and never makes a list
-//! shorter without a word (CMD-1).
+//! Several relays asked as one. Each replica knows only its own clients, so a silent relay is reported, and
+//! never makes a list shorter without a word (CMD-1).
 
 use std::fs;
 use std::io::Write;

@@ -44,7 +44,8 @@ pub struct Wish {
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Reload {
-    /// A plan for this file, in place of the file of the relay's process. The relay opens no file that it names, and reads no variable.
+    /// A plan for this file, in place of the file of the relay's process. The relay opens no file that it
+    /// names, and reads no variable.
     #[arg(short = 'f', long = "file", value_name = "FILE", requires = "dry_run")]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -19,8 +19,8 @@ use super::address::Relay;
 use super::connection::{Tls, connect};
 use super::typed::Typed;
 
-/// The longest answer. A list of 100,000 clients has 100 MiB; an answer beyond that is no list of a relay, or would fill
-/// the memory of the operator's host.
+/// The longest answer. A list of 100,000 clients has 100 MiB; an answer beyond that is no list of a relay, or
+/// would fill the memory of the operator's host.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// The bytes of a refusal.

@@ -25,7 +25,8 @@ pub struct Status {
     /// Exit with 1 unless every relay is ready and every client in sync, counted anew: takes up to a second.
     #[arg(long)]
     check: bool,
-    /// Print nothing; exit with 0 if every relay is ready for traffic, else with 69. For probes: clients do not count.
+    /// Print nothing; exit with 0 if every relay is ready for traffic, else with 69. For probes: clients do
+    /// not count.
     #[arg(long, conflicts_with_all = ["check", "watch"])]
     ready: bool,
     #[command(flatten)]
@@ -93,7 +94,8 @@ fn is_in_sync(overview: &Overview) -> bool {
     overview.ready && overview.clients.synced == overview.clients.streams
 }
 
-/// A table without heads: the first column says the subject of the line. `label`: the relay, if there are several.
+/// A table without heads: the first column says the subject of the line. `label`: the relay, if there are
+/// several.
 fn table(overview: &Overview, label: Option<&str>) -> Table {
     let mut table = Table::plain(&["", ""]);
     let mut line = |subject: &str, words: String| table.push([Some(subject.to_owned()), Some(words)]);

@@ -1,5 +1,5 @@
-//! Tables: names are never cut, and columns come only at the right end (CMD-3). The width of the terminal plays no
-//! part, so that a script sees the same as a person.
+//! Tables: names are never cut, and columns come only at the right end (CMD-3). The width of the terminal
+//! plays no part, so that a script sees the same as a person.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,8 +12,8 @@ const GAP: usize = 2;
 /// A cell without a value.
 const NONE: &str = "-";
 
-/// A column of a list of items. A cell is made of the item and the number of its line, for items with several lines. `None` is shown
-/// as a dash.
+/// A column of a list of items. A cell is made of the item and the number of its line, for items with several
+/// lines. `None` is shown as a dash.
 pub(super) struct Column<T> {
     pub head: &'static str,
     pub kind: Kind,

@@ -21,7 +21,8 @@ pub(super) fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// JSON without characters that control a terminal, and equal to the given JSON. Such characters stand in strings only.
+/// JSON without characters that control a terminal, and equal to the given JSON. Such characters stand in
+/// strings only.
 pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     let is_harmful = |letter: char| letter != '\n' && is_hidden(letter);
     if !json.contains(is_harmful) {

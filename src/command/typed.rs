@@ -8,7 +8,8 @@ use super::request::Missing;
 /// The key that names the relay in the output.
 const RELAY: &str = "relay";
 
-/// An answer, or an item of a list. `-o json` shows the keys of newer relays, too, so the text of the relay is kept.
+/// An answer, or an item of a list. `-o json` shows the keys of newer relays, too, so the text of the relay
+/// is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Typed<T> {
     pub relay: String,

@@ -33,8 +33,8 @@ pub struct Upgrade {
     /// Start the new process, and end it before it serves.
     #[arg(long)]
     dry_run: bool,
-    /// The executable of the new process [default: `handover.binary`, or the path by which the relay was started]. Only over
-    /// a unix socket, and only for root and the user of the relay.
+    /// The executable of the new process [default: `handover.binary`, or the path by which the relay was
+    /// started]. Only over a unix socket, and only for root and the user of the relay.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     #[command(flatten)]

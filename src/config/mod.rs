@@ -47,6 +47,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::telemetry::logging::LogFormat;
 pub use address::{Endpoint, parse_endpoint};
 pub use admin::Admin;
 pub use authorization::{Authorization, load_policy, parse_policy};
@@ -173,10 +174,4 @@ impl Default for Log {
     fn default() -> Self {
         Log { format: LogFormat::Text, level: "info".into() }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
 }

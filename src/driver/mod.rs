@@ -1,4 +1,5 @@
-//! The tasks that run the state machines of the engine. No other room reads the clock or draws random numbers.
+//! The tasks that run the state machines of the engine. No other room reads the clock or draws random
+//! numbers.
 //!
 //! The wings stand in reading order. Each wing uses only earlier wings.
 //!
@@ -7,9 +8,9 @@
 //! - `api`: the traits and plain data through which the serving room and the admin listener see the relay.
 //! - `source`: one task for each source. Only the task touches the source's machine; it publishes immutable
 //!   snapshots.
-//! - `stream`: one downstream stream. An uncontended lock guards the stream's machine. The reader of requests,
-//!   or the response body that a connection polls, takes the lock for one call. Nothing is queued for a client:
-//!   a stream is woken, and pulls.
+//! - `stream`: one downstream stream. An uncontended lock guards the stream's machine. The reader of
+//!   requests, or the response body that a connection polls, takes the lock for one call. Nothing is queued
+//!   for a client: a stream is woken, and pulls.
 //! - `rollout`: one task for each plan. It reads snapshots and streams, and changes neither.
 //! - `relay`: opens streams, and iterates over all of them.
 

@@ -169,11 +169,11 @@ fn descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Fault> {
         Err(Errno::CONNRESET) => return Ok(None),
         Err(error) => return Err(of_kernel(error)),
     }
-    let found = control.drain().find_map(|message| match message {
+    let descriptors = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    found.map(Some).ok_or(Fault::NoDescriptor)
+    descriptors.map(Some).ok_or(Fault::NoDescriptor)
 }
 
 fn of_kernel(error: Errno) -> Fault {

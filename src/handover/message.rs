@@ -71,7 +71,7 @@ impl Message {
 
     /// The error of a message at the place of `expected`.
     pub fn instead_of(&self, expected: &'static str) -> Fault {
-        Fault::Unexpected { found: self.name(), expected }
+        Fault::Unexpected { received: self.name(), expected }
     }
 }
 
@@ -168,9 +168,9 @@ impl Hello {
     }
 }
 
-fn agree(own: RangeInclusive<u32>, theirs: RangeInclusive<u32>) -> Result<u32, Fault> {
-    let common = *own.end().min(theirs.end());
-    match own.contains(&common) && theirs.contains(&common) {
+fn agree(ours: RangeInclusive<u32>, theirs: RangeInclusive<u32>) -> Result<u32, Fault> {
+    let common = *ours.end().min(theirs.end());
+    match ours.contains(&common) && theirs.contains(&common) {
         true => Ok(common),
         false => Err(Fault::Protocol { theirs_from: *theirs.start(), theirs_to: *theirs.end() }),
     }

@@ -1,8 +1,9 @@
 //! The hand-over of sockets and state from a process to a successor, over a socketpair (HND-2).
 //!
-//! The predecessor starts the successor with an end of a socketpair as the standard input. Each message is a head in
-//! JSON, with descriptors beside. Both sides skip unknown keys and unknown messages, so that builds of different age
-//! understand each other; a number guards against the rest. All calls block, so callers run them outside async tasks.
+//! The predecessor starts the successor with an end of a socketpair as the standard input. Each message is a
+//! head in JSON, with descriptors beside. Both sides skip unknown keys and unknown messages, so that builds
+//! of different age understand each other; a number guards against the rest. All calls block, so callers run
+//! them outside async tasks.
 //!
 //! - [`frame`]: bytes and descriptors of a message. [`message`]: the messages, in order.
 //! - [`memory`]: state in sealed memory, never on a disk.
@@ -23,12 +24,12 @@ pub use message::Message;
 
 use sluice_setting::{Setting, hours, minutes, ms, seconds, time};
 
-/// The window in which the streams of the predecessor end, each at a random moment. Long enough for 10,000 clients to
-/// come back without a queue for first answers; short enough for an operator to wait for.
+/// The window in which the streams of the predecessor end, each at a random moment. Long enough for 10,000
+/// clients to come back without a queue for first answers; short enough for an operator to wait for.
 pub const DRAIN: Setting<Duration> = Setting::new("drain", seconds(60), time(ms(0)..=hours(1)));
 
-/// The time from the start of the successor until the new process accepts (HND-3). A late successor is ended, and the
-/// predecessor serves on.
+/// The time from the start of the successor until the new process accepts (HND-3). A late successor is ended,
+/// and the predecessor serves on.
 pub const TIMEOUT: Setting<Duration> = Setting::new("timeout", seconds(30), time(ms(100)..=minutes(10)));
 
 /// `handover` of the configuration.
@@ -63,8 +64,8 @@ pub enum Fault {
     NoDescriptor,
     #[error("the message is not understood: {0}")]
     Malformed(#[from] serde_json::Error),
-    #[error("the message {found} came instead of {expected}")]
-    Unexpected { found: &'static str, expected: &'static str },
+    #[error("the message {received} came instead of {expected}")]
+    Unexpected { received: &'static str, expected: &'static str },
     #[error("the other process speaks the protocols {theirs_from} to {theirs_to}, this one {from} to {to}",
         from = message::OLDEST, to = message::NEWEST)]
     Protocol { theirs_from: u32, theirs_to: u32 },

@@ -46,8 +46,8 @@ impl Invocation {
         Ok(Invocation { binary, arguments: arguments.collect() })
     }
 
-    /// Starts a successor. The other end of the socketpair becomes the standard input; besides, only the output is
-    /// inherited.
+    /// Starts a successor. The other end of the socketpair becomes the standard input; besides, only the
+    /// output is inherited.
     ///
     /// # Errors
     /// The executable cannot be started.

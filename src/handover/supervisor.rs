@@ -53,7 +53,8 @@ impl Supervisor {
         }
     }
 
-    /// The interval in which the supervisor wants a sign of life: half the time of the watchdog. `None`: there is no watchdog.
+    /// The interval in which the supervisor wants a sign of life: half the time of the watchdog. `None`:
+    /// there is no watchdog.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|time| time / 2).filter(|time| !time.is_zero())
     }

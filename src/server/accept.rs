@@ -14,18 +14,18 @@ use super::listener::{Accepted, Listener};
 use crate::telemetry::Warnings;
 use crate::telemetry::metrics::DownstreamMetrics;
 
-/// The first pause after `accept` failed for lack of a resource. Each failure in a row doubles the pause, up to
-/// [`BACKOFF_MAX`].
+/// The first pause after `accept` failed for lack of a resource. Each failure in a row doubles the pause, up
+/// to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// At most one warning of a kind per interval.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Accepts until `stop`, and hands each admitted connection to `serve`, which runs within the caller's runtime. Returns
-/// the listener at the end.
+/// Accepts until `stop`, and hands each admitted connection to `serve`, which runs within the caller's
+/// runtime. Returns the listener at the end.
 ///
-/// The loop has a thread of its own. A task would queue behind thousands of new connections, and the kernel would
-/// refuse further clients meanwhile, each for a second or more.
+/// The loop has a thread of its own. A task would queue behind thousands of new connections, and the kernel
+/// would refuse further clients meanwhile, each for a second or more.
 pub(super) fn spawn(
     listener: Listener,
     gate: Arc<Gate>,
@@ -86,9 +86,9 @@ async fn accept_loop(
 
 /// The pause after `accept` failed; `failures` counts the failures in a row before. `None` means no pause.
 ///
-/// Linux reports errors of the connection at the head of the queue. Each such error takes a connection off the queue,
-/// so an immediate retry can't spin. All other errors (EMFILE, ENFILE, ENOBUFS, ENOMEM and unknown errors) leave the
-/// queue as before, and an immediate retry would fail again.
+/// Linux reports errors of the connection at the head of the queue. Each such error takes a connection off
+/// the queue, so an immediate retry can't spin. All other errors (EMFILE, ENFILE, ENOBUFS, ENOMEM and unknown
+/// errors) leave the queue as before, and an immediate retry would fail again.
 pub(super) fn pause_after(error: &io::Error, failures: u32) -> Option<Duration> {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted, NetworkDown,

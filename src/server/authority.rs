@@ -1,13 +1,15 @@
 //! Makes the `:authority` of every call readable for h2 (ADR 64).
 //!
-//! The relay has no use for the authority, and h2 answers each call with PROTOCOL_ERROR whose authority is none by the rules of URIs. Some
-//! clients send such a text: Envoy sends the name of its cluster unless it is told otherwise (`outbound|18000||host`), gRPC's C++ core,
-//! and so Python and Ruby, the percent-encoded path of an absolute `unix:` address, and grpc-java is reported to send the path itself
-//! (grpc/grpc#38142, hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code becomes a plain
-//! text of as many octets, as its length cannot change here.
+//! The relay has no use for the authority, and h2 answers each call with PROTOCOL_ERROR whose authority is
+//! none by the rules of URIs. Some clients send such a text: Envoy sends the name of its cluster unless it is
+//! told otherwise (`outbound|18000||host`), gRPC's C++ core, and so Python and Ruby, the percent-encoded path
+//! of an absolute `unix:` address, and grpc-java is reported to send the path itself (grpc/grpc#38142,
+//! hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code
+//! becomes a plain text of as many octets, as its length cannot change here.
 //!
-//! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code is nearly always longer
-//! than its code, so the relay keeps an entry that the client has dropped, and no client refers to such an entry.
+//! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code
+//! is nearly always longer than its code, so the relay keeps an entry that the client has dropped, and no
+//! client refers to such an entry.
 //!
 //! The filter refuses nothing. It stops at bytes that break a rule, and leaves the error to h2.
 
@@ -40,14 +42,14 @@ pub(super) struct AuthorityFilter {
     fragment: u32,
     /// Bytes until the next head, after the fragment.
     skip: u32,
-    fields: Fields,
+    fields: HeaderFields,
     /// The bytes broke a rule. Nothing is looked at any more.
     is_lost: bool,
 }
 
 /// The place in a field block, by RFC 7541 §6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Fields {
+enum HeaderFields {
     #[default]
     Start,
     /// In an integer that needs no value: an index above those of the static table, or a size of the table.
@@ -55,17 +57,17 @@ enum Fields {
         then: AfterInteger,
     },
     Length {
-        text: Text,
+        text: HeaderText,
     },
     /// In a length of more than one byte.
     LongLength {
-        text: Text,
+        text: HeaderText,
         is_huffman: bool,
         length: u32,
         shift: u8,
     },
     Text {
-        text: Text,
+        text: HeaderText,
         is_huffman: bool,
         left: u32,
     },
@@ -78,7 +80,7 @@ enum AfterInteger {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Text {
+enum HeaderText {
     /// A name that equals [`NAME`] so far, by this many bytes; `None` after a difference.
     Name(Option<u8>),
     Value {
@@ -140,19 +142,19 @@ impl AuthorityFilter {
         self.is_lost = before > length;
         self.fragment = length.saturating_sub(before);
         if is_headers {
-            self.fields = Fields::Start;
+            self.fields = HeaderFields::Start;
         }
     }
 
     /// Takes the next bytes of a field block: all of a text, or else one.
     fn field(&mut self, bytes: &mut [u8]) -> usize {
-        if let Fields::Text { text, is_huffman, left } = self.fields {
+        if let HeaderFields::Text { text, is_huffman, left } = self.fields {
             let taken = bytes.len().min(left as usize);
             let text = text.after(&mut bytes[..taken], is_huffman);
-            self.fields = Fields::text(text, is_huffman, left - taken as u32);
+            self.fields = HeaderFields::text(text, is_huffman, left - taken as u32);
             return taken;
         }
-        if self.fields == Fields::value(true) {
+        if self.fields == HeaderFields::value(true) {
             bytes[0] &= !HUFFMAN;
         }
         match self.fields.after(bytes[0]) {
@@ -170,36 +172,36 @@ fn pass(left: &mut u32, bytes: usize) -> usize {
     taken
 }
 
-impl Fields {
+impl HeaderFields {
     /// The place after a byte outside texts; `None` for a length that no block has.
-    fn after(self, byte: u8) -> Option<Fields> {
+    fn after(self, byte: u8) -> Option<HeaderFields> {
         Some(match self {
-            Fields::Start => Fields::of_first(byte),
-            Fields::Integer { .. } if byte & 0x80 != 0 => self,
-            Fields::Integer { then: AfterInteger::Start } => Fields::Start,
-            Fields::Integer { then: AfterInteger::Value } => Fields::value(false),
-            Fields::Length { text } => {
+            HeaderFields::Start => HeaderFields::of_first(byte),
+            HeaderFields::Integer { .. } if byte & 0x80 != 0 => self,
+            HeaderFields::Integer { then: AfterInteger::Start } => HeaderFields::Start,
+            HeaderFields::Integer { then: AfterInteger::Value } => HeaderFields::value(false),
+            HeaderFields::Length { text } => {
                 let (is_huffman, length) = (byte & HUFFMAN != 0, u32::from(byte & 0x7f));
                 match length {
-                    0x7f => Fields::LongLength { text, is_huffman, length, shift: 0 },
-                    _ => Fields::text(text, is_huffman, length),
+                    0x7f => HeaderFields::LongLength { text, is_huffman, length, shift: 0 },
+                    _ => HeaderFields::text(text, is_huffman, length),
                 }
             }
-            Fields::LongLength { text, is_huffman, length, shift } => {
+            HeaderFields::LongLength { text, is_huffman, length, shift } => {
                 let length = length + (u32::from(byte & 0x7f) << shift);
                 match byte & 0x80 {
-                    0 => Fields::text(text, is_huffman, length),
+                    0 => HeaderFields::text(text, is_huffman, length),
                     // More than 2 MiB.
                     _ if shift >= 14 => return None,
-                    _ => Fields::LongLength { text, is_huffman, length, shift: shift + 7 },
+                    _ => HeaderFields::LongLength { text, is_huffman, length, shift: shift + 7 },
                 }
             }
-            Fields::Text { .. } => return None,
+            HeaderFields::Text { .. } => return None,
         })
     }
 
     /// By the first byte of a field, or of a new size of the table.
-    fn of_first(byte: u8) -> Fields {
+    fn of_first(byte: u8) -> HeaderFields {
         let (mask, then) = match byte {
             0x80.. => (0x7f, AfterInteger::Start),
             0x40..0x80 => (0x3f, AfterInteger::Value),
@@ -208,19 +210,19 @@ impl Fields {
         };
         let index = byte & mask;
         match then {
-            _ if index == mask => Fields::Integer { then },
-            AfterInteger::Start => Fields::Start,
-            AfterInteger::Value if index == 0 => Fields::Length { text: Text::Name(Some(0)) },
-            AfterInteger::Value => Fields::value(index == NAME_INDEX),
+            _ if index == mask => HeaderFields::Integer { then },
+            AfterInteger::Start => HeaderFields::Start,
+            AfterInteger::Value if index == 0 => HeaderFields::Length { text: HeaderText::Name(Some(0)) },
+            AfterInteger::Value => HeaderFields::value(index == NAME_INDEX),
         }
     }
 
-    fn value(is_authority: bool) -> Fields {
-        Fields::Length { text: Text::Value { is_authority } }
+    fn value(is_authority: bool) -> HeaderFields {
+        HeaderFields::Length { text: HeaderText::Value { is_authority } }
     }
 
-    fn text(text: Text, is_huffman: bool, left: u32) -> Fields {
-        if left > 0 { Fields::Text { text, is_huffman, left } } else { text.next(is_huffman) }
+    fn text(text: HeaderText, is_huffman: bool, left: u32) -> HeaderFields {
+        if left > 0 { HeaderFields::Text { text, is_huffman, left } } else { text.next(is_huffman) }
     }
 }
 
@@ -229,29 +231,29 @@ fn name(is_huffman: bool) -> &'static [u8] {
     if is_huffman { NAME_IN_HUFFMAN } else { NAME }
 }
 
-impl Text {
+impl HeaderText {
     /// The text after these bytes. Changes the octets of an authority.
-    fn after(self, bytes: &mut [u8], is_huffman: bool) -> Text {
+    fn after(self, bytes: &mut [u8], is_huffman: bool) -> HeaderText {
         match self {
-            Text::Name(Some(equal)) => {
+            HeaderText::Name(Some(equal)) => {
                 let rest = &name(is_huffman)[usize::from(equal)..];
-                Text::Name(rest.starts_with(bytes).then_some(equal + bytes.len().min(rest.len()) as u8))
+                HeaderText::Name(rest.starts_with(bytes).then_some(equal + bytes.len().min(rest.len()) as u8))
             }
-            Text::Value { is_authority: true } => {
+            HeaderText::Value { is_authority: true } => {
                 bytes.fill(b'-');
                 self
             }
-            Text::Name(None) | Text::Value { is_authority: false } => self,
+            HeaderText::Name(None) | HeaderText::Value { is_authority: false } => self,
         }
     }
 
     /// The place after the whole text.
-    fn next(self, is_huffman: bool) -> Fields {
+    fn next(self, is_huffman: bool) -> HeaderFields {
         match self {
-            Text::Name(equal) => {
-                Fields::value(equal.is_some_and(|equal| usize::from(equal) == name(is_huffman).len()))
+            HeaderText::Name(equal) => {
+                HeaderFields::value(equal.is_some_and(|equal| usize::from(equal) == name(is_huffman).len()))
             }
-            Text::Value { .. } => Fields::Start,
+            HeaderText::Value { .. } => HeaderFields::Start,
         }
     }
 }

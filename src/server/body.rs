@@ -77,7 +77,8 @@ impl ResponseBody {
     }
 }
 
-/// A message on its way out, with a guard whose drop reports that the last byte has left. HTTP/2 drops both together.
+/// A message on its way out, with a guard whose drop reports that the last byte has left. HTTP/2 drops both
+/// together.
 ///
 /// One DATA frame carries both parts, because each frame costs h2 a turn.
 #[derive(Default)]

@@ -26,7 +26,8 @@ use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
 use sluice_xds::{Status, mark};
 
-/// A call, until its response is written or the client has left. Dropping the call resets an unfinished stream.
+/// A call, until its response is written or the client has left. Dropping the call resets an unfinished
+/// stream.
 pub(super) type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Begins to answer a call. `None` if the answer is already complete.
@@ -181,7 +182,8 @@ enum Life<S: RelayStream> {
     Failed(Box<Failed>),
 }
 
-/// A failed stream. HTTP/2 still has messages for a client that may not read. The names of the stream are gone.
+/// A failed stream. HTTP/2 still has messages for a client that may not read. The names of the stream are
+/// gone.
 struct Failed {
     is_unread: Box<dyn Fn() -> bool + Send>,
     until: Instant,
@@ -212,9 +214,9 @@ impl Failed {
 pin_project! {
     /// An xDS stream, in both directions.
     ///
-    /// The next message is built only after the previous message stands in the HTTP/2 queue. So a client that doesn't
-    /// read costs the queue and one more message, regardless of the number of updates (FD1, FLW-2). Its requests are
-    /// read all the same (FLW-3).
+    /// The next message is built only after the previous message stands in the HTTP/2 queue. So a client that
+    /// doesn't read costs the queue and one more message, regardless of the number of updates (FD1, FLW-2).
+    /// Its requests are read all the same (FLW-3).
     struct StreamCall<F, S: RelayStream> {
         // Reads the requests, until the client ends its side.
         #[pin]
@@ -283,8 +285,8 @@ impl<F: Future<Output = ()>, S: RelayStream> StreamCall<F, S> {
         loop {
             let status = match ready!(stream.poll_message(context)) {
                 Some(Ok(Message { private, shared, delivery })) => {
-                    // Reserves one byte, and only for an existing message. Unused reserved capacity would be missing
-                    // for the other streams of a client that opens its window only after using it up.
+                    // Reserves one byte, and only for an existing message. Unused reserved capacity would be
+                    // missing for the other streams of a client that opens its window only after using it up.
                     this.send.reserve_capacity(1);
                     let piece = Piece::new(private, shared, delivery);
                     match poll_capacity(this.send, context) {

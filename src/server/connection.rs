@@ -49,8 +49,8 @@ pub(super) fn run<R: OpenStreams>(
     mut permit: ConnectionPermit,
 ) -> impl Future<Output = ()> + Send {
     async move {
-        // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a close before its
-        // first bytes are read would be a reset.
+        // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a
+        // close before its first bytes are read would be a reset.
         let secured = match &security {
             Security::Plaintext(_) => Some((Socket::Plain(socket), None)),
             // Boxed: the task lives as long as the connection, and a handshake is over soon.
@@ -78,7 +78,8 @@ pub(super) fn run<R: OpenStreams>(
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
             Protocol::Http2 => {
-                // Boxed, like its result: the task lives as long as the connection, and would reserve memory for both.
+                // Boxed, like its result: the task lives as long as the connection, and would reserve memory
+                // for both.
                 match Box::pin(http2::open(socket, service)).await {
                     Ok(mut http2) => {
                         live(http2.as_mut(), &streams, &shared, &until).await;
@@ -127,8 +128,8 @@ impl Until {
     }
 }
 
-/// Performs the TLS handshake, and gives the peer its proved identity. `None` if the handshake failed, or the server
-/// drains.
+/// Performs the TLS handshake, and gives the peer its proved identity. `None` if the handshake failed, or the
+/// server drains.
 async fn secure<R>(
     socket: Plain,
     tls: &ListenerTls,
@@ -150,8 +151,8 @@ async fn secure<R>(
     Some((Socket::Tls(stream), leaf))
 }
 
-/// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or the server
-/// drains.
+/// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or
+/// the server drains.
 async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
     let opened = tokio::select! {
         () = draining.raised() => return None,
@@ -170,8 +171,8 @@ async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> 
 
 /// A connection of either protocol.
 pub(super) trait Connection {
-    /// Whether a request on its way is answered after [`Connection::shut_down`]. Otherwise only a response can announce the
-    /// end of the connection.
+    /// Whether a request on its way is answered after [`Connection::shut_down`]. Otherwise only a response
+    /// can announce the end of the connection.
     const ANSWERS_LATE: bool;
 
     /// Serves until the end of the connection.
@@ -289,7 +290,8 @@ fn due<'a, R: OpenStreams>(
     let used_by = start + shared.limits.get().first_request_timeout;
     let first = old.map_or(used_by, |old| old.min(used_by));
     async move {
-        // `None` if no check is left. Boxed: without a maximum age, that is so for nearly all of the connection's life.
+        // `None` if no check is left. Boxed: without a maximum age, that is so for nearly all of the
+        // connection's life.
         let mut check = Some(Box::pin(sleep_until(first)));
         let mut leaf_end = pin!(until.leaf_end());
         loop {
@@ -308,7 +310,8 @@ fn due<'a, R: OpenStreams>(
             }
             let next = match old {
                 Some(old) if now >= old && streams.has_unanswered() => {
-                    // A client considers the server unreachable if its stream ends before the first response (KAL-4).
+                    // A client considers the server unreachable if its stream ends before the first response
+                    // (KAL-4).
                     shared.metrics.age_exemptions.inc();
                     Some(now + shared.limits.get().connection_age_grace.max(AGE_RECHECK_MIN))
                 }
@@ -320,7 +323,8 @@ fn due<'a, R: OpenStreams>(
     }
 }
 
-/// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was necessary.
+/// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was
+/// necessary.
 async fn wind_down<R: OpenStreams, C: Connection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
@@ -357,8 +361,8 @@ async fn wind_down<R: OpenStreams, C: Connection>(
     }
 }
 
-/// Counts the reason for the close, and plans the end of the streams. `waits`: a first request is to come. `cut` is the
-/// time of an earlier planned cut.
+/// Counts the reason for the close, and plans the end of the streams. `waits`: a first request is to come.
+/// `cut` is the time of an earlier planned cut.
 fn announce<R: OpenStreams>(
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
@@ -390,7 +394,8 @@ fn announce<R: OpenStreams>(
     let window = cut.map_or(window, |cut| window.min(cut.saturating_duration_since(now)));
     let mut endings = Endings::plan(streams, reason, waits, now, window);
     if let (Goaway::Emptied { .. }, true) = (reason, waits) {
-        // A client may poll less often than the window is long. The window of a hand-over ends in the drain of the process.
+        // A client may poll less often than the window is long. The window of a hand-over ends in the drain
+        // of the process.
         endings.extend(shared.limits.get().drain_window);
     }
     endings

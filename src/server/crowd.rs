@@ -1,6 +1,6 @@
-//! Crowds of connections. After an outage thousands of clients come at once, and at its beginning thousands leave. Both
-//! are expensive, and an update would wait behind all of them: they take turns with the other tasks, a few in each pass
-//! of the workers.
+//! Crowds of connections. After an outage thousands of clients come at once, and at its beginning thousands
+//! leave. Both are expensive, and an update would wait behind all of them: they take turns with the other
+//! tasks, a few in each pass of the workers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl Exit {
     }
 }
 
-/// A connection whose peer has left, beside many others. The last bytes of the peer are read in the connection's turn to end.
+/// A connection whose peer has left, beside many others. The last bytes of the peer are read in the
+/// connection's turn to end.
 pub(super) enum Leaving {
     /// The turn is to come.
     Waits(Pin<Box<dyn Future<Output = Option<ExitTurn>> + Send>>),

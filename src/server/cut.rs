@@ -1,25 +1,25 @@
 //! Cuts the long DATA frames of a client (RFC 9113 §6.1) into short frames, before h2 sees them.
 //!
-//! h2 keeps a buffer for the longest frame received, for the life of the connection. An Envoy begins with a request of
-//! 61 KB in frames of 16 KiB, and then sends a few hundred bytes at a time: its connection would use twice the memory
-//! for ever. Short frames fit into the buffer of a new connection. Clients that keep sending long frames are an
-//! exception: their frames pass uncut. Flow control and all layers above see no difference. Padded frames and frames of
-//! other types pass unchanged.
+//! h2 keeps a buffer for the longest frame received, for the life of the connection. An Envoy begins with a
+//! request of 61 KB in frames of 16 KiB, and then sends a few hundred bytes at a time: its connection would
+//! use twice the memory for ever. Short frames fit into the buffer of a new connection. Clients that keep
+//! sending long frames are an exception: their frames pass uncut. Flow control and all layers above see no
+//! difference. Padded frames and frames of other types pass unchanged.
 //!
-//! The bytes of clients without long frames pass in place, without a copy. Otherwise at most the bytes of one read wait
-//! here.
+//! The bytes of clients without long frames pass in place, without a copy. Otherwise at most the bytes of one
+//! read wait here.
 
 use tokio::io::ReadBuf;
 
 /// The maximum length of a frame that fits, with its head, into the initial buffer of h2.
 const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
 
-/// A client with this many bytes in long frames sends long frames all the time: an Envoy that repeats its node in each
-/// request. From then on, cutting would cost more than the buffer is worth.
+/// A client with this many bytes in long frames sends long frames all the time: an Envoy that repeats its
+/// node in each request. From then on, cutting would cost more than the buffer is worth.
 const LONG_BYTES_CUT: usize = 128 * 1024;
 
-/// The default `SETTINGS_MAX_FRAME_SIZE`, which the relay doesn't change. HTTP/2 must see longer frames, in order to
-/// refuse them.
+/// The default `SETTINGS_MAX_FRAME_SIZE`, which the relay doesn't change. HTTP/2 must see longer frames, in
+/// order to refuse them.
 const FRAME_BYTES_MAX: usize = 16_384;
 
 const HEAD_BYTES: usize = 9;
@@ -57,7 +57,8 @@ struct Long {
 }
 
 impl Cutter {
-    /// Takes the bytes just read into `buffer` after `before`. Removes bytes that cannot pass in place from the buffer.
+    /// Takes the bytes just read into `buffer` after `before`. Removes bytes that cannot pass in place from
+    /// the buffer.
     pub(super) fn take(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let read = &buffer.filled()[before..];
         let has_more = self.kept.as_ref().is_some_and(|kept| kept.has_more());
@@ -183,7 +184,8 @@ mod tests {
         frame
     }
 
-    /// The output for a connection that receives `input` in reads of `read` bytes, with a buffer of `room` bytes.
+    /// The output for a connection that receives `input` in reads of `read` bytes, with a buffer of `room`
+    /// bytes.
     fn through(input: &[u8], read: usize, room: usize) -> Vec<u8> {
         let (mut cutter, mut output) = (Cutter::default(), Vec::new());
         for bytes in input.chunks(read.min(room)) {

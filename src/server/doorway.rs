@@ -1,4 +1,5 @@
-//! Connections for a server of another kind, such as the admin server: accepted and proved like those of clients.
+//! Connections for a server of another kind, such as the admin server: accepted and proved like those of
+//! clients.
 
 use std::future::{Future, pending};
 use std::net::SocketAddr;
@@ -21,8 +22,8 @@ use crate::trust::server::Generation;
 use sluice_identity::Identity;
 use sluice_setting::InForce;
 
-/// A bound socket, and the handshakes of its connections. The places and turns of these handshakes are apart from those
-/// of clients, so that neither side waits for a storm on the other.
+/// A bound socket, and the handshakes of its connections. The places and turns of these handshakes are apart
+/// from those of clients, so that neither side waits for a storm on the other.
 pub struct Doorway {
     listener: Listener,
     security: DoorwaySecurity,
@@ -46,8 +47,8 @@ pub struct Visitor {
     pub identity: Identity,
     /// Whether ALPN selected HTTP/2, and not HTTP/1.1 (TLS-3); `None` without TLS.
     pub selected_http2: Option<bool>,
-    /// Resolves when the client's certificate does not carry the connection any more; never without one (CRT-8,
-    /// CRT-9).
+    /// Resolves when the client's certificate does not carry the connection any more; never without one
+    /// (CRT-8, CRT-9).
     pub end: BoxFuture<'static, ()>,
 }
 
@@ -64,8 +65,8 @@ impl Doorway {
         self.security.clone()
     }
 
-    /// Accepts a connection. The result is the proof of its peer, which takes as long as the peer likes, within limits:
-    /// a matter for the task of the connection. `None` if the peer was refused or left.
+    /// Accepts a connection. The result is the proof of its peer, which takes as long as the peer likes,
+    /// within limits: a matter for the task of the connection. `None` if the peer was refused or left.
     pub async fn accept(&self) -> impl Future<Output = Option<Visitor>> + Send + use<> {
         let mut failures = 0;
         let accepted = loop {

@@ -1,10 +1,11 @@
-//! The end of streams: of all with the process (RLY-77), or for an operator who empties the relay (HND-9); of one
-//! listener with the listener.
+//! The end of streams: of all with the process (RLY-77), or for an operator who empties the relay (HND-9); of
+//! one listener with the listener.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -73,13 +74,13 @@ impl Doors {
 pub(super) struct Emptier {
     doors: Arc<Mutex<Doors>>,
     process_end: Arc<Signal>,
-    drain: Mutex<Option<Drain>>,
+    drain: Mutex<Option<UnderwayDrain>>,
     is_emptying: watch::Sender<bool>,
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
 }
 
-struct Drain {
+struct UnderwayDrain {
     leaves_at: Instant,
     over: Duration,
     streams: u64,
@@ -99,7 +100,7 @@ impl Emptier {
     /// A door for the connections of one more listener.
     pub(super) fn door(&self) -> Arc<Door> {
         let door = Arc::new(Door(ArcSwap::new(Departure::new(self.process_end.clone()))));
-        let mut doors = lock(&self.doors);
+        let mut doors = self.doors.lock();
         if let Some(window) = doors.leaving {
             door.leave(window);
         }
@@ -109,14 +110,14 @@ impl Emptier {
 
     /// Ends the connections of one listener, like those of a drain.
     pub(super) fn retire(&self, door: &Arc<Door>) {
-        lock(&self.doors).open.retain(|other| !Arc::ptr_eq(other, door));
+        self.doors.lock().open.retain(|other| !Arc::ptr_eq(other, door));
         door.leave(self.limits.get().drain_window);
     }
 
     /// Ends all connections: the process ends.
     pub(super) fn end(&self) {
         self.process_end.raise();
-        lock(&self.doors).open.iter().for_each(|door| door.0.load().leave.raise());
+        self.doors.lock().open.iter().for_each(|door| door.0.load().leave.raise());
     }
 
     /// Tells of the begin and the end of drains.
@@ -124,18 +125,13 @@ impl Emptier {
         self.is_emptying.subscribe()
     }
 
-    fn drain(&self) -> MutexGuard<'_, Option<Drain>> {
-        lock(&self.drain)
+    fn drain(&self) -> MutexGuard<'_, Option<UnderwayDrain>> {
+        self.drain.lock()
     }
 
     fn streams(&self) -> u64 {
         u64::try_from(self.metrics.streams_open()).unwrap_or_default()
     }
-}
-
-/// Every critical section leaves doors and drain consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Emptying for Emptier {
@@ -147,7 +143,7 @@ impl Emptying for Emptier {
         let over = over.unwrap_or(self.limits.get().drain_window);
         let leaves_at = Instant::now() + after;
         let doors = self.doors.clone();
-        let leave = move || lock(&doors).leave(over);
+        let leave = move || doors.lock().leave(over);
         let pause = match after.is_zero() {
             true => {
                 leave();
@@ -159,7 +155,7 @@ impl Emptying for Emptier {
             }))),
         };
         let (streams, cut) = (self.streams(), self.metrics.closed_cut.get());
-        *drain = Some(Drain { leaves_at, over, streams, cut, _pause: pause });
+        *drain = Some(UnderwayDrain { leaves_at, over, streams, cut, _pause: pause });
         self.is_emptying.send_replace(true);
         Ok(())
     }
@@ -169,7 +165,7 @@ impl Emptying for Emptier {
         let was_emptying = drain.take().is_some();
         // After the end of the process has begun, nobody is admitted any more.
         if was_emptying && !self.process_end.is_raised() {
-            let mut doors = lock(&self.doors);
+            let mut doors = self.doors.lock();
             if doors.leaving.take().is_some() {
                 doors.open.iter().for_each(|door| door.0.store(Departure::new(self.process_end.clone())));
             }

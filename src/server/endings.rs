@@ -9,8 +9,8 @@ use super::streams::{StreamId, Streams};
 use crate::driver::api::downstream::RelayStream;
 use sluice_xds::{Code, Status};
 
-/// The least time between the last end of a stream and the cut, in windows twice as long. A client on a busy host needs
-/// some hundred milliseconds to read the end and to close the connection (HND-1).
+/// The least time between the last end of a stream and the cut, in windows twice as long. A client on a busy
+/// host needs some hundred milliseconds to read the end and to close the connection (HND-1).
 const FLUSH_MIN: Duration = Duration::from_millis(500);
 
 /// The reason for a GOAWAY.
@@ -34,8 +34,9 @@ impl Goaway {
         matches!(self, Goaway::Drain | Goaway::Emptied { .. })
     }
 
-    /// Whether a connection that can only announce its end with a response stays for the next request (HND-1): a close at rest may meet
-    /// a request on its way. A client without a request for long, or without the right to one, is not waited for.
+    /// Whether a connection that can only announce its end with a response stays for the next request
+    /// (HND-1): a close at rest may meet a request on its way. A client without a request for long, or
+    /// without the right to one, is not waited for.
     pub(super) fn waits_for_request(self) -> bool {
         match self {
             Goaway::Emptied { .. } | Goaway::Drain | Goaway::Age => true,
@@ -66,9 +67,9 @@ pub(super) enum Progress {
 }
 
 impl Endings {
-    /// Spreads the ends of answered streams over the window, so that their clients don't all return at once. The last
-    /// tenth of the window, at least [`FLUSH_MIN`], is left for messages that are being written. In a drain, streams without any response end at
-    /// once, because no answer will come (RLY-77).
+    /// Spreads the ends of answered streams over the window, so that their clients don't all return at once.
+    /// The last tenth of the window, at least [`FLUSH_MIN`], is left for messages that are being written. In
+    /// a drain, streams without any response end at once, because no answer will come (RLY-77).
     pub(super) fn plan<S: RelayStream>(
         streams: &Streams<S>,
         reason: Goaway,
@@ -96,14 +97,16 @@ impl Endings {
             Goaway::Certificate(LeafEnd::Refused { .. }) => "the client certificate is not accepted any more",
         };
         let status = Status::new(Code::Unavailable, text);
-        // A connection whose streams are over has only the GOAWAY to write. Only a peer that doesn't answer, or an endless
-        // health watch, keeps the connection open. The first stream of a new connection may be on its way (HND-1).
+        // A connection whose streams are over has only the GOAWAY to write. Only a peer that doesn't answer,
+        // or an endless health watch, keeps the connection open. The first stream of a new connection may be
+        // on its way (HND-1).
         let is_brief = reason.is_departure() && planned.is_empty() && !waits && streams.was_used();
         let cut = now + if is_brief { flush } else { window };
         Endings { planned, end_all, all_ended: false, cut, status }
     }
 
-    /// Leaves more time to a connection that waits for its next request, and to streams that are not planned yet.
+    /// Leaves more time to a connection that waits for its next request, and to streams that are not planned
+    /// yet.
     pub(super) fn extend(&mut self, time: Duration) {
         self.end_all += time;
         self.cut += time;

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::limits::ServerLimits;
 use crate::telemetry::Limit;
@@ -44,7 +46,7 @@ impl ConnectionPermit {
         if !matches!(**identity, Identity::Spiffe(_) | Identity::Dns(_)) {
             return Ok(());
         }
-        if !enter(&mut lock(&self.gate.identities), identity.clone(), max) {
+        if !enter(&mut self.gate.identities.lock(), identity.clone(), max) {
             self.gate.metrics.limit_hit(Limit::ConnectionsPerIdentity);
             return Err(Limit::ConnectionsPerIdentity);
         }
@@ -54,8 +56,8 @@ impl ConnectionPermit {
 }
 
 impl Gate {
-    /// Has places for the configured number of connections or for the number that the file descriptors allow (FD21),
-    /// whichever is smaller, and none while memory is short (FP7).
+    /// Has places for the configured number of connections or for the number that the file descriptors allow
+    /// (FD21), whichever is smaller, and none while memory is short (FP7).
     pub(super) fn new(
         limits: InForce<ServerLimits>,
         metrics: Arc<DownstreamMetrics>,
@@ -86,7 +88,7 @@ impl Gate {
         // A connection from before there was a limit per address does not count for its address.
         let counted = match (address, limits.connections_per_ip) {
             (Some(address), Some(max)) => {
-                if !enter(&mut lock(&self.addresses), address, max) {
+                if !enter(&mut self.addresses.lock(), address, max) {
                     return Err(Limit::ConnectionsPerIp);
                 }
                 Some(address)
@@ -118,18 +120,13 @@ fn enter<K: Eq + Hash>(table: &mut HashMap<K, u64>, key: K, max: u64) -> bool {
 
 fn leave<K: Eq + Hash>(table: &Mutex<HashMap<K, u64>>, key: Option<&K>) {
     let Some(key) = key else { return };
-    let mut table = lock(table);
+    let mut table = table.lock();
     if let Some(open) = table.get_mut(key) {
         *open -= 1;
         if *open == 0 {
             table.remove(key);
         }
     }
-}
-
-fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section leaves the table consistent.
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for ConnectionPermit {
@@ -194,7 +191,7 @@ mod tests {
         drop(first);
         assert!(gate.enter(address("10.0.0.1:4")).is_ok(), "its place is free again");
         drop((second, other, local));
-        assert!(lock(&gate.addresses).is_empty());
+        assert!(gate.addresses.lock().is_empty());
         assert_eq!(metrics.connections_open.get(), 0);
     }
 
@@ -211,7 +208,7 @@ mod tests {
         let first = gate.enter(address("10.0.0.1:2")).ok();
         assert_eq!(gate.enter(address("10.0.0.1:3")).err(), Some(Limit::ConnectionsPerIp));
         drop((open, first));
-        assert!(lock(&gate.addresses).is_empty());
+        assert!(gate.addresses.lock().is_empty());
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl Heard {
         self.had_turn.load(Ordering::Relaxed) && self.had_turn.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets whether many connections end now. While they do, the last bytes of a peer that has left are not read.
+    /// Sets whether many connections end now. While they do, the last bytes of a peer that has left are not
+    /// read.
     pub(super) fn expect_crowd(&self, is_crowded: bool) {
         if self.is_crowded.load(Ordering::Relaxed) != is_crowded {
             self.is_crowded.store(is_crowded, Ordering::Relaxed);

@@ -21,8 +21,8 @@ use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::OpenStreams;
 use sluice_setting::InForce;
 
-/// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service, which
-/// counts the refusal and gives a reason.
+/// HTTP/2 silently refuses headers longer than this many times the limit. Shorter headers reach the service,
+/// which counts the refusal and gives a reason.
 const HEADER_LIST_MARGIN: u32 = 4;
 
 /// The time for a peer that sent too many frames to read the current output and the GOAWAY after it.
@@ -155,8 +155,8 @@ impl<R: OpenStreams> Connection for Http2<R> {
             if !was_called && !was_io {
                 break;
             }
-            // A task without budget is told to wake itself, and so is one that has read enough. The loop would take each
-            // wake for a reason to go on, for ever.
+            // A task without budget is told to wake itself, and so is one that has read enough. The loop
+            // would take each wake for a reason to go on, for ever.
             if !coop::has_budget_remaining() || heard.take_had_turn() {
                 break;
             }
@@ -189,8 +189,8 @@ impl Calls {
         self.0.push(OpenCall { call, wake, waker });
     }
 
-    /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls, those that begin
-    /// do not cost a look at all others.
+    /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls,
+    /// those that begin do not cost a look at all others.
     fn poll(&mut self, mut woken: usize) {
         let mut index = self.0.len();
         while woken > 0 && index > 0 {
@@ -242,8 +242,8 @@ impl Keepalive {
                 continue;
             }
             if let Some(ping) = this.ping {
-                // Takes the last PONG, because h2 sends no new PING before. If the PONG is late, the old PING is still
-                // outstanding: then any other bytes have to count.
+                // Takes the last PONG, because h2 sends no new PING before. If the PONG is late, the old PING
+                // is still outstanding: then any other bytes have to count.
                 let _ = ping.poll_pong(context);
                 let _ = ping.send_ping(h2::Ping::opaque());
             }
@@ -256,7 +256,8 @@ impl Keepalive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::super::wakes::Part;
 
@@ -269,7 +270,7 @@ mod tests {
             let (polled, mut polls) = (polled.clone(), 0);
             let call = std::future::poll_fn(move |_| {
                 polls += 1;
-                polled.lock().unwrap().push(number);
+                polled.lock().push(number);
                 // Every third call ends with its second poll.
                 if number % 3 == 0 && polls == 2 { Poll::Ready(()) } else { Poll::Pending }
             });
@@ -279,7 +280,7 @@ mod tests {
             wakers.iter().for_each(Waker::wake_by_ref);
             assert!(wakes.take(Part::Calls));
             calls.poll(wakes.take_calls());
-            let mut numbers = std::mem::take(&mut *polled.lock().unwrap());
+            let mut numbers = std::mem::take(&mut *polled.lock());
             numbers.sort_unstable();
             (numbers, calls.0.iter().map(|open| open.waker.clone()).collect::<Vec<_>>())
         };

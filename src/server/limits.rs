@@ -15,18 +15,18 @@ const TIMEOUTS: Range = time(ms(100)..=hours(1));
 /// Kubernetes kills a process. `0s` ends at once.
 pub const DRAIN: Setting<Duration> = Setting::new("drain", seconds(10), time(ms(0)..=hours(1)));
 
-/// The time between SIGTERM and the drain, in which the relay is not ready and serves as before (HND-8). In Kubernetes, a
-/// pod gets connections for some seconds after the signal. Elsewhere nobody needs the delay.
+/// The time between SIGTERM and the drain, in which the relay is not ready and serves as before (HND-8). In
+/// Kubernetes, a pod gets connections for some seconds after the signal. Elsewhere nobody needs the delay.
 pub const DRAIN_DELAY: Setting<Duration> = Setting::new("drain_delay", ms(0), time(ms(0)..=hours(1)));
 
 settings! {
     /// The limits on downstream peers.
     ///
-    /// A limit acts only on the peer that exceeds the limit: a stream ends with a status, a connection with GOAWAY or a
-    /// close. No limit makes one client wait for another.
+    /// A limit acts only on the peer that exceeds the limit: a stream ends with a status, a connection with
+    /// GOAWAY or a close. No limit makes one client wait for another.
     ///
-    /// Each limit is read where it acts, also for open connections (ADR 21). Those that say so are read when a connection
-    /// opens, because the transport or the account keeps them.
+    /// Each limit is read where it acts, also for open connections (ADR 21). Those that say so are read when
+    /// a connection opens, because the transport or the account keeps them.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ServerLimits {
         /// Connections over all listeners. A connection costs some 16 KB, and 4 KB more per stream. Above the
@@ -36,52 +36,56 @@ settings! {
         /// Connections from one IP address; `None`: only `connections` applies. The limit costs a look-up per
         /// connection. Off by default, as clients behind one NAT share an address.
         connections_per_ip: Option<u64> = None, SOME;
-        /// Connections of one identity that a certificate proves; `None`: no limit (SEC-9). Decided after the handshake, so
-        /// that nobody can use up the places of another. Off by default, as a workload's replicas share an identity.
+        /// Connections of one identity that a certificate proves; `None`: no limit (SEC-9). Decided after the
+        /// handshake, so that nobody can use up the places of another. Off by default, as a workload's
+        /// replicas share an identity.
         connections_per_identity: Option<u64> = None, SOME;
         /// From the accepted connection to the complete HTTP/2 preface (FD17). Costs a timer for this time.
         preface_timeout: Duration = seconds(5), TIMEOUTS;
-        /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not count.
+        /// From the accepted connection to the end of its TLS handshake (SEC-3). The wait for a turn does not
+        /// count.
         tls_handshake_timeout: Duration = seconds(5), TIMEOUTS;
-        /// Memory for TLS handshakes that wait for their clients, in handshakes of the largest size, 36 KiB: for 1,400 usual
-        /// ones, or for 10,000 clients that have not sent their ClientHello yet. Above the limit the oldest ends, so that silent
-        /// peers cannot keep others out (SEC-1).
+        /// Memory for TLS handshakes that wait for their clients, in handshakes of the largest size, 36 KiB:
+        /// for 1,400 usual ones, or for 10,000 clients that have not sent their ClientHello yet. Above the
+        /// limit the oldest ends, so that silent peers cannot keep others out (SEC-1).
         tls_handshakes: u64 = 640, count(16..=1_000_000);
-        /// TLS handshakes a second that the relay computes, over all listeners. Each takes 0.3 to 0.5 ms of a core,
-        /// so this is a bound for hosts with more than two cores; smaller hosts may lower the number (SEC-2).
+        /// TLS handshakes a second that the relay computes, over all listeners. Each takes 0.3 to 0.5 ms of a
+        /// core, so this is a bound for hosts with more than two cores; smaller hosts may lower the number
+        /// (SEC-2).
         tls_handshakes_per_second: u32 = 4000, count(1..=1_000_000);
         /// From the preface to the first stream of a connection, and from the headers of a stream to its
         /// first request (FD14).
         first_request_timeout: Duration = seconds(15), TIMEOUTS;
         /// From the first byte of a request on a stream to its last. The received bytes are kept until then.
         request_timeout: Duration = seconds(30), TIMEOUTS;
-        /// Memory of the relay that one connection may use alone: incomplete requests, names, polled documents. Also
-        /// the number of unread bytes above which its streams get nothing more. Read when a connection opens.
+        /// Memory of the relay that one connection may use alone: incomplete requests, names, polled
+        /// documents. Also the number of unread bytes above which its streams get nothing more. Read when a
+        /// connection opens.
         connection_bytes: u64 = 128 << 20, bytes(1 << 20..=1 << 40);
-        /// Requests that are not whole yet, over all connections: a hundred connections with half a request of
-        /// `request_bytes` are within their own limits. Above it the heaviest end, those with the most bytes for the longest
-        /// time. At most a quarter of `memory_bytes`.
+        /// Requests that are not whole yet, over all connections: a hundred connections with half a request
+        /// of `request_bytes` are within their own limits. Above it the heaviest end, those with the most
+        /// bytes for the longest time. At most a quarter of `memory_bytes`.
         unfinished_bytes: u64 = 256 << 20, bytes(1 << 20..=1 << 40);
-        /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with either
-        /// limit alone, a single connection can use gigabytes. A process of gRPC's C-core has a stream for each target, all
-        /// on one connection, and lets further ones wait without a word (ADR 66). Each stream costs 8 KiB of
-        /// `connection_bytes`. Read when a connection opens.
+        /// `SETTINGS_MAX_CONCURRENT_STREAMS`. Protects only together with `local_error_reset_streams`: with
+        /// either limit alone, a single connection can use gigabytes. A process of gRPC's C-core has a stream
+        /// for each target, all on one connection, and lets further ones wait without a word (ADR 66). Each
+        /// stream costs 8 KiB of `connection_bytes`. Read when a connection opens.
         streams_per_connection: u32 = 1_200, count(1..=1_000_000);
-        /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY (CVE-2023-44487). Read
-        /// when a connection opens.
+        /// Streams of one connection that the peer resets unseen by the relay, before a GOAWAY
+        /// (CVE-2023-44487). Read when a connection opens.
         pending_reset_streams: usize = 20, count(1..=10_000);
-        /// Streams of one connection that the relay resets for errors of the peer before a GOAWAY (RUSTSEC-2024-0003,
-        /// CVE-2025-8671). Read when a connection opens.
+        /// Streams of one connection that the relay resets for errors of the peer before a GOAWAY
+        /// (RUSTSEC-2024-0003, CVE-2025-8671). Read when a connection opens.
         local_error_reset_streams: usize = 64, count(1..=10_000);
-        /// Decoded size of the headers of a request. Bounds the memory of open streams before their first byte of data.
-        /// Read when a connection opens.
+        /// Decoded size of the headers of a request. Bounds the memory of open streams before their first
+        /// byte of data. Read when a connection opens.
         header_list_bytes: u32 = 8 * KIB, bytes(1 << 10..=1 << 20);
         /// Silence of the peer before a PING (KAL-1). A PING costs 13 µs.
         keepalive_interval: Duration = seconds(30), time(seconds(1)..=hours(24));
         /// Time for the peer to answer the PING.
         keepalive_timeout: Duration = seconds(10), TIMEOUTS;
-        /// Age at which a connection is asked to close (KAL-4), so that clients spread over replicas again. Costs the
-        /// client one reconnect. `None`: no limit. Drawn when a connection opens.
+        /// Age at which a connection is asked to close (KAL-4), so that clients spread over replicas again.
+        /// Costs the client one reconnect. `None`: no limit. Drawn when a connection opens.
         connection_age: Option<Duration> = Some(minutes(30)), time(seconds(1)..=hours(24 * 30));
         /// From GOAWAY to the cut. The streams of the connection end at random moments of this time.
         connection_age_grace: Duration = seconds(60), time(ms(0)..=hours(1));
@@ -124,7 +128,8 @@ settings! {
 }
 
 impl ServerLimits {
-    /// The age at which one connection closes; `None` if connections have no maximum age. `random` is from 0 to 1.
+    /// The age at which one connection closes; `None` if connections have no maximum age. `random` is from 0
+    /// to 1.
     pub(super) fn draw_connection_age(&self, random: f64) -> Option<Duration> {
         let jitter = f64::from(self.connection_age_jitter_percent.min(100)) / 100.0;
         Some(self.connection_age?.mul_f64(1.0 + jitter * (2.0 * random - 1.0)))

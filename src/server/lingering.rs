@@ -13,15 +13,15 @@ use super::socket::Plain;
 /// The time for a peer on a busy host, or far away, to read our last byte and to close.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The bytes that a well-behaved peer can have on the way: the receive window of a connection, and as much for frames
-/// without a window.
+/// The bytes that a well-behaved peer can have on the way: the receive window of a connection, and as much
+/// for frames without a window.
 const LINGER_BYTES: usize = 2 << 20;
 
 /// Drops the bytes of a peer that has not read our last byte yet.
 ///
-/// The kernel resets a connection that is closed with unread bytes, or that its peer writes to afterwards. A peer that
-/// meets the reset in a write, e.g. of an ACK, has lost the bytes that it has not read: the statuses of its streams and the
-/// GOAWAY (HND-1; RFC 9112, section 9.6).
+/// The kernel resets a connection that is closed with unread bytes, or that its peer writes to afterwards. A
+/// peer that meets the reset in a write, e.g. of an ACK, has lost the bytes that it has not read: the
+/// statuses of its streams and the GOAWAY (HND-1; RFC 9112, section 9.6).
 pub(super) struct Lingering {
     timer: Pin<Box<Sleep>>,
     dropped: usize,

@@ -20,12 +20,12 @@ use crate::trust::rotation::Watched;
 use crate::trust::server::Generation;
 use sluice_setting::{InForce, Setting, ms, seconds, time};
 
-/// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped would then
-/// lose a second. The kernel caps the queue at `net.core.somaxconn`.
+/// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped
+/// would then lose a second. The kernel caps the queue at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Unsent bytes that the kernel may hold. Without the bound, megabytes of old messages gather in the socket of a slow
-/// client, instead of the newest message being built just before the write (FLW-2).
+/// Unsent bytes that the kernel may hold. Without the bound, megabytes of old messages gather in the socket
+/// of a slow client, instead of the newest message being built just before the write (FLW-2).
 const NOTSENT_LOWAT_BYTES: u32 = 16 * 1024;
 
 /// Finds hosts that vanished without a FIN, also before HTTP/2 begins.
@@ -131,7 +131,8 @@ impl Listener {
         Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
     }
 
-    /// Takes over a socket that a predecessor or a supervisor has bound (HND-4). Whoever waits in its queue is served.
+    /// Takes over a socket that a predecessor or a supervisor has bound (HND-4). Whoever waits in its queue
+    /// is served.
     ///
     /// # Errors
     /// The socket does not listen on TCP, or the error of the kernel.
@@ -143,8 +144,8 @@ impl Listener {
         Ok(Listener::new(name, ListeningSocket::Tcp(listener)))
     }
 
-    /// As [`Listener::adopt_tcp`], for a unix socket with a file at `path`. `is_lent`: the file belongs to the supervisor,
-    /// as do its permissions.
+    /// As [`Listener::adopt_tcp`], for a unix socket with a file at `path`. `is_lent`: the file belongs to
+    /// the supervisor, as do its permissions.
     ///
     /// # Errors
     /// The socket does not listen at this path, or the error of the kernel.
@@ -168,12 +169,12 @@ impl Listener {
         Ok(Listener::new(name, ListeningSocket::Unix { listener, file }))
     }
 
-    /// Listens on a unix socket. Replaces a stale socket file; the new file is removed when the listener is dropped.
-    /// `mode` gives the permissions of the file, e.g. `0o660`; without a mode, the umask decides.
+    /// Listens on a unix socket. Replaces a stale socket file; the new file is removed when the listener is
+    /// dropped. `mode` gives the permissions of the file, e.g. `0o660`; without a mode, the umask decides.
     ///
     /// # Errors
-    /// `AddrInUse` if another process listens there; `AlreadyExists` if the path is no socket; else the error of the
-    /// kernel.
+    /// `AddrInUse` if another process listens there; `AlreadyExists` if the path is no socket; else the error
+    /// of the kernel.
     pub fn bind_unix(name: &str, path: &Path, mode: Option<u32>) -> io::Result<Listener> {
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -203,8 +204,8 @@ impl Listener {
         Listener { options: InForce::new(options), ..self }
     }
 
-    /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: whether a connection ends with its
-    /// client's certificate (CRT-9). Whoever holds the handles may put others in force.
+    /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: whether a connection
+    /// ends with its client's certificate (CRT-9). Whoever holds the handles may put others in force.
     #[must_use]
     pub fn with_tls(self, watched: Watched<Generation>, ends_at_expiry: InForce<bool>) -> Listener {
         Listener { tls: Some(ListenerTls::new(watched, ends_at_expiry)), ..self }
@@ -287,7 +288,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Whether the file of the socket goes when this process closes the socket, unless it is a supervisor's (HND-4).
+    /// Whether the file of the socket goes when this process closes the socket, unless it is a supervisor's
+    /// (HND-4).
     pub(super) fn own_file(&self, is_owned: bool) {
         if let ListeningSocket::Unix { file, .. } = self {
             file.is_ours.store(is_owned, Ordering::Relaxed);
@@ -347,7 +349,8 @@ pub(super) struct SocketFile {
     is_ours: AtomicBool,
 }
 
-/// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is closed.
+/// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is
+/// closed.
 type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
@@ -360,14 +363,15 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = !self.is_lent && self.is_ours.load(Ordering::Relaxed);
-        if is_ours && identity(&self.path).is_ok_and(|found| found == self.identity) {
+        if is_ours && identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 fn identity(path: &Path) -> io::Result<Identity> {
-    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+    fs::symlink_metadata(path)
+        .map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
 #[cfg(test)]

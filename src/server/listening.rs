@@ -1,9 +1,11 @@
-//! The listeners in service: opened and closed while the server runs. No connection belongs to a configuration: the
-//! connections of a listener stay when their listener is closed, until somebody lets them leave (REL-5).
+//! The listeners in service: opened and closed while the server runs. No connection belongs to a
+//! configuration: the connections of a listener stay when their listener is closed, until somebody lets them
+//! leave (REL-5).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +21,7 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use sluice_identity::Identity;
 
 /// A handle to the listeners of a server. Clones share the listeners.
-pub struct Listening<R: OpenStreams>(Arc<Inner<R>>);
+pub struct Listening<R: OpenStreams>(Arc<ListeningInner<R>>);
 
 impl<R: OpenStreams> Clone for Listening<R> {
     fn clone(&self) -> Self {
@@ -27,16 +29,16 @@ impl<R: OpenStreams> Clone for Listening<R> {
     }
 }
 
-struct Inner<R> {
+struct ListeningInner<R> {
     shared: Arc<Shared<R>>,
     emptier: Arc<Emptier>,
     gate: Arc<Gate>,
     connections: TaskTracker,
-    open: Mutex<Open>,
+    open: Mutex<OpenListeners>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenListeners {
     listeners: Vec<Accepting>,
     /// The server accepts no more.
     is_over: bool,
@@ -82,10 +84,11 @@ impl<R: OpenStreams> Listening<R> {
         let is_out_of_memory = move || relay.is_out_of_memory();
         let gate = Gate::new(shared.limits.clone(), shared.metrics.clone(), is_out_of_memory);
         let (connections, open) = (TaskTracker::new(), Mutex::default());
-        Listening(Arc::new(Inner { shared, emptier, gate, connections, open }))
+        Listening(Arc::new(ListeningInner { shared, emptier, gate, connections, open }))
     }
 
-    /// Accepts on a listener from now on. A server at its end drops the listener. Must be called within a tokio runtime.
+    /// Accepts on a listener from now on. A server at its end drops the listener. Must be called within a
+    /// tokio runtime.
     pub fn open(&self, listener: Listener) {
         let door = self.0.emptier.door();
         self.accept(Closed { listener, door });
@@ -98,17 +101,17 @@ impl<R: OpenStreams> Listening<R> {
 
     /// Takes a listener out of service; `None` if there is none with the name.
     pub async fn close(&self, name: &str) -> Option<Closed> {
-        let found = {
-            let mut open = self.0.open();
+        let accepting = {
+            let mut open = self.0.open.lock();
             let index = open.listeners.iter().position(|accepting| &*accepting.name == name)?;
             open.listeners.remove(index)
         };
-        found.stop().await
+        accepting.stop().await
     }
 
     /// Takes all listeners out of service.
     pub async fn close_all(&self) -> Vec<Closed> {
-        let all = std::mem::take(&mut self.0.open().listeners);
+        let all = std::mem::take(&mut self.0.open.lock().listeners);
         join_all(all.into_iter().map(Accepting::stop)).await.into_iter().flatten().collect()
     }
 
@@ -120,14 +123,14 @@ impl<R: OpenStreams> Listening<R> {
 
     /// Closes all listeners, and opens no more.
     pub(super) async fn end(&self) {
-        self.0.open().is_over = true;
+        self.0.open.lock().is_over = true;
         // Sockets close and socket files are removed here.
         drop(self.close_all().await);
     }
 
     /// Stops all listeners without waiting for them, and opens no more.
     pub(super) fn cut_off(&self) {
-        let mut open = self.0.open();
+        let mut open = self.0.open.lock();
         open.is_over = true;
         for accepting in std::mem::take(&mut open.listeners) {
             accepting.stop.cancel();
@@ -172,7 +175,7 @@ impl<R: OpenStreams> Listening<R> {
                 permit,
             ));
         };
-        let mut open = self.0.open();
+        let mut open = self.0.open.lock();
         if open.is_over {
             return;
         }
@@ -190,12 +193,5 @@ impl<R: OpenStreams> Listening<R> {
         };
         let over = accept::spawn(listener, gate, metrics, stop.clone(), serve);
         open.listeners.push(Accepting { name: listener_name, door, stop, over });
-    }
-}
-
-impl<R> Inner<R> {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Every critical section leaves the list consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
 //! Load reports (LRS): the streams stay open, and the reports are dropped.
 //!
-//! The relay has no use for reports yet. But a refusal is worse than a stream without use: an Envoy retries every 5 s,
-//! for ever, so 10,000 Envoys make 2,000 calls a second (RPC-8). So the first response asks for no cluster and for a
-//! report in five minutes. There is no second response, because each response restarts Envoy's interval.
+//! The relay has no use for reports yet. But a refusal is worse than a stream without use: an Envoy retries
+//! every 5 s, for ever, so 10,000 Envoys make 2,000 calls a second (RPC-8). So the first response asks for no
+//! cluster and for a report in five minutes. There is no second response, because each response restarts
+//! Envoy's interval.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -35,12 +36,12 @@ pub(super) fn api_of_path(path: &str) -> Option<ApiVersion> {
 /// for the same time.
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// A gRPC message with a `LoadStatsResponse` that sets only `load_reporting_interval` (2), to `seconds` (1) of
-/// [`INTERVAL`].
+/// A gRPC message with a `LoadStatsResponse` that sets only `load_reporting_interval` (2), to `seconds` (1)
+/// of [`INTERVAL`].
 const WISH: [u8; 10] = [0, 0, 0, 0, 5, 0x12, 3, 0x08, 0xac, 0x02];
 
-/// Keeps a stream until the client ends the stream, the connection closes, or the client sends more than `bytes_max` in
-/// an interval. `bytes_max` is the limit of one request, which is some 40,000 localities.
+/// Keeps a stream until the client ends the stream, the connection closes, or the client sends more than
+/// `bytes_max` in an interval. `bytes_max` is the limit of one request, which is some 40,000 localities.
 pub(super) async fn keep<S: RelayStream>(
     mut reports: RecvStream,
     mut send: SendStream<Piece>,

@@ -1,17 +1,18 @@
 //! Counts the frames of a client that HTTP/2 answers, or ignores, without a limit of its own (FD19).
 //!
-//! PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE and unknown frames cost 0.1 to 0.3 µs each, calls some 20 µs, and
-//! headers by their length. A client that sends enough of them wastes a core. Other frames have limits elsewhere, or carry
-//! data.
+//! PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE and unknown frames cost 0.1 to 0.3 µs each, calls some
+//! 20 µs, and headers by their length. A client that sends enough of them wastes a core. Other frames have
+//! limits elsewhere, or carry data.
 //!
-//! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So written
-//! bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a time can pay. A
-//! client that opens its window byte by byte pays more for each WINDOW_UPDATE, because the server has to send as many
-//! frames. But gRPC's C-core opens a window by 5 bytes, for the head of a message, once for a call and again for about one message in
-//! four. So each call and each request pays for one small window: a client sends a request for each message that it took.
+//! WINDOW_UPDATEs are no flood if data went out: a client that reads sends one or two per piece of data. So
+//! written bytes pay for WINDOW_UPDATEs. Every client that opens its window by more than a few bytes at a
+//! time can pay. A client that opens its window byte by byte pays more for each WINDOW_UPDATE, because the
+//! server has to send as many frames. But gRPC's C-core opens a window by 5 bytes, for the head of a message,
+//! once for a call and again for about one message in four. So each call and each request pays for one small
+//! window: a client sends a request for each message that it took.
 //!
-//! The meter follows the heads of frames (RFC 9113 §4.1) through the bytes as received, and reads the clock once per
-//! `max` of cost.
+//! The meter follows the heads of frames (RFC 9113 §4.1) through the bytes as received, and reads the clock
+//! once per `max` of cost.
 
 use std::time::Duration;
 
@@ -20,12 +21,12 @@ use tokio::time::Instant;
 /// The cost of a call, in control frames: to accept, answer and drop the call.
 const CALL: u32 = 5;
 
-/// Bytes of headers that cost as much as a control frame. They are decoded, also if their call is refused then. The usual
-/// headers of a call have less than twice as many.
+/// Bytes of headers that cost as much as a control frame. They are decoded, also if their call is refused
+/// then. The usual headers of a call have less than twice as many.
 const HEADER_BYTES: u32 = 128;
 
-/// The cost of a window that opens by less than [`SMALL_WINDOW_BYTES`]: a frame of that size, its system call and its
-/// turn.
+/// The cost of a window that opens by less than [`SMALL_WINDOW_BYTES`]: a frame of that size, its system call
+/// and its turn.
 const SMALL_WINDOW: u32 = 10;
 /// Less than the length of the smallest response.
 const SMALL_WINDOW_BYTES: u32 = 16;
@@ -33,12 +34,12 @@ const SMALL_WINDOW_BYTES: u32 = 16;
 /// Bytes of a DATA frame that may be a request. The smallest ACK has the URL of a type and a nonce.
 const REQUEST_BYTES: usize = 64;
 
-/// Written bytes that pay for one WINDOW_UPDATE. Half of a DATA frame of 1 KiB, because a client may send two: for the
-/// stream and for the connection.
+/// Written bytes that pay for one WINDOW_UPDATE. Half of a DATA frame of 1 KiB, because a client may send
+/// two: for the stream and for the connection.
 const BYTES_PER_UPDATE: usize = 512;
 
-/// Bytes of TLS apart from its content that cost as much as a control frame. A record has 22 of them, and takes half a
-/// microsecond; a change of keys has 27, and takes three.
+/// Bytes of TLS apart from its content that cost as much as a control frame. A record has 22 of them, and
+/// takes half a microsecond; a change of keys has 27, and takes three.
 const OVERHEAD_BYTES: u64 = 8;
 
 const HEAD_BYTES: usize = 9;
@@ -83,7 +84,8 @@ impl FrameMeter {
         self.written = self.written.saturating_add(bytes).min(most);
     }
 
-    /// Returns true if these bytes are too much: the client spent `max` in less than a second. Adds the frames that begin to `frames`.
+    /// Returns true if these bytes are too much: the client spent `max` in less than a second. Adds the
+    /// frames that begin to `frames`.
     pub(super) fn read(&mut self, mut bytes: &[u8], frames: &mut u32) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -109,7 +111,8 @@ impl FrameMeter {
         }
     }
 
-    /// Returns true if these bytes of TLS, apart from HTTP within, are too much: tiny records, and changes of keys.
+    /// Returns true if these bytes of TLS, apart from HTTP within, are too much: tiny records, and changes of
+    /// keys.
     pub(super) fn below(&mut self, bytes: u64) -> bool {
         self.overhead += bytes;
         let cost = self.overhead / OVERHEAD_BYTES;
@@ -232,8 +235,8 @@ mod tests {
         }
     }
 
-    /// gRPC's C-core with a thousand targets: a stream for each, and on each a small window at the start and with a message of each
-    /// type.
+    /// gRPC's C-core with a thousand targets: a stream for each, and on each a small window at the start and
+    /// with a message of each type.
     #[tokio::test(start_paused = true)]
     async fn fd19_a_process_with_a_thousand_streams_is_no_flood() {
         let mut frames = FrameMeter::new(10_000, Instant::now());

@@ -1,26 +1,29 @@
 //! Downstream I/O: listeners, limits, and gRPC streams over HTTP/2.
 //!
-//! Owns sockets, HTTP/2 connections and gRPC framing. The server hands decoded requests to [`OpenStreams`] and takes
-//! finished messages from the relay; state machines, caches and upstreams are unknown here. In reading order:
+//! Owns sockets, HTTP/2 connections and gRPC framing. The server hands decoded requests to [`OpenStreams`]
+//! and takes finished messages from the relay; state machines, caches and upstreams are unknown here. In
+//! reading order:
 //!
 //! - [`limits`]: every limit with its cost.
-//! - [`listener`], `passage`, `gate`, `accept`: bound sockets, their way to a successor of the process, admission, and the
-//!   accept loop.
-//! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers, spaced out.
+//! - [`listener`], `passage`, `gate`, `accept`: bound sockets, their way to a successor of the process,
+//!   admission, and the accept loop.
+//! - `socket`, `handshake`: the socket below TLS, and TLS with its bounds. `warnings`: warnings about peers,
+//!   spaced out.
 //! - `doorway`: connections for a server of another kind.
 //! - [`listening`]: the listeners in service, opened and closed while the server runs.
-//! - `crowd`: connections that begin or end in thousands. `emptying`: the end of connections: of all with the process or
-//!   by an operator, of one listener with the listener.
-//! - `transport`, `authority`, `cut`, `meter`, `heard`, `lingering`: the bytes of a connection, and its orderly close. `connection`:
-//!   its life from the first byte to the last, with deadlines, age and GOAWAY. `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task of the connection. `wakes`:
-//!   the parts of the task that were woken.
-//! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content is dropped.
-//!   `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses. `streams`: the open
-//!   streams of a connection, so that the connection can end them. `unfinished`: what all connections together may begin and
-//!   not end. `status`: gRPC statuses as headers.
+//! - `crowd`: connections that begin or end in thousands. `emptying`: the end of connections: of all with the
+//!   process or by an operator, of one listener with the listener.
+//! - `transport`, `authority`, `cut`, `meter`, `heard`, `lingering`: the bytes of a connection, and its
+//!   orderly close. `connection`: its life from the first byte to the last, with deadlines, age and GOAWAY.
+//!   `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task
+//!   of the connection. `wakes`: the parts of the task that were woken.
+//! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content
+//!   is dropped. `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses.
+//!   `streams`: the open streams of a connection, so that the connection can end them. `unfinished`: what all
+//!   connections together may begin and not end. `status`: gRPC statuses as headers.
 //!
-//! The server has no queue of responses: a message is built when HTTP/2 can take the message (FLW-2), and requests are
-//! read even if responses are blocked (FLW-3).
+//! The server has no queue of responses: a message is built when HTTP/2 can take the message (FLW-2), and
+//! requests are read even if responses are blocked (FLW-3).
 
 mod accept;
 mod authority;
@@ -109,12 +112,12 @@ struct Shared<R> {
     exit: Exit,
     unfinished: Arc<Unfinished>,
     health_service: HealthService,
-    told: Told,
+    once: OnceWarnings,
 }
 
 /// The warnings that a process gives once.
 #[derive(Default)]
-struct Told {
+struct OnceWarnings {
     /// Load reports are dropped.
     load_reports: AtomicBool,
     /// There is no health discovery (HDS).
@@ -140,15 +143,15 @@ impl<R: OpenStreams> Server<R> {
             exit,
             unfinished,
             health_service,
-            told: Told::default(),
+            once: OnceWarnings::default(),
         };
         let shared = Arc::new(shared);
         let listening = Listening::new(shared.clone(), emptier.clone());
         Server { shared, emptier, listening, health }
     }
 
-    /// The limits in force. Listeners, connections and streams read them where they need them, and whoever holds this
-    /// handle may publish others.
+    /// The limits in force. Listeners, connections and streams read them where they need them, and whoever
+    /// holds this handle may publish others.
     pub fn limits(&self) -> InForce<ServerLimits> {
         self.shared.limits.clone()
     }
@@ -163,8 +166,8 @@ impl<R: OpenStreams> Server<R> {
         self.emptier.clone()
     }
 
-    /// Serves until `shutdown`, then drains. Resolves when every connection is closed, `drain_window` later at the
-    /// latest. Dropping the future drains too, but does not wait.
+    /// Serves until `shutdown`, then drains. Resolves when every connection is closed, `drain_window` later
+    /// at the latest. Dropping the future drains too, but does not wait.
     ///
     /// Never fails: an error of a peer ends its stream or connection, and an error of the kernel is retried.
     pub async fn serve(self, listeners: Vec<Listener>, shutdown: impl Future<Output = ()>) {
@@ -184,8 +187,8 @@ impl<R: OpenStreams> Server<R> {
         self.report(ServingStatus::NotServing).await;
         self.listening.end().await;
 
-        // Every connection sends GOAWAY, ends its streams over the window, and is cut at the end of the window
-        // (RLY-77).
+        // Every connection sends GOAWAY, ends its streams over the window, and is cut at the end of the
+        // window (RLY-77).
         self.emptier.end();
         let connections = self.listening.connections();
         connections.close();

@@ -101,7 +101,8 @@ mod tests {
     use crate::server::Listener;
     use crate::server::listener::Accepted;
 
-    /// HND-3: a client that connects while nobody accepts waits, and is served by the same process after a failure.
+    /// HND-3: a client that connects while nobody accepts waits, and is served by the same process after a
+    /// failure.
     #[tokio::test]
     async fn hnd_3_a_paused_listener_leaves_its_clients_in_the_queue() {
         let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,7 +1,7 @@
 //! Reads the requests of one stream.
 //!
-//! Reading goes on beside the responses: a client with blocked responses must still be read (FLW-3). Small unread
-//! frames would cost the client its connection.
+//! Reading goes on beside the responses: a client with blocked responses must still be read (FLW-3). Small
+//! unread frames would cost the client its connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ use sluice_xds::{Code, Request, Status};
 const WEIGHED_EVERY: Duration = Duration::from_millis(500);
 
 /// The reason for the end of the requests.
-enum End {
+enum RequestsEnd {
     HalfClosed,
     /// Reset, or the connection is gone: the client can't be told.
     Reset,
@@ -54,8 +54,8 @@ pub(super) struct Requests {
 pin_project! {
     /// Tells when the rest of a request is late.
     ///
-    /// A client that repeats its node sends each request in parts. Its requests share a timer, because to set and to drop a timer
-    /// costs more than to read the clock.
+    /// A client that repeats its node sends each request in parts. Its requests share a timer, because to set
+    /// and to drop a timer costs more than to read the clock.
     struct Late {
         // When the task first waited for the rest of the current request.
         since: Option<Instant>,
@@ -76,7 +76,8 @@ impl Late {
         let due = *this.since.get_or_insert_with(Instant::now) + timeout;
         loop {
             let is_of_request = this.timer.deadline() == due;
-            // The timer of an earlier request ends too early. With a shorter timeout in force it ends too late.
+            // The timer of an earlier request ends too early. With a shorter timeout in force it ends too
+            // late.
             if this.timer.deadline() > due || (!is_of_request && this.timer.is_elapsed()) {
                 this.timer.as_mut().reset(due);
             }
@@ -108,9 +109,9 @@ pub(super) fn read_requests<S: RelayStream>(
     async move {
         let Err(end) = pump(&mut requests, &stream, first_request_deadline).await;
         match end {
-            End::HalfClosed => stream.half_close(),
-            End::Reset => {}
-            End::Failed(status) => stream.fail(status),
+            RequestsEnd::HalfClosed => stream.half_close(),
+            RequestsEnd::Reset => {}
+            RequestsEnd::Failed(status) => stream.fail(status),
         }
     }
 }
@@ -119,23 +120,23 @@ async fn pump<S: RelayStream>(
     requests: &mut Requests,
     stream: &S,
     first_request_deadline: Instant,
-) -> Result<Infallible, End> {
+) -> Result<Infallible, RequestsEnd> {
     let mut is_first = true;
     loop {
         let request = match std::mem::take(&mut is_first) {
             // Boxed: used once per stream, and otherwise part of every stream's future.
             true => timeout_at(first_request_deadline, requests.next()).boxed().await.unwrap_or_else(|_| {
                 requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients retry
-                // both alike, with back-off.
-                Err(End::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
+                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients
+                // retry both alike, with back-off.
+                Err(RequestsEnd::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
             }),
             false => requests.next().await,
         }?;
         let mut taken = pin!(stream.request(request));
         let mut weighed = None;
         poll_fn(|context| match taken.as_mut().poll(context) {
-            Poll::Ready(taken) => Poll::Ready(taken.map_err(End::Failed)),
+            Poll::Ready(taken) => Poll::Ready(taken.map_err(RequestsEnd::Failed)),
             Poll::Pending => requests.poll_unread(&mut weighed, context).map(Err),
         })
         .await?;
@@ -153,9 +154,10 @@ impl Requests {
         Requests { body, reader, metrics, received, limits, late: None }
     }
 
-    async fn next(&mut self) -> Result<Request, End> {
+    async fn next(&mut self) -> Result<Request, RequestsEnd> {
         loop {
-            // A busy client could keep body and stream always ready; the budget makes the task yield its thread.
+            // A busy client could keep body and stream always ready; the budget makes the task yield its
+            // thread.
             coop::consume_budget().await;
             if self.reader.has_unread()
                 && let Some(request) = self.reader.next(&self.limits.get().requests)
@@ -163,32 +165,33 @@ impl Requests {
                 self.rest();
                 return request.map_err(|error| self.unreadable(error));
             }
-            self.received.set(self.reader.held_bytes()).map_err(End::Failed)?;
+            self.received.set(self.reader.held_bytes()).map_err(RequestsEnd::Failed)?;
             match poll_fn(|context| self.poll_data(context)).await? {
                 Some(Ok(data)) => {
                     self.metrics.request_bytes.inc_by(data.len() as u64);
                     self.reader.push(data);
                 }
-                Some(Err(_)) => return Err(End::Reset),
+                Some(Err(_)) => return Err(RequestsEnd::Reset),
                 None => {
                     self.reader.finish().map_err(|error| self.unreadable(error))?;
-                    return Err(End::HalfClosed);
+                    return Err(RequestsEnd::HalfClosed);
                 }
             }
         }
     }
 
-    /// The next bytes. An error if the rest of a request is late: the received part occupies memory until then.
+    /// The next bytes. An error if the rest of a request is late: the received part occupies memory until
+    /// then.
     fn poll_data(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Result<Bytes, h2::Error>>, End>> {
+    ) -> Poll<Result<Option<Result<Bytes, h2::Error>>, RequestsEnd>> {
         let data = poll_data(&mut self.body, context);
         if !self.reader.is_within_message() {
             self.rest();
         } else if data.is_pending() {
             if let Poll::Ready(over_budget) = self.received.poll_cut(context) {
-                return Poll::Ready(Err(End::Failed(over_budget)));
+                return Poll::Ready(Err(RequestsEnd::Failed(over_budget)));
             }
             let timeout = self.limits.get().request_timeout;
             let late = self.late.get_or_insert_with(|| Box::pin(Late::new(timeout)));
@@ -196,23 +199,27 @@ impl Requests {
             self.metrics.limit_hit(Limit::RequestTimeout);
             let text =
                 format!("a request was incomplete after {timeout:?}; the limit is limits.request_timeout");
-            return Poll::Ready(Err(End::Failed(Status::new(Code::DeadlineExceeded, text))));
+            return Poll::Ready(Err(RequestsEnd::Failed(Status::new(Code::DeadlineExceeded, text))));
         }
         data.map(Ok)
     }
 
-    /// Weighs the bytes that wait behind a request. HTTP/2 lets them in while the relay takes its time with the request, up to
-    /// the window. Ready with an end if they are too many.
-    fn poll_unread(&mut self, weighed: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<End> {
+    /// Weighs the bytes that wait behind a request. HTTP/2 lets them in while the relay takes its time with
+    /// the request, up to the window. Ready with an end if they are too many.
+    fn poll_unread(
+        &mut self,
+        weighed: &mut Option<Pin<Box<Sleep>>>,
+        context: &mut Context<'_>,
+    ) -> Poll<RequestsEnd> {
         let timer = weighed.get_or_insert_with(|| Box::pin(sleep(WEIGHED_EVERY)));
         while timer.as_mut().poll(context).is_ready() {
             let unread = self.body.flow_control().used_capacity();
             if let Err(over_budget) = self.received.set(self.reader.held_bytes() + unread) {
-                return Poll::Ready(End::Failed(over_budget));
+                return Poll::Ready(RequestsEnd::Failed(over_budget));
             }
             timer.as_mut().reset(Instant::now() + WEIGHED_EVERY);
         }
-        self.received.poll_cut(context).map(End::Failed)
+        self.received.poll_cut(context).map(RequestsEnd::Failed)
     }
 
     /// No request is under way.
@@ -220,12 +227,12 @@ impl Requests {
         self.late.take_if(|late| !late.as_mut().rest());
     }
 
-    fn unreadable(&self, error: ReadError) -> End {
+    fn unreadable(&self, error: ReadError) -> RequestsEnd {
         self.metrics.streams_unreadable.inc();
         if let Some(limit) = over_limit(&error) {
             self.metrics.limit_hit(limit);
         }
-        End::Failed(error.into())
+        RequestsEnd::Failed(error.into())
     }
 }
 
@@ -233,8 +240,8 @@ impl Requests {
 pub(super) async fn read_one(mut requests: Requests, deadline: Instant) -> Result<Request, Status> {
     match timeout_at(deadline, requests.next()).await {
         Ok(Ok(request)) => Ok(request),
-        Ok(Err(End::Failed(status))) => Err(status),
-        Ok(Err(End::HalfClosed | End::Reset)) => {
+        Ok(Err(RequestsEnd::Failed(status))) => Err(status),
+        Ok(Err(RequestsEnd::HalfClosed | RequestsEnd::Reset)) => {
             Err(Status::new(Code::InvalidArgument, "the call ended without a request"))
         }
         Err(_) => {

@@ -65,8 +65,8 @@ pub(super) enum Answer<F, S: RelayStream> {
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, over HTTP/2 only.
     LoadReports(RecvStream),
-    /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the stream.
-    /// `marks`: the client understands marks, and the headers confirm them.
+    /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the
+    /// stream. `marks`: the client understands marks, and the headers confirm them.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
@@ -92,7 +92,8 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
     }
 }
 
-/// HND-1: the client of a closing connection sends its next request on another one. The connection ends with this response.
+/// HND-1: the client of a closing connection sends its next request on another one. The connection ends with
+/// this response.
 fn announce_end<S: RelayStream>(mut response: Response, streams: &Streams<S>) -> Response {
     if streams.is_going() {
         response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -183,18 +184,19 @@ impl<R: OpenStreams> Service<R> {
         }
     }
 
-    /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained here.
+    /// HTTP/2 accepts headers that are a few times too long, so that the refusal is counted and explained
+    /// here.
     fn refuse_long_headers(&self, request: &Request<RequestBody>) -> Option<Response> {
         let max = self.shared.limits.get().header_list_bytes;
-        let found = header_list_bytes(request);
-        if found <= max as usize {
+        let bytes = header_list_bytes(request);
+        if bytes <= max as usize {
             return None;
         }
         self.shared.metrics.limit_hit(Limit::HeaderListBytes);
         if !is_grpc(request.headers()) {
             return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        let text = format!("bytes of a call's headers: found {found}, the limit is {max}");
+        let text = format!("bytes of a call's headers: found {bytes}, the limit is {max}");
         Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
@@ -203,8 +205,8 @@ impl<R: OpenStreams> Service<R> {
         Ok(Unary { shared, streams, peer: self.peer(headers)?, options })
     }
 
-    /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on the way
-    /// (TIR-2).
+    /// The client of a call, as the listener treats its next stream. A call of a relay names the relays on
+    /// the way (TIR-2).
     fn peer(&self, headers: &HeaderMap) -> Result<Arc<Peer>, Status> {
         let relays = headers.get(relay_path::HEADER).map(|value| RelayPath::parse(value.as_bytes()));
         let relays =
@@ -224,7 +226,7 @@ impl<R: OpenStreams> Service<R> {
 
     fn note_load_reports(&self) {
         self.shared.metrics.call(CallKind::LoadReports);
-        if !self.shared.told.load_reports.swap(true, Relaxed) {
+        if !self.shared.once.load_reports.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
                 "clients send load reports; keeping their streams, dropping the reports; \
                 `load_reports: refuse` on the listener refuses the streams instead");
@@ -234,7 +236,7 @@ impl<R: OpenStreams> Service<R> {
     /// An Envoy asks for its endpoints to check again and again, whatever the answer (RLY-73).
     fn note_health_discovery(&self, path: &str) {
         let is_meant = path.starts_with("/envoy.service.health.v3.HealthDiscoveryService/");
-        if is_meant && !self.shared.told.health_discovery.swap(true, Relaxed) {
+        if is_meant && !self.shared.once.health_discovery.swap(true, Relaxed) {
             tracing::warn!(listener = %self.peer.listener,
                 "clients ask for health discovery (HDS), which the relay does not have; point their `hds_config` at the \
                 control plane, or leave it out");
@@ -289,12 +291,14 @@ fn header_list_bytes(request: &Request<RequestBody>) -> usize {
     scheme + authority + path + method + fields
 }
 
-/// True if the client is a relay that waits for marks (ADR 14). Any client may claim so: the only effect is marks.
+/// True if the client is a relay that waits for marks (ADR 14). Any client may claim so: the only effect is
+/// marks.
 fn reads_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
 }
 
-/// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has other frames.
+/// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has
+/// other frames.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     let rest = content_type.strip_prefix(b"application/grpc");

@@ -20,8 +20,9 @@ pub(super) enum Plain {
 }
 
 impl Plain {
-    /// Waits until `judge` has a result for the unread bytes of the peer, of which it sees the first [`PEEKED_MAX`]. `None`
-    /// if the peer has ended before, or if the socket has an error: both show in the next read. All bytes stay to be read.
+    /// Waits until `judge` has a result for the unread bytes of the peer, of which it sees the first
+    /// [`PEEKED_MAX`]. `None` if the peer has ended before, or if the socket has an error: both show in the
+    /// next read. All bytes stay to be read.
     pub(super) async fn peek<T>(&self, judge: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         loop {
             let ready = self.ready().await.ok()?;
@@ -62,8 +63,8 @@ impl Plain {
         }
     }
 
-    /// Whether the peer has closed the connection, or its sending side, as far as the runtime knows. Bytes may be left to
-    /// be read. Makes no system call.
+    /// Whether the peer has closed the connection, or its sending side, as far as the runtime knows. Bytes
+    /// may be left to be read. Makes no system call.
     pub(super) fn has_left(&self) -> bool {
         matches!(self.ready().now_or_never(), Some(Ok(ready)) if ready.is_read_closed())
     }
@@ -137,7 +138,8 @@ mod tests {
         Some(bytes.get(..3)?.to_vec())
     }
 
-    /// A peer that has sent less than its whole hello keeps its handshake from beginning. All bytes stay to be read.
+    /// A peer that has sent less than its whole hello keeps its handshake from beginning. All bytes stay to
+    /// be read.
     async fn begins_with_enough_bytes(mut accepted: Plain, mut peer: impl AsyncWrite + Unpin) {
         {
             let mut peek = pin!(accepted.peek(three));

@@ -7,7 +7,8 @@ use super::body::ResponseBody;
 use super::unfinished::Untaken;
 use sluice_xds::Status;
 
-/// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the length.
+/// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the
+/// length.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");

@@ -1,8 +1,10 @@
 //! The open xDS streams of one connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::driver::api::downstream::{RelayStream, Signal, Variant};
 use crate::telemetry::Limit;
@@ -11,7 +13,7 @@ use sluice_xds::{Code, Status};
 
 /// The streams of a connection, so that the connection can end them.
 pub(super) struct Streams<S> {
-    open: Mutex<Open<S>>,
+    open: Mutex<OpenStreamList<S>>,
     used: AtomicBool,
     /// Raised when the connection closes; ends streams that are not registered.
     going: Signal,
@@ -22,7 +24,7 @@ pub(super) struct Streams<S> {
     metrics: Arc<DownstreamMetrics>,
 }
 
-struct Open<S> {
+struct OpenStreamList<S> {
     /// A short list, so that a search is quick; uses no memory while empty.
     streams: Vec<(StreamId, S)>,
     next_id: StreamId,
@@ -33,7 +35,7 @@ pub(super) type StreamId = u64;
 
 impl<S: RelayStream> Streams<S> {
     pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32, peer: Option<SocketAddr>) -> Arc<Self> {
-        let open = Mutex::new(Open { streams: Vec::new(), next_id: 0, refuses_new: false });
+        let open = Mutex::new(OpenStreamList { streams: Vec::new(), next_id: 0, refuses_new: false });
         Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, peer, metrics })
     }
 
@@ -45,7 +47,7 @@ impl<S: RelayStream> Streams<S> {
         stream: S,
         variant: Option<Variant>,
     ) -> Option<RegisteredStream<S>> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if open.refuses_new {
             return None;
         }
@@ -65,11 +67,11 @@ impl<S: RelayStream> Streams<S> {
     }
 
     pub(super) fn refuse_new(&self) {
-        self.lock().refuses_new = true;
+        self.open.lock().refuses_new = true;
     }
 
     pub(super) fn refuses_new(&self) -> bool {
-        self.lock().refuses_new
+        self.open.lock().refuses_new
     }
 
     /// Announces that the connection closes.
@@ -109,26 +111,21 @@ impl<S: RelayStream> Streams<S> {
 
     /// A copy of the list, for use outside the lock.
     pub(super) fn all(&self) -> Vec<(StreamId, S)> {
-        self.lock().streams.clone()
+        self.open.lock().streams.clone()
     }
 
     pub(super) fn get(&self, id: StreamId) -> Option<S> {
-        let open = self.lock();
+        let open = self.open.lock();
         open.streams.iter().find(|(open_id, _)| *open_id == id).map(|(_, stream)| stream.clone())
     }
 
     fn remove(&self, id: StreamId) {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let removed = open.streams.iter().position(|(open_id, _)| *open_id == id);
         let removed = removed.map(|index| open.streams.swap_remove(index));
         drop(open);
         // The drop of a stream runs code of the driver, which must not run under the lock.
         drop(removed);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open<S>> {
-        // Every critical section leaves the list consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

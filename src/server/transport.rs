@@ -1,6 +1,7 @@
 //! The bytes of one connection: the opening, and the count of useless frames.
 //!
-//! TLS sits below [`Transport`], so that only decrypted bytes count as signs of life (SEC-8). The first bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
+//! TLS sits below [`Transport`], so that only decrypted bytes count as signs of life (SEC-8). The first bytes
+//! tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -42,8 +43,8 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Whether the first bytes are those of the protocol that ALPN selected (TLS-3). A client without ALPN may speak
-    /// HTTP/1.1 only: RFC 9113 wants ALPN for HTTP/2 over TLS.
+    /// Whether the first bytes are those of the protocol that ALPN selected (TLS-3). A client without ALPN
+    /// may speak HTTP/1.1 only: RFC 9113 wants ALPN for HTTP/2 over TLS.
     pub(super) fn agrees_with(&self, protocol: Protocol) -> bool {
         let Socket::Tls(stream) = self else { return true };
         match stream.get_ref().1.alpn_protocol() {
@@ -76,8 +77,7 @@ impl Socket {
         }
     }
 
-    /// Reads the first bytes until the protocol is certain, and returns them too. Reads at most the length of the
-    /// HTTP/2 preface.
+    /// Reads first bytes until the protocol is certain, at most an HTTP/2 preface, and returns them.
     ///
     /// # Errors
     /// An error of the socket, or `UnexpectedEof` if the peer closed too early.
@@ -100,8 +100,7 @@ impl Socket {
     }
 }
 
-/// A connection whose first bytes were read already. Reading returns the first bytes again, then the bytes of the
-/// socket.
+/// A connection whose first bytes were read already. A read returns these bytes again, then new ones.
 pub(super) struct Transport {
     socket: Socket,
     /// The first bytes that are still to be returned. Boxed: they are read at once.
@@ -117,7 +116,7 @@ pub(super) struct Transport {
 /// A client of HTTP/1.1 that reads this many bytes within the timeout may go on.
 const HTTP1_PROGRESS_BYTES: usize = 64 * 1024;
 
-/// Finds a peer that reads too slowly. HTTP/2 needs no such check: PINGs find dead peers, and streams share the queue.
+/// Finds a slow reader. HTTP/2 needs no such check: PINGs find dead peers, and streams share the queue.
 struct SlowReader {
     timeout: Duration,
     /// Boxed, because nearly all responses are written at once. Runs while bytes wait to be written.
@@ -158,7 +157,7 @@ impl SlowReader {
 struct Frames {
     meter: FrameMeter,
     cutter: Cutter,
-    /// Boxed: within the connection, the filter would take the connection into the next size class of the allocator.
+    /// Boxed: otherwise the connection would be in the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
     turn: Turn,
@@ -235,8 +234,9 @@ impl Transport {
 }
 
 impl AsyncRead for Transport {
-    /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after many bytes: see
-    /// [`Heard::take_had_turn`]. Is pending without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
+    /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after
+    /// many bytes: see [`Heard::take_had_turn`]. Is pending without a wake if the peer has left, beside many
+    /// others: see [`Heard::expect_crowd`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    /// An Envoy that repeats its node sends each request, 61 KB, by four frames that take fifteen reads (STR-3).
+    /// An Envoy that repeats its node sends 61 KB for each request: four frames, fifteen reads (STR-3).
     #[tokio::test]
     async fn a_request_with_a_whole_node_takes_one_turn() {
         let request = [data(16 << 10).repeat(3), data(13 << 10)].concat();

@@ -1,9 +1,11 @@
 //! The turns of connections: a connection that reads without an end leaves time for others (FD19).
 
-/// The work of a connection before others have their turn, in frames of the smallest kind: some half a millisecond. The runtime looks for
-/// new events after 61 turns, so a few connections that flood would otherwise hold up all updates for hundreds of milliseconds.
+/// The work of a connection before others have their turn, in frames of the smallest kind: some half a
+/// millisecond. The runtime looks for new events after 61 turns, so a few connections that flood would
+/// otherwise hold up all updates for hundreds of milliseconds.
 ///
-/// A client that repeats its node sends each request in four frames and fifteen reads, and has room for four of them.
+/// A client that repeats its node sends each request in four frames and fifteen reads, and has room for four
+/// of them.
 pub(super) const TURN_WORK: u32 = 2048;
 
 /// The work of one read beside its frames and bytes: a system call, or a record of TLS.

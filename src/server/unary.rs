@@ -119,7 +119,7 @@ impl<R: OpenStreams> Unary<R> {
                     format!("{path} belongs to the v2 API; `v2: true` on the listener enables the v2 API");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
-            Some(found) => Ok(found),
+            Some(service) => Ok(service),
             None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
                 let text = format!("{path} is not served");
                 Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
@@ -147,7 +147,8 @@ impl<R: OpenStreams> Unary<R> {
         Ok(body)
     }
 
-    /// Reads the body piece by piece, and charges each piece to the connection and to all connections together.
+    /// Reads the body piece by piece, and charges each piece to the connection and to all connections
+    /// together.
     async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Received), Refusal> {
         let metrics = &self.shared.metrics;
         let (mut bytes, mut received) = (Vec::new(), self.shared.unfinished.receive(&self.peer));
@@ -224,7 +225,8 @@ impl<R: OpenStreams> Unary<R> {
     }
 }
 
-/// `application/json`, with or without parameters. An absent type is accepted, because some clients send none.
+/// `application/json`, with or without parameters. An absent type is accepted, because some clients send
+/// none.
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
     let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

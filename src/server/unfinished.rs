@@ -1,18 +1,19 @@
 //! Requests that are not whole yet, and polled answers that are not taken yet, over all connections (ADR 69).
 //!
-//! Each connection may hold `limits.connection_bytes` of them, and all connections together `limits.unfinished_bytes`.
-//! Beyond it the heaviest end: those with the most bytes for the longest time. So many connections that are within their
-//! own limit cannot take the memory of all others.
+//! Each connection may hold `limits.connection_bytes` of them, and all connections together
+//! `limits.unfinished_bytes`. Beyond it the heaviest end: those with the most bytes for the longest time. So
+//! many connections that are within their own limit cannot take the memory of all others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::limits::ServerLimits;
@@ -31,7 +32,8 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// The least age of a part, so that the bytes decide between parts that have just begun.
 const YOUNG: Duration = Duration::from_millis(100);
 
-/// All parts have at most this fraction of the memory budget of the process, because the budget has other uses.
+/// All parts have at most this fraction of the memory budget of the process, because the budget has other
+/// uses.
 const FRACTION_OF_MEMORY: u64 = 4;
 
 /// An operator reads one line a minute.
@@ -42,28 +44,29 @@ pub(super) struct Unfinished {
     limits: InForce<ServerLimits>,
     metrics: Arc<DownstreamMetrics>,
     memory_budget: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-    table: Mutex<Table>,
+    table: Mutex<PartTable>,
     warnings: Mutex<Warnings>,
 }
 
 #[derive(Default)]
-struct Table {
+struct PartTable {
     /// The bytes of all parts.
     bytes: u64,
     /// The number of parts made so far.
     made: u64,
     parts: BTreeMap<u64, Part>,
-    /// The documents of answers by their address. The answers keep the documents, so no two have the same address.
+    /// The documents of answers by their address. The answers keep the documents, so no two have the same
+    /// address.
     documents: HashMap<usize, Document>,
 }
 
 struct Part {
     peer: Arc<Peer>,
     since: Instant,
-    content: Content,
+    content: PartContent,
 }
 
-enum Content {
+enum PartContent {
     Request {
         bytes: u64,
         cut: Arc<Cut>,
@@ -107,7 +110,7 @@ impl Unfinished {
     pub(super) fn answer(self: &Arc<Self>, peer: &Arc<Peer>, document: &Bytes) -> Untaken {
         let polling = Polling::new(&peer.connection, document.len());
         let entry = (document.len() >= COUNTED_BYTES).then(|| {
-            let mut table = self.table();
+            let mut table = self.table.lock();
             let number = table.add_answer(peer.clone(), document);
             self.hold_to_budget(table);
             (Entry { number, unfinished: self.clone() }, document.clone())
@@ -120,28 +123,23 @@ impl Unfinished {
         self.limits.get().unfinished_bytes.min(of_memory)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // Every critical section leaves the table consistent.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(self: &Arc<Self>, peer: &Arc<Peer>, bytes: u64) -> Receiving {
         let cut = Arc::<Cut>::default();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.bytes += bytes;
-        let number = table.add(peer.clone(), Content::Request { bytes, cut: cut.clone() });
+        let number = table.add(peer.clone(), PartContent::Request { bytes, cut: cut.clone() });
         self.hold_to_budget(table);
         Receiving { entry: Entry { number, unfinished: self.clone() }, cut }
     }
 
     fn weigh(&self, number: u64, bytes: u64) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.weigh(number, bytes);
         self.hold_to_budget(table);
     }
 
     /// Ends the heaviest parts, if all together pass the budget.
-    fn hold_to_budget(&self, mut table: MutexGuard<'_, Table>) {
+    fn hold_to_budget(&self, mut table: MutexGuard<'_, PartTable>) {
         let (budget, now) = (self.budget(), Instant::now());
         if table.bytes <= budget {
             return;
@@ -151,12 +149,12 @@ impl Unfinished {
         for (part, _) in &ended {
             self.metrics.limit_hit(Limit::UnfinishedBytes);
             match &part.content {
-                Content::Request { cut, .. } => {
+                PartContent::Request { cut, .. } => {
                     cut.is_cut.store(true, Ordering::Release);
                     cut.waker.wake();
                 }
                 // HTTP/2 has the bytes in its queue, and keeps them until the connection ends.
-                Content::Answer(_) => part.peer.connection.cut(),
+                PartContent::Answer(_) => part.peer.connection.cut(),
             }
         }
         if let Some((first, bytes)) = ended.first() {
@@ -165,7 +163,7 @@ impl Unfinished {
     }
 
     fn warn(&self, (part, bytes): (&Part, u64), ended: usize, budget: u64, now: Instant) {
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warnings = self.warnings.lock();
         let Some(suppressed) = warnings.due(now) else { return };
         let peer = part.peer.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
         let held_for = now.saturating_duration_since(part.since);
@@ -186,8 +184,8 @@ impl Unfinished {
     }
 }
 
-impl Table {
-    fn add(&mut self, peer: Arc<Peer>, content: Content) -> u64 {
+impl PartTable {
+    fn add(&mut self, peer: Arc<Peer>, content: PartContent) -> u64 {
         self.made += 1;
         self.parts.insert(self.made, Part { peer, since: Instant::now(), content });
         self.made
@@ -195,17 +193,18 @@ impl Table {
 
     fn add_answer(&mut self, peer: Arc<Peer>, document: &Bytes) -> u64 {
         let address = document.as_ptr().addr();
-        let known = self.documents.entry(address).or_insert_with(|| {
+        let document = self.documents.entry(address).or_insert_with(|| {
             self.bytes += document.len() as u64;
             Document { bytes: document.len() as u64, answers: 0 }
         });
-        known.answers += 1;
-        self.add(peer, Content::Answer(address))
+        document.answers += 1;
+        self.add(peer, PartContent::Answer(address))
     }
 
     fn weigh(&mut self, number: u64, bytes: u64) {
         // An ended part does not count any more.
-        let Some(Part { content: Content::Request { bytes: before, .. }, .. }) = self.parts.get_mut(&number)
+        let Some(Part { content: PartContent::Request { bytes: before, .. }, .. }) =
+            self.parts.get_mut(&number)
         else {
             return;
         };
@@ -216,8 +215,8 @@ impl Table {
     fn remove(&mut self, number: u64) -> Option<Part> {
         let part = self.parts.remove(&number)?;
         match &part.content {
-            Content::Request { bytes, .. } => self.bytes -= bytes,
-            Content::Answer(address) => {
+            PartContent::Request { bytes, .. } => self.bytes -= bytes,
+            PartContent::Answer(address) => {
                 let document = self.documents.get_mut(address)?;
                 document.answers -= 1;
                 if document.answers == 0 {
@@ -232,8 +231,8 @@ impl Table {
     /// The bytes of a part. The answers with one document share its bytes.
     fn bytes_of(&self, part: &Part) -> u64 {
         match &part.content {
-            Content::Request { bytes, .. } => *bytes,
-            Content::Answer(address) => {
+            PartContent::Request { bytes, .. } => *bytes,
+            PartContent::Answer(address) => {
                 self.documents.get(address).map_or(0, |document| document.bytes / document.answers.max(1))
             }
         }
@@ -245,8 +244,8 @@ impl Table {
         (bytes >= SMALL_BYTES, u128::from(bytes) * age.as_millis())
     }
 
-    /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all parts, and so many
-    /// bytes have to arrive before the next.
+    /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all
+    /// parts, and so many bytes have to arrive before the next.
     fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<(Part, u64)> {
         let weights = self.parts.iter().map(|(number, part)| (self.weight(part, now), *number));
         let mut all: Vec<_> = weights.collect();
@@ -271,13 +270,14 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.unfinished.table().remove(self.number);
+        self.unfinished.table.lock().remove(self.number);
     }
 }
 
 /// Belongs to an answer until HTTP has taken its last byte.
 pub(super) struct Untaken {
-    /// The document stays as long as the entry, which knows the document by its address. `None` for a small one.
+    /// The document stays as long as the entry, which knows the document by its address. `None` for a small
+    /// one.
     _entry: Option<(Entry, Bytes)>,
     _polling: Polling,
 }
@@ -301,8 +301,8 @@ impl Received {
     /// Changes the charge to this many bytes.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if the connection may not hold so much, or all connections together hold too much. The hit is
-    /// already counted.
+    /// RESOURCE_EXHAUSTED if the connection may not hold so much, or all connections together hold too much.
+    /// The hit is already counted.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Status> {
         let metrics = &self.unfinished.metrics;
         self.charge.set(bytes).inspect_err(|_| metrics.limit_hit(Limit::ConnectionBytes))?;
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!(refused.code, Code::ResourceExhausted);
         assert!(refused.message.contains("limits.unfinished_bytes"), "{refused}");
         drop((halves, small, young, last));
-        let table = all.table();
+        let table = all.table.lock();
         assert_eq!((table.bytes, table.parts.len()), (0, 0));
     }
 
@@ -422,10 +422,10 @@ mod tests {
         ack.set(COUNTED_BYTES - 1).unwrap();
         assert!(ack.receiving.is_none());
         ack.set(COUNTED_BYTES).unwrap();
-        assert_eq!(all.table().bytes, COUNTED_BYTES as u64);
+        assert_eq!(all.table.lock().bytes, COUNTED_BYTES as u64);
         ack.set(0).unwrap();
         assert!(ack.receiving.is_none());
-        assert_eq!(all.table().bytes, 0);
+        assert_eq!(all.table.lock().bytes, 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -448,7 +448,7 @@ mod tests {
             ((0..50).map(|_| peer()).collect(), (0..4).map(|_| peer()).collect());
         let common: Vec<_> = readers.iter().map(|reader| all.answer(reader, &shared)).collect();
         drop(shared);
-        assert_eq!(all.table().bytes, 4 << 20);
+        assert_eq!(all.table.lock().bytes, 4 << 20);
         advance(Duration::from_secs(10)).await;
         let own: Vec<_> = alone.iter().take(3).map(|one| all.answer(one, &document(4))).collect();
         assert_eq!(all.metrics.limit_hits(Limit::UnfinishedBytes), 0);
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(alone.iter().filter(is_cut).count(), 1, "one of four is enough");
         assert_eq!(readers.iter().filter(is_cut).count(), 0);
         drop((common, own, last));
-        let table = all.table();
+        let table = all.table.lock();
         assert_eq!((table.bytes, table.parts.len(), table.documents.len()), (0, 0, 0));
     }
 
@@ -473,6 +473,6 @@ mod tests {
         let mut other = all.receive(&peer());
         other.set(MIB).unwrap();
         assert_eq!(ended.await.unwrap().code, Code::ResourceExhausted);
-        assert_eq!(all.table().bytes, MIB as u64);
+        assert_eq!(all.table.lock().bytes, MIB as u64);
     }
 }

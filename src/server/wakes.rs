@@ -1,9 +1,9 @@
 //! The origin of a wake in the task of a connection: HTTP/2, or a call.
 //!
-//! HTTP/2 and the calls share a task, and wake each other all the time: a call that sends wakes HTTP/2, and HTTP/2 that
-//! received data wakes the call. While the task runs, a wake only marks the part to look at next. So an update or an
-//! ACK costs the task one turn, and parts without a wake cost nothing. So do the reasons for the end of the connection
-//! ([`Seldom`]).
+//! HTTP/2 and the calls share a task, and wake each other all the time: a call that sends wakes HTTP/2, and
+//! HTTP/2 that received data wakes the call. While the task runs, a wake only marks the part to look at next.
+//! So an update or an ACK costs the task one turn, and parts without a wake cost nothing. So do the reasons
+//! for the end of the connection ([`Seldom`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -56,8 +56,8 @@ impl Wakes {
             && self.state.fetch_and(!(part as u8), Ordering::AcqRel) & part as u8 != 0
     }
 
-    /// The number of calls woken since the last call of this function. A wake under way counts now or later, and marks
-    /// [`Part::Calls`] then.
+    /// The number of calls woken since the last call of this function. A wake under way counts now or later,
+    /// and marks [`Part::Calls`] then.
     pub(super) fn take_calls(&self) -> usize {
         self.calls.swap(0, Ordering::AcqRel)
     }
@@ -124,7 +124,8 @@ impl Wake for CallWake {
 }
 
 pin_project! {
-    /// A future in a task that others wake all the time. The task polls the future after the future's own wakes only.
+    /// A future in a task that others wake all the time. The task polls the future after the future's own
+    /// wakes only.
     pub(super) struct Seldom<F> {
         wake: Arc<SeldomWake>,
         #[pin]

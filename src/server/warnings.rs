@@ -1,9 +1,9 @@
 //! Warnings about handshakes, spaced out by reason.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::telemetry::Warnings;
@@ -23,7 +23,7 @@ impl Default for WarnTable {
 
 impl WarnTable {
     fn due(&self, reason: Reason) -> Option<u64> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         table.get_mut(reason as usize)?.due(Instant::now())
     }
 

@@ -2,19 +2,15 @@
 //! when dropped, and the table of streams that are behind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use tokio::time::Instant;
-
-/// Locks a table of metrics. A panic elsewhere leaves the table usable, so poison is ignored.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Upper bounds in microseconds, and in seconds as exported.
 const BOUNDS: [(u64, f64); 13] = [
@@ -57,8 +53,8 @@ impl DurationHistogram {
 /// The `le` label of the bucket of a duration.
 pub(super) fn bucket_text(duration: Duration) -> String {
     let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let found = BOUNDS.iter().find(|(bound, _)| *bound >= micros);
-    found.map_or_else(|| "+Inf".to_owned(), |(_, seconds)| format!("{seconds:?}"))
+    let bucket = BOUNDS.iter().find(|(bound, _)| *bound >= micros);
+    bucket.map_or_else(|| "+Inf".to_owned(), |(_, seconds)| format!("{seconds:?}"))
 }
 
 impl TypedMetric for DurationHistogram {
@@ -137,7 +133,7 @@ impl BehindTable {
 
     pub(super) fn entry(self: &Arc<Self>) -> BehindEntry {
         let since = Arc::new(AtomicU64::new(0));
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         let (next, map) = &mut *entries;
         let key = *next;
         *next += 1;
@@ -148,7 +144,7 @@ impl BehindTable {
     /// The number of streams that are behind, and the longest time that any of them has been behind.
     pub(super) fn summary(&self, now: Instant) -> (usize, Duration) {
         let (mut behind, mut oldest) = (0, u64::MAX);
-        for since in lock(&self.entries).1.values() {
+        for since in self.entries.lock().1.values() {
             let since = since.load(Relaxed);
             if since != 0 {
                 behind += 1;
@@ -172,6 +168,6 @@ impl BehindEntry {
 
 impl Drop for BehindEntry {
     fn drop(&mut self) {
-        lock(&self.table.entries).1.remove(&self.key);
+        self.table.entries.lock().1.remove(&self.key);
     }
 }

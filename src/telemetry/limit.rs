@@ -2,15 +2,14 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::warnings::Warnings;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 use tracing::warn;
-
-use super::instruments::lock;
-use super::warnings::Warnings;
-use prometheus_client::metrics::counter::Counter;
 
 /// Declares the limits with a hit counter, each with the value of its `limit` label.
 macro_rules! limits {
@@ -114,11 +113,11 @@ impl LimitHits {
         self.0[limit as usize].counter.get()
     }
 
-    /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it: once a minute
-    /// and limit. `node`: empty if unknown.
+    /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it:
+    /// once a minute and limit. `node`: empty if unknown.
     pub fn delay(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
         self.hit(limit);
-        let Some(suppressed) = lock(&self.0[limit as usize].warnings).due(Instant::now()) else { return };
+        let Some(suppressed) = self.0[limit as usize].warnings.lock().due(Instant::now()) else { return };
         let suppressed = NonZeroU64::new(suppressed);
         let peer = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
         warn!(limit = %format_args!("limits.{}", limit.name()), node, peer, suppressed, "{}", reason(limit));

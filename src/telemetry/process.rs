@@ -1,9 +1,9 @@
 //! The kernel's figures about this process.
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Resident memory in bytes; `None` if `/proc` is unavailable.
@@ -29,7 +29,7 @@ impl OpenFds {
     pub(super) fn count(&self, now: Instant) -> Option<u64> {
         // Linux 6.2 and later report the number. Earlier kernels need a walk, which takes milliseconds if
         // there are many.
-        let counted = fs::metadata("/proc/self/fd").ok().map(|found| found.len());
+        let counted = fs::metadata("/proc/self/fd").ok().map(|metadata| metadata.len());
         counted.filter(|count| *count > 0).or_else(|| {
             // Reading the directory takes one descriptor itself.
             self.walk(now, || Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as u64))
@@ -38,7 +38,7 @@ impl OpenFds {
 
     /// Only one thread walks at a time; other threads wait for its result.
     fn walk(&self, now: Instant, walk: impl FnOnce() -> Option<u64>) -> Option<u64> {
-        let mut walked = self.walked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut walked = self.walked.lock();
         match *walked {
             Some((at, count)) if now.saturating_duration_since(at) < WALK_AGE_MAX => Some(count),
             _ => {

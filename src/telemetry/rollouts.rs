@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tracing::{info, warn};
-
-use super::events::{Events, Kind, Occurrence};
+use super::events::{Events, Occurrence, tell};
 use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
 use sluice_engine::evidence::Content;
@@ -14,147 +12,146 @@ use sluice_engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason,
 use sluice_engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use sluice_text::{count, size, span};
 
-/// Logs and counts a change of state of a plan, and adds the change to the ring of events. `report`: the report after the
-/// change.
+/// The ring of events, as one push of a plan adds to it.
+struct PushEvents<'a> {
+    events: &'a Events,
+    plan: &'a str,
+    push: u64,
+}
+
+impl PushEvents<'_> {
+    fn add(&self, occurrence: Occurrence) {
+        self.events.add(occurrence.of_push(self.plan, self.push));
+    }
+}
+
+/// Logs, counts and records a change of a plan's state. `report`: the report after the change.
 pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report: &RolloutReport) {
     let RolloutEvent { push, what } = event;
     let plan = metrics.name();
-    let about = |occurrence: Occurrence| events.add(occurrence.of_push(plan, *push));
+    let events = PushEvents { events, plan, push: *push };
     match what {
         What::Gathered { units, resources } => {
-            info!(plan, push, units, resources, "a push has begun");
             let detail = format!("{} in {}", resources_of(*resources), count(*units as u64, "unit"));
-            about(Occurrence::info(Kind::Push, "a push has begun").detail(detail));
+            tell!(events, info(Push, "a push has begun").detail(detail); { plan, push, units, resources });
         }
         What::StepBegun { step, steps, threshold } => {
             let percent = percent(*threshold);
-            info!(plan, push, step, steps, percent, "a push has reached a step");
-            let detail = format!("step {step} of {steps}, {percent} %");
-            about(Occurrence::info(Kind::Push, "a push has reached a step").detail(detail));
+            tell!(events, info(Push, "a push has reached a step").detail(format_args!("step {step} of {steps}, {percent} %"));
+                { plan, push, step, steps, percent });
         }
         What::Settling => {
-            info!(plan, push, "all clients are admitted to a push; the final bake has begun");
-            about(Occurrence::info(Kind::Push, "all clients are admitted to a push"));
+            tell!(events, info(Push, "all clients are admitted to a push");
+                { plan, push } + "; the final bake has begun");
         }
-        What::Note(note) => tell_note(plan, *push, note, &about),
+        What::Note(note) => tell_note(&events, note),
         What::Halted(_) | What::Paused(_) => {
-            let found = find(report, *push);
-            let why = found.and_then(why).unwrap_or_default();
-            let enforces = found.is_some_and(|push| push.mode == Mode::Enforce);
+            let judged = find(report, *push);
+            let why = judged.and_then(why).unwrap_or_default();
+            let enforces = judged.is_some_and(|push| push.mode == Mode::Enforce);
             let text = match (matches!(what, What::Halted(_)), enforces) {
-                (true, false) => HALTED,
-                (false, false) => PAUSED,
+                (true, false) => {
+                    "clients speak against a push; a plan that enforces would have halted the push"
+                }
+                (false, false) => "a push lacks evidence; a plan that enforces would have paused the push",
                 (true, true) => "a push is halted",
                 (false, true) => "a push is paused",
             };
-            warn!(plan, push, why, "{text}");
-            about(Occurrence::warn(Kind::Push, text).detail(why));
+            tell!(events, warn(Push, text).detail(&why); { plan, push, why } = "{text}");
         }
-        What::HookSaid { step, answer } => tell_hook(plan, (*push, *step), answer, &about),
-        What::Resumed => {
-            info!(plan, push, "a paused push has gone on");
-            about(Occurrence::info(Kind::Push, "a paused push has gone on"));
-        }
-        What::Condemned(of) => {
-            let content = content(of);
-            warn!(plan, push, content, "{CONDEMNED}");
-            about(Occurrence::warn(Kind::Push, CONDEMNED).detail(content));
+        What::HookSaid { step, answer } => tell_hook(&events, *step, answer),
+        What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),
+        What::Condemned(condemned) => {
+            let content = content(condemned);
+            tell!(events, warn(Push, "clients rejected a content by name so often that later pushes with the content halt")
+                .detail(&content); { plan, push, content });
         }
         What::Over(outcome) => {
-            let outcome = *outcome;
-            info!(plan, push, outcome = outcome.name(), "a push is over");
-            metrics.is_over(outcome);
-            about(Occurrence::info(Kind::Push, "a push is over").detail(outcome.name()));
+            metrics.is_over(*outcome);
+            tell!(events, info(Push, "a push is over").detail(outcome.name()); { plan, push, outcome = outcome.name() });
         }
         What::Barred(_)
         | What::Pinned(_)
         | What::Unpinned(_)
         | What::Frozen(_)
         | What::Unfrozen
-        | What::Full => {
-            tell_of_operator(plan, what, &about);
-        }
+        | What::Full => tell_of_operator(&events, what),
     }
 }
 
 /// The orders of operators, and a limit.
-fn tell_of_operator(plan: &str, what: &What, about: &dyn Fn(Occurrence)) {
+fn tell_of_operator(events: &PushEvents<'_>, what: &What) {
+    let plan = events.plan;
     match what {
         What::Barred(unit) => {
-            info!(plan, source = unit.0, "a unit waits, and the others go on");
-            about(Occurrence::info(Kind::Push, "a unit waits, and the others go on").detail(unit.0));
+            tell!(events, info(Push, "a unit waits, and the others go on").detail(unit.0); { plan, source = unit.0 });
         }
         What::Pinned(release) => {
-            warn!(plan, release, "a release of the past is served to all clients");
-            about(Occurrence::warn(Kind::Push, "a release of the past is served").detail(release));
+            tell!(events, warn(Push, "a release of the past is served").detail(release);
+                { plan, release } + " to all clients");
         }
         What::Unpinned(release) => {
-            info!(plan, release, "a release of the past is pinned no longer");
-            about(Occurrence::info(Kind::Push, "a release of the past is pinned no longer").detail(release));
+            tell!(events, info(Push, "a release of the past is pinned no longer").detail(release); { plan, release });
         }
         What::Frozen(left) => {
             let left = span(*left);
-            warn!(plan, left, "no push begins: an operator froze the plan");
-            about(Occurrence::warn(Kind::Push, "an operator froze the plan").detail(left));
+            tell!(events, warn(Push, "an operator froze the plan").detail(&left);
+                { plan, left } = "no push begins: an operator froze the plan");
         }
         What::Unfrozen => {
-            info!(plan, "pushes begin again: the freeze is over");
-            about(Occurrence::info(Kind::Push, "a freeze is over"));
+            tell!(events, info(Push, "a freeze is over"); { plan } = "pushes begin again: the freeze is over");
         }
         What::Full => {
-            warn!(plan, "no push begins: the contents that are held take too many bytes");
-            about(Occurrence::warn(Kind::Push, "no push begins: held contents take too many bytes"));
+            tell!(events, warn(Push, "no push begins: held contents take too many bytes");
+                { plan } = "no push begins: the contents that are held take too many bytes");
         }
         _ => {}
     }
 }
 
 /// A unit gave condemned contents as first answers (QUA-5).
-pub fn tell_given(log: (&Events, &Throttle), of: (&PlanMetrics, u64), contents: &BTreeSet<Content>) {
-    let ((events, throttle), (metrics, push)) = (log, of);
+pub fn tell_given(
+    events: &Events,
+    throttle: &Throttle,
+    metrics: &PlanMetrics,
+    push: u64,
+    contents: &BTreeSet<Content>,
+) {
     metrics.gave_condemned(contents.len() as u64);
     let Some((type_url, name, version)) = contents.first().cloned() else { return };
     let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
-    if let Some(suppressed) = throttle.allow("condemned content") {
-        warn!(plan, content, contents = contents.len(), suppressed, "{GIVEN}");
-    }
-    events.add(Occurrence::warn(Kind::Push, GIVEN).of_push(plan, push).detail(content));
+    tell!(events, warn(Push, "clients are given a condemned or halted content: nothing older is known")
+        .of_push(plan, push).detail(&content), if throttle.allow("condemned content");
+        { plan, content, contents = contents.len() });
 }
 
-const GIVEN: &str = "clients are given a condemned or halted content: nothing older is known";
-const HALTED: &str = "clients speak against a push; a plan that enforces would have halted the push";
-const PAUSED: &str = "a push lacks evidence; a plan that enforces would have paused the push";
-const CONDEMNED: &str = "clients rejected a content by name so often that later pushes with the content halt";
-
-fn tell_note(plan: &str, push: u64, note: &Note, about: &dyn Fn(Occurrence)) {
+fn tell_note(events: &PushEvents<'_>, note: &Note) {
+    let PushEvents { plan, push, .. } = events;
     let text = note_text(note);
     match note {
         Note::Grown(_) | Note::Found(_) => {
-            warn!(plan, push, finding = text, "a guard warns of a push");
-            about(Occurrence::warn(Kind::Push, "a guard warns of a push").detail(text));
+            tell!(events, warn(Push, "a guard warns of a push").detail(&text); { plan, push, finding = text });
         }
         Note::NobodyInStep(_) | Note::NoVoiceInStep { .. } => {
-            info!(plan, push, note = text, "a step of a push gave no evidence");
-            about(Occurrence::info(Kind::Push, "a step of a push gave no evidence").detail(text));
+            tell!(events, info(Push, "a step of a push gave no evidence").detail(&text); { plan, push, note = text });
         }
     }
 }
 
 /// A new answer of the hook. A halt has words of its own.
-fn tell_hook(plan: &str, (push, step): (u64, u8), said: &HookAnswer, about: &dyn Fn(Occurrence)) {
-    let reason = &*said.reason;
-    match said.verdict {
+fn tell_hook(events: &PushEvents<'_>, step: u8, answer: &HookAnswer) {
+    let PushEvents { plan, push, .. } = events;
+    let reason = &*answer.reason;
+    match answer.verdict {
         HookVerdict::Go => {
-            info!(plan, push, step, reason, "the hook lets a push go on");
-            about(Occurrence::info(Kind::Push, "the hook lets a push go on").detail(reason));
+            tell!(events, info(Push, "the hook lets a push go on").detail(reason); { plan, push, step, reason });
         }
         HookVerdict::Wait => {
-            info!(plan, push, step, reason, "the hook lets a push wait");
-            about(Occurrence::info(Kind::Push, "the hook lets a push wait").detail(reason));
+            tell!(events, info(Push, "the hook lets a push wait").detail(reason); { plan, push, step, reason });
         }
         HookVerdict::Failed => {
-            warn!(plan, push, step, reason, "the hook of a plan gives no verdict, and the push waits");
-            about(Occurrence::warn(Kind::Push, "the hook gives no verdict").detail(reason));
+            tell!(events, warn(Push, "the hook gives no verdict").detail(reason);
+                { plan, push, step, reason } = "the hook of a plan gives no verdict, and the push waits");
         }
         HookVerdict::Halt => {}
     }
@@ -170,8 +167,8 @@ pub fn percent(threshold: u16) -> f64 {
     f64::from(threshold) / 100.0
 }
 
-/// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12 clients
-/// rejected it`. A push of a plan that enforces did halt. `None` without a verdict.
+/// The verdict of a push: `would have halted push 41 after 400ms and 12 clients; 4988 more had it: 1 of 12
+/// clients rejected it`. A push of a plan that enforces did halt. `None` without a verdict.
 pub fn why(push: &PushReport) -> Option<String> {
     let verdict = push.verdict.as_ref()?;
     let Verdict { after, step, clients, reason, .. } = verdict;
@@ -191,7 +188,7 @@ pub fn why(push: &PushReport) -> Option<String> {
     Some(format!("would have {verb} push {} {when}: {}", push.number, reason_text(reason)))
 }
 
-/// The orders, the bound and the hook that keep pushes of a plan from going on, whatever clients say: `serves release 40 to all clients`.
+/// The orders, the bound and the hook that keep pushes from going on: `serves release 40 to all clients`.
 pub fn stands(report: &RolloutReport) -> Vec<String> {
     let pinned = report.pin.map(|pin| format!("serves release {} to all clients: pinned", pin.release));
     let frozen = report.frozen_until.map(|_| "begins no push: frozen".to_owned());
@@ -219,20 +216,20 @@ pub fn without_server(report: &RolloutReport) -> Option<String> {
 fn hook_waits(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref().filter(|_| push.verdict.is_none() && push.end.is_none())?;
     let reached = push.reached();
-    let said = hook.answer.as_ref();
-    if hook.step != reached || said.is_some_and(|said| said.verdict == HookVerdict::Go) {
+    let answer = hook.answer.as_ref();
+    if hook.step != reached || answer.is_some_and(|answer| answer.verdict == HookVerdict::Go) {
         return None;
     }
     let place = place_of(reached);
-    let words = said.map_or_else(|| "no answer yet".to_owned(), hook_text);
+    let words = answer.map_or_else(|| "no answer yet".to_owned(), hook_text);
     Some(format!("asks its hook {place}: {words}"))
 }
 
 /// The word of the hook that let the push go on.
 pub fn hook_note(push: &PushReport) -> Option<String> {
     let hook = push.hook.as_ref()?;
-    let said = hook.answer.as_ref().filter(|said| said.verdict == HookVerdict::Go)?;
-    Some(format!("{}, {}", place_of(hook.step), hook_text(said)))
+    let answer = hook.answer.as_ref().filter(|answer| answer.verdict == HookVerdict::Go)?;
+    Some(format!("{}, {}", place_of(hook.step), hook_text(answer)))
 }
 
 /// The moment of a question to the hook.
@@ -244,9 +241,9 @@ fn place_of(step: u8) -> String {
 }
 
 /// An answer of the hook in words.
-pub fn hook_text(said: &HookAnswer) -> String {
-    let reason = if said.reason.is_empty() { "no reason given" } else { &*said.reason };
-    match said.verdict {
+pub fn hook_text(answer: &HookAnswer) -> String {
+    let reason = if answer.reason.is_empty() { "no reason given" } else { &*answer.reason };
+    match answer.verdict {
         HookVerdict::Go => format!("the hook lets it go on: {reason}"),
         HookVerdict::Wait => format!("the hook lets it wait: {reason}"),
         HookVerdict::Halt => format!("the hook halted it: {reason}"),
@@ -267,12 +264,12 @@ fn reason_text(reason: &Reason) -> String {
             control.clients
         ),
         Reason::Grown(grown) => grown_text(grown),
-        Reason::Found(found) => found_text(found),
-        Reason::Condemned(of) => format!("it brings {}, which is condemned", content(of)),
+        Reason::Found(finding) => finding_text(finding),
+        Reason::Condemned(item) => format!("it brings {}, which is condemned", content(item)),
         Reason::NoEvidence { accepted, clients } => {
             format!("only {accepted} of {} accepted it in time", count(*clients, "client"))
         }
-        Reason::Hook(said) => hook_text(said),
+        Reason::Hook(answer) => hook_text(answer),
         Reason::ServerLost(_) => "the server of one of its units is lost".to_owned(),
         Reason::Operator => "an operator stopped it".to_owned(),
         Reason::Frozen => "an operator froze the plan".to_owned(),
@@ -285,7 +282,7 @@ fn reason_text(reason: &Reason) -> String {
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::Grown(grown) => grown_text(grown),
-        Note::Found(found) => found_text(found),
+        Note::Found(finding) => finding_text(finding),
         Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
         Note::NoVoiceInStep { step, overtaken, rejected_again } => {
             let overtaken = (*overtaken > 0)
@@ -298,8 +295,8 @@ pub fn note_text(note: &Note) -> String {
     }
 }
 
-fn found_text(of: &Finding) -> String {
-    let Finding { kind, type_url, name, what, more } = of;
+fn finding_text(finding: &Finding) -> String {
+    let Finding { kind, type_url, name, what, more } = finding;
     let resource = format!("{} {:?}", type_url.short(), name.as_str());
     let text = match kind {
         FindingKind::Unreadable => format!("{resource} has bytes that are no {what}"),
@@ -312,10 +309,10 @@ fn found_text(of: &Finding) -> String {
     }
 }
 
-fn grown_text(of: &Grown) -> String {
-    let Grown { type_url, growth: Growth { before, after }, .. } = of;
+fn grown_text(grown: &Grown) -> String {
+    let Grown { type_url, growth: Growth { before, after }, .. } = grown;
     let short = type_url.short();
-    match &of.part {
+    match &grown.part {
         GrownPart::Resource(name) => {
             format!("{short} {:?} grew from {} to {}", name.as_str(), size(*before), size(*after))
         }
@@ -327,9 +324,9 @@ fn grown_text(of: &Grown) -> String {
 }
 
 /// A content by type, name and version.
-pub fn content(of: &Condemned) -> String {
-    let version = sluice_text::version(&of.version.to_string());
-    format!("{} {:?} {version}", of.type_url.short(), of.name.as_str())
+pub fn content(condemned: &Condemned) -> String {
+    let version = sluice_text::version(&condemned.version.to_string());
+    format!("{} {:?} {version}", condemned.type_url.short(), condemned.name.as_str())
 }
 
 fn resources_of(number: usize) -> String {
@@ -425,9 +422,9 @@ mod tests {
     fn grd_2_orders_and_the_bound_are_told_beside_the_push() {
         let pin = Some(Pin { release: 40, from: Time::ZERO, until: Until::Unpin });
         let report = RolloutReport { pin, is_full: true, barred: vec![UnitId(1)], ..Default::default() };
-        let told = stands(&report).join("; ");
-        assert!(told.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{told}");
-        assert!(told.ends_with("; goes on without 1 unit: barred"), "{told}");
+        let text = stands(&report).join("; ");
+        assert!(text.starts_with("serves release 40 to all clients: pinned; begins no push: held"), "{text}");
+        assert!(text.ends_with("; goes on without 1 unit: barred"), "{text}");
         let report = RolloutReport { left_out: vec![UnitId(1), UnitId(2)], ..Default::default() };
         assert_eq!(stands(&report), ["goes on without 2 units: their servers cannot be heard"]);
         let report = RolloutReport { waits_for_server: true, ..report };
@@ -472,13 +469,13 @@ mod tests {
         ] {
             tell(&metrics.events, &plan, &RolloutEvent { push: 41, what }, &report);
         }
-        let found = metrics.events.after(0, 9, |_| true).events;
-        let told: Vec<_> = found.iter().map(|event| event.first.detail.as_deref().unwrap()).collect();
-        assert_eq!(told[..2], ["1 resource in 2 units", "step 1 of 4, 1.5 %"]);
-        assert!(told[2].starts_with("would have halted push 41 after"), "{}", told[2]);
-        assert_eq!(told[3..], ["Cluster \"web\" 0000abc0", "halted"]);
+        let events = metrics.events.after(0, 9, |_| true).events;
+        let texts: Vec<_> = events.iter().map(|event| event.first.detail.as_deref().unwrap()).collect();
+        assert_eq!(texts[..2], ["1 resource in 2 units", "step 1 of 4, 1.5 %"]);
+        assert!(texts[2].starts_with("would have halted push 41 after"), "{}", texts[2]);
+        assert_eq!(texts[3..], ["Cluster \"web\" 0000abc0", "halted"]);
         assert!(
-            found
+            events
                 .iter()
                 .all(|event| event.first.plan.as_deref() == Some("edge") && event.first.push == Some(41))
         );

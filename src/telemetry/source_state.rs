@@ -17,7 +17,8 @@ pub enum SourceState {
     },
     /// A stream is open and something was asked for a while, and no response ever came.
     Unanswered,
-    /// The server can be connected to, and ends each stream: before it answers, or soon after it, over and over. Until it is heard.
+    /// The server can be connected to, and ends each stream: before it answers, or soon after it, over and
+    /// over. Until it is heard.
     EndsStreams {
         /// Streams that it ended in a row.
         failures: u32,

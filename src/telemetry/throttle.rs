@@ -9,13 +9,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::instruments::lock;
 use super::metrics::LogMetrics;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Lines per cause in one [`WINDOW`].
 const LINES_PER_WINDOW: u32 = 3;
@@ -34,13 +32,13 @@ pub struct Throttle {
 
 #[derive(Debug, Default)]
 struct Causes {
-    by_name: HashMap<Box<str>, Allowance>,
-    shared: Option<Allowance>,
+    by_name: HashMap<Box<str>, LineAllowance>,
+    shared: Option<LineAllowance>,
 }
 
 /// The use of the current window by one cause.
 #[derive(Clone, Copy, Debug)]
-struct Allowance {
+struct LineAllowance {
     window_start: Instant,
     lines: u32,
     suppressed: u64,
@@ -61,7 +59,7 @@ impl Throttle {
     }
 
     fn allow_at(&self, cause: &str, now: Instant) -> Option<u64> {
-        let allowed = lock(&self.causes).of(cause, now).take(now);
+        let allowed = self.causes.lock().of(cause, now).take(now);
         if allowed.is_none() {
             self.log.suppressed.inc();
         }
@@ -70,8 +68,8 @@ impl Throttle {
 }
 
 impl Causes {
-    fn of(&mut self, cause: &str, now: Instant) -> &mut Allowance {
-        let fresh = Allowance { window_start: now, lines: 0, suppressed: 0 };
+    fn of(&mut self, cause: &str, now: Instant) -> &mut LineAllowance {
+        let fresh = LineAllowance { window_start: now, lines: 0, suppressed: 0 };
         if !self.by_name.contains_key(cause) && self.by_name.len() >= CAUSES_MAX {
             // The metric already includes the lines forgotten here.
             self.by_name.retain(|_, allowance| !allowance.is_over(now));
@@ -84,7 +82,7 @@ impl Causes {
     }
 }
 
-impl Allowance {
+impl LineAllowance {
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.window_start) >= WINDOW
     }
@@ -135,8 +133,8 @@ mod tests {
         let allowed =
             (0..10_000).filter(|i| throttle.allow_at(&format!("peer {i}"), start).is_some()).count();
         assert_eq!(allowed, CAUSES_MAX + LINES_PER_WINDOW as usize);
-        assert_eq!(lock(&throttle.causes).by_name.len(), CAUSES_MAX);
+        assert_eq!(throttle.causes.lock().by_name.len(), CAUSES_MAX);
         assert_eq!(throttle.allow_at("peer 10000", start + WINDOW), Some(0), "what is over makes room");
-        assert_eq!(lock(&throttle.causes).by_name.len(), 1);
+        assert_eq!(throttle.causes.lock().by_name.len(), 1);
     }
 }

@@ -62,8 +62,8 @@ struct Anchor {
     facts: Certificate,
 }
 
-/// Trust anchors by trust domain; `None` stands for names without a trust domain. Anchors of different domains are never
-/// pooled: each authority could otherwise sign for all.
+/// Trust anchors by trust domain; `None` stands for names without a trust domain. Anchors of different
+/// domains are never pooled: each authority could otherwise sign for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchors(BTreeMap<Option<String>, Vec<Anchor>>);
 
@@ -72,7 +72,7 @@ impl Anchors {
     /// A malformed file, or one without any anchor.
     pub fn read(files: &AnchorFiles, contents: &Contents) -> Result<Anchors, Fault> {
         let bytes = contents.of(files.path());
-        let found: Vec<(Option<String>, Vec<CertificateDer<'static>>)> = match files {
+        let by_domain: Vec<(Option<String>, Vec<CertificateDer<'static>>)> = match files {
             AnchorFiles::Authorities { file, trust_domain } => {
                 let authorities = pem::anchors(file, bytes).map_err(|f| f.at(files.key()))?;
                 vec![(trust_domain.clone(), authorities)]
@@ -85,7 +85,7 @@ impl Anchors {
         let anchor =
             |der: CertificateDer<'static>| Certificate::parse(&der).ok().map(|facts| Anchor { der, facts });
         Ok(Anchors(
-            found
+            by_domain
                 .into_iter()
                 .map(|(domain, ders)| (domain, ders.into_iter().filter_map(anchor).collect()))
                 .collect(),
@@ -97,10 +97,10 @@ impl Anchors {
         self.0.keys().map(Option::as_deref)
     }
 
-    /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever (CRT-6).
-    /// One that webpki cannot use is named by `remarks`.
+    /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever
+    /// (CRT-6). One that webpki cannot use is named by `remarks`.
     pub fn pool(&self, domain: Option<&str>, now: SystemTime) -> Pool {
-        let anchors = self.0.iter().find(|(known, _)| known.as_deref() == domain);
+        let anchors = self.0.iter().find(|(other, _)| other.as_deref() == domain);
         let anchors = anchors.into_iter().flat_map(|(_, anchors)| anchors);
         let valid = anchors.filter(|anchor| !anchor.facts.is_expired(now));
         Pool::new(valid.map(|anchor| (anchor.der.clone(), anchor.facts.reach)))
@@ -122,25 +122,26 @@ impl Anchors {
     pub fn remarks(&self, now: SystemTime) -> Vec<String> {
         let mut remarks = Vec::new();
         for (domain, anchors) in &self.0 {
-            let of = domain.as_ref().map(|domain| format!(" of trust domain {domain}")).unwrap_or_default();
+            let owner =
+                domain.as_ref().map(|domain| format!(" of trust domain {domain}")).unwrap_or_default();
             let expired: Vec<_> = anchors.iter().filter(|anchor| anchor.facts.is_expired(now)).collect();
             if let Some(last) = expired.iter().map(|anchor| anchor.facts.not_after).max() {
                 remarks.push(format!(
-                    "{} expired authorities{of} are left out; the last ended at {}",
+                    "{} expired authorities{owner} are left out; the last ended at {}",
                     expired.len(),
                     time_text(last)
                 ));
             }
             if anchors.iter().any(|anchor| anchor.facts.has_name_constraints) {
                 remarks.push(format!(
-                    "an authority{of} has name constraints; certificates below URI constraints are refused"
+                    "an authority{owner} has name constraints; certificates below URI constraints are refused"
                 ));
             }
             let unusable =
                 anchors.iter().filter(|anchor| RootCertStore::empty().add(anchor.der.clone()).is_err());
             match unusable.count() {
                 0 => {}
-                count => remarks.push(format!("{count} authorities{of} cannot be used as trust anchors")),
+                count => remarks.push(format!("{count} authorities{owner} cannot be used as trust anchors")),
             }
             let mut subjects: BTreeMap<&[u8], usize> = BTreeMap::new();
             for anchor in anchors {
@@ -148,7 +149,7 @@ impl Anchors {
             }
             if subjects.values().any(|count| *count > SAME_SUBJECT_MAX) {
                 remarks.push(format!(
-                    "more than {SAME_SUBJECT_MAX} authorities{of} have the same subject; each costs a signature \
+                    "more than {SAME_SUBJECT_MAX} authorities{owner} have the same subject; each costs a signature \
                      check for each connection"
                 ));
             }

@@ -1,4 +1,5 @@
-//! Trust anchors of several trust domains in one JSON file (gRFC A87, SPIFFE Trust Domain and Bundle, section 4).
+//! Trust anchors of several trust domains in one JSON file (gRFC A87, SPIFFE Trust Domain and Bundle, section
+//! 4).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,25 +23,25 @@ use sluice_identity::spiffe::check_trust_domain;
 pub type BundleMap = BTreeMap<String, Vec<CertificateDer<'static>>>;
 
 /// Takes objects only; by itself, the parser would also take a list of the fields in their order.
-struct Object<T>(T);
+struct JsonObject<T>(T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object<T>, D::Error> {
-        deserializer.deserialize_map(Fields(PhantomData))
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonObject<T>, D::Error> {
+        deserializer.deserialize_map(BundleFields(PhantomData))
     }
 }
 
-struct Fields<T>(PhantomData<T>);
+struct BundleFields<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-    type Value = Object<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for BundleFields<T> {
+    type Value = JsonObject<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<JsonObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(JsonObject)
     }
 }
 
@@ -50,11 +51,11 @@ struct File {
 }
 
 /// A map that refuses a domain twice: pooled or replaced anchors would be a guess (IDN-3).
-struct Domains(BTreeMap<String, Object<Bundle>>);
+struct Domains(BTreeMap<String, JsonObject<Bundle>>);
 
 #[derive(Deserialize)]
 struct Bundle {
-    keys: Vec<Object<Key>>,
+    keys: Vec<JsonObject<Key>>,
 }
 
 #[derive(Deserialize)]
@@ -100,13 +101,13 @@ impl<'de> Visitor<'de> for OnceEach {
 /// Malformed JSON, a domain twice or without anchors, a certificate that is none.
 pub fn read(path: &Path, bytes: &[u8]) -> Result<BundleMap, Fault> {
     // Text of serde_json: position and reason, without content of the file.
-    let Object(file): Object<File> = serde_json::from_slice(bytes)
+    let JsonObject(file): JsonObject<File> = serde_json::from_slice(bytes)
         .map_err(|error| Fault::passing(path, format!("not a SPIFFE bundle map: {error}")))?;
     let mut map = BundleMap::new();
     let mut count = 0;
-    for (domain, Object(bundle)) in file.trust_domains.0 {
+    for (domain, JsonObject(bundle)) in file.trust_domains.0 {
         let mut anchors = Vec::new();
-        for Object(key) in bundle.keys.iter().filter(|Object(key)| key.usage == "x509-svid") {
+        for JsonObject(key) in bundle.keys.iter().filter(|JsonObject(key)| key.usage == "x509-svid") {
             count += 1;
             let fault =
                 |reason: &str| Fault::new(path, format!("trust domain {domain:?}, key {count}: {reason}"));

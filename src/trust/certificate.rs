@@ -60,8 +60,8 @@ pub enum Reach {
     Others,
     /// Issuer and subject have one name, and it is no authority: it proves itself alone.
     Itself,
-    /// An authority whose issuer and subject have one name, with alternative names: a server may also show it as its own
-    /// certificate. Kuma and `openssl req -x509` make such ones.
+    /// An authority whose issuer and subject have one name, with alternative names: a server may also show it
+    /// as its own certificate. Kuma and `openssl req -x509` make such ones.
     OthersAndItself,
 }
 
@@ -145,7 +145,8 @@ impl Certificate {
 }
 
 impl Reach {
-    /// `is_authority`: what basic constraints say. Roots from before them exist: of version 1, or with the usage alone.
+    /// `is_authority`: what basic constraints say. Roots from before them exist: of version 1, or with the
+    /// usage alone.
     fn of(
         parsed: &X509Certificate<'_>,
         names: &Names,
@@ -167,10 +168,10 @@ impl Names {
     fn read(parsed: &X509Certificate<'_>) -> Names {
         let mut names = Names::default();
         for extension in parsed.iter_extensions() {
-            let ParsedExtension::SubjectAlternativeName(found) = extension.parsed_extension() else {
+            let ParsedExtension::SubjectAlternativeName(alternative) = extension.parsed_extension() else {
                 continue;
             };
-            for name in &found.general_names {
+            for name in &alternative.general_names {
                 match name {
                     GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
                     GeneralName::URI(uri) => names.uris.push((*uri).to_owned()),
@@ -185,7 +186,8 @@ impl Names {
     }
 }
 
-/// Basic constraints with a flag in parts: malformed (X.690, section 8.2.1), and readers of DER differ about its value.
+/// Basic constraints with a flag in parts: malformed (X.690, section 8.2.1), and readers of DER differ about
+/// its value.
 fn has_constructed_flag(extension: &X509Extension<'_>) -> bool {
     if extension.oid != OID_X509_EXT_BASIC_CONSTRAINTS {
         return false;
@@ -288,7 +290,8 @@ mod tests {
         }
     }
 
-    /// Found by the fuzz target `leaf_identity`: readers of DER differ about a constructed flag. The leaf is refused.
+    /// Found by the fuzz target `leaf_identity`: readers of DER differ about a constructed flag. The leaf is
+    /// refused.
     #[test]
     fn idn_2_a_constructed_flag_of_an_authority_is_malformed() {
         let now = wall_now();

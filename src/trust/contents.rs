@@ -1,7 +1,7 @@
 //! The files of a place, read as a whole (CRT-2).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,33 +26,32 @@ impl PlaceFile {
     }
 }
 
-/// A file changed so recently may change again without a new time: clocks of file systems have ticks, and some
-/// count seconds.
+/// A file changed so recently may change again without a new time: clocks of file systems have ticks, and
+/// some count seconds.
 const TICK: Duration = Duration::from_secs(2);
 
-/// The state of a file without its content: device, inode, length, and the times of content and of inode.
+/// The state of a file without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
+pub struct Stamp {
+    /// Device and inode. Links are followed, so a swap of the `..data` link of a mounted volume counts.
+    pub inode: (u64, u64),
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-impl Stamp {
-    /// Follows symlinks, so that the `..data` link of a mounted volume counts.
-    fn of(path: &Path) -> io::Result<Stamp> {
-        let found = fs::metadata(path)?;
-        Ok(Stamp {
-            device: found.dev(),
-            inode: found.ino(),
-            bytes: found.len(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
+impl From<Metadata> for Stamp {
+    fn from(metadata: Metadata) -> Stamp {
+        Stamp {
+            inode: (metadata.dev(), metadata.ino()),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
     }
+}
 
+impl Stamp {
     fn is_recent(&self, now: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or_default();
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + TICK >= now
@@ -65,7 +64,7 @@ pub struct Stamps(Vec<Option<Stamp>>);
 
 impl Stamps {
     pub fn of(files: &[PlaceFile]) -> Stamps {
-        Stamps(files.iter().map(|file| Stamp::of(&file.path).ok()).collect())
+        Stamps(files.iter().map(|file| fs::metadata(&file.path).ok().map(Stamp::from)).collect())
     }
 
     /// Whether equal stamps may hide another content.

@@ -41,9 +41,9 @@ pub fn read(
     let mut lists = Vec::new();
     for (index, path) in settings.files.iter().enumerate() {
         let at = |fault: Fault| fault.at(format!("crl.files[{index}]"));
-        let found = pem::revocation_lists(path, contents.of(path)).map_err(at)?;
-        let count = found.len();
-        for (number, list) in found.into_iter().enumerate() {
+        let read = pem::revocation_lists(path, contents.of(path)).map_err(at)?;
+        let count = read.len();
+        for (number, list) in read.into_iter().enumerate() {
             match CertificateRevocationList::from_der(&list) {
                 Ok(([], _)) => lists.push(list),
                 _ => {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The reason why the files of a place cannot be used (CRT-3). The text contains no content of a file (TLS-14).
+/// The reason why the files of a place cannot be used (CRT-3). The text contains no content of a file
+/// (TLS-14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The key in the configuration, below the place: `certificates[0].private_key_file`.

@@ -11,7 +11,8 @@ pub enum IdentityKind {
     Spiffe,
     /// The only DNS name that the listener's `clients` accept.
     Dns,
-    /// The trust domain of the authorities. The names of the certificate prove nothing, for certificates that clients share.
+    /// The trust domain of the authorities. The names of the certificate prove nothing, for certificates that
+    /// clients share.
     TrustDomain,
 }
 
@@ -43,7 +44,8 @@ pub enum ClientName {
     Dns(TextMatch),
 }
 
-/// The SPIFFE ID of a leaf (X509-SVID, sections 2 and 5.2). The chain must be proved beforehand or afterwards.
+/// The SPIFFE ID of a leaf (X509-SVID, sections 2 and 5.2). The chain must be proved beforehand or
+/// afterwards.
 ///
 /// # Errors
 /// The first rule that the leaf breaks, in words.
@@ -70,8 +72,9 @@ pub fn spiffe_id(leaf: &Certificate) -> Result<SpiffeId, String> {
 /// The identity of a client by its proved leaf.
 ///
 /// # Errors
-/// The leaf has no identity of this kind, or `clients` does not list the identity. An empty `clients` lists every SPIFFE
-/// ID, every certificate of a trust domain, and no DNS name. `trust_domain`: that of the authorities.
+/// The leaf has no identity of this kind, or `clients` does not list the identity. An empty `clients` lists
+/// every SPIFFE ID, every certificate of a trust domain, and no DNS name. `trust_domain`: that of the
+/// authorities.
 pub fn of_client(
     leaf: &Certificate,
     kind: IdentityKind,
@@ -119,7 +122,8 @@ fn accepted_names(leaf: &Certificate, clients: &[ClientName]) -> Vec<String> {
     accepted
 }
 
-/// The only accepted DNS name, in lower case. A wildcard would identify all that share the certificate (IDN-5).
+/// The only accepted DNS name, in lower case. A wildcard would identify all that share the certificate
+/// (IDN-5).
 fn dns_name(leaf: &Certificate, clients: &[ClientName]) -> Result<String, String> {
     if leaf.names.bad_dns > 0 {
         return Err("a DNS name of the certificate has a byte outside of ASCII".to_owned());
@@ -252,7 +256,8 @@ mod tests {
         assert!(as_name.unwrap_err().contains("`identity: trust_domain` accepts"));
     }
 
-    /// Found by the fuzz target `leaf_identity`: `clients` could not see the second name, so the first one passed alone.
+    /// Found by the fuzz target `leaf_identity`: `clients` could not see the second name, so the first one
+    /// passed alone.
     #[test]
     fn idn_5_a_name_outside_of_ascii_is_not_skipped() {
         const SUBJECT_ALTERNATIVE_NAME: [u64; 4] = [2, 5, 29, 17];

@@ -10,8 +10,9 @@ use super::identity::spiffe_id;
 use super::pair::Pair;
 use super::pool::is_issued_by;
 
-/// Judges our certificates by the anchors for our peers. The anchors say nothing of a certificate without a SPIFFE ID,
-/// or of another trust domain: the authority of our own certificate may well be another than the one of our peers.
+/// Judges our certificates by the anchors for our peers. The anchors say nothing of a certificate without a
+/// SPIFFE ID, or of another trust domain: the authority of our own certificate may well be another than the
+/// one of our peers.
 pub struct OwnAuthorities<'a> {
     pub anchors: &'a Anchors,
     pub now: SystemTime,
@@ -46,7 +47,7 @@ impl OwnAuthorities<'_> {
     /// The trust domain of a leaf that claims a known domain without its authorities.
     fn foreign(&self, pair: &Pair) -> Option<String> {
         let domain = spiffe_id(&pair.leaf).ok()?.trust_domain().to_owned();
-        let is_known = self.anchors.domains().any(|known| known == Some(&domain));
+        let is_known = self.anchors.domains().any(|trusted| trusted == Some(&domain));
         (is_known && !self.are_issuers_of(pair)).then_some(domain)
     }
 

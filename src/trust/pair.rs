@@ -50,7 +50,8 @@ impl Pair {
     /// Reads a pair. `in_force` is the pair that the new one would replace.
     ///
     /// # Errors
-    /// The files are malformed or do not belong together; or the new leaf is worse than the one in force (CRT-4).
+    /// The files are malformed or do not belong together; or the new leaf is worse than the one in force
+    /// (CRT-4).
     pub fn read(
         files: &PairFiles,
         contents: &Contents,
@@ -77,7 +78,7 @@ impl Pair {
             );
             at_key(Fault::passing(&files.private_key, reason))
         })?;
-        let mode = fs::metadata(&files.private_key).map_or(0, |found| found.mode());
+        let mode = fs::metadata(&files.private_key).map_or(0, |metadata| metadata.mode());
         let open_key = (mode & READABLE_BY_ALL != 0).then(|| files.private_key.clone());
         let pair = Pair { certified: Arc::new(certified), leaf, open_key };
         match in_force.and_then(|old| pair.is_worse_than(old, now)) {

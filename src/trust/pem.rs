@@ -20,23 +20,24 @@ fn blocks(path: &Path, bytes: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, Faul
     if count > BLOCKS_MAX {
         return Err(Fault::new(path, format!("{count} PEM blocks; at most {BLOCKS_MAX} are allowed")));
     }
-    let mut found = Vec::with_capacity(count);
+    let mut blocks = Vec::with_capacity(count);
     for block in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
         match block {
-            Ok(block) => found.push(block),
+            Ok(block) => blocks.push(block),
             // A half-written file ends within a block.
             Err(_) => {
-                return Err(Fault::passing(path, "not valid PEM").block(found.len() + 1, count));
+                return Err(Fault::passing(path, "not valid PEM").block(blocks.len() + 1, count));
             }
         }
     }
-    if found.len() < count {
-        return Err(Fault::passing(path, "not a PEM block of a known kind").block(found.len() + 1, count));
+    if blocks.len() < count {
+        return Err(Fault::passing(path, "not a PEM block of a known kind").block(blocks.len() + 1, count));
     }
-    Ok(found)
+    Ok(blocks)
 }
 
-/// All certificates of a file, in order. Other kinds of blocks are ignored, so that a file may also contain the key.
+/// All certificates of a file, in order. Other kinds of blocks are ignored, so that a file may also contain
+/// the key.
 ///
 /// # Errors
 /// A block that is no valid certificate: the file is bad as a whole. A file without any certificate.

@@ -11,9 +11,9 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(provider)
 });
 
-/// The place of a suite in the offer of our own handshakes: like BoringSSL and Go, TLS 1.3 and AES-128 first. The suites of
-/// AES-256 hash with SHA-384, for which few CPUs have instructions (ADR 24). As a server, the relay follows the order of the
-/// client.
+/// The place of a suite in the offer of our own handshakes: like BoringSSL and Go, TLS 1.3 and AES-128 first.
+/// The suites of AES-256 hash with SHA-384, for which few CPUs have instructions (ADR 24). As a server, the
+/// relay follows the order of the client.
 fn place(suite: &SupportedCipherSuite) -> (bool, bool) {
     use CipherSuite as Suite;
     let is_first = matches!(
@@ -25,8 +25,8 @@ fn place(suite: &SupportedCipherSuite) -> (bool, bool) {
     (suite.tls13().is_none(), !is_first)
 }
 
-/// The provider for all builders of rustls. The process has no default provider: a second provider among the features
-/// of a dependency would make a lookup of the default panic at first use (TLS-1).
+/// The provider for all builders of rustls. The process has no default provider: a second provider among the
+/// features of a dependency would make a lookup of the default panic at first use (TLS-1).
 pub fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }

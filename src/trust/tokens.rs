@@ -70,10 +70,10 @@ impl Tokens {
 }
 
 impl Caller {
-    /// Compares with every token, each in constant time: neither the number of equal bytes nor the place of the token
-    /// shows in the time.
+    /// Compares with every token, each in constant time: neither the number of equal bytes nor the place of
+    /// the token shows in the time.
     fn has(&self, presented: &Hash) -> bool {
-        self.digests.iter().fold(false, |found, digest| found | (digest == presented))
+        self.digests.iter().fold(false, |is_equal, digest| is_equal | (digest == presented))
     }
 }
 

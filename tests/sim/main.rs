@@ -44,6 +44,7 @@ mod rng;
 mod routes;
 mod run;
 mod schedule;
+mod scheduler;
 mod track;
 mod upstream;
 mod waves;

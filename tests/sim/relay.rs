@@ -328,7 +328,7 @@ impl World {
         }
         if is_new || this.compared != this.reference.moment {
             if this.compared != this.reference.moment {
-                this.times.push((this.reference.moment, self.now));
+                this.times.push((this.reference.moment, self.scheduler.now));
             }
             this.compared = this.reference.moment;
             self.compare(slot);
@@ -348,11 +348,11 @@ impl World {
             if is_due || is_over(self.slots[slot].reference_due) {
                 let time = self.time();
                 let is_lost = self.slots[slot].was_lost;
-                self.slots[slot].reference.pass(self.now, is_lost);
+                self.slots[slot].reference.pass(self.scheduler.now, is_lost);
                 self.hear_silence(slot);
                 // A server may count as heard again from this very moment on.
                 let is_lost = self.slots[slot].lost_types(self.now);
-                self.slots[slot].reference.let_deletions_go(self.now, is_lost);
+                self.slots[slot].reference.let_deletions_go(self.scheduler.now, is_lost);
                 if let Some(source) = self.slots[slot].source.as_mut().filter(|_| is_due) {
                     source.handle_timeout(time);
                 }
@@ -392,7 +392,7 @@ impl World {
     pub fn run_holds(&mut self) {
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
-            if stream.wakes_at.is_some_and(|at| at <= self.now) {
+            if stream.wakes_at.is_some_and(|at| at <= self.scheduler.now) {
                 stream.wakes_at = None;
                 self.poll(id as u64);
             }
@@ -454,7 +454,7 @@ impl World {
 
     fn forget(&mut self, slot: usize, id: u64) {
         let time = self.time();
-        self.slots[slot].reference.forget(id, self.now);
+        self.slots[slot].reference.forget(id, self.scheduler.now);
         if let Some(source) = &mut self.slots[slot].source {
             source.forget(SessionId(id), time);
         }
@@ -553,9 +553,9 @@ impl World {
         let time = self.time();
         let this = &mut self.slots[slot];
         if dismisses {
-            this.reference.dismiss(id, self.now)
+            this.reference.dismiss(id, self.scheduler.now)
         } else {
-            this.reference.forget(id, self.now)
+            this.reference.forget(id, self.scheduler.now)
         }
         if let Some(source) = &mut this.source {
             if dismisses { source.dismiss(SessionId(id), time) } else { source.forget(SessionId(id), time) }
@@ -729,7 +729,7 @@ impl World {
             return;
         }
         stream.is_busy = false;
-        stream.down = stream.down.max(self.now + 1 + self.rng.below(2 * MILLI));
+        stream.down = stream.down.max(self.scheduler.now + 1 + self.rng.below(2 * MILLI));
         let at = stream.down;
         self.at(at, Job::ToClient(id, sent));
         self.wake(id);

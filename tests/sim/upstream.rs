@@ -313,8 +313,8 @@ impl World {
     pub fn returned(&mut self, id: u64) {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].reference.round_ended(index, self.now);
-        self.slots[slot].reference.hear_silence(self.now);
+        self.slots[slot].reference.round_ended(index, self.scheduler.now);
+        self.slots[slot].reference.hear_silence(self.scheduler.now);
         self.tell(|| format!("slot {slot}.{index} made a round trip"));
         self.input(slot, index, Input::Returned);
     }
@@ -443,7 +443,7 @@ impl World {
     pub fn begun(&mut self, id: u64) {
         let Some(link) = self.links.get(&id).filter(|link| !link.is_silent) else { return };
         let (slot, index) = (link.slot, link.index);
-        self.slots[slot].reference.begun(index, self.now);
+        self.slots[slot].reference.begun(index, self.scheduler.now);
         self.tell(|| format!("slot {slot}.{index} begins to receive a message"));
         self.note(7, id, 0);
         self.input(slot, index, Input::Receiving);
@@ -469,7 +469,7 @@ impl World {
         let shape = kind_of(self.slots[slot].source.as_ref(), index, &self.words.types[message.ty]);
         let reference = &mut self.slots[slot].reference;
         let asked = reference.streams[index].as_ref().is_some_and(|stream| stream.types[message.ty].asked);
-        reference.receive(index, shape, message, self.now);
+        reference.receive(index, shape, message, self.scheduler.now);
         // An unsteady server may be heard only later, and that ends its earlier errors (DAT-7).
         let this = &self.slots[slot];
         let is_unsure =

@@ -1,9 +1,7 @@
-//! The world of one schedule: a clock, a queue of jobs in flight, and all participants.
+//! The world of one schedule: its scheduler, and all participants.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use sluice_engine::Time;
 use sluice_engine::authority::Authorities;
 use sluice_xds::{Request, Status};
 
@@ -16,6 +14,7 @@ use super::message::Message;
 use super::relay::{Slot, StreamSlot};
 use super::rng::{Rng, mix};
 use super::schedule::{Act, Mode, Plan, SECOND};
+use super::scheduler::{Scheduler, schedules};
 use super::upstream::Link;
 use super::words::{AUTHORITY, Lexicon};
 
@@ -105,52 +104,13 @@ pub enum Job {
     Reconnect(usize),
 }
 
-struct Due {
-    at: u64,
-    number: u64,
-    job: Job,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-/// The maximum number of jobs without progress of the clock.
-const BUSY_MAX: u32 = 20_000;
-
 pub struct World {
     pub plan: Plan,
     pub words: Lexicon,
     pub authorities: Authorities,
     pub no_authorities: Authorities,
-    /// Microseconds since the schedule began.
-    pub now: u64,
-    /// The engine's clock at the start (I18).
-    pub origin: u64,
+    pub scheduler: Scheduler<Job>,
     pub rng: Rng,
-    queue: BinaryHeap<Reverse<Due>>,
-    numbers: u64,
-    busy: u32,
-    /// A hash of all events.
-    pub hash: u64,
-    pub failure: Option<Failure>,
-    pub story: Option<Vec<String>>,
     // The participants.
     pub servers: Vec<ControlPlane>,
     pub links: BTreeMap<u64, Link>,
@@ -170,6 +130,8 @@ pub struct World {
     pub lists: Lists,
 }
 
+schedules!(World, Job);
+
 pub struct Outcome {
     pub hash: u64,
     pub failure: Option<Failure>,
@@ -179,7 +141,7 @@ pub struct Outcome {
 /// Runs a schedule to its end or to the first violation.
 pub fn run(plan: &Plan, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     let world = play(plan, acts, origin, tells, |_| {});
-    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+    world.scheduler.outcome()
 }
 
 /// Like [`run`], with more events before the end. The world remains as the schedule left it.
@@ -215,16 +177,9 @@ impl World {
             words: Lexicon::new(),
             authorities: Authorities::new([AUTHORITY]),
             no_authorities: Authorities::default(),
-            now: 0,
-            origin,
+            scheduler: Scheduler::new(origin, tells),
             rng: Rng::new(mix(plan.seed)),
             plan,
-            queue: BinaryHeap::new(),
-            numbers: 0,
-            busy: 0,
-            hash: 0,
-            failure: None,
-            story: tells.then(Vec::new),
             links: BTreeMap::new(),
             link_numbers: 0,
             slots: Vec::new(),
@@ -253,56 +208,23 @@ impl World {
 
     // === time ===
 
-    /// The time in the engine's form.
-    pub fn time(&self) -> Time {
-        Time::from_micros(self.origin + self.now)
-    }
-
-    pub fn relative(&self, time: Time) -> u64 {
-        time.as_micros().saturating_sub(self.origin)
-    }
-
-    pub fn after(&mut self, delay: u64, job: Job) {
-        self.at(self.now + delay, job);
-    }
-
-    pub fn at(&mut self, at: u64, job: Job) {
-        self.numbers += 1;
-        self.queue.push(Reverse(Due { at, number: self.numbers, job }));
-    }
-
     /// Advances the clock, and runs all due jobs.
     pub fn advance(&mut self, by: u64) {
         let end = self.now + by;
-        while self.failure.is_none() {
-            let job = self.queue.peek().map(|due| due.0.at);
+        loop {
             let timer = self.slots.iter().filter_map(Slot::next_due).min();
             let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
-            let Some(next) = [job, timer, hold].into_iter().flatten().min().filter(|next| *next <= end)
-            else {
-                break;
-            };
+            let Some(next) = self.next_due(&[timer, hold], end) else { break };
             self.pass_to(next);
             if timer.is_some_and(|timer| timer <= self.now) {
                 self.run_timers();
             } else if hold.is_some_and(|hold| hold <= self.now) {
                 self.run_holds();
-            } else if let Some(Reverse(due)) = self.queue.pop() {
-                self.dispatch(due.job);
+            } else if let Some(job) = self.pop() {
+                self.dispatch(job);
             }
         }
-        self.now = self.now.max(end);
-    }
-
-    fn pass_to(&mut self, next: u64) {
-        if next > self.now {
-            self.now = next;
-            self.busy = 0;
-        }
-        self.busy += 1;
-        if self.busy > BUSY_MAX {
-            self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
-        }
+        self.scheduler.now = self.now.max(end);
     }
 
     fn dispatch(&mut self, job: Job) {
@@ -329,28 +251,6 @@ impl World {
             Job::Request(stream, request) => self.take_request(stream, &request),
             Job::Answer(client, stream, ty) => self.answer(client, stream, ty),
             Job::Reconnect(client) => self.open_stream(client),
-        }
-    }
-
-    // === telling ===
-
-    /// Adds an event to the hash.
-    pub fn note(&mut self, what: u64, a: u64, b: u64) {
-        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
-    }
-
-    pub fn tell(&mut self, text: impl FnOnce() -> String) {
-        let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
-        }
-    }
-
-    pub fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
-        if self.failure.is_none() {
-            let text = text();
-            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
-            self.failure = Some(Failure { invariant, text, at: self.now });
         }
     }
 }

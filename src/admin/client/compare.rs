@@ -1,5 +1,5 @@
-//! The contents in a difference, where both are at hand. The relay keeps no content that only a client still has, and says
-//! so (ADM-12, ADR 30).
+//! The contents in a difference, where both are at hand. The relay keeps no content that only a client still
+//! has, and says so (ADM-12, ADR 30).
 
 use std::sync::Arc;
 

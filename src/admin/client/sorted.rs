@@ -10,8 +10,8 @@ use crate::admin::query::{ClientsQuery, Sort};
 use crate::driver::api::control::Controls;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus};
 
-/// The place of a client in a sorted list: the key of the order, and the id. The keys are times, so a key stays while
-/// the client's state stays.
+/// The place of a client in a sorted list: the key of the order, and the id. The keys are times, so a key
+/// stays while the client's state stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct SortKey(char, u64, u64);
 

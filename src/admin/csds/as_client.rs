@@ -42,7 +42,8 @@ fn fill(
         scope += &format!(" for stream {stream}");
     }
     answer.begin(scope, shown_node(&source.node))?;
-    // A name may be requested alone, and be a member of the wildcard, too. The first entry is that of the name.
+    // A name may be requested alone, and be a member of the wildcard, too. The first entry is that of the
+    // name.
     let mut seen = HashSet::new();
     for copy in admin.relay.held(source.number) {
         if seen.insert((copy.status.type_url.clone(), copy.status.name.clone())) {

@@ -1,4 +1,5 @@
-//! The node matchers of a request (CSD-2, ADM-22). Matchers are joined by "or", the parts of a matcher by "and".
+//! The node matchers of a request (CSD-2, ADM-22). Matchers are joined by "or", the parts of a matcher by
+//! "and".
 
 use regex::{Regex, RegexBuilder};
 
@@ -22,24 +23,24 @@ pub(super) struct Matchers(Vec<Matcher>);
 
 /// A part without condition matches everything.
 struct Matcher {
-    id: Option<Text>,
+    id: Option<TextMatcher>,
     metadata: Vec<(Vec<String>, Expected)>,
 }
 
-enum Text {
+enum TextMatcher {
     Exact(String),
     Prefix(String),
     Suffix(String),
     Contains(String),
     /// Compared in lower case.
-    Folded(Box<Text>),
+    Folded(Box<TextMatcher>),
     Regex(Regex),
 }
 
 enum Expected {
     Null,
     Number(f64),
-    Text(Text),
+    Text(TextMatcher),
     Bool(bool),
     Present(bool),
     OneOf(Box<Expected>),
@@ -86,15 +87,15 @@ impl Reader {
         }
     }
 
-    fn text(&mut self, field: &str, matcher: &StringMatcher) -> Result<Text, Status> {
+    fn text(&mut self, field: &str, matcher: &StringMatcher) -> Result<TextMatcher, Status> {
         use string_matcher::MatchPattern;
         self.count(field)?;
         let fold = |text: &String| if matcher.ignore_case { text.to_lowercase() } else { text.clone() };
         let text = match matcher.match_pattern.as_ref() {
-            Some(MatchPattern::Exact(text)) => Text::Exact(fold(text)),
-            Some(MatchPattern::Prefix(text)) => Text::Prefix(fold(text)),
-            Some(MatchPattern::Suffix(text)) => Text::Suffix(fold(text)),
-            Some(MatchPattern::Contains(text)) => Text::Contains(fold(text)),
+            Some(MatchPattern::Exact(text)) => TextMatcher::Exact(fold(text)),
+            Some(MatchPattern::Prefix(text)) => TextMatcher::Prefix(fold(text)),
+            Some(MatchPattern::Suffix(text)) => TextMatcher::Suffix(fold(text)),
+            Some(MatchPattern::Contains(text)) => TextMatcher::Contains(fold(text)),
             // As in Envoy, an expression decides on the case itself.
             Some(MatchPattern::SafeRegex(matcher)) => {
                 return regex(&format!("{field}.safe_regex"), &matcher.regex);
@@ -104,7 +105,7 @@ impl Reader {
             }
             None => return Err(invalid(field, "no pattern")),
         };
-        Ok(if matcher.ignore_case { Text::Folded(Box::new(text)) } else { text })
+        Ok(if matcher.ignore_case { TextMatcher::Folded(Box::new(text)) } else { text })
     }
 
     fn structure(&mut self, field: &str, matcher: &StructMatcher) -> Result<(Vec<String>, Expected), Status> {
@@ -155,28 +156,28 @@ impl Reader {
     }
 }
 
-fn regex(field: &str, text: &str) -> Result<Text, Status> {
+fn regex(field: &str, text: &str) -> Result<TextMatcher, Status> {
     if text.len() > REGEX_BYTES_MAX {
         return Err(invalid(field, format!("longer than {REGEX_BYTES_MAX} bytes")));
     }
     // The whole text has to match, as in Envoy.
     let built = RegexBuilder::new(&format!("^(?:{text})$")).size_limit(REGEX_MEMORY_MAX).build();
-    built.map(Text::Regex).map_err(|_| invalid(field, "not a regular expression, or too large"))
+    built.map(TextMatcher::Regex).map_err(|_| invalid(field, "not a regular expression, or too large"))
 }
 
 fn invalid(field: &str, reason: impl std::fmt::Display) -> Status {
     Status::new(Code::InvalidArgument, format!("{field}: {reason}"))
 }
 
-impl Text {
+impl TextMatcher {
     fn matches(&self, text: &str) -> bool {
         match self {
-            Text::Exact(expected) => text == expected,
-            Text::Prefix(expected) => text.starts_with(expected.as_str()),
-            Text::Suffix(expected) => text.ends_with(expected.as_str()),
-            Text::Contains(expected) => text.contains(expected.as_str()),
-            Text::Folded(folded) => folded.matches(&text.to_lowercase()),
-            Text::Regex(regex) => regex.is_match(text),
+            TextMatcher::Exact(expected) => text == expected,
+            TextMatcher::Prefix(expected) => text.starts_with(expected.as_str()),
+            TextMatcher::Suffix(expected) => text.ends_with(expected.as_str()),
+            TextMatcher::Contains(expected) => text.contains(expected.as_str()),
+            TextMatcher::Folded(folded) => folded.matches(&text.to_lowercase()),
+            TextMatcher::Regex(regex) => regex.is_match(text),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! 1. `matcher`: the selection of clients. `answer`: the bounded answer.
 //! 2. `as_client`, `as_server`: the two views. [`rest`]: the same with JSON.
 //!
-//! The service is tonic's, behind tower's layers, on the admin listener only: on a listener for clients, one client could
-//! read another (ADR 31).
+//! The service is tonic's, behind tower's layers, on the admin listener only: on a listener for clients, one
+//! client could read another (ADR 31).
 
 mod matcher;
 mod answer;
@@ -12,7 +12,7 @@ mod as_client;
 mod as_server;
 mod rest;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -22,6 +22,7 @@ use axum::extract::{Request, State as Shared};
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 use futures_util::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};
 use tower::limit::GlobalConcurrencyLimitLayer;
@@ -53,7 +54,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// The life of a stream. Most clients ask once.
 const STREAM_MAX: Duration = Duration::from_secs(120);
 
-/// The two gRPC methods, behind a timeout and a limit of concurrency. The role is checked before, as for every endpoint.
+/// The two gRPC methods, behind a timeout and a limit of concurrency. The role is checked before, as for
+/// every endpoint.
 pub(super) fn grpc() -> MethodRouter<Admin> {
     let layers = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(async |_: BoxError| {
@@ -92,12 +94,12 @@ struct CallPlace {
 impl CallPlace {
     fn take(&self, admin: &Admin) -> Result<(), Status> {
         let place = admin.budgets.calls.take(&self.turn).ok_or_else(|| too_many(admin))?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self.place.lock() = Some(place);
         Ok(())
     }
 
     fn free(&self) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.place.lock() = None;
     }
 }
 

@@ -1,6 +1,8 @@
-//! `POST /rollouts/PLAN/COMMAND`, `POST /freeze` and `POST /unfreeze`: the commands of operators (HIS-3 to HIS-5).
+//! `POST /rollouts/PLAN/COMMAND`, `POST /freeze` and `POST /unfreeze`: the commands of operators (HIS-3 to
+//! HIS-5).
 //!
-//! The guard of the role `act` logs the token. The line here has the order, its push, who gave it and why, and the result; so has the event.
+//! The guard of the role `act` logs the token. The line here has the order, its push, who gave it and why,
+//! and the result; so has the event.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -266,7 +268,8 @@ fn contents(text: &str) -> Result<Vec<(Box<str>, ResourceName)>, String> {
     text.split(',').map(content).collect()
 }
 
-/// `POST /freeze`: all plans that enforce. The others hold nothing back, and the answer, the log and the events name them (WAV-19).
+/// `POST /freeze`: all plans that enforce. The others hold nothing back, and the answer, the log and the
+/// events name them (WAV-19).
 pub(in crate::admin) async fn freeze(
     Shared(admin): Shared<Admin>,
     peer: Option<Extension<Arc<Peer>>>,

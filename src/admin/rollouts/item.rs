@@ -121,7 +121,8 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
     }
 }
 
-/// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while another one waits.
+/// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while
+/// another one waits.
 fn why_of(status: &RolloutStatus) -> Option<String> {
     let verdict = status.report.push.as_deref().and_then(why);
     let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();

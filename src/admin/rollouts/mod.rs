@@ -1,6 +1,7 @@
 //! `/rollouts` and below: the plans, and the way of their pushes (TRU-1, WAV-19).
 //!
-//! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use" (TRU-5).
+//! The data are those of the last tally: an answer looks at no stream. "Accepted" never means "in use"
+//! (TRU-5).
 
 mod item;
 mod command;

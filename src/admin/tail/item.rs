@@ -1,4 +1,5 @@
-//! The lines of a tail, as JSON with a text for people. Peers chose names and words, so readers escape the text.
+//! The lines of a tail, as JSON with a text for people. Peers chose names and words, so readers escape the
+//! text.
 
 use std::fmt::Write;
 use std::time::SystemTime;

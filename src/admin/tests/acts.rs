@@ -11,14 +11,14 @@ pub(super) struct FakeServer {
 
 impl Emptying for FakeServer {
     fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying> {
-        match self.drain.lock().unwrap().replace((after, over)) {
+        match self.drain.lock().replace((after, over)) {
             Some(_) => Err(AlreadyEmptying),
             None => Ok(()),
         }
     }
 
     fn admit(&self) -> bool {
-        self.drain.lock().unwrap().take().is_some()
+        self.drain.lock().take().is_some()
     }
 
     fn announce(&self) {}
@@ -30,7 +30,7 @@ impl Emptying for FakeServer {
     }
 
     fn is_emptying(&self) -> bool {
-        self.drain.lock().unwrap().is_some()
+        self.drain.lock().is_some()
     }
 }
 
@@ -50,7 +50,7 @@ impl Upgrading for FakeProcess {
         let predecessor = self.predecessor();
         let now = wish.now;
         let dry_run = wish.dry_run;
-        self.wishes.lock().unwrap().push(wish);
+        self.wishes.lock().push(wish);
         async move {
             match predecessor {
                 Some(_) if !now => Err(NotUpgraded::Conflict {
@@ -72,7 +72,7 @@ impl Upgrading for FakeProcess {
     }
 
     fn predecessor(&self) -> Option<PredecessorStatus> {
-        self.predecessor.lock().unwrap().clone()
+        self.predecessor.lock().clone()
     }
 }
 
@@ -83,7 +83,7 @@ async fn hnd_5_an_upgrade_waits_for_the_predecessor_unless_it_is_now() {
     let tried = admin.act("POST", "/upgrade?dry_run=1").await;
     assert_eq!((tried.status, &tried.json()["dry_run"]), (200, &Value::from(true)));
     assert_eq!(admin.get("/overview").await.json()["predecessor"], Value::Null);
-    *admin.process.predecessor.lock().unwrap() = Some(draining(12));
+    *admin.process.predecessor.lock() = Some(draining(12));
     let refused = admin.act("POST", "/upgrade").await;
     assert_eq!((refused.status, &*refused.body), (409, "still drains; 41.0 s left\n"));
     let overview = admin.get("/overview").await.json();
@@ -106,9 +106,9 @@ async fn hnd_2_only_the_user_of_the_relay_chooses_another_executable() {
         let request = get_request("/upgrade?binary=/tmp/x").replace("GET ", "POST ");
         assert_eq!(admin.send_as(peer, &request).await.status, status, "{uid:?}");
     }
-    let wishes = admin.process.wishes.lock().unwrap();
+    let wishes = admin.process.wishes.lock();
     assert!(wishes.iter().all(|wish| wish.binary.as_deref() == Some("/tmp/x".as_ref())));
-    assert_eq!((wishes.len(), over_tcp.process.wishes.lock().unwrap().len()), (2, 0));
+    assert_eq!((wishes.len(), over_tcp.process.wishes.lock().len()), (2, 0));
 }
 
 impl Fixture {
@@ -142,7 +142,7 @@ async fn hnd_9_a_drain_begins_once_and_ends() {
                     \"seconds_left\":10.0}";
     assert_eq!(drain, serde_json::from_str::<Value>(expected).unwrap());
     let seconds = Duration::from_secs;
-    assert_eq!(*admin.emptying.drain.lock().unwrap(), Some((seconds(5), Some(seconds(60)))));
+    assert_eq!(*admin.emptying.drain.lock(), Some((seconds(5), Some(seconds(60)))));
     assert_eq!(admin.get("/drain").await.json(), drain);
     let ready = admin.get("/ready").await;
     assert_eq!((ready.status, &ready.json()["state"]), (503, &Value::from("draining")));
@@ -173,10 +173,10 @@ async fn hnd_9_a_drain_is_not_shorter_than_the_first_answers_take_elsewhere() {
         let short = admin.act("POST", &format!("/drain?over=1500ms&dry_run={dry_run}")).await.json();
         assert_eq!(short["warning"], expected);
     }
-    let wished = admin.emptying.drain.lock().unwrap().take();
+    let wished = admin.emptying.drain.lock().take();
     assert_eq!(wished, Some((Duration::ZERO, Some(Duration::from_millis(1500)))), "an operator's wish holds");
     admin.act("POST", "/drain").await;
-    let chosen = admin.emptying.drain.lock().unwrap().take();
+    let chosen = admin.emptying.drain.lock().take();
     assert_eq!(chosen, Some((Duration::ZERO, Some(Duration::from_secs(10)))));
 }
 
@@ -213,7 +213,7 @@ async fn a_stream_is_ended_by_its_number() {
     let admin = Fixture::start(vec![], false);
     let ended = admin.act("POST", "/clients/71/end").await;
     assert_eq!((ended.status, ended.body.as_str()), (200, "{\"ended\":71}"));
-    assert_eq!(*admin.view.ended.lock().unwrap(), [71]);
+    assert_eq!(*admin.view.ended.lock(), [71]);
 }
 
 #[tokio::test]

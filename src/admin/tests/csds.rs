@@ -21,9 +21,9 @@ const FETCH: &str = AdminEndpoint::FetchClientStatus.path();
 const STREAM: &str = AdminEndpoint::StreamClientStatus.path();
 
 fn channel(admin: &Fixture, host: &str) -> Channel {
-    let io = std::sync::Mutex::new(Some(admin.connect()));
+    let io = parking_lot::Mutex::new(Some(admin.connect()));
     let connect = tower::service_fn(move |_: Uri| {
-        let io = io.lock().unwrap().take();
+        let io = io.lock().take();
         async { io.map(TokioIo::new).ok_or(std::io::Error::from(std::io::ErrorKind::NotConnected)) }
     });
     Endpoint::try_from(format!("http://{host}")).unwrap().connect_with_connector_lazy(connect)

@@ -1,6 +1,7 @@
-//! The shape of each answer (ADM-1): a golden file for each endpoint that reads. Keys are added, never renamed or removed, within a
-//! major version: `golden/released.txt` has the keys of the last release, and `golden/order.txt` the order of keys in each object.
-//! `SLUICE_GOLDEN=write` writes the files anew, and `SLUICE_GOLDEN=release` the released keys, as a step of a release.
+//! The shape of each answer (ADM-1): a golden file for each endpoint that reads. Keys are added, never
+//! renamed or removed, within a major version: `golden/released.txt` has the keys of the last release, and
+//! `golden/order.txt` the order of keys in each object. `SLUICE_GOLDEN=write` writes the files anew, and
+//! `SLUICE_GOLDEN=release` the released keys, as a step of a release.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -346,7 +347,8 @@ fn objects(value: &Value, way: &str, ways: &mut Vec<String>) {
 const IDENTITIES: [(&str, &str); 5] =
     [("clients", "id"), ("client", "id"), ("changes", "id"), ("change", "id"), ("reload", "result")];
 
-/// The objects with texts of clients as keys. A further key is a further text, and no novelty of another version.
+/// The objects with texts of clients as keys. A further key is a further text, and no novelty of another
+/// version.
 const MAPS: [&str; 1] = ["/user_agents"];
 
 /// ADR 87: an older relay lacks keys, and a newer one has more.

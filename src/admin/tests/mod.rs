@@ -21,10 +21,11 @@ mod slow;
 mod tail;
 mod ui;
 
-use std::sync::{Mutex, atomic::AtomicUsize, atomic::Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use serde_json::Value;
 use sluice_admin_api::endpoints::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -54,8 +55,7 @@ use crate::driver::api::status::{
 use crate::driver::api::tail::Tails;
 use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
 use crate::telemetry::logging::{LogFilter, LogLevel};
-use crate::trust::rotation::Watched;
-use crate::trust::tokens::Tokens;
+use crate::trust::{rotation::Watched, tokens::Tokens};
 use sluice_identity::Identity;
 use sluice_xds::{Code, Node, ResourceName, Status, TypeUrl, Version};
 
@@ -227,7 +227,7 @@ impl Controls for FakeView {
     }
 
     fn end_stream(&self, id: u64) -> bool {
-        self.ended.lock().unwrap().push(id);
+        self.ended.lock().push(id);
         id < SESSIONS as u64
     }
 }

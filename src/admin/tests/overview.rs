@@ -43,7 +43,8 @@ async fn adm_6_all_viewers_share_one_census_and_without_viewers_there_is_none() 
     }
 }
 
-/// `sluice status --check` must not answer from counts of before the question; however many ask, one count serves all.
+/// `sluice status --check` must not answer from counts of before the question; however many ask, one count
+/// serves all.
 #[tokio::test(start_paused = true)]
 async fn adm_6_a_count_from_now_waits_for_its_turn_and_serves_all_that_wait() {
     const SESSIONS: usize = 100;

@@ -106,8 +106,8 @@ pub(super) fn condemned(count: u64) -> CondemnedContents {
     condemned
 }
 
-/// TRU-4: a walk looks at each client. Two at once would take the time of the clients' updates. The wait for the other walk is no part of
-/// the deadline of the answer (ADM-14).
+/// TRU-4: a walk looks at each client. Two at once would take the time of the clients' updates. The wait for
+/// the other walk is no part of the deadline of the answer (ADM-14).
 #[tokio::test(start_paused = true)]
 async fn tru_4_one_walk_runs_at_a_time() {
     let view = FakeView { clients: 300, rollouts: rollouts::some(), ..FakeView::default() };
@@ -122,7 +122,8 @@ async fn tru_4_one_walk_runs_at_a_time() {
     }
 }
 
-/// TRU-4: a push of long ago, a command, or the time before a restart: the plan's memory counts, and is listed, bounded.
+/// TRU-4: a push of long ago, a command, or the time before a restart: the plan's memory counts, and is
+/// listed, bounded.
 #[tokio::test]
 async fn tru_4_a_content_in_a_plans_memory_is_condemned_without_a_push() {
     let edge = RolloutStatus { condemned: condemned(120), ..RolloutStatus::clone(&rollouts::some()[0]) };
@@ -142,7 +143,8 @@ async fn tru_4_a_content_in_a_plans_memory_is_condemned_without_a_push() {
     assert_eq!(contents[0], latest, "the latest first");
 }
 
-/// TRU-4, TRU-5, TRU-6: of 200 clients a part rejects the newest version of `b`, and others like them have it not.
+/// TRU-4, TRU-5, TRU-6: of 200 clients a part rejects the newest version of `b`, and others like them have it
+/// not.
 #[tokio::test]
 async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
     let admin = Fixture::of_clients(300);
@@ -187,7 +189,8 @@ async fn tru_4_versions_are_told_with_their_clients_and_rejections() {
     }
 }
 
-/// Of seven clients, three accepted clusters at the first source and one each is in another state. All wait for Secrets.
+/// Of seven clients, three accepted clusters at the first source and one each is in another state. All wait
+/// for Secrets.
 pub(super) fn type_states(id: u64) -> ClientTypes {
     let states = [
         ClientState::Accepted,

@@ -25,7 +25,7 @@ impl Default for FakeReloads {
 impl FakeReloads {
     /// As after a reload with these faults.
     pub(super) fn fail(&self, faults: &[&str]) {
-        *self.last.lock().unwrap() = Some(LastReload {
+        *self.last.lock() = Some(LastReload {
             at: SystemTime::UNIX_EPOCH,
             trigger: "watch",
             result: ReloadResult::Invalid,
@@ -37,8 +37,8 @@ impl FakeReloads {
 
 impl Reloading for FakeReloads {
     fn reload(&self, wanted: Wanted) -> BoxFuture<'static, Report> {
-        self.asked.lock().unwrap().push(wanted);
-        let report = self.report.lock().unwrap().clone();
+        self.asked.lock().push(wanted);
+        let report = self.report.lock().clone();
         std::future::ready(report).boxed()
     }
 
@@ -55,7 +55,7 @@ impl Reloading for FakeReloads {
         Arc::new(ConfigHistory {
             file: Some("/etc/sluice/sluice.yaml".into()),
             generations: vec![generation(1, "1s"), generation(2, "2s")],
-            last_reload: self.last.lock().unwrap().clone(),
+            last_reload: self.last.lock().clone(),
             needs_process: vec!["node", "admin.address"],
         })
     }
@@ -91,7 +91,7 @@ async fn rel_1_each_request_asks_for_its_configuration() {
     ] {
         let answer = admin.send(&post(target, body)).await;
         assert_eq!(answer.status, 200, "{target}: {}", answer.body);
-        assert_eq!(admin.reloading.asked.lock().unwrap().pop(), Some(wanted), "{target}");
+        assert_eq!(admin.reloading.asked.lock().pop(), Some(wanted), "{target}");
     }
     let long = "x".repeat((1 << 20) + 1);
     for (target, body, status) in [
@@ -106,7 +106,7 @@ async fn rel_1_each_request_asks_for_its_configuration() {
     let page = post("/reload", "").replace("\r\n\r\n", "\r\nOrigin: https://evil.example\r\n\r\n");
     assert_eq!(admin.send(&page).await.status, 403);
     assert_eq!(admin.get("/reload").await.status, 405);
-    assert!(admin.reloading.asked.lock().unwrap().is_empty());
+    assert!(admin.reloading.asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn rel_4_the_status_of_an_answer_is_the_result() {
     ] {
         let faults = vec!["drain: found nonsense".to_owned()];
         let report = Report { faults, ..Report::new(result, 2) };
-        *admin.reloading.report.lock().unwrap() = report;
+        *admin.reloading.report.lock() = report;
         let answer = admin.send(&post("/reload", "")).await;
         assert_eq!((answer.status, &answer.json()["result"]), (status, &json!(result.name())));
     }
@@ -132,7 +132,7 @@ async fn rel_4_the_status_of_an_answer_is_the_result() {
 #[tokio::test]
 async fn rel_9_the_configuration_and_the_difference_have_the_shape_of_their_golden_files() {
     let admin = Fixture::start(vec![], false);
-    *admin.reloading.last.lock().unwrap() = Some(LastReload {
+    *admin.reloading.last.lock() = Some(LastReload {
         at: SystemTime::UNIX_EPOCH,
         trigger: "watch",
         result: ReloadResult::Held,
@@ -152,7 +152,7 @@ async fn rel_9_the_configuration_and_the_difference_have_the_shape_of_their_gold
     assert_eq!(attention["say"], "sluice reload --yes");
 
     let list = |name: &str| vec![name.to_owned()];
-    *admin.reloading.report.lock().unwrap() = Report {
+    *admin.reloading.report.lock() = Report {
         is_plan: true,
         changes: vec![KeyChange {
             key: "drain".to_owned(),

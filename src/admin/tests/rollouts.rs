@@ -373,7 +373,8 @@ async fn grd_2_ready_tells_of_plans_that_hold_something_back() {
     assert_eq!((&one["pinned"]["release"], &one["barred"][0]), (&Value::from(39), &Value::from("c1a55")));
 }
 
-/// PAG-1: the page of a plan that enforces has the steps to come, the orders in force and those of operators, and who waits.
+/// PAG-1: the page of a plan that enforces has the steps to come, the orders in force and those of operators,
+/// and who waits.
 #[tokio::test]
 async fn pag_1_a_plan_that_enforces_shows_what_stands_and_who_stopped_it() {
     let edge = RolloutStatus::clone(&some()[0]);

@@ -257,7 +257,7 @@ async fn pag_4_the_configuration_shows_its_generations_a_difference_and_the_last
 async fn hnd_5_the_overview_shows_an_upgrade_in_progress() {
     let admin = fleet(1);
     assert!(!admin.get("/ui/").await.body.contains("An upgrade is in progress"));
-    *admin.process.predecessor.lock().unwrap() = Some(acts::draining(12));
+    *admin.process.predecessor.lock() = Some(acts::draining(12));
     let body = admin.get("/ui/").await.body;
     let told = "process 7 with version 0.0.9 still has 12 streams on 2 connections, and ends within 42s.";
     assert!(body.contains(told), "{body}");

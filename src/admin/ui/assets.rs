@@ -1,5 +1,5 @@
-//! The sheet, the scripts and the icon, in the binary. Their path has the hash of all of them, so that a page and its
-//! assets are of one release (PAG-2).
+//! The sheet, the scripts and the icon, in the binary. Their path has the hash of all of them, so that a page
+//! and its assets are of one release (PAG-2).
 
 use std::sync::LazyLock;
 

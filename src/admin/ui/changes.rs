@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 3;
 
 #[derive(Template)]
 #[template(path = "changes.html")]
-struct Page {
+struct ChangesPage {
     frame: Frame,
     filter: Filter,
     plot: Delivery,
@@ -36,7 +36,7 @@ struct OnePage {
     facts: Vec<Fact>,
     /// The names by kind of change, and the number of those left out.
     names: Vec<Names>,
-    rejections: Vec<Rejection>,
+    rejections: Vec<RejectionRow>,
     /// The next questions: their addresses.
     next: Vec<(String, String)>,
     command: Command,
@@ -59,7 +59,7 @@ pub(super) struct Row {
     pub class: Classes,
 }
 
-struct Rejection {
+struct RejectionRow {
     text: String,
     count: String,
     clients: Vec<(u64, String)>,
@@ -78,7 +78,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     changes.truncate(limit);
     let next =
         changes.last().filter(|_| has_more).map(|last| filter.next(&cursor_behind(last), changes.len()));
-    let page = Page {
+    let page = ChangesPage {
         frame: Frame::new(ask, "changes", "Changes"),
         filter: filter.field("type", "Type", ask.type_names()),
         plot: Delivery::of(&changes),
@@ -157,7 +157,7 @@ pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         rejections: change
             .rejections
             .iter()
-            .map(|rejection| Rejection {
+            .map(|rejection| RejectionRow {
                 text: rejection.text.to_string(),
                 count: count(rejection.count),
                 more: (rejection.count as usize).saturating_sub(rejection.clients.len()),

@@ -17,13 +17,13 @@ use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "classes.html")]
-struct Page {
+struct ClassesPage {
     frame: Frame,
     filter: Filter,
     classes: Vec<Class>,
     /// Classes beyond the shown ones.
     more: usize,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedRow>,
 }
 
 #[derive(Default)]
@@ -38,7 +38,7 @@ struct Class {
     present: usize,
 }
 
-struct Refused {
+struct RefusedRow {
     stream: u64,
     node: String,
     cluster: String,
@@ -69,7 +69,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     }
     classes.retain(|_, class| !class.sources.is_empty());
     let more = classes.len().saturating_sub(ROWS_MAX);
-    let page = Page {
+    let page = ClassesPage {
         frame: Frame::new(ask, "classes", "Node classes"),
         filter: filter.field("q", "Class, field or value", Vec::new()),
         classes: classes.into_values().take(ROWS_MAX).collect(),
@@ -97,8 +97,8 @@ fn class(digest: String, class: NodeClass) -> Class {
     }
 }
 
-fn refused(refusal: &RefusalStatus, ask: &Ask<'_>) -> Refused {
-    Refused {
+fn refused(refusal: &RefusalStatus, ask: &Ask<'_>) -> RefusedRow {
+    RefusedRow {
         stream: refusal.stream,
         node: refusal.node_id.clone(),
         cluster: refusal.node_cluster.clone(),

@@ -1,4 +1,5 @@
-//! The page of one client: per type the version that the client has and should have, and why; name by name for one type.
+//! The page of one client: per type the version that the client has and should have, and why; name by name
+//! for one type.
 
 use askama::Template;
 use sluice_admin_api::parameters::ClientPageParameters;
@@ -20,7 +21,7 @@ const HEADING_BYTES_MAX: usize = 100;
 
 #[derive(Template)]
 #[template(path = "client.html")]
-struct Page {
+struct ClientPage {
     frame: Frame,
     id: u64,
     node: String,
@@ -79,7 +80,7 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     } else {
         session.node_id.to_string()
     };
-    let page = Page {
+    let page = ClientPage {
         frame: Frame::new(ask, "clients", title),
         id: session.id,
         node: session.node_id.to_string(),

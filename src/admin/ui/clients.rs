@@ -17,14 +17,14 @@ const TYPES_MAX: usize = 3;
 
 #[derive(Template)]
 #[template(path = "clients.html")]
-struct Page {
+struct ClientsPage {
     frame: Frame,
     filter: Filter,
-    rows: Vec<Row>,
+    rows: Vec<ClientRow>,
     next: Option<String>,
 }
 
-struct Row {
+struct ClientRow {
     id: u64,
     node: String,
     cluster: String,
@@ -46,7 +46,8 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let (query, page) = ClientsQuery::parse(&filter.uri(), ask.headers)?;
     types::check(ask.admin, query.type_name.as_deref()).await?;
     let listed = client::gather(ask.admin, &query, &page, ask.now).await?;
-    let rows: Vec<Row> = listed.sessions.iter().filter_map(|session| row(session, &query, ask)).collect();
+    let rows: Vec<ClientRow> =
+        listed.sessions.iter().filter_map(|session| row(session, &query, ask)).collect();
     let next = listed.next.map(|cursor| filter.next(&cursor, rows.len()));
     let words = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let filter = filter
@@ -55,10 +56,10 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         .field("state", "State", words(&ConfigStatus::ALL.map(ConfigStatus::name)))
         .field("why", "Why", words(&Why::ALL.map(Why::name)))
         .field("sort", "Order", words(&["behind", "opened"]));
-    Ok(Page { frame: Frame::new(ask, "clients", "Clients"), filter, rows, next }.render()?)
+    Ok(ClientsPage { frame: Frame::new(ask, "clients", "Clients"), filter, rows, next }.render()?)
 }
 
-fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<Row> {
+fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<ClientRow> {
     let types = query.matching(session, ask.now)?;
     let mut behind: Vec<&SessionTypeStatus> =
         types.iter().copied().filter(|status| status.state != ConfigStatus::Synced).collect();
@@ -69,7 +70,7 @@ fn row(session: &SessionStatus, query: &ClientsQuery, ask: &Ask<'_>) -> Option<R
         texts.dedup();
         texts.join(", ")
     };
-    Some(Row {
+    Some(ClientRow {
         id: session.id,
         node: session.node_id.to_string(),
         cluster: session.node_cluster.to_string(),

@@ -12,7 +12,7 @@ use crate::admin::reloading::ConfigHistory;
 
 #[derive(Template)]
 #[template(path = "config.html")]
-struct Page {
+struct ConfigPage {
     frame: Frame,
     config: ConfigStatus,
     text: String,
@@ -21,21 +21,21 @@ struct Page {
     /// The generation in force.
     current: u64,
     /// The latest first.
-    generations: Vec<Row>,
+    generations: Vec<GenerationRow>,
     last: Option<LastRow>,
     has_failed: bool,
     commands: Vec<Command>,
     upgrade: Command,
 }
 
-impl Page {
+impl ConfigPage {
     fn is_for_a_process(&self, change: &KeyChange) -> bool {
         change.effect == "new process"
     }
 }
 
 /// A generation of the list.
-struct Row {
+struct GenerationRow {
     generation: Generation,
     age: String,
     is_shown: bool,
@@ -67,7 +67,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     if !config.in_force {
         commands.push(rollback(config.generation));
     }
-    let page = Page {
+    let page = ConfigPage {
         frame: Frame::new(ask, "config", "Configuration"),
         text: serde_json::to_string_pretty(&config.config).unwrap_or_default(),
         age: since(&history, config.generation, ask),
@@ -98,13 +98,18 @@ fn since(history: &ConfigHistory, generation: u64, ask: &Ask<'_>) -> String {
     history.find(generation).map(|status| age(status.since, ask.now)).unwrap_or_default()
 }
 
-fn rows(config: &mut ConfigStatus, history: &ConfigHistory, current: u64, ask: &Ask<'_>) -> Vec<Row> {
+fn rows(
+    config: &mut ConfigStatus,
+    history: &ConfigHistory,
+    current: u64,
+    ask: &Ask<'_>,
+) -> Vec<GenerationRow> {
     let mut before = None;
     let mut rows = Vec::new();
     for generation in std::mem::take(&mut config.generations) {
         let number = generation.generation;
         let link = |before| (before, format!("/ui/config?generation={number}&against={before}"));
-        rows.push(Row {
+        rows.push(GenerationRow {
             age: since(history, number, ask),
             is_shown: number == config.generation,
             is_against: config.against == Some(number),

@@ -1,5 +1,5 @@
-//! The page of the difference between what a client has and what it should have, or what another client has: the
-//! endpoint `/clients/{id}/diff`.
+//! The page of the difference between what a client has and what it should have, or what another client has:
+//! the endpoint `/clients/{id}/diff`.
 
 use askama::Template;
 use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};
@@ -13,7 +13,7 @@ const NAMES_MAX: usize = 200;
 
 #[derive(Template)]
 #[template(path = "diff.html")]
-struct Page {
+struct DiffPage {
     frame: Frame,
     id: u64,
     node: String,
@@ -21,7 +21,7 @@ struct Page {
     diff: ClientDifference,
 }
 
-impl Page {
+impl DiffPage {
     fn types(&self) -> impl Iterator<Item = TypeView<'_>> {
         self.diff.types.iter().filter(has_difference).map(TypeView)
     }
@@ -131,7 +131,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     let session = ask.session(id)?;
     let diff = client::difference(ask.admin, id, &filter.plain_uri()).await?;
     let to = filter.value("to").unwrap_or("desired").to_owned();
-    let page = Page {
+    let page = DiffPage {
         frame: Frame::new(ask, "clients", "Difference"),
         id: session.id,
         node: session.node_id.to_string(),

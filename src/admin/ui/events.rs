@@ -13,7 +13,7 @@ use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "events.html")]
-struct Page {
+struct EventsPage {
     frame: Frame,
     filter: Filter,
     rows: Vec<Row>,
@@ -49,7 +49,7 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         "Severity, and above",
         Severity::ALL.map(|severity| severity.name().to_owned()).to_vec(),
     );
-    Ok(Page { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
+    Ok(EventsPage { frame: Frame::new(ask, "events", "Events"), filter, rows, next }.render()?)
 }
 
 /// The wanted events, the latest first.

@@ -9,7 +9,7 @@ use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "explain.html")]
-struct Page {
+struct ExplainPage {
     frame: Frame,
     id: u64,
     node: String,
@@ -37,7 +37,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         ("Name", explanation.name.map(|name| name.text)),
         ("State", Some(explanation.state.text)),
     ];
-    let page = Page {
+    let page = ExplainPage {
         frame: Frame::new(ask, "clients", format!("Why {about}")),
         id: session.id,
         node: session.node_id.to_string(),

@@ -1,5 +1,5 @@
-//! The query of a list, as a form and as links (PAG-4): an address is the whole state of a page, and can be sent to a
-//! colleague.
+//! The query of a list, as a form and as links (PAG-4): an address is the whole state of a page, and can be
+//! sent to a colleague.
 
 use axum::extract::Query;
 use axum::http::Uri;

@@ -1,11 +1,12 @@
 //! The operator's page: HTML made by the relay, which works without scripts (PAG-1, ADR 34).
 //!
-//! A page shows the data of the endpoint with its name, and takes the same query. Nothing here changes the relay (PAG-3):
-//! where something is to be done, the page shows the command.
+//! A page shows the data of the endpoint with its name, and takes the same query. Nothing here changes the
+//! relay (PAG-3): where something is to be done, the page shows the command.
 //!
-//! 1. `text`: values as people read them, and their escaping. `assets`: the sheet and the scripts. `parts`: states and
-//!    commands as words and shapes.
-//! 2. `frame`: the head of all pages, and the page of a request that fails. `filter`: the query of a list, as a form.
+//! 1. `text`: values as people read them, and their escaping. `assets`: the sheet and the scripts. `parts`:
+//!    states and commands as words and shapes.
+//! 2. `frame`: the head of all pages, and the page of a request that fails. `filter`: the query of a list, as
+//!    a form.
 //! 3. `plot`: plots, made here.
 //! 4. A file per page, each with its template in `templates/`.
 

@@ -25,7 +25,7 @@ const PLOTTED: usize = 200;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Page {
+struct OverviewPage {
     frame: Frame,
     facts: String,
     /// The configuration in force: generation and hash.
@@ -73,7 +73,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let latest = ask.admin.relay.changes(filter).await;
     let mut rows = events::latest(ask, |event| event.first.severity >= Severity::Warn);
     rows.truncate(SHORT);
-    let page = Page {
+    let page = OverviewPage {
         frame: Frame::new(ask, "", "Overview"),
         facts: facts(&now),
         config: (now.config.generation, now.config.hash.clone()),

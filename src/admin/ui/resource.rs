@@ -21,7 +21,7 @@ const CLIENTS_MAX: usize = 20;
 
 #[derive(Template)]
 #[template(path = "resource.html")]
-struct Page {
+struct ResourcePage {
     frame: Frame,
     type_name: String,
     name: String,
@@ -95,7 +95,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let pairs = pairs.map(|(key, value)| (key.to_owned(), value));
     let uri = address("/", &pairs).parse().unwrap_or_default();
     let who = who::clients(ask.admin, &uri, ask.headers).await?;
-    let page = Page {
+    let page = ResourcePage {
         commands: commands(&about),
         frame: Frame::new(ask, "resources", name),
         type_name: about.r#type,

@@ -14,23 +14,23 @@ use sluice_text::{encoded, size, span};
 
 #[derive(Template)]
 #[template(path = "resources.html")]
-struct Page {
+struct ResourcesPage {
     frame: Frame,
     filter: Filter,
-    rows: Vec<Row>,
+    rows: Vec<ResourceRow>,
     next: Option<String>,
 }
 
-struct Row {
+struct ResourceRow {
     key: String,
     name: String,
     link: String,
     type_name: String,
     /// `None` for Secrets: of those only the name is shown.
-    content: Option<Content>,
+    content: Option<ContentView>,
 }
 
-struct Content {
+struct ContentView {
     state: Mark,
     version: String,
     size: String,
@@ -66,11 +66,11 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         .field("name", "Name", Vec::new())
         .field("type", "Type", ask.type_names())
         .field("state", "State", states);
-    Ok(Page { frame: Frame::new(ask, "resources", "Resources"), filter, rows, next }.render()?)
+    Ok(ResourcesPage { frame: Frame::new(ask, "resources", "Resources"), filter, rows, next }.render()?)
 }
 
-fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> Row {
-    let content = (!resource.type_url.is_secret()).then(|| Content {
+fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> ResourceRow {
+    let content = (!resource.type_url.is_secret()).then(|| ContentView {
         state: Mark::of_resource(resource.state),
         version: resource.version.map(version).unwrap_or_default(),
         size: if resource.version.is_some() { size(resource.bytes) } else { String::new() },
@@ -80,7 +80,7 @@ fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> Row {
         error: resource.error.as_ref().map(ToString::to_string),
         expires: resource.expires_in.map(span),
     });
-    Row {
+    ResourceRow {
         key: resource_cursor(resource),
         name: resource.name.as_str().to_owned(),
         link: format!(

@@ -30,7 +30,7 @@ use sluice_xds::{ResourceName, TypeUrl};
 
 #[derive(Template)]
 #[template(path = "rollouts.html")]
-struct Page {
+struct RolloutsPage {
     frame: Frame,
     plans: Vec<PlanRow>,
 }
@@ -82,8 +82,8 @@ struct Push {
     /// Affected clients that are not admitted.
     outside: String,
     steps: Vec<StepRow>,
-    types: Vec<TypeRow>,
-    rejections: Vec<Words>,
+    types: Vec<RolloutTypeRow>,
+    rejections: Vec<RolloutWords>,
     suspects: Vec<(String, String)>,
     notes: Vec<String>,
     units: Vec<UnitRow>,
@@ -99,7 +99,7 @@ struct StepRow {
     bar: Option<Bar>,
 }
 
-struct TypeRow {
+struct RolloutTypeRow {
     name: String,
     lists: Vec<Names>,
     bytes: String,
@@ -109,7 +109,7 @@ struct TypeRow {
 type Names = (&'static str, Vec<(String, String)>, usize);
 
 /// The clients with one text.
-struct Words {
+struct RolloutWords {
     text: String,
     count: usize,
     clients: Vec<(u64, String)>,
@@ -141,7 +141,7 @@ struct PastRow {
 pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let plans = ask.admin.relay.rollouts();
     let plans = plans.iter().map(|plan| plan_row(plan)).collect();
-    Ok(Page { frame: Frame::new(ask, "rollouts", "Rollouts"), plans }.render()?)
+    Ok(RolloutsPage { frame: Frame::new(ask, "rollouts", "Rollouts"), plans }.render()?)
 }
 
 fn plan_row(plan: &RolloutStatus) -> PlanRow {
@@ -466,7 +466,7 @@ fn facts(status: &RolloutStatus, push: &PushReport) -> Vec<(&'static str, String
     facts
 }
 
-fn type_row(pushed: &TypePush) -> TypeRow {
+fn type_row(pushed: &TypePush) -> RolloutTypeRow {
     let short = pushed.type_url.short();
     let named = |list: &NameList| {
         let link = |name: &str| format!("/ui/resource?type={}&name={}", encoded(short), encoded(name));
@@ -475,7 +475,7 @@ fn type_row(pushed: &TypePush) -> TypeRow {
     let lists = [("Added", &pushed.added), ("Changed", &pushed.changed), ("Removed", &pushed.removed)];
     let lists = lists.into_iter().filter(|(_, list)| list.count > 0);
     let Growth { before, after } = pushed.bytes;
-    TypeRow {
+    RolloutTypeRow {
         name: short.to_owned(),
         lists: lists
             .map(|(label, list)| (label, named(list), list.count.saturating_sub(list.names.len())))
@@ -485,14 +485,14 @@ fn type_row(pushed: &TypePush) -> TypeRow {
 }
 
 /// The rejections by their words, the most frequent first.
-fn words(rejections: &[Rejection]) -> Vec<Words> {
+fn words(rejections: &[Rejection]) -> Vec<RolloutWords> {
     let mut by_text: BTreeMap<&str, Vec<&Rejection>> = BTreeMap::new();
     for rejection in rejections {
         by_text.entry(&rejection.words).or_default().push(rejection);
     }
     let mut by_text: Vec<_> = by_text.into_iter().collect();
     by_text.sort_by_key(|(_, all)| std::cmp::Reverse(all.len()));
-    let shown = |text: &str, all: Vec<&Rejection>| Words {
+    let shown = |text: &str, all: Vec<&Rejection>| RolloutWords {
         text: text.to_owned(),
         count: all.len(),
         clients: all

@@ -17,7 +17,7 @@ use sluice_text::size;
 
 #[derive(Template)]
 #[template(path = "sources.html")]
-struct Page {
+struct SourcesPage {
     frame: Frame,
     filter: Filter,
     sources: Vec<Source>,
@@ -73,7 +73,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         "State",
         SourceState::NAMES.map(str::to_owned).to_vec(),
     );
-    Ok(Page { frame: Frame::new(ask, "sources", "Sources"), filter, sources, next }.render()?)
+    Ok(SourcesPage { frame: Frame::new(ask, "sources", "Sources"), filter, sources, next }.render()?)
 }
 
 fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source {

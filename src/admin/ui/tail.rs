@@ -11,7 +11,7 @@ use sluice_text::encoded;
 
 #[derive(Template)]
 #[template(path = "tail.html")]
-struct Page {
+struct TailPage {
     frame: Frame,
     id: u64,
     node: String,
@@ -33,7 +33,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         frame.stream += &format!("&type={}", encoded(&chosen));
         command += &format!(" --type {}", super::text::argument(&chosen).unwrap_or_default());
     }
-    let page = Page {
+    let page = TailPage {
         frame,
         id: session.id,
         node: session.node_id.to_string(),

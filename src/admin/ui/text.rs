@@ -8,8 +8,8 @@ use askama::filters::{Escaper, Html};
 use sluice_text::{is_hidden, span};
 use sluice_xds::Version;
 
-/// The escaping of all templates (`askama.toml`). Clients name themselves, so their texts are neither markup nor
-/// invisible: characters that control or hide are written out (PAG-2).
+/// The escaping of all templates (`askama.toml`). Clients name themselves, so their texts are neither markup
+/// nor invisible: characters that control or hide are written out (PAG-2).
 #[derive(Clone, Copy, Debug)]
 pub struct Visible;
 
@@ -29,7 +29,8 @@ impl Escaper for Visible {
     }
 }
 
-/// The time since `then`, in whole seconds from one second on: a page is looked at for longer than a tenth of a second.
+/// The time since `then`, in whole seconds from one second on: a page is looked at for longer than a tenth of
+/// a second.
 pub(super) fn age(then: SystemTime, now: SystemTime) -> String {
     let age = now.duration_since(then).unwrap_or_default();
     match age.as_secs() {
@@ -62,7 +63,8 @@ pub(super) fn version(version: Version) -> String {
     sluice_text::version(&version.to_string())
 }
 
-/// An argument of a command in a shell. Hidden characters cannot be copied from a page, so such an argument is `None`.
+/// An argument of a command in a shell. Hidden characters cannot be copied from a page, so such an argument
+/// is `None`.
 pub(super) fn argument(text: &str) -> Option<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@%+=,".contains(letter);
     if text.is_empty() || text.contains(is_hidden) {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::tell_missing;
 use crate::driver::Relay;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::{Metrics, wall_now};
 use sluice_engine::class::facts::FactTable;
 
@@ -60,34 +60,22 @@ impl Keeper {
 
     /// Tells that the facts may be old.
     pub fn tell(&self, source: &str, reason: &str) {
-        self.note(source, reason);
-        warn!(source, reason, "cannot use the facts of clients; the last good ones stay in force");
+        tell!(self.metrics.events, warn(Class, "cannot use the facts of clients").place(source).detail(reason);
+            { source, reason } + "; the last good ones stay in force");
+        self.metrics.facts.failing();
     }
 
     /// Tells that Pods have too many labels, or all of them too much text.
     pub fn tell_refused(&self, pods: usize) {
         let reason = "a Pod has too many labels, or the Pods of the cluster too many different ones";
-        let event = Occurrence::warn(Kind::Class, "Pods have no facts for want of room");
-        self.metrics.events.add(event.place("kubernetes").detail(reason));
-        warn!(
-            pods,
-            reason, "Pods have no facts for want of room; each of their clients has a class of its own"
-        );
+        tell!(self.metrics.events, warn(Class, "Pods have no facts for want of room").place("kubernetes").detail(reason);
+            { pods, reason } + "; each of their clients has a class of its own");
     }
 
     /// Tells that there are no facts yet.
     pub fn tell_absent(&self, reason: &str) {
-        self.note("kubernetes", reason);
-        warn!(
-            source = "kubernetes",
-            reason,
-            "cannot use the facts of clients; each client has a class of its own until they are known"
-        );
-    }
-
-    fn note(&self, source: &str, reason: &str) {
-        let event = Occurrence::warn(Kind::Class, "cannot use the facts of clients");
-        self.metrics.events.add(event.place(source).detail(reason));
+        tell!(self.metrics.events, warn(Class, "cannot use the facts of clients").place("kubernetes").detail(reason);
+            { source = "kubernetes", reason } + "; each client has a class of its own until they are known");
         self.metrics.facts.failing();
     }
 }

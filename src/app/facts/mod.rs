@@ -21,7 +21,8 @@ use crate::telemetry::{Metrics, wall_now};
 use sluice_engine::class::facts::FactTable;
 use sluice_engine::class::{MetadataParts, NodeClasses};
 
-/// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in an upgrade.
+/// The time for all Pods of a cluster, before a start goes on without. Less than the time of a new process in
+/// an upgrade.
 pub(super) const AT_START: Duration = Duration::from_secs(20);
 /// The time for all Pods of a cluster in a reload, which has 10 s for everything.
 pub(super) const AT_RELOAD: Duration = Duration::from_secs(7);
@@ -35,10 +36,10 @@ pub(super) struct Opened {
     is_absent: bool,
     /// The last fault of the source.
     fault: Option<String>,
-    source: Source,
+    source: FactsOrigin,
 }
 
-enum Source {
+enum FactsOrigin {
     Nowhere,
     File,
     Cluster(Box<Registry>),
@@ -70,7 +71,8 @@ impl Following {
     }
 }
 
-/// Reads the facts of a file, and whether a cluster can be asked. A cluster is not asked: nothing is known of its Pods then.
+/// Reads the facts of a file, and whether a cluster can be asked. A cluster is not asked: nothing is known of
+/// its Pods then.
 ///
 /// # Errors
 /// The fault of the file, beginning with the key.
@@ -94,7 +96,7 @@ fn load_file(file: &Path) -> Result<Arc<FactTable>, String> {
 /// # Errors
 /// The fault of the file, beginning with the key.
 pub(super) fn planned(config: &Config) -> Result<Opened, String> {
-    Ok(Opened { table: load(config)?, is_absent: false, fault: None, source: Source::Nowhere })
+    Ok(Opened { table: load(config)?, is_absent: false, fault: None, source: FactsOrigin::Nowhere })
 }
 
 /// Reads the facts. Those of a cluster have a time, and then the fault is a part of the result.
@@ -104,9 +106,9 @@ pub(super) fn planned(config: &Config) -> Result<Opened, String> {
 pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, String> {
     let table = load(config)?;
     let interest = match &config.facts {
-        None => return Ok(Opened { table, is_absent: false, fault: None, source: Source::Nowhere }),
+        None => return Ok(Opened { table, is_absent: false, fault: None, source: FactsOrigin::Nowhere }),
         Some(FactsSource::File(_)) => {
-            return Ok(Opened { table, is_absent: false, fault: None, source: Source::File });
+            return Ok(Opened { table, is_absent: false, fault: None, source: FactsOrigin::File });
         }
         Some(FactsSource::Kubernetes(interest)) => interest,
     };
@@ -127,7 +129,7 @@ pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, Str
     if is_absent && fault.is_none() {
         fault = Some(format!("the lists are not complete after {} s", limit.as_secs()));
     }
-    Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: Source::Cluster(registry) })
+    Ok(Opened { table: table.unwrap_or_default(), is_absent, fault, source: FactsOrigin::Cluster(registry) })
 }
 
 /// Tells what the facts in force lack, and follows their source, if there is one.
@@ -146,7 +148,7 @@ pub(super) fn follow(
             keeper.tell_missing();
             tokio::spawn(file::follow(path.clone(), keeper))
         }
-        (Some(FactsSource::Kubernetes(_)), Source::Cluster(registry)) => {
+        (Some(FactsSource::Kubernetes(_)), FactsOrigin::Cluster(registry)) => {
             match &opened.fault {
                 Some(fault) if opened.is_absent => keeper.tell_absent(fault),
                 Some(fault) => keeper.tell("kubernetes", fault),
@@ -166,9 +168,9 @@ pub(super) fn follow(
 }
 
 /// Warns of fields that rules in force read and no entry has: a field in another spelling splits nothing.
-pub(super) fn tell_missing(relay: &Relay, told: &[String]) -> Vec<String> {
+pub(super) fn tell_missing(relay: &Relay, logged: &[String]) -> Vec<String> {
     let missing = missing_fields(&relay.classes());
-    if missing != told && !missing.is_empty() {
+    if missing != logged && !missing.is_empty() {
         let fields = missing.join(", ");
         warn!(fields, "`split_by.facts` names fields that no entry of `facts` has: they split nothing");
     }

@@ -58,8 +58,8 @@ impl Attempt {
         passed.map_err(|fault| self.explain(fault))
     }
 
-    /// Lets the new process accept and decide about pushes, and resolves when the new process does. The caller must not accept any
-    /// more. `plans`: the state of the plans.
+    /// Lets the new process accept and decide about pushes, and resolves when the new process does. The
+    /// caller must not accept any more. `plans`: the state of the plans.
     ///
     /// # Errors
     /// The new process has ended, or takes too long. After an error the new process never accepts.
@@ -108,7 +108,8 @@ impl Drop for Attempt {
     }
 }
 
-/// The refusal of a process that has ended, if it lies unread: the end shows first to a process that is sending.
+/// The refusal of a process that has ended, if it lies unread: the end shows first to a process that is
+/// sending.
 fn last_words(channel: &Channel) -> Option<Fault> {
     for _ in 0..UNREAD_MAX {
         match channel.receive() {

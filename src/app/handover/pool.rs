@@ -9,9 +9,9 @@ use crate::config::Address;
 use crate::server;
 
 #[derive(Default)]
-pub(in crate::app) struct Pool(Vec<Found>);
+pub(in crate::app) struct Pool(Vec<PooledSocket>);
 
-struct Found {
+struct PooledSocket {
     name: String,
     /// The address in the predecessor's configuration; `None` from a supervisor.
     address: Option<String>,
@@ -21,19 +21,19 @@ struct Found {
 
 impl Pool {
     pub fn add(&mut self, name: String, address: Option<String>, socket: OwnedFd, is_lent: bool) {
-        self.0.push(Found { name, address, socket, is_lent });
+        self.0.push(PooledSocket { name, address, socket, is_lent });
     }
 
-    /// The listener of a socket here; `None` if there is no socket for it. A socket of a predecessor fits by the address, a
-    /// socket of a supervisor by the name of the listener, too.
+    /// The listener of a socket here; `None` if there is no socket for it. A socket of a predecessor fits by
+    /// the address, a socket of a supervisor by the name of the listener, too.
     pub fn take(&mut self, name: &str, address: &Address) -> Option<std::io::Result<server::Listener>> {
         let text = address.to_string();
-        let is_it = |found: &Found| {
-            let is_named = found.name == name;
-            let is_same = found.address.as_ref().is_some_and(|configured| is_named && *configured == text);
-            is_same || found.is_at(address) || (found.is_lent && is_named)
+        let fits = |socket: &PooledSocket| {
+            let is_named = socket.name == name;
+            let is_same = socket.address.as_ref().is_some_and(|configured| is_named && *configured == text);
+            is_same || socket.is_at(address) || (socket.is_lent && is_named)
         };
-        let Found { socket, is_lent, .. } = self.0.remove(self.0.iter().position(is_it)?);
+        let PooledSocket { socket, is_lent, .. } = self.0.remove(self.0.iter().position(fits)?);
         Some(match address {
             Address::Tcp(_) => server::Listener::adopt_tcp(name, socket),
             Address::Unix { path, mode } => {
@@ -47,13 +47,13 @@ impl Pool {
     pub fn unwanted(&self) -> Vec<&str> {
         self.0
             .iter()
-            .filter(|found| found.is_lent && found.address.is_none())
-            .map(|found| &*found.name)
+            .filter(|socket| socket.is_lent && socket.address.is_none())
+            .map(|socket| &*socket.name)
             .collect()
     }
 }
 
-impl Found {
+impl PooledSocket {
     fn is_at(&self, address: &Address) -> bool {
         match address {
             Address::Tcp(address) => {

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
@@ -18,7 +19,7 @@ use crate::driver::{Heritage, Relay};
 use crate::handover::message::{Draining, Hello, Offer};
 use crate::handover::{Channel, Fault, Message, memory};
 use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 
 /// The time for the control planes to connect, before clients come. Servers in an outage must not hold up an
 /// upgrade.
@@ -38,7 +39,8 @@ pub(in crate::app) struct Predecessor {
 }
 
 impl Predecessor {
-    /// Introduces the new process, and puts the offered sockets into the pool. The configuration must be valid. Blocks.
+    /// Introduces the new process, and puts the offered sockets into the pool. The configuration must be
+    /// valid. Blocks.
     ///
     /// # Errors
     /// The predecessor has gone, or speaks another protocol.
@@ -134,7 +136,7 @@ impl Predecessor {
     /// # Errors
     /// The predecessor has gone, or serves on.
     pub async fn take_over(&mut self, ways: &Ways, relay: &Relay) -> Result<()> {
-        let told = blocking(&self.channel, |channel| {
+        let accepted = blocking(&self.channel, |channel| {
             channel.send(&Message::Ready, &[])?;
             match channel.receive()? {
                 // Earlier builds pass no plans.
@@ -142,7 +144,7 @@ impl Predecessor {
                 (other, _) => Err(other.instead_of("accept")),
             }
         });
-        let plans = told.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
+        let plans = accepted.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
         // Before the first client.
         relay.begin_plans(plans.as_deref());
         ways.resume();
@@ -182,9 +184,8 @@ impl Predecessor {
             // A panic ends the watch, too.
             let _ = watched;
             metrics.handover.predecessor_streams(0);
-            let pid = followed.lock().take().map(|status| status.pid);
-            metrics.events.add(Occurrence::info(Kind::Handover, "the predecessor has ended"));
-            info!(pid, "the predecessor has ended");
+            let pid = followed.status.lock().take().map(|status| status.pid);
+            tell!(metrics.events, info(Handover, "the predecessor has ended"); { pid });
             sleep(GRACE).await;
             relay.end_inheritance(heritage);
         });
@@ -199,7 +200,7 @@ pub(in crate::app) struct Following {
 
 impl Following {
     pub fn status(&self) -> Option<PredecessorStatus> {
-        self.lock().clone()
+        self.status.lock().clone()
     }
 
     /// Asks the predecessor to end all streams at once.
@@ -222,16 +223,11 @@ impl Following {
                 continue;
             };
             metrics.handover.predecessor_streams(streams);
-            if let Some(status) = &mut *self.lock() {
+            if let Some(status) = &mut *self.status.lock() {
                 (status.streams, status.connections) = (streams, connections);
                 status.seconds_left = Duration::from_millis(milliseconds_left).as_secs_f64();
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PredecessorStatus>> {
-        // Every critical section leaves the status whole.
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

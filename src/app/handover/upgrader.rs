@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Ways;
 use super::attempt::{Attempt, Property};
@@ -24,7 +24,7 @@ use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::handover::{Channel, Fault, HandoverSettings, Message};
 use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use sluice_setting::InForce;
 
@@ -33,9 +33,9 @@ const FIRST_PROCESS: u32 = 1;
 
 /// Upgrades the process. Clones are the same.
 #[derive(Clone)]
-pub(in crate::app) struct Upgrader(Arc<Inner>);
+pub(in crate::app) struct Upgrader(Arc<UpgraderInner>);
 
-struct Inner {
+struct UpgraderInner {
     parts: UpgradeParts,
     /// Held during an upgrade.
     turn: Mutex<()>,
@@ -77,7 +77,7 @@ impl Handed {
 }
 
 /// The successor at the end of the work.
-struct Prepared {
+struct PreparedSuccessor {
     hello: Hello,
     sources: u64,
     took: Duration,
@@ -85,12 +85,12 @@ struct Prepared {
 
 impl Upgrader {
     pub fn new(parts: UpgradeParts) -> Upgrader {
-        Upgrader(Arc::new(Inner { parts, turn: Mutex::default(), handed: watch::Sender::new(None) }))
+        Upgrader(Arc::new(UpgraderInner { parts, turn: Mutex::default(), handed: watch::Sender::new(None) }))
     }
 
     /// The successor has died, and this process serves again.
     pub fn step_back(&self) {
-        let Inner { parts, handed, .. } = &*self.0;
+        let UpgraderInner { parts, handed, .. } = &*self.0;
         handed.send_replace(None);
         parts.relay.be_restored();
         parts.emptying.admit();
@@ -135,7 +135,7 @@ impl Upgrading for Upgrader {
     }
 }
 
-impl Inner {
+impl UpgraderInner {
     async fn upgrade(self: Arc<Self>, wish: UpgradeWish) -> Result<Upgraded, NotUpgraded> {
         let Ok(_turn) = self.turn.try_lock() else { return Err(conflict("an upgrade is under way")) };
         self.may_begin(&wish)?;
@@ -149,30 +149,24 @@ impl Inner {
         let prepared = match result {
             Ok(prepared) => prepared,
             Err(reason) => {
-                warn!(reason, "the upgrade has failed; this process serves on");
-                events.add(Occurrence::warn(Kind::Handover, "the upgrade has failed").detail(&reason));
+                tell!(events, warn(Handover, "the upgrade has failed").detail(&reason);
+                    { reason } + "; this process serves on");
                 act.end(Some(reason.clone()));
                 return Err(NotUpgraded::Failed(reason));
             }
         };
-        let Prepared { hello, sources, took } = prepared;
+        let PreparedSuccessor { hello, sources, took } = prepared;
         let status = self.parts.emptying.status();
         let window =
             drain_window(settings.drain, status.streams, self.parts.relay.first_answers_per_second());
         if !wish.dry_run {
-            let text = format!("process {}, version {}", hello.pid, hello.version);
-            events.add(Occurrence::info(Kind::Handover, "a new process serves").detail(text));
             act.note("sluice.successor.pid", u64::from(hello.pid));
             act.note("sluice.successor.version", hello.version.as_str());
             act.note("sluice.sources", sources);
             act.end(None);
-            info!(
-                pid = hello.pid,
-                version = hello.version,
-                sources,
-                ?took,
-                "a new process serves in place of this one"
-            );
+            tell!(events, info(Handover, "a new process serves")
+                .detail(format_args!("process {}, version {}", hello.pid, hello.version));
+                { pid = hello.pid, version = hello.version, sources, ?took } + " in place of this one");
         }
         Ok(Upgraded {
             pid: hello.pid,
@@ -207,7 +201,9 @@ impl Inner {
             return Err(NotUpgraded::Conflict { reason, left });
         }
         let following = self.parts.following.as_ref();
-        if let Some((following, status)) = following.and_then(|of| Some((of, of.status()?))) {
+        if let Some((following, status)) =
+            following.and_then(|following| Some((following, following.status()?)))
+        {
             if !wish.now {
                 let reason =
                     format!("the process before this one, {}, still drains; --now ends it", status.pid);
@@ -228,7 +224,7 @@ impl Inner {
         binary: &Path,
         timeout: Duration,
         dry_run: bool,
-    ) -> Result<Prepared, String> {
+    ) -> Result<PreparedSuccessor, String> {
         let begun = Instant::now();
         let (invocation, path) = (self.parts.invocation.clone(), PathBuf::from(binary));
         let started = spawn_blocking(move || {
@@ -267,7 +263,7 @@ impl Inner {
         attempt: Attempt,
         dry_run: bool,
         begun: Instant,
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<PreparedSuccessor, Fault> {
         let parts = &self.parts;
         let (attempt, hello) = on_thread(attempt, Attempt::greeted).await?;
         let protocol = hello.agree()?;
@@ -282,7 +278,7 @@ impl Inner {
         if dry_run {
             let reason = "only tried".to_owned();
             attempt.channel.send(&Message::Refused { reason }, &[])?;
-            return Ok(Prepared { hello, sources, took });
+            return Ok(PreparedSuccessor { hello, sources, took });
         }
 
         // HND-3: from here on the kernel queues connections, and nobody writes the checkpoint.
@@ -299,7 +295,8 @@ impl Inner {
         };
         parts.relay.be_succeeded();
         parts.ways.give_up();
-        // HND-6: the supervisor takes the word of its main process alone, so the word comes before the new process's READY.
+        // HND-6: the supervisor takes the word of its main process alone, so the word comes before the new
+        // process's READY.
         if let Err(error) = parts.supervisor.tell(&format!("MAINPID={}", hello.pid)) {
             warn!(%error, "cannot tell the supervisor about the new process");
         }
@@ -311,12 +308,12 @@ impl Inner {
             warn!(%fault, "the new process has ended");
         }
         self.handed.send_replace(Some(Arc::new(Handed { pid: hello.pid, channel, ended })));
-        Ok(Prepared { hello, sources, took })
+        Ok(PreparedSuccessor { hello, sources, took })
     }
 }
 
-/// The window of the drain after a hand-over: at least the successor's time for the first answers of all clients
-/// (HND-9).
+/// The window of the drain after a hand-over: at least the successor's time for the first answers of all
+/// clients (HND-9).
 pub(in crate::app) fn drain_window(drain: Duration, streams: u64, first_answers_per_second: u32) -> Duration {
     drain.max(floor(streams, first_answers_per_second))
 }
@@ -327,7 +324,8 @@ fn conflict(reason: &str) -> NotUpgraded {
 
 /// Waits for the end of a successor before the end of the process.
 fn reap(mut child: Child, ended: watch::Sender<Option<ExitStatus>>) {
-    // The thread ends with the process at the latest. Without a thread, an ended successor stays a zombie until then.
+    // The thread ends with the process at the latest. Without a thread, an ended successor stays a zombie
+    // until then.
     let wait = move || ended.send_replace(child.wait().ok());
     let waited = std::thread::Builder::new().name("successor".to_owned()).spawn(wait);
     if let Err(error) = waited {

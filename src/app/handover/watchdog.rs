@@ -8,7 +8,8 @@ use tracing::debug;
 use super::upgrader::Upgrader;
 use crate::handover::supervisor::Supervisor;
 
-/// Gives the supervisor signs of life of the runtime, but for the time with a successor, whose life counts then. Never ends.
+/// Gives the supervisor signs of life of the runtime, but for the time with a successor, whose life counts
+/// then. Never ends.
 pub(in crate::app) async fn tell(supervisor: Arc<Supervisor>, upgrader: Upgrader) {
     let Some(period) = supervisor.watchdog() else { return std::future::pending().await };
     let mut ticks = interval(period);

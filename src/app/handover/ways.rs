@@ -1,7 +1,8 @@
 //! The sockets of the process, and the way to a successor.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::handover::Fault;
 use crate::handover::message::SocketHead;
@@ -9,10 +10,10 @@ use crate::server::{self, Passage};
 
 /// The sockets of all listeners in service, for clients and for operators.
 #[derive(Default)]
-pub(in crate::app) struct Ways(Mutex<Inner>);
+pub(in crate::app) struct Ways(Mutex<OpenWays>);
 
 #[derive(Default)]
-struct Inner {
+struct OpenWays {
     ways: Vec<(String, Passage)>,
     /// New listeners wait for the hand-over.
     is_paused: bool,
@@ -21,7 +22,7 @@ struct Inner {
 impl Ways {
     /// `address`: as in the configuration.
     pub fn add(&self, address: String, listener: &server::Listener) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let passage = listener.passage();
         if inner.is_paused {
             passage.pause();
@@ -33,7 +34,7 @@ impl Ways {
     /// Descriptors for a successor, in the order of the heads. Closed sockets are left out.
     pub fn descriptors(&self) -> Result<(Vec<SocketHead>, Vec<OwnedFd>), Fault> {
         let (mut heads, mut descriptors) = (Vec::new(), Vec::new());
-        for (address, passage) in &self.lock().ways {
+        for (address, passage) in &self.0.lock().ways {
             let Some(descriptor) = passage.descriptor() else { continue };
             descriptors.push(descriptor?);
             heads.push(SocketHead {
@@ -47,31 +48,27 @@ impl Ways {
 
     /// Nothing is accepted from now on, also by listeners to come.
     pub fn pause(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.is_paused = true;
         inner.ways.iter().for_each(|(_, passage)| passage.pause());
     }
 
     pub fn resume(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.is_paused = false;
         inner.ways.iter().for_each(|(_, passage)| passage.resume());
     }
 
     /// The sockets are the successor's.
     pub fn give_up(&self) {
-        self.lock().ways.iter().for_each(|(_, passage)| passage.give_up());
+        self.0.lock().ways.iter().for_each(|(_, passage)| passage.give_up());
     }
 
-    /// The successor has died: this process accepts again. Whoever connected meanwhile waits in the queue of the kernel.
+    /// The successor has died: this process accepts again. Whoever connected meanwhile waits in the queue of
+    /// the kernel.
     pub fn take_back(&self) {
-        self.lock().ways.iter().for_each(|(_, passage)| passage.take_back());
+        self.0.lock().ways.iter().for_each(|(_, passage)| passage.take_back());
         self.resume();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every critical section leaves the list consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -57,7 +57,8 @@ impl ConfigFile {
         complete(config::parse_file(text, &self.path, &self.hostname), ToString::to_string)
     }
 
-    /// Reads the text of a caller, who may not see what this process sees: no file is opened, and no variable is read (REL-10).
+    /// Reads the text of a caller, who may not see what this process sees: no file is opened, and no variable
+    /// is read (REL-10).
     ///
     /// # Errors
     /// Every fault, one a line.

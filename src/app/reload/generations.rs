@@ -37,7 +37,7 @@ impl Generations {
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.current().map_or(0, |of| of.number)
+        self.current().map_or(0, |current| current.number)
     }
 
     /// The generation with a number, or the one before that in force.
@@ -45,13 +45,13 @@ impl Generations {
     /// # Errors
     /// The numbers of those that are kept.
     pub(super) fn find(&self, number: Option<u64>) -> Result<&Generation, String> {
-        let found = match number {
-            Some(number) => self.0.iter().find(|of| of.number == number),
+        let generation = match number {
+            Some(number) => self.0.iter().find(|generation| generation.number == number),
             None => self.0.iter().rev().nth(1),
         };
-        found.ok_or_else(|| match number {
+        generation.ok_or_else(|| match number {
             Some(number) => {
-                let kept: Vec<_> = self.0.iter().map(|of| of.number.to_string()).collect();
+                let kept: Vec<_> = self.0.iter().map(|generation| generation.number.to_string()).collect();
                 format!("generation {number} is not kept; kept: {}", kept.join(", "))
             }
             None => "there is no generation before the one in force".to_owned(),
@@ -75,16 +75,16 @@ impl Generations {
     }
 
     pub(super) fn status(&self, file: &std::path::Path, last_reload: Option<LastReload>) -> ConfigHistory {
-        let shown = |of: &Generation| GenerationStatus {
-            number: of.number,
-            hash: of.config.hash.clone(),
-            since: of.since,
-            document: Arc::clone(&of.shown.document),
-            class_places: of.shown.class_places().iter().map(ToString::to_string).collect(),
+        let status = |generation: &Generation| GenerationStatus {
+            number: generation.number,
+            hash: generation.config.hash.clone(),
+            since: generation.since,
+            document: Arc::clone(&generation.shown.document),
+            class_places: generation.shown.class_places().iter().map(ToString::to_string).collect(),
         };
         ConfigHistory {
             file: Some(file.to_owned()),
-            generations: self.0.iter().map(shown).collect(),
+            generations: self.0.iter().map(status).collect(),
             last_reload,
             needs_process: process_keys(),
         }
@@ -92,6 +92,6 @@ impl Generations {
 
     /// The texts, by number.
     pub(super) fn shown(&self) -> Vec<(u64, Arc<Shown>)> {
-        self.0.iter().map(|of| (of.number, of.shown.clone())).collect()
+        self.0.iter().map(|generation| (generation.number, generation.shown.clone())).collect()
     }
 }

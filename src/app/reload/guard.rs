@@ -1,5 +1,6 @@
-//! A reload that would move many clients, take names from them, or let go of a push that a plan holds back, waits for a yes (REL-7): a
-//! wrong pattern in `node_classes` deletes from everybody, and a plan that goes gives the bad push to everybody.
+//! A reload that would move many clients, take names from them, or let go of a push that a plan holds back,
+//! waits for a yes (REL-7): a wrong pattern in `node_classes` deletes from everybody, and a plan that goes
+//! gives the bad push to everybody.
 
 use crate::admin::reloading::{Moves, Wanted};
 use crate::driver::api::reload::{LoosenedPlan, Loosening, MovedInPlan, ReloadPlan};
@@ -19,14 +20,14 @@ pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {
         reasons
             .push(format!("{count} names of {type_name} would go from clients: {}{more}", some.join(", ")));
     }
-    reasons.extend(plan.plans_loosened.iter().map(loosened));
+    reasons.extend(plan.plans_loosened.iter().map(loosened_text));
     reasons
 }
 
 /// Warnings of content that clients move to: whether plans give it by steps.
 pub(super) fn warnings(plan: &ReloadPlan) -> Vec<String> {
-    let text = |of: &MovedInPlan| {
-        let MovedInPlan { plan, by_steps, at_once } = of;
+    let text = |moved: &MovedInPlan| {
+        let MovedInPlan { plan, by_steps, at_once } = moved;
         let by_steps = (*by_steps > 0).then(|| {
             format!(
                 "rollouts: plan {plan}: {by_steps} streams would move to another server; what differs there is a push, and goes by steps"
@@ -44,8 +45,8 @@ pub(super) fn warnings(plan: &ReloadPlan) -> Vec<String> {
 }
 
 /// The plan, the push, the effect, and the way without a yes.
-fn loosened(of: &LoosenedPlan) -> String {
-    let LoosenedPlan { plan, state, push, by } = of;
+fn loosened_text(plan: &LoosenedPlan) -> String {
+    let LoosenedPlan { plan, state, push, by } = plan;
     let effect = match by {
         Loosening::Removed => "would be removed: all clients would get what it holds back".to_owned(),
         Loosening::UnitsLeave(count) => {
@@ -80,8 +81,8 @@ fn loosened(of: &LoosenedPlan) -> String {
 }
 
 /// The command that says yes.
-pub(super) fn yes(wanted: &Wanted) -> String {
-    match wanted {
+pub(super) fn yes(request: &Wanted) -> String {
+    match request {
         Wanted::Generation { to: Some(to), .. } | Wanted::PlanGeneration { to: Some(to) } => {
             format!("sluice rollback --to {to} --yes")
         }

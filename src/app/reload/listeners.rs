@@ -1,4 +1,5 @@
-//! The way from the listeners in service to those of another configuration: a socket stays where its address stays.
+//! The way from the listeners in service to those of another configuration: a socket stays where its address
+//! stays.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,13 +22,13 @@ use crate::trust::server::Generation;
 /// The listeners of the next configuration, ready and not yet in service.
 pub(super) struct NextListeners {
     /// In the order of the configuration.
-    steps: Vec<Step>,
+    steps: Vec<ListenerStep>,
     /// Listeners in service whose socket has no successor.
     removed: Vec<usize>,
     pub changes: ListenerChanges,
 }
 
-enum Step {
+enum ListenerStep {
     /// The listener stays, with other options, and maybe other files.
     Keep { from: usize, files: Option<Prepared<Generation>> },
     /// The socket stays. The connections leave, because of another name, or other security.
@@ -43,8 +44,8 @@ fn is_same_socket(a: &Address, b: &Address) -> bool {
     }
 }
 
-/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan. `has_files`: false for a text whose
-/// files stay closed.
+/// Binds new addresses and reads certificates. `ways`: the sockets of the process, `None` in a plan.
+/// `has_files`: false for a text whose files stay closed.
 ///
 /// # Errors
 /// The address or the file that cannot be used.
@@ -58,14 +59,14 @@ pub(super) fn prepare(
     let (mut steps, mut changes) = (Vec::new(), ListenerChanges::default());
     let mut followed = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
-        let from = live.iter().position(|of| is_same_socket(&of.config.address, &listener.address));
+        let from = live.iter().position(|open| is_same_socket(&open.config.address, &listener.address));
         let name = listener.name.to_string();
         let Some(from) = from else {
             check_beside(live, listener)?;
             let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
             let socket = ways.map(open).transpose()?;
-            steps.push(Step::Open { socket, files: files(index, listener)? });
-            let was = live.iter().any(|of| of.config.name == listener.name);
+            steps.push(ListenerStep::Open { socket, files: files(index, listener)? });
+            let was = live.iter().any(|open| open.config.name == listener.name);
             if was {
                 changes.moved.push(name)
             } else {
@@ -79,22 +80,23 @@ pub(super) fn prepare(
             let chain = |config: &Config| config.limits.server.client_chain;
             let is_same = old.tls == listener.tls && chain(before) == chain(config);
             let files = if is_same { None } else { files(index, listener)? };
-            steps.push(Step::Keep { from, files });
+            steps.push(ListenerStep::Keep { from, files });
         } else {
-            steps.push(Step::Take { from, files: files(index, listener)? });
+            steps.push(ListenerStep::Take { from, files: files(index, listener)? });
             changes.moved.push(name);
         }
     }
     let removed: Vec<usize> = (0..live.len()).filter(|index| !followed.contains(index)).collect();
-    let is_listed = |name: &str| config.listeners.iter().any(|of| &*of.name == name);
+    let is_listed = |name: &str| config.listeners.iter().any(|listener| &*listener.name == name);
     let gone = removed.iter().map(|index| live[*index].config.name.to_string());
     changes.removed = gone.filter(|name| !is_listed(name)).collect();
     Ok(NextListeners { steps, removed, changes })
 }
 
-/// An address beside a colliding socket in service can only be bound after the end of the socket, too late for a way back.
+/// An address beside a colliding socket in service can only be bound after the end of the socket, too late
+/// for a way back.
 fn check_beside(live: &[LiveListener], listener: &crate::config::Listener) -> Result<()> {
-    let Some(other) = live.iter().find(|of| of.config.address.collides(&listener.address)) else {
+    let Some(other) = live.iter().find(|open| open.config.address.collides(&listener.address)) else {
         return Ok(());
     };
     Err(anyhow!(
@@ -124,7 +126,7 @@ impl NextListeners {
         // All names are free before a listener gets one.
         let mut taken = Vec::new();
         for step in &self.steps {
-            let Step::Take { from, .. } = step else { continue };
+            let ListenerStep::Take { from, .. } = step else { continue };
             if let Some(closed) = listening.close(&live[*from].config.name).await {
                 taken.push((*from, listening.leave(closed)));
             }
@@ -132,14 +134,14 @@ impl NextListeners {
         let mut now = Vec::new();
         for (step, listener) in self.steps.into_iter().zip(&config.listeners) {
             let next = match step {
-                Step::Keep { from, files } => keep(&live[from], listener, files, metrics),
-                Step::Take { from, files } => {
-                    let socket = taken.iter().position(|(of, _)| *of == from);
+                ListenerStep::Keep { from, files } => keep(&live[from], listener, files, metrics),
+                ListenerStep::Take { from, files } => {
+                    let socket = taken.iter().position(|(index, _)| *index == from);
                     let socket = socket.map(|index| taken.swap_remove(index).1);
                     set_mode(&live[from].config.address, &listener.address);
                     open(socket, listener, files, listening, metrics)
                 }
-                Step::Open { socket, files } => open(socket, listener, files, listening, metrics),
+                ListenerStep::Open { socket, files } => open(socket, listener, files, listening, metrics),
             };
             now.extend(next);
         }

@@ -74,8 +74,8 @@ impl Live {
         channels.configure();
         match facts {
             Some(opened) => {
-                if let Some(former) = self.facts.take() {
-                    former.end().await;
+                if let Some(previous) = self.facts.take() {
+                    previous.end().await;
                 }
                 self.relay.configure(driver);
                 self.facts = facts::follow(&self.relay, config, &self.base.metrics, opened);

@@ -1,11 +1,12 @@
 //! Another configuration for the running process, all or nothing (ADR 35).
 //!
-//! Read, parse, validate, plan, prepare, commit. A fault before the commit changes nothing, and frees all preparations;
-//! nothing in the commit can fail. One reload runs at a time, and later requests become a single further reload.
+//! Read, parse, validate, plan, prepare, commit. A fault before the commit changes nothing, and frees all
+//! preparations; nothing in the commit can fail. One reload runs at a time, and later requests become a
+//! single further reload.
 //!
 //! 1. [`file`](ConfigFile): the text. `generations`: the latest configurations.
-//! 2. `listeners`, `next`: the next configuration, prepared. `guard`: whether it may be taken without a yes. `live`: the
-//!    parts that it changes.
+//! 2. `listeners`, `next`: the next configuration, prepared. `guard`: whether it may be taken without a yes.
+//!    `live`: the parts that it changes.
 //! 3. `watch`: the file under watch.
 
 mod file;
@@ -27,7 +28,7 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
@@ -40,7 +41,7 @@ use crate::admin::reloading::{
 use crate::config::{Authorization, Config, Effect, Loaded, Shown, load_policy, process_keys};
 use crate::driver::PreparedSources;
 use crate::driver::api::reload::ReloadPlan;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use sluice_xds::Status;
@@ -52,12 +53,13 @@ const PREPARE_MAX: Duration = Duration::from_secs(10);
 const OF_A_TEXT: &str =
     "a text is planned without files and variables: certificates, tokens and directories are not looked at";
 
-/// Requests in the queue. Operators' requests are bounded by the admin listener; signals beyond are the same reload.
+/// Requests in the queue. Operators' requests are bounded by the admin listener; signals beyond are the same
+/// reload.
 const WAITING_MAX: usize = 64;
 
 /// A request for a reload.
 pub(super) struct Asked {
-    wanted: Wanted,
+    request: Wanted,
     trigger: &'static str,
     answer: Option<oneshot::Sender<Report>>,
 }
@@ -99,22 +101,22 @@ impl Reloader {
 
     /// Asks for a reload without a wait. With a full queue, an earlier request will read the same file.
     pub(super) fn notify(&self, trigger: &'static str) {
-        let _ = self.queue.try_send(Asked { wanted: Wanted::File { yes: false }, trigger, answer: None });
+        let _ = self.queue.try_send(Asked { request: Wanted::File { yes: false }, trigger, answer: None });
     }
 
     fn ending(&self) -> Report {
-        let number = self.status().current().map_or(0, |of| of.number);
+        let number = self.status().current().map_or(0, |current| current.number);
         let faults = vec!["the relay is about to end, or has just begun".to_owned()];
         Report { faults, ..Report::new(ReloadResult::Ending, number) }
     }
 }
 
 impl Reloading for Reloader {
-    fn reload(&self, wanted: Wanted) -> BoxFuture<'static, Report> {
+    fn reload(&self, request: Wanted) -> BoxFuture<'static, Report> {
         let this = self.clone();
         async move {
             let (answer, report) = oneshot::channel();
-            let asked = Asked { wanted, trigger: "request", answer: Some(answer) };
+            let asked = Asked { request, trigger: "request", answer: Some(answer) };
             if this.queue.send(asked).await.is_err() {
                 return this.ending();
             }
@@ -129,7 +131,10 @@ impl Reloading for Reloader {
 
     fn difference(&self, from: u64, to: u64) -> Option<Vec<KeyChange>> {
         let published = self.published.load();
-        let find = |wanted| published.shown.iter().find(|(number, _)| *number == wanted).map(|(_, of)| of);
+        let find = |asked| {
+            let mut all = published.shown.iter();
+            all.find(|(number, _)| *number == asked).map(|(_, shown)| shown)
+        };
         Some(key_changes(find(from)?, find(to)?))
     }
 }
@@ -150,7 +155,7 @@ impl Reloads {
         let generations = Generations::new(loaded, wall_now());
         let mut reloads = Reloads { requests, file, live, generations, last: None, watch: None };
         reloads.publish();
-        let started = reloads.generations.current().map(|of| of.config.hash.clone());
+        let started = reloads.generations.current().map(|current| current.config.hash.clone());
         reloads.follow_file(started);
         reloads
     }
@@ -163,14 +168,14 @@ impl Reloads {
                 waiting.push(asked);
             }
             let (files, others): (Vec<_>, Vec<_>) =
-                waiting.into_iter().partition(|asked| matches!(asked.wanted, Wanted::File { .. }));
+                waiting.into_iter().partition(|asked| matches!(asked.request, Wanted::File { .. }));
             if let Some(first) = files.first() {
-                let yes = files.iter().any(|asked| asked.wanted == Wanted::File { yes: true });
+                let yes = files.iter().any(|asked| asked.request == Wanted::File { yes: true });
                 let report = self.serve(Wanted::File { yes }, first.trigger, &stop).await;
                 files.into_iter().for_each(|asked| asked.answer(&report));
             }
             for asked in others {
-                let report = self.serve(asked.wanted.clone(), asked.trigger, &stop).await;
+                let report = self.serve(asked.request.clone(), asked.trigger, &stop).await;
                 asked.answer(&report);
             }
         }
@@ -178,12 +183,12 @@ impl Reloads {
     }
 
     /// Carries one request out, and tells of the result.
-    async fn serve(&mut self, wanted: Wanted, trigger: &'static str, stop: &CancellationToken) -> Report {
+    async fn serve(&mut self, request: Wanted, trigger: &'static str, stop: &CancellationToken) -> Report {
         let is_plan =
-            matches!(wanted, Wanted::PlanFile | Wanted::PlanText(_) | Wanted::PlanGeneration { .. });
+            matches!(request, Wanted::PlanFile | Wanted::PlanText(_) | Wanted::PlanGeneration { .. });
         let mut act = self.live.base.metrics.traces.begin(Act::Reload);
         act.step("sluice.reload.prepare");
-        let attempt = self.attempt(&wanted, is_plan);
+        let attempt = self.attempt(&request, is_plan);
         let prepared = stop.run_until_cancelled(timeout(PREPARE_MAX, attempt)).await;
         let (mut report, ready) = match prepared {
             None => return self.requests.reloader.ending(),
@@ -210,13 +215,17 @@ impl Reloads {
     }
 
     /// Everything before the commit.
-    async fn attempt(&self, wanted: &Wanted, is_plan: bool) -> (Report, Option<(Loaded, Option<Prepared>)>) {
-        let depth = match wanted {
+    async fn attempt(
+        &self,
+        request: &Wanted,
+        is_plan: bool,
+    ) -> (Report, Option<(Loaded, Option<PreparedReload>)>) {
+        let depth = match request {
             Wanted::PlanText(_) => Depth::Text,
             _ if is_plan => Depth::Files,
             _ => Depth::Sockets,
         };
-        let loaded = match self.load(wanted).await {
+        let loaded = match self.load(request).await {
             Ok(loaded) => loaded,
             Err(faults) => return (self.report(ReloadResult::Invalid, faults), None),
         };
@@ -259,9 +268,9 @@ impl Reloads {
         }
         // The bound in force: no file loosens the guard against itself.
         let reasons = guard::reasons(&plan, before.reload.max_moved);
-        if !reasons.is_empty() && !says_yes(wanted) {
+        if !reasons.is_empty() && !says_yes(request) {
             (report.result, report.faults) = (ReloadResult::Held, reasons);
-            report.say = Some(guard::yes(wanted));
+            report.say = Some(guard::yes(request));
             return (report, None);
         }
         report.result = ReloadResult::Changed;
@@ -269,20 +278,20 @@ impl Reloads {
     }
 
     /// Reads and parses.
-    async fn load(&self, wanted: &Wanted) -> Result<Loaded, Vec<String>> {
+    async fn load(&self, request: &Wanted) -> Result<Loaded, Vec<String>> {
         let file = self.file.clone();
-        match wanted {
+        match request {
             Wanted::File { .. } | Wanted::PlanFile => {
                 blocking(move || file.parse(&file.read().map_err(|fault| vec![fault])?)).await
             }
             Wanted::PlanText(text) => {
                 let text = text.clone();
-                let in_force = self.generations.current().map(|of| of.config.authorization.clone());
+                let in_force = self.generations.current().map(|current| current.config.authorization.clone());
                 blocking(move || file.parse_foreign(&text, &in_force.unwrap_or_default())).await
             }
             Wanted::Generation { to, .. } | Wanted::PlanGeneration { to } => {
-                let found = self.generations.find(*to).map_err(|fault| vec![fault])?;
-                let (config, shown) = (found.config.clone(), Shown::clone(&found.shown));
+                let generation = self.generations.find(*to).map_err(|fault| vec![fault])?;
+                let (config, shown) = (generation.config.clone(), Shown::clone(&generation.shown));
                 let loaded = Loaded { config, shown, warnings: Vec::new() };
                 blocking(move || with_policy_of_today(loaded)).await
             }
@@ -295,7 +304,7 @@ impl Reloads {
         before: &Config,
         config: &Config,
         depth: Depth,
-    ) -> Result<(Prepared, ReloadPlan), Obstacle> {
+    ) -> Result<(PreparedReload, ReloadPlan), Obstacle> {
         let preparation = Preparation::of(&self.live, before, self.generations.number() + 1);
         let config = config.clone();
         let failed = |error: JoinError| Obstacle::Failed(vec![error.to_string()]);
@@ -311,7 +320,7 @@ impl Reloads {
                 Some(sources.map_err(failed)?)
             }
         };
-        let prepared = Prepared { next, sources };
+        let prepared = PreparedReload { next, sources };
         // The plan looks at each stream in turn.
         let relay = self.live.relay.clone();
         let planned = move || {
@@ -321,14 +330,15 @@ impl Reloads {
         tokio::task::spawn_blocking(planned).await.map_err(failed)
     }
 
-    /// Puts a configuration in force. Returns the generation in force. Without preparations, only the spelling is another.
-    async fn commit(&mut self, loaded: Loaded, prepared: Option<Prepared>) -> u64 {
+    /// Puts a configuration in force. Returns the generation in force. Without preparations, only the
+    /// spelling is another.
+    async fn commit(&mut self, loaded: Loaded, prepared: Option<PreparedReload>) -> u64 {
         let Loaded { config, shown, .. } = loaded;
-        let Some(Prepared { next, sources }) = prepared else {
+        let Some(PreparedReload { next, sources }) = prepared else {
             self.generations.respell(config, shown);
             return self.generations.number();
         };
-        if let Some(before) = self.generations.current().map(|of| of.config.clone()) {
+        if let Some(before) = self.generations.current().map(|current| current.config.clone()) {
             self.live.commit(&before, &config, next).await;
         }
         drop(sources);
@@ -347,11 +357,11 @@ impl Reloads {
         let all = faults.join("; ");
         match result {
             ReloadResult::Changed => {
-                let keys: Vec<_> = report.changes.iter().map(|of| of.key.as_str()).collect();
-                info!(generation, trigger, changed = keys.join(", "), "reloaded the configuration");
-                let event = Occurrence::info(Kind::Reload, "reloaded the configuration");
-                let detail = format_args!("generation {generation}, by {trigger}: {}", keys.join(", "));
-                metrics.events.add(event.place(&file).detail(detail));
+                let keys: Vec<_> = report.changes.iter().map(|change| change.key.as_str()).collect();
+                let changed = keys.join(", ");
+                tell!(metrics.events, info(Reload, "reloaded the configuration").place(&file)
+                    .detail(format_args!("generation {generation}, by {trigger}: {changed}"));
+                    { generation, trigger, changed });
                 report.warnings.iter().for_each(|warning| warn!("{warning}"));
                 self.follow_file(None);
             }
@@ -359,16 +369,14 @@ impl Reloads {
             ReloadResult::Ending => return,
             // The file is good, and stays out of force until somebody acts.
             ReloadResult::Held => {
-                let text = "the configuration waits for a yes; the one before stays in force";
-                error!(%file, generation, trace_id, trigger, faults = all, say, "{text}");
-                let event = Occurrence::error(Kind::Reload, text).traced(*generation, trace_id.as_deref());
-                metrics.events.add(event.place(&file).detail(&all));
+                tell!(metrics.events, error(Reload, "the configuration waits for a yes; the one before stays in force")
+                    .traced(*generation, trace_id.as_deref()).place(&file).detail(&all);
+                    { %file, generation, trace_id, trigger, faults = all, say });
             }
             ReloadResult::Invalid | ReloadResult::NeedsProcess | ReloadResult::Failed => {
-                let text = "cannot take the configuration; the last good one stays in force";
-                warn!(%file, generation, trace_id, trigger, result = name, faults = all, say, "{text}");
-                let event = Occurrence::warn(Kind::Reload, text).traced(*generation, trace_id.as_deref());
-                metrics.events.add(event.place(&file).detail(&all));
+                tell!(metrics.events, warn(Reload, "cannot take the configuration; the last good one stays in force")
+                    .traced(*generation, trace_id.as_deref()).place(&file).detail(&all);
+                    { %file, generation, trace_id, trigger, result = name, faults = all, say });
             }
         }
         metrics.config.reloaded(name, result.is_success());
@@ -390,7 +398,7 @@ impl Reloads {
 
     /// Begins or ends the watch of the file (REL-8).
     fn follow_file(&mut self, started: Option<String>) {
-        let is_wanted = self.generations.current().is_some_and(|of| of.config.reload.watch);
+        let is_wanted = self.generations.current().is_some_and(|current| current.config.reload.watch);
         if is_wanted == self.watch.is_some() {
             return;
         }
@@ -412,14 +420,14 @@ impl Asked {
 }
 
 /// A configuration that can come into force, and the sources that it needs at once.
-struct Prepared {
+struct PreparedReload {
     next: Next,
     /// `None` in the plan of a text.
     sources: Option<PreparedSources>,
 }
 
-fn says_yes(wanted: &Wanted) -> bool {
-    matches!(wanted, Wanted::File { yes: true } | Wanted::Generation { yes: true, .. })
+fn says_yes(request: &Wanted) -> bool {
+    matches!(request, Wanted::File { yes: true } | Wanted::Generation { yes: true, .. })
 }
 
 async fn blocking<T: Send + 'static>(
@@ -439,18 +447,18 @@ fn with_policy_of_today(loaded: Loaded) -> Result<Loaded, Vec<String>> {
 }
 
 fn key_changes(before: &Shown, after: &Shown) -> Vec<KeyChange> {
-    let change = |of: crate::config::ChangedKey| KeyChange {
-        key: of.key,
-        from: of.from,
-        to: of.to,
-        effect: of.effect.name(),
+    let change = |key: crate::config::ChangedKey| KeyChange {
+        key: key.key,
+        from: key.from,
+        to: key.to,
+        effect: key.effect.name(),
     };
     before.difference(after).into_iter().map(change).collect()
 }
 
 /// A fault with the key to blame and the values.
 fn needs_process(key: &str, changes: &[KeyChange]) -> String {
-    let is_it = |of: &&KeyChange| of.effect == Effect::Process.name() && of.key.starts_with(key);
+    let is_it = |change: &&KeyChange| change.effect == Effect::Process.name() && change.key.starts_with(key);
     match changes.iter().find(is_it) {
         Some(KeyChange { key, from, to, .. }) => {
             let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unset".to_owned());

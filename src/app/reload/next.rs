@@ -1,5 +1,5 @@
-//! The next configuration, prepared: addresses bound, files read, settings made. Nothing is in force yet, and dropping it
-//! frees everything (REL-2).
+//! The next configuration, prepared: addresses bound, files read, settings made. Nothing is in force yet, and
+//! dropping it frees everything (REL-2).
 
 use std::sync::Arc;
 

@@ -1,11 +1,10 @@
 //! The file of the configuration under watch (REL-8).
 //!
-//! A poll by path, twice a second: notifications of the kernel get lost, see nothing on network file systems, and must
-//! follow each symlink of a path. A swap of Kubernetes' `..data` is another inode at the end of the path. The content
-//! decides, by its hash.
+//! A poll by path, twice a second: notifications of the kernel get lost, see nothing on network file systems,
+//! and must follow each symlink of a path. A swap of Kubernetes' `..data` is another inode at the end of the
+//! path. The content decides, by its hash.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tracing::warn;
 
 use super::Reloader;
 use super::file::ConfigFile;
+use crate::trust::contents::Stamp;
 
 /// Two equal looks in a row are the quiet time: a file that is written in place is not read halfway.
 const LOOK: Duration = Duration::from_millis(500);
@@ -21,11 +21,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The content is read this often, even if the state of the file looks the same.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 
-/// The state of the file, without its content. `None`: the file cannot be found.
-type Stamp = Option<(u64, u64, u64, i64, i64, i64, i64)>;
-
-/// Asks for a reload after each change. Never ends. `started`: the beginning of the hash that the start has read; the file
-/// may be another already.
+/// Asks for a reload after each change. Never ends. `started`: the beginning of the hash that the start has
+/// read; the file may be another already.
 pub(super) async fn follow(file: ConfigFile, reloader: Reloader, started: Option<String>) {
     warn_of_own_mount(file.path());
     let mut content = read(&file).await;
@@ -47,18 +44,17 @@ pub(super) async fn follow(file: ConfigFile, reloader: Reloader, started: Option
             continue;
         }
         (read_at, is_due) = (Instant::now(), false);
-        let found = read(&file).await;
-        if found != content {
-            content = found;
+        let latest = read(&file).await;
+        if latest != content {
+            content = latest;
             reloader.notify("watch");
         }
     }
 }
 
-async fn stamp(file: &ConfigFile) -> Stamp {
-    let found = tokio::fs::metadata(file.path()).await.ok()?;
-    let times = (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec());
-    Some((found.dev(), found.ino(), found.len(), times.0, times.1, times.2, times.3))
+/// `None`: the file cannot be found.
+async fn stamp(file: &ConfigFile) -> Option<Stamp> {
+    tokio::fs::metadata(file.path()).await.ok().map(Stamp::from)
 }
 
 /// The hash of the content, or the reason why there is none.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Metadata that reveals a change of content without reading the file.
+/// Metadata that reveals a change of content without reading the file. Unlike `trust::contents::Stamp`,
+/// without the time of the inode: a rename changes this time, and a renamed file keeps its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileStamp {
     pub(super) inode: (u64, u64),

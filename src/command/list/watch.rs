@@ -59,7 +59,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// New and changed items, and those that have gone, with `"gone": true`. Without all relays, nothing has gone.
+    /// New and changed items, and those that have gone, with `"gone": true`. Without all relays, nothing has
+    /// gone.
     fn changes<T>(&mut self, new: Items<T>, is_whole: bool, list: &List<T>) -> Vec<Value> {
         let mut changes = Vec::new();
         let mut now = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! The check of each request: only a browser on the page itself may read the page and its live streams (PAG-3).
+//! The check of each request: only a browser on the page itself may read the page and its live streams
+//! (PAG-3).
 //!
-//! Host and web pages are checked as by the admin listener (ADM-2, ADM-3). Otherwise a page from elsewhere could read the relay
-//! through this port, with the caller's token.
+//! Host and web pages are checked as by the admin listener (ADM-2, ADM-3). Otherwise a page from elsewhere
+//! could read the relay through this port, with the caller's token.
 
 use std::net::IpAddr;
 
@@ -57,7 +58,8 @@ fn is_ours(host: &str) -> bool {
     !host.contains('@') && (is_name || address.parse::<IpAddr>().is_ok())
 }
 
-/// Paths of the page have plain letters. A server on the way to the relay could decode other letters into another path.
+/// Paths of the page have plain letters. A server on the way to the relay could decode other letters into
+/// another path.
 fn is_of_page(path: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
     let is_known = path == "/" || path == "/ui" || path.starts_with(PAGE) || STREAMS.contains(&path);

@@ -1,5 +1,5 @@
-//! `sluice ui`: the page of a relay on a port of this host, for a browser without the caller's token or certificate
-//! (PAG-3).
+//! `sluice ui`: the page of a relay on a port of this host, for a browser without the caller's token or
+//! certificate (PAG-3).
 //!
 //! 1. `gate`: the check of each request. `forward`: a request to the relay, and the answer.
 

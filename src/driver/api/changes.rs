@@ -17,8 +17,8 @@ pub trait ChangesView {
     /// A change by its name; `None` if the change is unknown or forgotten.
     fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>>;
 
-    /// The name and the counts of the latest change. Looks at no stream: `waiting` is not known, and `wanted` counts
-    /// only the clients that have answered.
+    /// The name and the counts of the latest change. Looks at no stream: `waiting` is not known, and `wanted`
+    /// counts only the clients that have answered.
     fn latest_change(&self) -> Option<ChangeStatus>;
 }
 
@@ -68,7 +68,8 @@ pub struct ChangeStatus {
     /// The size of the added and changed resources.
     pub bytes: usize,
     pub counts: ChangeCounts,
-    /// From the receipt to the ACK: the median, the 99th percentile and the slowest so far; `None` before the first ACK.
+    /// From the receipt to the ACK: the median, the 99th percentile and the slowest so far; `None` before the
+    /// first ACK.
     pub p50: Option<Duration>,
     pub p99: Option<Duration>,
     pub last: Option<Duration>,
@@ -86,8 +87,8 @@ pub struct ChangedNames {
 /// The streams of a change: `wanted` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCounts {
-    /// Streams that were to be sent the change. A stream counts no more if it ends, or moves to another source, before
-    /// an answer.
+    /// Streams that were to be sent the change. A stream counts no more if it ends, or moves to another
+    /// source, before an answer.
     pub wanted: u32,
     pub acked: u32,
     pub rejected: u32,

@@ -10,13 +10,14 @@ pub use sluice_engine::downstream::HeldVersion;
 pub use sluice_engine::rollout::ClientState;
 use sluice_xds::{Node, ResourceName, Status, TypeUrl, Version};
 
-/// Single clients, and their names. Each method locks one stream for a moment, and returned iterators hold no lock.
+/// Single clients, and their names. Each method locks one stream for a moment, and returned iterators hold no
+/// lock.
 pub trait ClientView: Send + Sync + 'static {
     /// The stream with this id; `None` if there is none, or no longer.
     fn session(&self, id: u64) -> Option<SessionStatus>;
 
-    /// The names of one type of a stream behind `after`, at one moment; `None` if the stream is gone, or does not ask
-    /// for the type.
+    /// The names of one type of a stream behind `after`, at one moment; `None` if the stream is gone, or does
+    /// not ask for the type.
     fn names(&self, id: u64, type_url: &TypeUrl, after: Option<ResourceName>) -> Option<NameStatuses>;
 
     /// Why a stream has its content of a type, or of one name; `None` if the stream is gone.
@@ -29,7 +30,8 @@ pub trait ClientView: Send + Sync + 'static {
         name: &'a ResourceName,
     ) -> Box<dyn Iterator<Item = Holding> + Send + 'a>;
 
-    /// All streams, each with the state of its types. The ACK of a relay among the clients means structure only.
+    /// All streams, each with the state of its types. The ACK of a relay among the clients means structure
+    /// only.
     fn type_states(&self) -> Box<dyn Iterator<Item = ClientTypes> + Send + '_> {
         Box::new(std::iter::empty())
     }

@@ -15,8 +15,8 @@ pub type UpstreamVersions = BTreeMap<(TypeUrl, ResourceName), Box<str>>;
 
 /// Gives the bytes of resources. The admin room shows them only without secrets (ADM-12).
 pub trait ContentView: Send + Sync + 'static {
-    /// The copies of a resource: one for each source and kind of subscription with this name. The type may have any of
-    /// the names that [`names_type`](crate::driver::api::status::names_type) takes.
+    /// The copies of a resource: one for each source and kind of subscription with this name. The type may
+    /// have any of the names that [`names_type`](crate::driver::api::status::names_type) takes.
     fn copies(&self, type_name: &str, name: &str) -> Vec<CachedCopy> {
         let _ = (type_name, name);
         Vec::new()
@@ -39,8 +39,8 @@ pub trait ContentView: Send + Sync + 'static {
         Box::new(std::iter::empty())
     }
 
-    /// The resources that clients are given with a push of a plan, in the order of `units`' numbers, without Secrets. `after`: the last
-    /// entry that the caller has.
+    /// The resources that clients are given with a push of a plan, in the order of `units`' numbers, without
+    /// Secrets. `after`: the last entry that the caller has.
     fn candidate<'a>(
         &'a self,
         push: u64,
@@ -51,8 +51,8 @@ pub trait ContentView: Send + Sync + 'static {
         Box::new(std::iter::empty())
     }
 
-    /// The server's own versions of the resources of a source, without Secrets. Empty where the server states none, or is
-    /// busy for longer than a moment.
+    /// The server's own versions of the resources of a source, without Secrets. Empty where the server states
+    /// none, or is busy for longer than a moment.
     fn upstream_versions(&self, source: u64) -> BoxFuture<'_, UpstreamVersions> {
         let _ = source;
         std::future::ready(UpstreamVersions::new()).boxed()

@@ -13,8 +13,8 @@ use crate::driver::api::tail::TailView;
 
 /// The operator's view of the relay, and the commands.
 pub trait Controls: StatusView + ClientView + ContentView + ChangesView + RolloutsView + TailView {
-    /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its previous
-    /// status.
+    /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its
+    /// previous status.
     fn refresh(&self) -> BoxFuture<'_, ()>;
 
     /// Confirms mass deletions that are held back (FU18): the relay passes them on to clients. Returns the
@@ -47,10 +47,10 @@ pub struct ConfirmedDeletion {
 impl DeletionFilter {
     /// Whether a source holds back a deletion that matches.
     pub fn concerns(&self, source: &SourceStatus) -> bool {
-        let is_type = |of: &&SourceTypeStatus| {
-            self.type_name.as_deref().is_none_or(|text| names_type(text, &of.type_url))
+        let is_type = |status: &&SourceTypeStatus| {
+            self.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
         };
         self.server.as_deref().is_none_or(|server| *server == *source.server)
-            && source.types.iter().filter(is_type).any(|of| of.held_back > 0)
+            && source.types.iter().filter(is_type).any(|status| status.held_back > 0)
     }
 }

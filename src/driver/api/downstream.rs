@@ -81,8 +81,8 @@ pub enum Form {
 /// The answer to a single request.
 #[derive(Clone, Debug)]
 pub enum Polled {
-    /// The complete set (RST-12), written in two parts. The first part has gRPC's header and the nonce, and is
-    /// empty in JSON. All clients with the same request share the second part, the body.
+    /// The complete set (RST-12), written in two parts. The first part has gRPC's header and the nonce, and
+    /// is empty in JSON. All clients with the same request share the second part, the body.
     Set { private: Bytes, shared: Bytes },
     /// The client is up to date for the requested names (RST-4).
     Unchanged,
@@ -108,8 +108,8 @@ pub trait OpenStreams: Send + Sync + 'static {
         None
     }
 
-    /// Whether memory is too short for another connection (FP7). Asked once for each: those who make room look at the number
-    /// of refusals.
+    /// Whether memory is too short for another connection (FP7). Asked once for each: those who make room
+    /// look at the number of refusals.
     fn is_out_of_memory(&self) -> bool {
         false
     }
@@ -126,8 +126,8 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     /// The client has ended its side: the stream ends with OK (STR-13).
     fn half_close(&self);
 
-    /// Ends the stream with this status: the request was invalid, a limit was exceeded, or the process drains.
-    /// A message whose writing has begun is finished first, if the client reads.
+    /// Ends the stream with this status: the request was invalid, a limit was exceeded, or the process
+    /// drains. A message whose writing has begun is finished first, if the client reads.
     fn fail(&self, status: Status);
 
     /// The next message to write. `None` when the stream ends with OK, an error when the stream ends with the
@@ -135,13 +135,13 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     /// state (FLW-2).
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
-    /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent once
-    /// all of its resources are known. In JSON, the relay also waits until the client is out of date. The wait takes
-    /// at most `hold`.
+    /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent
+    /// once all of its resources are known. In JSON, the relay also waits until the client is out of date.
+    /// The wait takes at most `hold`.
     ///
     /// # Errors
-    /// UNAVAILABLE if some of the resources are still unknown after `hold`. Other errors refuse the request, or
-    /// report that the answer cannot be encoded in this form.
+    /// UNAVAILABLE if some of the resources are still unknown after `hold`. Other errors refuse the request,
+    /// or report that the answer cannot be encoded in this form.
     fn poll_once(
         &self,
         request: SotwRequest,
@@ -157,7 +157,8 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Tells whether HTTP/2 has messages of the stream that the client has not read, also after the end of the stream.
+    /// Tells whether HTTP/2 has messages of the stream that the client has not read, also after the end of
+    /// the stream.
     fn unread(&self) -> impl Fn() -> bool + Send + 'static {
         || false
     }

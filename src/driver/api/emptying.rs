@@ -5,14 +5,15 @@ use std::time::Duration;
 /// The drain, as the admin room sees it. The server implements this trait.
 pub trait Emptying: Send + Sync + 'static {
     /// Waits for `after`, then ends each stream at a moment of `over`, and closes new connections until
-    /// [`Emptying::admit`]. Without `over`, the drain takes as long as that at the end of the process. Must be called
-    /// within a tokio runtime.
+    /// [`Emptying::admit`]. Without `over`, the drain takes as long as that at the end of the process. Must
+    /// be called within a tokio runtime.
     ///
     /// # Errors
     /// Another drain is under way.
     fn empty(&self, after: Duration, over: Option<Duration>) -> Result<(), AlreadyEmptying>;
 
-    /// Admits connections again; false if there was no drain. Streams that are told to leave leave nevertheless.
+    /// Admits connections again; false if there was no drain. Streams that are told to leave leave
+    /// nevertheless.
     fn admit(&self) -> bool;
 
     /// Tells health watchers that the relay will leave soon. Nothing else changes.
@@ -64,8 +65,8 @@ pub struct EmptyingStatus {
     pub left: Duration,
 }
 
-/// The time of other relays with the same `limits.first_answers_per_second` for the first answers of so many clients
-/// (HND-9).
+/// The time of other relays with the same `limits.first_answers_per_second` for the first answers of so many
+/// clients (HND-9).
 pub fn floor(streams: u64, first_answers_per_second: u32) -> Duration {
     Duration::from_secs(streams / u64::from(first_answers_per_second.max(1)))
 }

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// Other content in the first answers to another member of a class (RLY-10): a push at the same moment, or the two need different
-/// classes.
+/// Other content in the first answers to another member of a class (RLY-10): a push at the same moment, or
+/// the two need different classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceStatus {
     pub at: SystemTime,

@@ -40,7 +40,8 @@ pub struct MovedInPlan {
     pub plan: Box<str>,
     /// The sessions whose class stays: what differs at the other server goes by the steps of the plan.
     pub by_steps: usize,
-    /// The sessions that come to another class or to a source without the plan: they are given what is there at once.
+    /// The sessions that come to another class or to a source without the plan: they are given what is there
+    /// at once.
     pub at_once: usize,
 }
 

@@ -1,8 +1,8 @@
 //! The status of the relay as plain data: read-only, and free of payloads and secrets.
 //!
 //! The admin room and CSDS render the status. No value here refers back to a machine, so that readers can't
-//! slow the relay down. Times are wall-clock times for display only (I18); they are made from the monotonic clock, so
-//! that differences to [`StatusView::now`] are true ages, however the wall clock is set (ADM-8).
+//! slow the relay down. Times are wall-clock times for display only (I18); they are made from the monotonic
+//! clock, so that differences to [`StatusView::now`] are true ages, however the wall clock is set (ADM-8).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use sluice_xds::{RelayPath, ResourceName, Status, StreamKind, TypeUrl, Variant, 
 
 /// A read-only view of the running relay. The driver implements this trait for the admin room.
 ///
-/// Every method returns soon, and holds no lock between two items. A reader may pause for minutes in the middle
-/// of an iterator, or drop the iterator.
+/// Every method returns soon, and holds no lock between two items. A reader may pause for minutes in the
+/// middle of an iterator, or drop the iterator.
 pub trait StatusView: Send + Sync + 'static {
     /// The time, by the clock of all times of the status.
     fn now(&self) -> SystemTime;
@@ -28,7 +28,8 @@ pub trait StatusView: Send + Sync + 'static {
     /// One entry per source; there are few.
     fn sources(&self) -> Vec<Arc<SourceStatus>>;
 
-    /// One entry per downstream stream, made on demand, by id. Sessions that begin or end meanwhile may be missing.
+    /// One entry per downstream stream, made on demand, by id. Sessions that begin or end meanwhile may be
+    /// missing.
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
         self.sessions_after(None)
     }
@@ -41,8 +42,8 @@ pub trait StatusView: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The resources of all sources, made on demand. The view may use the filter to skip resources; the reader
-    /// applies the filter again.
+    /// The resources of all sources, made on demand. The view may use the filter to skip resources; the
+    /// reader applies the filter again.
     fn resources(&self, filter: &ResourceFilter) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_> {
         self.resources_after(filter, None)
     }
@@ -372,15 +373,15 @@ pub struct ResourceStatus {
     pub source: u64,
     pub type_url: TypeUrl,
     pub name: ResourceName,
-    /// The kind of subscription, one of [`ResourceStatus::COLLECTIONS`]. A resource with several kinds has an entry
-    /// for each.
+    /// The kind of subscription, one of [`ResourceStatus::COLLECTIONS`]. A resource with several kinds has an
+    /// entry for each.
     pub collection: &'static str,
     /// `None` without a cached copy.
     pub version: Option<Version>,
     /// The size of the cached copy, as in the sums of sources and changes; 0 without a copy.
     pub bytes: usize,
-    /// The time at which the cached content arrived; `None` without a copy. Equal content that arrives again does not
-    /// count. After a restart, the time of the checkpoint.
+    /// The time at which the cached content arrived; `None` without a copy. Equal content that arrives again
+    /// does not count. After a restart, the time of the checkpoint.
     pub received_at: Option<SystemTime>,
     pub state: ClientStatus,
     /// Why the server, or the relay, cannot supply the resource or a newer version (ERR-1).

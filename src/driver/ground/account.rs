@@ -6,12 +6,12 @@
 //! costs no charge except for the bytes that the client has not read.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
+use parking_lot::Mutex;
+
 use crate::driver::ground::rate::{Limiter, RateDecision};
-use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
 use sluice_xds::{Code, Status};
 
@@ -67,18 +67,18 @@ impl Account {
 
     /// Wakes the stream once the client has read something.
     pub(crate) fn wait(&self, stream: u64, waker: &Waker) {
-        lock(&self.waiting).entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
+        self.waiting.lock().entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
         self.is_awaited.store(true, Ordering::Release);
     }
 
     /// Ends the wait of a stream that has ended.
     pub(crate) fn forget(&self, stream: u64) {
-        lock(&self.waiting).remove(&stream);
+        self.waiting.lock().remove(&stream);
     }
 
     pub(crate) fn was_read(&self) {
         if self.is_awaited.swap(false, Ordering::AcqRel) {
-            let waiting = std::mem::take(&mut *lock(&self.waiting));
+            let waiting = std::mem::take(&mut *self.waiting.lock());
             waiting.into_values().for_each(Waker::wake);
         }
     }
@@ -95,7 +95,7 @@ impl Account {
     /// When a poll for this many names may be answered. Each poll is a stream of its own, so the rate belongs
     /// to the connection.
     pub(crate) fn admit_poll(&self, names: usize, now: Time, per_second: u32, burst: u32) -> RateDecision {
-        let mut polls = lock(&self.polls);
+        let mut polls = self.polls.lock();
         let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
         limiter.configure(per_second, burst);
         limiter.admit_poll(names, now)
@@ -112,7 +112,7 @@ impl Account {
         if self.opened.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut polls = lock(&self.polls);
+        let mut polls = self.polls.lock();
         let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
         limiter.configure(per_second, burst);
         (0..self.opened.swap(0, Ordering::Relaxed)).map(|_| limiter.admit_poll(0, now)).last()

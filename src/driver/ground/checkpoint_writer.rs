@@ -9,19 +9,18 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use crate::driver::ground::class_identity::class_bytes;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Occurrence, tell};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
@@ -60,7 +59,7 @@ pub struct CheckpointSettings {
 }
 
 #[derive(Debug, Default)]
-struct Failing {
+struct FailingWrites {
     count: u32,
     retry_at: Option<Instant>,
 }
@@ -79,7 +78,7 @@ pub struct CheckpointWriter {
     live: Mutex<HashMap<Identity, u32>>,
     /// Held while the disk is in use, and while a hand-over decides about the next owner of the directory.
     turn: Arc<TaskMutex<()>>,
-    failing: Mutex<Failing>,
+    failing: Mutex<FailingWrites>,
     /// The process ends: only last writes are made.
     closing: AtomicBool,
 }
@@ -151,15 +150,14 @@ impl CheckpointWriter {
             Ok(Ok(loaded)) => self.take(loaded, begun),
             Ok(Err(error @ StoreError::Locked)) => {
                 self.failed();
-                self.tell(
-                    Occurrence::warn(Kind::Checkpoint, "another process has the checkpoint").detail(&error),
-                );
-                warn!(%directory, %error, "this relay starts cold, and writes no checkpoint until the directory is free");
+                tell!(self, warn(Checkpoint, "another process has the checkpoint").detail(&error);
+                    { %directory, %error }
+                    = "this relay starts cold, and writes no checkpoint until the directory is free");
             }
             Ok(Err(StoreError::Io(error))) | Err(error) => {
                 self.failed();
-                self.tell(Occurrence::warn(Kind::Checkpoint, "cannot use the checkpoint").detail(&error));
-                warn!(%directory, %error, "cannot use the checkpoint; this relay starts cold; retrying");
+                tell!(self, warn(Checkpoint, "cannot use the checkpoint").detail(&error);
+                    { %directory, %error } + "; this relay starts cold; retrying");
             }
         }
     }
@@ -185,20 +183,20 @@ impl CheckpointWriter {
 
     fn take(&self, loaded: Loaded, begun: Instant) {
         for (file, reason) in &loaded.refused {
-            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(event.place(file.display()).detail(reason));
-            warn!(file = %file.display(), %reason, "ignored a file of the checkpoint; its source starts cold");
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(reason);
+                { %file, %reason } + "; its source starts cold");
         }
         let resources: usize = loaded.sources.iter().map(Restored::resources).sum();
         let (sources, bytes, took) = (loaded.sources.len(), loaded.bytes, begun.elapsed());
         self.metrics.loaded(sources, resources, loaded.refused.len());
         let _ = self.read_at.set(begun);
-        let mut restored = lock(&self.restored);
+        let mut restored = self.restored.lock();
         restored.extend(loaded.sources.into_iter().map(|s| (s.header.identity.clone(), Arc::new(s))));
         let directory = self.store.directory().display();
-        let event = Occurrence::info(Kind::Checkpoint, "checkpoint read");
-        self.tell(event.detail(format_args!("{sources} sources, {resources} resources")));
-        info!(%directory, sources, resources, bytes, ?took, "checkpoint read");
+        tell!(self, info(Checkpoint, "checkpoint read")
+            .detail(format_args!("{sources} sources, {resources} resources"));
+            { %directory, sources, resources, bytes, ?took });
     }
 
     /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
@@ -208,10 +206,10 @@ impl CheckpointWriter {
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
         let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);
         read.unwrap_or_else(|(file, reason)| {
-            let event = Occurrence::warn(Kind::Checkpoint, "ignored a file of the checkpoint");
-            self.metrics.events.add(event.place(file.display()).detail(&reason));
-            warn!(file = %file.display(), %reason, "ignored the state of the plans; a push that was halted before the restart \
-                is judged again");
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
+                { %file, %reason }
+                = "ignored the state of the plans; a push that was halted before the restart is judged again");
             Vec::new()
         })
     }
@@ -219,9 +217,9 @@ impl CheckpointWriter {
     /// Registers a new source. Returns the source's state before the restart, if that is known and not
     /// superseded.
     pub fn begin(&self, identity: &Identity) -> Option<Arc<Restored>> {
-        *lock(&self.live).entry(identity.clone()).or_default() += 1;
+        *self.live.lock().entry(identity.clone()).or_default() += 1;
         let (now, max_age) = (wall_now(), self.settings.get().max_age);
-        let mut restored = lock(&self.restored);
+        let mut restored = self.restored.lock();
         restored
             .retain(|_, kept| now.duration_since(kept.header.confirmed_at).unwrap_or_default() <= max_age);
         // A TTL runs on while no client is there.
@@ -231,7 +229,7 @@ impl CheckpointWriter {
 
     /// Drops the state before the restart: the server has answered.
     pub fn heard(&self, identity: &Identity) {
-        lock(&self.restored).remove(identity);
+        self.restored.lock().remove(identity);
     }
 
     // === Passing on ===
@@ -259,7 +257,7 @@ impl CheckpointWriter {
 
     /// When the disk may be used again; `None` if at once.
     pub fn retry_at(&self) -> Option<Instant> {
-        lock(&self.failing).retry_at
+        self.failing.lock().retry_at
     }
 
     pub fn is_closing(&self) -> bool {
@@ -295,7 +293,7 @@ impl CheckpointWriter {
             writer.store.open()?;
             if is_empty(&image) {
                 // Unconfirmed content from disk may be needed again.
-                let is_needed = lock(&writer.restored).contains_key(&identity);
+                let is_needed = writer.restored.lock().contains_key(&identity);
                 return if is_needed { Ok(0) } else { Ok(writer.store.remove(&identity).map(|()| 0)?) };
             }
             let header = Header { identity, relay: writer.relay, written_at: wall_now(), confirmed_at };
@@ -345,16 +343,16 @@ impl CheckpointWriter {
     fn cannot_write(&self, error: &StoreError) {
         self.metrics.failed();
         if self.failed() {
-            self.tell(Occurrence::warn(Kind::Checkpoint, "cannot write the checkpoint").detail(error));
-            let directory = self.store.directory().display();
-            warn!(%directory, %error, "cannot write the checkpoint; keeping the last good files; retrying");
+            tell!(self, warn(Checkpoint, "cannot write the checkpoint").detail(error);
+                { directory = %self.store.directory().display(), %error }
+                + "; keeping the last good files; retrying");
         }
     }
 
     /// Unregisters a source, and removes its file. The file stays if it is the only copy of the content, or
     /// if a new source has the same identity.
     pub async fn end(self: Arc<Self>, identity: Identity) {
-        if let Entry::Occupied(mut count) = lock(&self.live).entry(identity.clone()) {
+        if let Entry::Occupied(mut count) = self.live.lock().entry(identity.clone()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
@@ -362,7 +360,7 @@ impl CheckpointWriter {
         }
         let _turn = self.turn.lock().await;
         let is_needed =
-            lock(&self.live).contains_key(&identity) || lock(&self.restored).contains_key(&identity);
+            self.live.lock().contains_key(&identity) || self.restored.lock().contains_key(&identity);
         if is_needed || self.is_closing() {
             return;
         }
@@ -376,13 +374,13 @@ impl CheckpointWriter {
     }
 
     /// Adds an event about the directory.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         self.metrics.events.add(event.place(self.store.directory().display()));
     }
 
     /// Schedules the retry. Returns whether this is the first failure in a row.
     fn failed(&self) -> bool {
-        let mut failing = lock(&self.failing);
+        let mut failing = self.failing.lock();
         let wait = RETRY_FIRST.saturating_mul(1 << failing.count.min(16)).min(RETRY_LONGEST);
         failing.retry_at = Some(Instant::now() + wait);
         failing.count += 1;
@@ -391,12 +389,11 @@ impl CheckpointWriter {
     }
 
     fn works_again(&self) {
-        let failing = std::mem::take(&mut *lock(&self.failing));
+        let failing = std::mem::take(&mut *self.failing.lock());
         self.metrics.failing(false);
         if failing.count > 0 {
-            self.tell(Occurrence::info(Kind::Checkpoint, "writing the checkpoint succeeded again"));
-            info!(directory = %self.store.directory().display(), failures = failing.count, "writing the \
-                checkpoint succeeded again");
+            tell!(self, info(Checkpoint, "writing the checkpoint succeeded again");
+                { directory = %self.store.directory().display(), failures = failing.count });
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A downstream connection, as seen by its streams and by the memory budget.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::driver::ground::account::Account;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::signal::{Raised, Signal};
 use sluice_xds::Status;
 
@@ -144,7 +145,7 @@ struct ConnectionTable {
 
 impl Connections {
     pub fn add(&self, connection: &ConnectionCut) {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         if table.open.len() >= table.sweep_at.max(SWEEP_MIN) {
             table.open.retain(|state| state.strong_count() > 0);
             table.sweep_at = 2 * table.open.len();
@@ -153,7 +154,7 @@ impl Connections {
     }
 
     pub fn all(&self) -> Vec<ConnectionCut> {
-        lock(&self.0).open.iter().filter_map(ConnectionCut::upgrade).collect()
+        self.0.lock().open.iter().filter_map(ConnectionCut::upgrade).collect()
     }
 }
 
@@ -207,7 +208,7 @@ mod tests {
             account.forget(stream);
         }
         account.wait(1000, Waker::noop());
-        assert_eq!(lock(&account.waiting).len(), 1);
+        assert_eq!(account.waiting.lock().len(), 1);
     }
 
     /// Two requests are needed for so many names, by `names_per_request`.
@@ -228,7 +229,7 @@ mod tests {
         for _ in 0..1000 {
             connections.add(&ConnectionCut::default());
         }
-        assert!(lock(&connections.0).open.len() <= SWEEP_MIN);
+        assert!(connections.0.lock().open.len() <= SWEEP_MIN);
         let open = ConnectionCut::default();
         connections.add(&open);
         assert_eq!(connections.all().len(), 1);

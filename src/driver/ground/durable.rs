@@ -1,11 +1,12 @@
 //! The state that outlives a process or a task: on disk, from a predecessor, and for a successor.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::inheritance::Inheritance;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::stored_plans::{StoredPlan, StoredUnit, encode_plans};
 
 /// The state that outlives a process or a task.
@@ -24,26 +25,26 @@ pub struct PlanStore(Mutex<BTreeMap<String, StoredPlan>>);
 
 impl PlanStore {
     pub fn put(&self, plan: StoredPlan) {
-        lock(&self.0).insert(plan.name.clone(), plan);
+        self.0.lock().insert(plan.name.clone(), plan);
     }
 
     pub fn of(&self, name: &str) -> Option<StoredPlan> {
-        lock(&self.0).get(name).cloned()
+        self.0.lock().get(name).cloned()
     }
 
     /// Forgets a plan that the configuration has no more.
     pub fn forget(&self, name: &str) {
-        lock(&self.0).remove(name);
+        self.0.lock().remove(name);
     }
 
     /// Whether some plan holds content back from a unit, or has the unit pinned.
     pub fn holds(&self, unit: &StoredUnit) -> bool {
-        lock(&self.0).values().any(|plan| plan.holds(unit))
+        self.0.lock().values().any(|plan| plan.holds(unit))
     }
 
     /// All plans as a file.
     pub fn encoded(&self) -> Vec<u8> {
-        let plans: Vec<_> = lock(&self.0).values().cloned().collect();
+        let plans: Vec<_> = self.0.lock().values().cloned().collect();
         encode_plans(&plans)
     }
 }

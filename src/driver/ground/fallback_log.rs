@@ -2,14 +2,12 @@
 //! server.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use tracing::{info, warn};
-
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::telemetry::Throttle;
-use crate::telemetry::events::{Events, Kind, Occurrence};
+use crate::telemetry::events::{Events, tell};
+use parking_lot::Mutex;
 
 /// The episodes under way, by the place of the serving server.
 #[derive(Debug, Default)]
@@ -33,7 +31,7 @@ impl FallbackLog {
         throttle: &Throttle,
         events: &Events,
     ) -> Arc<FallbackEpisode> {
-        let mut episodes = lock(&self.0);
+        let mut episodes = self.0.lock();
         let weak = episodes.entry(to.place()).or_default();
         if let Some(episode) = weak.upgrade() {
             return episode;
@@ -43,21 +41,17 @@ impl FallbackLog {
             Arc::new(FallbackEpisode { list: list.clone(), server: server.clone(), events: events.clone() });
         *weak = Arc::downgrade(&episode);
         drop(episodes);
-        let event = Occurrence::warn(Kind::Fallback, "clients moved to another server of their list");
-        events.add(event.at_server(server, list).detail(format_args!("from {from}")));
-        if let Some(suppressed) = throttle.allow("fallback") {
-            warn!(%list, from, to = %server, suppressed, "clients moved to another server of their list: their \
-                server is unreachable, and resources are missing");
-        }
+        tell!(events, warn(Fallback, "clients moved to another server of their list")
+            .at_server(server, list).detail(format_args!("from {from}")), if throttle.allow("fallback");
+            { %list, from, to = %server } + ": their server is unreachable, and resources are missing");
         episode
     }
 }
 
 impl Drop for FallbackEpisode {
     fn drop(&mut self) {
-        let event = Occurrence::info(Kind::Fallback, "no client uses this fallback server any more");
-        self.events.add(event.at_server(&self.server, &self.list));
-        info!(list = %self.list, server = %self.server, "no client uses this fallback server any more");
+        tell!(self.events, info(Fallback, "no client uses this fallback server any more")
+            .at_server(&self.server, &self.list); { list = %self.list, server = %self.server });
     }
 }
 

@@ -1,12 +1,11 @@
 //! The state of a predecessor's sources, until the sources of this process take it (HND-2).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use tokio::time::Instant;
-
-use crate::driver::ground::registry::lock;
+use parking_lot::Mutex;
 use sluice_checkpoint::{Identity, Restored};
+use tokio::time::Instant;
 
 #[derive(Default)]
 pub struct Inheritance(Mutex<HashMap<Identity, Inherited>>);
@@ -22,13 +21,13 @@ impl Inheritance {
     pub fn put(&self, restored: Restored) {
         let identity = restored.header.identity.clone();
         let inherited = Inherited { restored: Arc::new(restored), read_at: Instant::now(), is_old: false };
-        lock(&self.0).insert(identity, inherited);
+        self.0.lock().insert(identity, inherited);
     }
 
     /// The state of a source, once: a later source with the same identity begins without. `is_held`: a plan
     /// holds something back from the source, or may.
     pub fn take(&self, identity: &Identity, is_held: impl FnOnce() -> bool) -> Option<Arc<Restored>> {
-        let inherited = lock(&self.0).remove(identity)?;
+        let inherited = self.0.lock().remove(identity)?;
         if inherited.is_old && !is_held() {
             return None;
         }
@@ -39,7 +38,7 @@ impl Inheritance {
     /// Drops the state without a taker: from now on the state may be too old. The state of a class under a
     /// hold stays, for the first client of the class (WAV-8).
     pub fn clear_but_for(&self, is_held: impl Fn(&Identity) -> bool) {
-        lock(&self.0).retain(|identity, inherited| {
+        self.0.lock().retain(|identity, inherited| {
             inherited.is_old = true;
             is_held(identity)
         });

@@ -4,15 +4,14 @@
 //! push, by node. Many clients may share an id: so a node is excused by count. More ends than before are
 //! evidence again.
 
+use sluice_engine::Time;
+use sluice_engine::evidence::{self, WINDOW};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::driver::ground::registry::lock;
-use sluice_engine::Time;
-use sluice_engine::evidence::{self, WINDOW};
+use parking_lot::Mutex;
 
 /// The maximum number of remembered nodes. The ends of all others are evidence.
 const NODES_MAX: usize = 10_000;
@@ -59,7 +58,7 @@ impl evidence::Leavers for Leavers {
         if self.is_paused.load(Ordering::Relaxed) {
             return;
         }
-        let nodes = &mut *lock(&self.nodes);
+        let nodes = &mut *self.nodes.lock();
         let key = self.hasher.hash_one(node);
         if nodes.len() >= NODES_MAX && !nodes.contains_key(&key) {
             nodes.retain(|_, ends| now.since(ends.from) < WINDOW);
@@ -73,7 +72,7 @@ impl evidence::Leavers for Leavers {
     }
 
     fn ends_of(&self, node: &str, now: Time) -> u32 {
-        let mut nodes = lock(&self.nodes);
+        let mut nodes = self.nodes.lock();
         nodes.get_mut(&self.hasher.hash_one(node)).map_or(0, |ends| {
             ends.turn(now);
             ends.before.saturating_add(ends.now)
@@ -120,6 +119,6 @@ mod tests {
         (0..=NODES_MAX).for_each(|node| leavers.note(&node.to_string(), Time::ZERO));
         assert_eq!(leavers.ends_of(&NODES_MAX.to_string(), Time::ZERO), 0);
         leavers.note("new", later);
-        assert_eq!((leavers.ends_of("new", later), lock(&leavers.nodes).len()), (1, 1));
+        assert_eq!((leavers.ends_of("new", later), leavers.nodes.lock().len()), (1, 1));
     }
 }

@@ -2,10 +2,11 @@
 //! servers of a list that clients begin to use.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::driver::ground::fallback_log::FallbackLog;
-use crate::driver::ground::registry::lock;
 use sluice_identity::Identity;
 use sluice_xds::RelayPath;
 
@@ -28,14 +29,14 @@ pub struct DenialLog(Mutex<HashSet<Arc<Identity>>>);
 impl DenialLog {
     /// Whether this is the first denial of the identity.
     pub fn is_first(&self, identity: &Arc<Identity>) -> bool {
-        let mut logged = lock(&self.0);
+        let mut logged = self.0.lock();
         let has_room = logged.len() < IDENTITIES_MAX;
         !logged.contains(identity) && has_room && logged.insert(identity.clone())
     }
 
     /// Forgets all identities: other rules are in force.
     pub fn clear(&self) {
-        lock(&self.0).clear();
+        self.0.lock().clear();
     }
 }
 
@@ -50,7 +51,7 @@ impl LoopLog {
     /// Whether no earlier call had a path through the same relays. Instances do not count: after a restart, a
     /// relay is the same relay.
     pub fn is_first(&self, path: &RelayPath) -> bool {
-        let mut logged = lock(&self.0);
+        let mut logged = self.0.lock();
         logged.len() < PATHS_MAX && logged.insert(path.to_string())
     }
 }

@@ -5,14 +5,14 @@
 //! per end of a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::driver::ground::leavers::Leavers;
-use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
 use sluice_engine::class::NodeClass;
 use sluice_engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
@@ -249,7 +249,7 @@ impl PlanHandle {
 
     /// A client with a halted push rejected content after the end of the count. Wakes the task (WAV-16).
     pub fn note_late_rejecter(&self, node: Arc<str>) {
-        let mut late = lock(&self.notes.late);
+        let mut late = self.notes.late.lock();
         if late.len() < LATE_MAX {
             late.insert(node);
             self.notes.wake.notify_one();
@@ -257,11 +257,11 @@ impl PlanHandle {
     }
 
     pub fn has_late_rejecters(&self) -> bool {
-        !lock(&self.notes.late).is_empty()
+        !self.notes.late.lock().is_empty()
     }
 
     pub fn take_late_rejecters(&self) -> BTreeSet<Arc<str>> {
-        std::mem::take(&mut *lock(&self.notes.late))
+        std::mem::take(&mut *self.notes.late.lock())
     }
 
     /// The latest push that went back or was halted, and the nodes with a rejection, also of an earlier push.
@@ -296,7 +296,7 @@ impl PlanHandle {
         let plan = self.plan.load();
         let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         if !given.is_empty() {
-            lock(&self.notes.given).entry(unit).or_default().extend(given);
+            self.notes.given.lock().entry(unit).or_default().extend(given);
             self.notes.wake.notify_one();
         }
         let holds =
@@ -317,24 +317,24 @@ impl PlanHandle {
 
     /// The refused contents that units gave as first answers since the last call.
     pub fn take_given(&self) -> BTreeMap<UnitId, BTreeSet<Content>> {
-        std::mem::take(&mut *lock(&self.notes.given))
+        std::mem::take(&mut *self.notes.given.lock())
     }
 
     /// A unit may differ from this content.
     pub fn note(&self, unit: UnitId, before: &Arc<Snapshot>) {
-        lock(&self.notes.changed).entry(unit).or_insert_with(|| before.clone());
+        self.notes.changed.lock().entry(unit).or_insert_with(|| before.clone());
         self.notes.wake.notify_one();
     }
 
     /// The source of a unit has begun anew, and has another number. Called before the previous source is
     /// missing for others.
     pub fn note_anew(&self, previous: UnitId, unit: UnitId) {
-        lock(&self.notes.anew).push((previous, unit));
+        self.notes.anew.lock().push((previous, unit));
         self.notes.wake.notify_one();
     }
 
     pub fn take_anew(&self) -> Vec<(UnitId, UnitId)> {
-        std::mem::take(&mut *lock(&self.notes.anew))
+        std::mem::take(&mut *self.notes.anew.lock())
     }
 
     /// The state from before a restart has been read.
@@ -348,7 +348,7 @@ impl PlanHandle {
     }
 
     pub fn take_changed(&self) -> BTreeMap<UnitId, Arc<Snapshot>> {
-        std::mem::take(&mut *lock(&self.notes.changed))
+        std::mem::take(&mut *self.notes.changed.lock())
     }
 
     /// A client has rejected the push under way. The first rejection after the begin of a tally wakes the
@@ -376,13 +376,13 @@ impl PlanHandle {
         condemn: Vec<(Box<str>, ResourceName)>,
     ) -> oneshot::Receiver<Result<(), CommandError>> {
         let (done, answer) = oneshot::channel();
-        lock(&self.notes.orders).push(Order { command, condemn, done });
+        self.notes.orders.lock().push(Order { command, condemn, done });
         self.notes.wake.notify_one();
         answer
     }
 
     pub fn take_orders(&self) -> Vec<Order> {
-        std::mem::take(&mut *lock(&self.notes.orders))
+        std::mem::take(&mut *self.notes.orders.lock())
     }
 
     /// Resolves when there is a note for the task.
@@ -435,11 +435,11 @@ impl Watched {
         latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
         at: Time,
     ) {
-        let standing = self.standing(session, &mut lock(&self.compared), latest, at);
+        let standing = self.standing(session, &mut self.compared.lock(), latest, at);
         if !is_lost && standing.rejections.is_empty() {
             return;
         }
-        let mut ended = lock(&self.ended);
+        let mut ended = self.ended.lock();
         if ended.len() < ENDED_MAX {
             let StreamClient { stream, node } = client;
             ended.push(NotedEnd { ended: Ended { stream, node, at, standing }, sources });
@@ -459,25 +459,25 @@ impl Watched {
     ) -> bool {
         let StreamClient { stream, node } = client;
         let is_room = |noted: &BTreeMap<u64, _>| noted.len() < ENDED_MAX && !noted.contains_key(&stream);
-        if !is_room(&lock(&self.rejected)) {
+        if !is_room(&self.rejected.lock()) {
             return false;
         }
-        let standing = self.standing(session, &mut lock(&self.compared), latest, now);
+        let standing = self.standing(session, &mut self.compared.lock(), latest, now);
         if standing.rejections.is_empty() {
             return false;
         }
         let seen = Seen { stream, node, standing, is_relay: false };
-        lock(&self.rejected).insert(stream, NotedRejection { seen, sources: sources.collect() });
+        self.rejected.lock().insert(stream, NotedRejection { seen, sources: sources.collect() });
         true
     }
 
     pub fn take_rejected(&self) -> impl Iterator<Item = NotedRejection> {
-        std::mem::take(&mut *lock(&self.rejected)).into_values()
+        std::mem::take(&mut *self.rejected.lock()).into_values()
     }
 
     pub fn take_ended(&self) -> Vec<NotedEnd> {
-        *lock(&self.compared) = Compared::default();
-        std::mem::take(&mut *lock(&self.ended))
+        *self.compared.lock() = Compared::default();
+        std::mem::take(&mut *self.ended.lock())
     }
 }
 

@@ -4,11 +4,11 @@
 //! keeps the view until an upstream has reported the removals. The table holds views weakly: a view ends with
 //! the last stream that holds it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
-
-use crate::driver::ground::registry::lock;
 use sluice_engine::view::{View, ViewId};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
@@ -29,14 +29,14 @@ impl PresentedViews {
     /// Returns the equal view that another stream holds already, else this view. The comparison of maps of
     /// 100,000 names runs outside of the lock, because all reconnecting streams take the lock.
     pub fn share(&self, view: View) -> Arc<View> {
-        let held = lock(&self.table).views.get(&view.id()).and_then(Weak::upgrade);
+        let held = self.table.lock().views.get(&view.id()).and_then(Weak::upgrade);
         if let Some(held) = held
             && held.presents_the_same(&view)
         {
             return held;
         }
         let view = Arc::new(view);
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         if table.views.len() >= table.sweep_at.max(SWEEP_MIN) {
             table.views.retain(|_, view| view.strong_count() > 0);
             table.sweep_at = 2 * table.views.len();
@@ -65,7 +65,7 @@ mod tests {
             // Each client sends its own names, and the relay keeps a single copy.
             assert!(Arc::ptr_eq(&presented.share(view(1000)), &first));
         }
-        assert_eq!(lock(&presented.table).views.len(), 1);
+        assert_eq!(presented.table.lock().views.len(), 1);
         assert!(!Arc::ptr_eq(&presented.share(view(999)), &first));
     }
 
@@ -75,9 +75,9 @@ mod tests {
         for n in 1..1000 {
             drop(presented.share(view(n)));
         }
-        assert!(lock(&presented.table).views.len() <= SWEEP_MIN);
+        assert!(presented.table.lock().views.len() <= SWEEP_MIN);
         let held: Vec<_> = (1..200).map(|n| presented.share(view(n))).collect();
         assert_eq!(held.len(), 199);
-        assert!(lock(&presented.table).views.len() <= 2 * held.len() + SWEEP_MIN);
+        assert!(presented.table.lock().views.len() <= 2 * held.len() + SWEEP_MIN);
     }
 }

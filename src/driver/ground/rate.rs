@@ -1,11 +1,11 @@
 //! The rates of changes of subscription, of polls, and of first answers (RLY-56).
 
+use sluice_engine::Time;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::ground::registry::lock;
-use sluice_engine::Time;
+use parking_lot::Mutex;
 
 /// A stream whose rejections and reports had to wait for this long without a pause is ended, and so are
 /// polls.
@@ -122,7 +122,7 @@ pub struct FirstAnswers(Mutex<HashMap<Arc<str>, Limiter>>);
 impl FirstAnswers {
     /// Takes the next slot of a listener, and returns the time until the slot.
     pub fn reserve(&self, listener: &Arc<str>, per_second: u32, burst: u32, now: Time) -> Duration {
-        let mut listeners = lock(&self.0);
+        let mut listeners = self.0.lock();
         let limiter = match listeners.get_mut(listener) {
             Some(limiter) => limiter,
             None => listeners.entry(listener.clone()).or_insert_with(|| Limiter::new(per_second, burst)),

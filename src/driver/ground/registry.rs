@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// A registry for users that need none of its objects.
 pub trait Membership: Send + Sync {
@@ -32,11 +34,11 @@ impl<T> Registry<T> {
     }
 
     pub fn add(&self, id: u64, object: &Arc<T>) {
-        lock(&self.live).insert(id, Arc::downgrade(object));
+        self.live.lock().insert(id, Arc::downgrade(object));
     }
 
     pub fn len(&self) -> usize {
-        lock(&self.live).len()
+        self.live.lock().len()
     }
 
     /// The live object with the smallest number above `after`.
@@ -44,7 +46,7 @@ impl<T> Registry<T> {
         let mut from = after.map_or(0, |id| id + 1);
         loop {
             let (id, object) = {
-                let live = lock(&self.live);
+                let live = self.live.lock();
                 let (id, object) = live.range(from..).next()?;
                 (*id, object.upgrade())
             };
@@ -62,12 +64,6 @@ impl<T: Send + Sync> Membership for Registry<T> {
     }
 
     fn forget(&self, id: u64) {
-        lock(&self.live).remove(&id);
+        self.live.lock().remove(&id);
     }
-}
-
-/// Locks a mutex, even after a panic. A panic in one task must not end others: the data behind these locks is
-/// consistent between two statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,13 +6,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-
-use crate::driver::ground::registry::lock;
+use parking_lot::Mutex;
 use sluice_xds::{ResourceName, Status, Version};
 
 /// OpenTail tails. Each costs the streams a comparison of numbers or names, and up to [`BYTES_MAX`].
@@ -208,7 +207,7 @@ impl Tails {
 
     /// `None` if too many are open.
     pub fn open(self: &Arc<Self>, followed: Followed, type_name: Option<String>) -> Option<Tail> {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn.lock();
         let mut open = Vec::clone(&self.open.load());
         if open.len() >= TAILS_MAX {
             return None;
@@ -221,7 +220,7 @@ impl Tails {
     }
 
     fn close(&self, closed: &Arc<OpenTail>) {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn.lock();
         let mut open = Vec::clone(&self.open.load());
         open.retain(|other| !Arc::ptr_eq(other, closed));
         self.are_open.store(!open.is_empty(), Ordering::Relaxed);
@@ -247,14 +246,14 @@ impl Tails {
     pub fn tell_end(&self, stream: u64, node: &str, make: impl Fn() -> TailLine) {
         self.tell(stream, node, |_| true, make);
         for open in self.open.load().iter().filter(|open| open.followed == Followed::Stream(stream)) {
-            lock(&open.waiting).is_over = true;
+            open.waiting.lock().is_over = true;
         }
     }
 }
 
 impl OpenTail {
     fn add(&self, line: impl FnOnce() -> Arc<TailLine>) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.left_out > 0 || waiting.lines.len() >= LINES_MAX || waiting.bytes >= BYTES_MAX {
             waiting.left_out += 1;
             return;
@@ -274,7 +273,7 @@ pub struct Tail {
 
 impl Tail {
     pub fn take(&self) -> Taken {
-        let waiting = std::mem::take(&mut *lock(&self.open.waiting));
+        let waiting = std::mem::take(&mut *self.open.waiting.lock());
         let PendingLines { lines, left_out, is_over, .. } = waiting;
         Taken { lines: lines.into(), left_out, is_over }
     }
@@ -351,7 +350,7 @@ mod tests {
             for _ in 0..5_000 {
                 tails.tell(1, "", |_| true, || line(1, words));
             }
-            let bytes = lock(&tail.open.waiting).bytes;
+            let bytes = tail.open.waiting.lock().bytes;
             assert!(bytes < BYTES_MAX + 4096, "{bytes}");
             let taken = tail.take();
             assert_eq!(taken.lines.len() as u64 + taken.left_out, 5_000);

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::driver::ground::connection::ConnectionCut;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::memory_gauge::Pressure;
 use crate::driver::relay::newcomers::Newcomers;
 use crate::driver::stream::state::Tables;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Events, tell};
 use crate::telemetry::{Limit, resident_bytes};
 
 /// The time between two measurements.
@@ -56,11 +56,7 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
         let now = Pressure::of(resident, budget);
         shared.clients.pressure.set(now);
         if now != before {
-            log_change(now, before, resident, budget);
-            shared
-                .metrics
-                .events
-                .add(change_event(now, before).detail(format_args!("{resident} of {budget} bytes")));
+            tell_change(&shared.metrics.events, now, before, resident, budget);
             before = now;
         }
         let refused = shared.clients.pressure.take_refused();
@@ -75,35 +71,27 @@ pub(crate) async fn watch(shared: Arc<DriverContext>, tables: Tables, otherwise:
     }
 }
 
-fn log_change(now: Pressure, before: Pressure, resident: u64, budget: u64) {
+fn tell_change(events: &Events, now: Pressure, before: Pressure, resident: u64, budget: u64) {
+    let limit = Limit::MemoryBytes.name();
+    let detail = format_args!("{resident} of {budget} bytes");
     match now {
-        Pressure::None => info!(resident, budget, "memory is below 80 % of its budget again"),
+        Pressure::None => {
+            tell!(events, info(Limit, "memory is below 80 % of its budget again").limit(limit).detail(detail);
+            { resident, budget })
+        }
         Pressure::Soft if before == Pressure::Hard => {
-            info!(
-                resident,
-                budget, "memory is below 90 % of its budget again; still refusing new connections"
-            );
+            tell!(events, info(Limit, "memory is below 90 % of its budget again").limit(limit).detail(detail);
+                { resident, budget } + "; still refusing new connections");
         }
         Pressure::Soft => {
-            warn!(resident, budget, "memory is above 80 % of its budget; refusing new connections");
+            tell!(events, warn(Limit, "memory is above 80 % of its budget").limit(limit).detail(detail);
+            { resident, budget } + "; refusing new connections")
         }
-        Pressure::Hard => warn!(
-            resident,
-            budget, "memory is above 90 % of its budget; cutting connections, the largest first"
-        ),
+        Pressure::Hard => {
+            tell!(events, error as warn(Limit, "memory is above 90 % of its budget").limit(limit).detail(detail);
+                { resident, budget } + "; cutting connections, the largest first");
+        }
     }
-}
-
-fn change_event(now: Pressure, before: Pressure) -> Occurrence {
-    let event = match now {
-        Pressure::None => Occurrence::info(Kind::Limit, "memory is below 80 % of its budget again"),
-        Pressure::Soft if before == Pressure::Hard => {
-            Occurrence::info(Kind::Limit, "memory is below 90 % of its budget again")
-        }
-        Pressure::Soft => Occurrence::warn(Kind::Limit, "memory is above 80 % of its budget"),
-        Pressure::Hard => Occurrence::error(Kind::Limit, "memory is above 90 % of its budget"),
-    };
-    event.limit(Limit::MemoryBytes.name())
 }
 
 /// Drops everything that can be made again, and cuts the largest connections.

@@ -18,7 +18,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::Tables;
 use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use sluice_xds::{Code, Status};
 
 /// Newcomers are refused for so long before others make room: memory may be free again by itself.
@@ -151,13 +151,11 @@ impl Newcomers {
         }
         let Some(first) = leavers.first() else { return };
         let peer = first.peer.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
-        let text = "idle clients leave, because new ones are refused for lack of memory";
-        warn!(
-            limit = Limit::MemoryBytes.name(), connections = leavers.len(), listener = %first.peer.listener, peer,
-            bytes = first.bytes, idle = ?first.unused, "{text}; the first holds the most for the longest time"
-        );
-        let event = Occurrence::warn(Kind::Limit, text).limit(Limit::MemoryBytes.name());
-        shared.metrics.events.add(event.detail(format_args!("{peer} held {} bytes", first.bytes)));
+        let limit = Limit::MemoryBytes.name();
+        tell!(shared.metrics.events, warn(Limit, "idle clients leave, because new ones are refused for lack of memory")
+            .limit(limit).detail(format_args!("{peer} held {} bytes", first.bytes));
+            { limit, connections = leavers.len(), listener = %first.peer.listener, peer, bytes = first.bytes, idle = ?first.unused }
+            + "; the first holds the most for the longest time");
     }
 
     fn warn_in_vain(&mut self, missing: u64, now: Instant) {

@@ -1,15 +1,15 @@
 //! All plans: their tasks, from one configuration to the next, and their states.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
-use crate::driver::ground::registry::lock;
 use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::task::PlanTask;
@@ -35,7 +35,7 @@ impl Rollouts {
     /// Puts plans in force: starts tasks for new plans, exchanges plans with a known name, and ends the
     /// others. Must be called within a tokio runtime if there are plans, and before sources are told.
     pub fn configure(&self, plans: &[Arc<Plan>], shared: &Arc<DriverContext>, tables: &Tables) {
-        let mut running = lock(&self.0);
+        let mut running = self.0.lock();
         let mut left = std::mem::take(&mut *running);
         for plan in plans.iter().filter(|plan| plan.enforces() && shared.durable.checkpoint.is_none()) {
             let enforced = |running: &RunningPlan| {
@@ -62,7 +62,7 @@ impl Rollouts {
 
     /// The states of all plans, with all present units.
     pub fn all(&self, shared: &DriverContext, tables: &Tables) -> Vec<Arc<RolloutStatus>> {
-        let running = lock(&self.0).clone();
+        let running = self.0.lock().clone();
         let status = |running: &RunningPlan| {
             let sources = sources_of(&running.handle, shared, tables);
             Arc::new(running.shown.status(&sources, shared))

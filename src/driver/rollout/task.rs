@@ -193,9 +193,13 @@ impl PlanTask {
         for (unit, contents) in self.fleet.handle.take_given() {
             self.state.is_unsaved = true;
             self.state.rollout.gave_condemned(unit);
-            let log = (&shared.metrics.events, &shared.throttle);
-            let plan = (&self.display.metrics, self.state.rollout.last_push());
-            rollouts::tell_given(log, plan, &contents);
+            rollouts::tell_given(
+                &shared.metrics.events,
+                &shared.throttle,
+                &self.display.metrics,
+                self.state.rollout.last_push(),
+                &contents,
+            );
         }
     }
 

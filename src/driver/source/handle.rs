@@ -92,7 +92,7 @@ pub enum Command {
         type_url: TypeUrl,
         collection: Collection,
         /// See [`Watch::Watch`](sluice_engine::downstream::Watch).
-        former: Option<Arc<NameSet>>,
+        previous: Option<Arc<NameSet>>,
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,
     },
@@ -143,6 +143,9 @@ pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 
 /// A handle to a source, for streams and the admin room. The task ends once nobody holds a handle and nothing
 /// lingers.
+///
+/// The fields stand side by side, each with an atomic or a lock of its own: the source's task writes one at a
+/// time, and streams read `published` on the hot path.
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,

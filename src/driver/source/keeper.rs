@@ -32,8 +32,8 @@ impl Keeper {
             for collection in collections(of_type, seed) {
                 let (stream, type_url) = (Arc::new(Silent(session)), of_type.type_url.clone());
                 // A keeper is sent nothing.
-                let (former, seen) = (None, u64::MAX);
-                keeper.source.send(Command::Watch { stream, type_url, collection, former, seen }).await;
+                let (previous, seen) = (None, u64::MAX);
+                keeper.source.send(Command::Watch { stream, type_url, collection, previous, seen }).await;
             }
         }
         keeper

@@ -3,12 +3,11 @@
 //! A client may die of a resource without a NACK: only the stream ends. Streams count in here at the end
 //! only.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-
-use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
 use sluice_xds::TypeUrl;
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
 
 /// The counted minutes.
 pub const MINUTES: usize = 10;
@@ -33,7 +32,7 @@ struct Recent {
 
 impl Losses {
     pub fn add(&self, type_url: &TypeUrl, now: Time) {
-        let mut types = lock(&self.0);
+        let mut types = self.0.lock();
         if types.len() >= TYPES_MAX && !types.contains_key(type_url) {
             let is_over = |recent: &Recent| recent.sum(now) == 0;
             types.retain(|_, recent| !is_over(recent));
@@ -46,7 +45,7 @@ impl Losses {
 
     /// The lost streams of the latest [`MINUTES`].
     pub fn recent(&self, type_url: &TypeUrl, now: Time) -> u64 {
-        lock(&self.0).get(type_url).map_or(0, |recent| recent.sum(now))
+        self.0.lock().get(type_url).map_or(0, |recent| recent.sum(now))
     }
 }
 
@@ -99,10 +98,10 @@ mod tests {
         let losses = Losses::default();
         let url = |number: usize| TypeUrl::of_message(&format!("a.B{number}"));
         (0..100).for_each(|number| losses.add(&url(number), Time::ZERO));
-        assert_eq!(lock(&losses.0).len(), TYPES_MAX);
+        assert_eq!(losses.0.lock().len(), TYPES_MAX);
         let later = Time::from_micros(MINUTES as u64 * MINUTE_MICROS);
         losses.add(&url(100), later);
         assert_eq!(losses.recent(&url(100), later), 1);
-        assert_eq!(lock(&losses.0).len(), 1);
+        assert_eq!(losses.0.lock().len(), 1);
     }
 }

@@ -6,7 +6,7 @@ pub mod losses;
 pub mod lane_order;
 pub mod handle;
 pub mod keeper;
-pub mod health;
+pub mod contact;
 pub mod member;
 pub mod witness;
 pub mod checkpoint;

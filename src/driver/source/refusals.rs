@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use crate::driver::api::status::RefusalStatus;
-use crate::driver::ground::registry::lock;
 use crate::telemetry::Limit;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
@@ -51,7 +51,7 @@ impl Refusals {
         let cut = |text: &str| text.chars().take(TEXT_MAX).collect::<String>();
         let (node_id, node_cluster) =
             node.map_or_else(Default::default, |node| (cut(&node.id), cut(&node.cluster)));
-        let mut refused = lock(&self.0);
+        let mut refused = self.0.lock();
         let is_known = |refused: &RefusedClient| {
             refused.limit == limit
                 && refused.type_url == *type_url
@@ -90,6 +90,6 @@ impl Refusals {
             count: refused.count,
             last: wall(refused.last),
         };
-        lock(&self.0).iter().rev().map(status).collect()
+        self.0.lock().iter().rev().map(status).collect()
     }
 }

@@ -1,11 +1,10 @@
 //! The rejections of clients since the server last heard of some (`report_rejections`).
 
+use sluice_xds::TypeUrl;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
 
-use crate::driver::ground::registry::lock;
-use sluice_xds::TypeUrl;
+use parking_lot::Mutex;
 
 /// Rejections by type, from streams to the source's task.
 #[derive(Debug, Default)]
@@ -30,7 +29,7 @@ const TRIES_MAX: u32 = 6;
 impl Rejected {
     /// Notes the NACK of a client. True: nothing was noted before, and the task has to hear.
     pub fn add(&self, type_url: &TypeUrl, client: &str, words: &str) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let is_new = all.is_empty();
         let of_type = all.entry(type_url.clone()).or_insert_with(|| Rejection {
             first_client: client.into(),
@@ -43,7 +42,7 @@ impl Rejected {
 
     /// The server has sent another response of the type.
     pub fn answered(&self, type_url: &TypeUrl) {
-        if let Some(of_type) = lock(&self.0).get_mut(type_url) {
+        if let Some(of_type) = self.0.lock().get_mut(type_url) {
             of_type.is_earlier = true;
         }
     }
@@ -54,7 +53,7 @@ impl Rejected {
         if tries == TRIES_MAX {
             return false;
         }
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         let since = all.get(&type_url).map_or(0, |since| since.clients);
         let clients = rejection.clients + since;
         all.insert(type_url, Rejection { clients, tries, ..rejection });
@@ -62,7 +61,7 @@ impl Rejected {
     }
 
     pub fn take(&self) -> BTreeMap<TypeUrl, Rejection> {
-        std::mem::take(&mut lock(&self.0))
+        std::mem::take(&mut self.0.lock())
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
@@ -17,7 +16,7 @@ use crate::driver::source::handle::{Listing, SourceHandle};
 use crate::driver::source::refusals::Refusals;
 use crate::driver::source::start::start;
 use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use sluice_engine::class::{NodeClass, splitting_field};
 use sluice_engine::downstream::SourceId;
 use sluice_engine::rollout::UnitId;
@@ -294,18 +293,11 @@ impl Sources {
         entries.warned_at.insert(limit, now);
         let classes = entries.by_key.values().filter(concerned).map(|entry| &entry.handle.key().class);
         let (field, values) = splitting_field(classes).unwrap_or_default();
-        let event =
-            Occurrence::warn(Kind::Class, "there is no room for another node class").limit(limit.name());
-        self.shared.metrics.events.add(event.detail(format_args!("{field} has {values} values")));
-        warn!(
-            limit = limit.name(),
-            max,
-            field,
-            values,
-            "there is no room for another node class; clients are refused, or the heaviest users lose classes. \
-                `/refused` of the admin listener lists the refused clients. If the control plane ignores this \
-                part of the node, leave it out with `node_classes`"
-        );
+        tell!(self.shared.metrics.events, warn(Class, "there is no room for another node class")
+            .limit(limit.name()).detail(format_args!("{field} has {values} values"));
+            { limit = limit.name(), max, field, values }
+            + "; clients are refused, or the heaviest users lose classes. `/refused` of the admin listener lists the refused \
+                clients. If the control plane ignores this part of the node, leave it out with `node_classes`");
     }
 
     /// When nearly every client has a class of its own, clients share nothing. The operator should know the
@@ -328,16 +320,11 @@ impl Sources {
         let split = splitting_field(shared().map(|entry| &entry.handle.key().class));
         entries.hinted_at = Some(now);
         if let Some((field, values)) = split {
-            let event = Occurrence::warn(Kind::Class, "node classes are nearly as many as streams");
-            self.shared.metrics.events.add(event.detail(format_args!("{field} has {values} values")));
-            warn!(
-                classes = count,
-                streams,
-                field,
-                values,
-                "node classes are nearly as many as streams, so clients share little. If the control plane \
-                    ignores this part of the node, leave it out with `node_classes`"
-            );
+            tell!(self.shared.metrics.events, warn(Class, "node classes are nearly as many as streams")
+                .detail(format_args!("{field} has {values} values"));
+                { classes = count, streams, field, values }
+                + ", so clients share little. If the control plane ignores this part of the node, leave it out with \
+                    `node_classes`");
         }
     }
 }
@@ -439,7 +426,7 @@ impl Entries {
 
 impl Table {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.0)
+        self.0.lock()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::driver::stream::context::{StreamContext, node_id};
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use sluice_engine::authorization::{Decision, Denial, Denials, Grant, Mode};
 use sluice_engine::downstream::{Regrant, Session};
 use sluice_xds::{Code, Node, Status};
@@ -70,19 +70,16 @@ pub(crate) fn note_denials(
         debug!(%identity, listener, peer, node, stream = context.id, rule, count, reason, "a client was denied");
         return;
     }
-    let is_report = context.shared.policy().mode() == Some(Mode::Report);
-    let text = match is_report {
-        true => "authorization would deny a client",
-        false => "authorization denied a client",
-    };
-    let event = Occurrence::warn(Kind::Client, text).of_client(context.id, node, context.peer.address);
-    context.shared.metrics.events.add(event.at_listener(&context.peer.listener).detail(&reason));
-    if is_report {
-        warn!(%identity, listener, peer, node, stream = context.id, rule, count, reason,
-            "authorization would deny a client; `mode: report` serves it all the same. Further denials of this \
-            identity are only counted");
+    let events = &context.shared.metrics.events;
+    if context.shared.policy().mode() == Some(Mode::Report) {
+        tell!(events, warn(Client, "authorization would deny a client")
+            .of_client(context.id, node, context.peer.address).at_listener(&context.peer.listener).detail(&reason);
+            { %identity, listener, peer, node, stream = context.id, rule, count, reason }
+            + "; `mode: report` serves it all the same. Further denials of this identity are only counted");
     } else {
-        warn!(%identity, listener, peer, node, stream = context.id, rule, count, reason,
-            "authorization denied a client; further denials of this identity are only counted");
+        tell!(events, warn(Client, "authorization denied a client")
+            .of_client(context.id, node, context.peer.address).at_listener(&context.peer.listener).detail(&reason);
+            { %identity, listener, peer, node, stream = context.id, rule, count, reason }
+            + "; further denials of this identity are only counted");
     }
 }

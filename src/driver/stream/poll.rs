@@ -4,15 +4,15 @@
 //! linger after the poll, so that the next poll finds them known (RLY-60). The relay keeps no state for the
 //! client, because each request tells the client's version (RST-6).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::driver::api::downstream::{Form, Polled};
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{DocumentCaller, Encoded, JsonResult};
-use crate::driver::ground::registry::lock;
 use crate::driver::stream::context::StreamContext;
 use crate::driver::stream::inner::{MESSAGE_WARN_BYTES, StreamInner};
 use crate::driver::stream::outbox::WAITS_MAX;
@@ -99,8 +99,8 @@ impl SinglePoll {
         let patient = self.waits < WAITS_MAX;
         self.waits = self.waits.saturating_add(1);
         let encoder = &context.shared.content.encoder;
-        let is_private = lock(inner).is_private(0);
-        let maker = || lock(inner).maker(context, 0, answer);
+        let is_private = inner.lock().is_private(0);
+        let maker = || inner.lock().maker(context, 0, answer);
         let (head, shared) = match self.form {
             Form::Json => {
                 let version = self.version(answer);
@@ -116,14 +116,14 @@ impl SinglePoll {
                 if body.len() > MESSAGE_WARN_BYTES {
                     context.note_large(answer, None, body.len());
                 }
-                let nonce = lock(inner).session.nonce_text(1);
+                let nonce = inner.lock().session.nonce_text(1);
                 (response::head(&nonce, body.len())?, body)
             }
         };
         let bytes = head.len() + shared.len();
         context.shared.metrics.of_type(&answer.type_url).response(answer.variant, bytes);
         if context.shared.tails.are_open() {
-            let node = lock(inner).placement.node.clone();
+            let node = inner.lock().placement.node.clone();
             tail::show_polled(context, node.as_deref(), answer, self.version(answer), bytes);
         }
         Poll::Ready(Ok(Polled::Set { private: head, shared }))

@@ -21,8 +21,8 @@ use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::server::Generation;
 use sluice_setting::InForce;
 
-/// Ciphertext that a connection may hold back for a slow client: one DATA frame. More would make the client stale, and
-/// is private memory (TLS-11).
+/// Ciphertext that a connection may hold back for a slow client: one DATA frame. More would make the client
+/// stale, and is private memory (TLS-11).
 pub(super) const BUFFER_BYTES: usize = 17 * 1024;
 
 /// The bounds of handshakes whose peers have begun.
@@ -32,7 +32,8 @@ pub(super) struct Computing {
     hits: LimitHits,
 }
 
-/// A peer that waits longer for its turn is told of in the log. A burst of a whole fleet takes less by default.
+/// A peer that waits longer for its turn is told of in the log. A burst of a whole fleet takes less by
+/// default.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// A handshake whose peer has begun.
@@ -63,8 +64,9 @@ impl Computing {
         self.limits.get().tls_handshakes
     }
 
-    /// Waits for the first record of a peer, and for the turn of its handshake if that is the whole ClientHello. Thousands may
-    /// wait here: they cost no memory of TLS (SEC-1), as their hellos stay in the kernel.
+    /// Waits for the first record of a peer, and for the turn of its handshake if that is the whole
+    /// ClientHello. Thousands may wait here: they cost no memory of TLS (SEC-1), as their hellos stay in the
+    /// kernel.
     pub(super) async fn begin(
         &self,
         socket: Plain,
@@ -72,8 +74,8 @@ impl Computing {
         mut place: Place,
     ) -> Result<Begun, Failed> {
         let mut deadline = accepted + self.limits.get().tls_handshake_timeout;
-        // A unix socket has room for some 270 pieces, however small. The peer would wait for a reader then, so its hello is
-        // read as it comes.
+        // A unix socket has room for some 270 pieces, however small. The peer would wait for a reader then,
+        // so its hello is read as it comes.
         let is_unix = matches!(socket, Plain::Unix(_));
         let judge =
             |bytes: &[u8]| First::of(bytes).or((is_unix && !bytes.is_empty()).then_some(First::Other));
@@ -91,8 +93,8 @@ impl Computing {
         }
     }
 
-    /// Thousands of handshakes may wait for their peers at the end: the stages before have memory of their own, which is free
-    /// then.
+    /// Thousands of handshakes may wait for their peers at the end: the stages before have memory of their
+    /// own, which is free then.
     pub(super) async fn exchange(
         self: Arc<Self>,
         begun: Begun,
@@ -135,7 +137,8 @@ impl Computing {
         turn.ok_or_else(|| Refusal::new(Reason::Eof, "the peer left during the handshake"))
     }
 
-    /// Reads the ClientHello. A peer that has to send more of it gives its turn back, and waits for another one.
+    /// Reads the ClientHello. A peer that has to send more of it gives its turn back, and waits for another
+    /// one.
     async fn read(&self, begun: Begun) -> Result<Due, Failed> {
         let Begun { socket, first, turn, mut deadline, mut place } = begun;
         let mut read = pin!(read_hello(socket, place.seat(), deadline));
@@ -158,7 +161,8 @@ impl Computing {
 }
 
 impl Due {
-    /// Computes the key exchange and our signature. The result waits for the rest of the handshake, in its place.
+    /// Computes the key exchange and our signature. The result waits for the rest of the handshake, in its
+    /// place.
     fn compute(
         self,
         places: u64,

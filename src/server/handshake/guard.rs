@@ -11,7 +11,8 @@ use super::places::Seat;
 use crate::server::socket::{PEEKED_MAX, Plain};
 use crate::trust::refusal::{Reason, Refusal};
 
-/// Bytes of a peer before its handshake is over. A hybrid ClientHello has 1.8 KiB, a chain of eight some 16 KiB.
+/// Bytes of a peer before its handshake is over. A hybrid ClientHello has 1.8 KiB, a chain of eight some 16
+/// KiB.
 const BYTES_MAX: usize = 32 * 1024;
 
 /// RFC 8446, section 5.1: the content type of a handshake.
@@ -110,7 +111,8 @@ impl Budget {
         usize::from(u16::from_be_bytes([self.head[3], self.head[4]]))
     }
 
-    /// The length of the first message, once its head is complete. A head cut by records is bounded by the bytes.
+    /// The length of the first message, once its head is complete. A head cut by records is bounded by the
+    /// bytes.
     fn announced(&self) -> Option<usize> {
         let is_complete = self.bytes >= self.head.len() && self.payload() >= MESSAGE_HEAD;
         is_complete.then(|| u32::from_be_bytes([0, self.head[6], self.head[7], self.head[8]]) as usize)

@@ -1,9 +1,9 @@
 //! TLS handshakes of clients, and their bounds (SEC-1 to SEC-4).
 //!
-//! A handshake is the most expensive thing that a stranger can ask for. `places` bounds the number of handshakes in
-//! progress, `turn` and `threads` the CPU for them, and `guard` the bytes before a peer has proved anything. `exchange` is the
-//! way of one handshake through all of them.
-//! `certificate` ends connections whose client certificate ends.
+//! A handshake is the most expensive thing that a stranger can ask for. `places` bounds the number of
+//! handshakes in progress, `turn` and `threads` the CPU for them, and `guard` the bytes before a peer has
+//! proved anything. `exchange` is the way of one handshake through all of them. `certificate` ends
+//! connections whose client certificate ends.
 
 pub(super) mod certificate;
 mod exchange;
@@ -33,8 +33,8 @@ use crate::trust::rotation::Watched;
 use crate::trust::server::{Generation, Proved};
 use sluice_setting::InForce;
 
-/// After a refusal the peer may still be sending; closing over unread bytes could destroy the alert before the peer has
-/// read it (TLS-6).
+/// After a refusal the peer may still be sending; closing over unread bytes could destroy the alert before
+/// the peer has read it (TLS-6).
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 128 * 1024;
 
@@ -95,7 +95,8 @@ impl Handshakes {
         Handshakes { places: Arc::default(), threads: Threads::default(), computing, metrics }
     }
 
-    /// Performs the handshake of a connection. `None` if the peer was refused, or went: counted and logged already.
+    /// Performs the handshake of a connection. `None` if the peer was refused, or went: counted and logged
+    /// already.
     ///
     /// The proof is `None` for a client without a certificate.
     pub(super) async fn accept(

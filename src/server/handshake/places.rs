@@ -1,13 +1,15 @@
 //! Places for handshakes in progress (SEC-1).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is evicted, as their
-/// peers have done their part; a peer beyond is refused. Each has as much memory as a silent peer.
+/// Handshakes that wait for their turn: those of a fleet of 18,000 that returns at once. None of them is
+/// evicted, as their peers have done their part; a peer beyond is refused. Each has as much memory as a
+/// silent peer.
 const QUEUED_MAX: usize = 18_000;
 
 /// The memory of the largest handshake. The limit counts handshakes of this size.
@@ -22,31 +24,31 @@ const BASE_BYTES: usize = 12 << 10;
 /// The steps in which the buffer of a handshake grows.
 const STEP_BYTES: usize = 4 << 10;
 
-/// The handshakes that wait for their peers, bounded by their memory. When it is used up, the oldest handshake goes, not
-/// the newcomer: silent peers could otherwise shut the door for the time of a handshake.
+/// The handshakes that wait for their peers, bounded by their memory. When it is used up, the oldest
+/// handshake goes, not the newcomer: silent peers could otherwise shut the door for the time of a handshake.
 ///
-/// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half of the memory
-/// for certain, and may use what the others leave.
+/// Peers that have sent nothing are many and cheap when a fleet returns. They and the others each have half
+/// of the memory for certain, and may use what the others leave.
 #[derive(Default)]
-pub(super) struct Places(Mutex<Open>);
+pub(super) struct Places(Mutex<OpenPlaces>);
 
 #[derive(Default)]
-struct Open {
+struct OpenPlaces {
     next: u64,
     max: usize,
-    silent: Queue,
-    speaking: Queue,
+    silent: PlaceQueue,
+    speaking: PlaceQueue,
     queued: usize,
 }
 
 /// Handshakes by age.
 #[derive(Default)]
-struct Queue {
+struct PlaceQueue {
     by_age: BTreeMap<u64, (CancellationToken, usize)>,
     bytes: usize,
 }
 
-impl Queue {
+impl PlaceQueue {
     fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
         self.bytes += bytes;
         self.by_age.insert(number, (evicted, bytes));
@@ -66,7 +68,7 @@ impl Queue {
     }
 }
 
-impl Open {
+impl OpenPlaces {
     fn insert(&mut self, number: u64, evicted: CancellationToken, bytes: usize) {
         match bytes {
             0 => self.silent.insert(number, evicted, SILENT_BYTES),
@@ -109,7 +111,7 @@ impl Seat {
             return;
         }
         let number = self.number.load(Ordering::Relaxed);
-        let mut open = self.places.open();
+        let mut open = self.places.0.lock();
         // Nobody is there while the handshake waits for the relay.
         if let Some(evicted) = open.remove(number) {
             open.insert(number, evicted, bytes);
@@ -127,18 +129,13 @@ impl Places {
         place.wait_for_peer(max, 0);
         place
     }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // Every critical section leaves the table consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Place {
     /// The handshake waits for its peer, which has sent so many bytes: it has a place, as the newest.
     pub(super) fn wait_for_peer(&mut self, max: u64, bytes: usize) {
         self.release();
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         let number = open.next;
         open.next += 1;
         open.max = usize::try_from(max * LARGEST_BYTES).unwrap_or(usize::MAX);
@@ -149,7 +146,7 @@ impl Place {
     /// The handshake waits for the relay. False if too many wait already.
     pub(super) fn wait_for_relay(&mut self) -> bool {
         self.release();
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         if open.queued >= QUEUED_MAX {
             return false;
         }
@@ -160,7 +157,7 @@ impl Place {
     }
 
     fn release(&mut self) {
-        let mut open = self.seat.places.open();
+        let mut open = self.seat.places.0.lock();
         open.remove(self.seat.number.load(Ordering::Relaxed));
         open.queued -= usize::from(std::mem::take(&mut self.is_queued));
     }
@@ -199,7 +196,7 @@ mod tests {
         all.push(places.enter(1));
         assert!(second.evicted().is_cancelled() && all.iter().all(|place| !place.evicted().is_cancelled()));
         drop((second, all));
-        let open = places.open();
+        let open = places.0.lock();
         assert_eq!((open.silent.bytes, open.silent.by_age.len()), (0, 0));
     }
 
@@ -221,7 +218,7 @@ mod tests {
         speaking[99].seat().heard(2_000, 32 << 10);
         assert!(!speaking[99].evicted().is_cancelled());
         assert_eq!(100 - evicted(&speaking), 9);
-        let open = places.open();
+        let open = places.0.lock();
         assert!(open.silent.bytes + open.speaking.bytes <= 360 << 10);
     }
 
@@ -243,7 +240,7 @@ mod tests {
         first.wait_for_peer(1, 2_000);
         assert!(places.enter(1).wait_for_relay());
         drop((first, second, others));
-        let open = places.open();
+        let open = places.0.lock();
         assert_eq!((open.queued, open.speaking.bytes), (0, 0));
     }
 }

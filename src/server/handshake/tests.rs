@@ -103,7 +103,8 @@ fn records(mut wire: &[u8]) -> Vec<usize> {
 /// The largest size class that jemalloc takes from slabs, on pages of 4 KiB.
 const SLAB_BYTES_MAX: usize = 14_336;
 
-/// TLS-11. A record is one allocation, so it must not have the size class of HTTP/2's own buffer, nor be a little longer.
+/// TLS-11. A record is one allocation, so it must not have the size class of HTTP/2's own buffer, nor be a
+/// little longer.
 #[tokio::test]
 async fn tls_11_one_data_frame_is_held_back_for_a_stuck_client() {
     let (mut stream, mut peer) = connected().await;

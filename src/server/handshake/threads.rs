@@ -1,7 +1,8 @@
 //! Threads for the CPU of handshakes (SEC-2).
 //!
-//! A key exchange takes half a millisecond, and thousands may be due at once. On the workers of the runtime, an update
-//! would wait behind them. On threads of their own, the kernel gives a core to the worker as soon as it has an update.
+//! A key exchange takes half a millisecond, and thousands may be due at once. On the workers of the runtime,
+//! an update would wait behind them. On threads of their own, the kernel gives a core to the worker as soon
+//! as it has an update.
 
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -31,8 +32,8 @@ struct Started {
 }
 
 impl Threads {
-    /// Runs a handshake on the next thread, until its end or the drop of the result. Must be called within a tokio
-    /// runtime, which runs the handshake if the host allows no more threads.
+    /// Runs a handshake on the next thread, until its end or the drop of the result. Must be called within a
+    /// tokio runtime, which runs the handshake if the host allows no more threads.
     pub(super) fn spawn<F>(&self, handshake: F) -> AbortOnDropHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -1,8 +1,9 @@
 //! CPU for handshakes (SEC-2).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
@@ -33,8 +34,8 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no deadline:
-    /// the queue is bounded, moves on, and loses those that leave.
+    /// Waits for a turn. `None` if the peer has left: the relay does not compute for the absent. There is no
+    /// deadline: the queue is bounded, moves on, and loses those that leave.
     pub(super) async fn take(&self, limits: &InForce<ServerLimits>, peer: &Plain) -> Option<Turn> {
         let permit = self.fixed.clone().acquire_owned().await.ok()?;
         if peer.has_left() {
@@ -48,7 +49,7 @@ impl Turns {
 
     fn reserve(&self, per_second: u32, now: Instant) -> Instant {
         let interval = Duration::from_secs(1) / per_second.max(1);
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let at = next.map_or(earliest, |next| next.max(earliest));
         *next = Some(at + interval);

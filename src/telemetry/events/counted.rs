@@ -1,5 +1,5 @@
-//! Events of what happens too often for an event each: hits of limits, and clients that come and go. They are read
-//! off the counters of the metrics, so the places that count have nothing more to do.
+//! Events of what happens too often for an event each: hits of limits, and clients that come and go. They are
+//! read off the counters of the metrics, so the places that count have nothing more to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LIMIT_PAUSE: Duration = Duration::from_secs(10);
 pub async fn count_each_second(metrics: Arc<Metrics>) {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut counted = Counted { limits: [(0, None); Limit::ALL.len()], opened: 0, ended: 0 };
+    let mut counted = LastCounts { limits: [(0, None); Limit::ALL.len()], opened: 0, ended: 0 };
     loop {
         seconds.tick().await;
         counted.report(&metrics, Instant::now());
@@ -25,24 +25,25 @@ pub async fn count_each_second(metrics: Arc<Metrics>) {
 }
 
 /// The counters at the last look.
-struct Counted {
+struct LastCounts {
     /// By limit, with the time of its last event.
     limits: [(u64, Option<Instant>); Limit::ALL.len()],
     opened: u64,
     ended: u64,
 }
 
-impl Counted {
+impl LastCounts {
     fn report(&mut self, metrics: &Metrics, now: Instant) {
-        for (limit, (known, told)) in Limit::ALL.into_iter().zip(&mut self.limits) {
+        for (limit, (counted, told_at)) in Limit::ALL.into_iter().zip(&mut self.limits) {
             let hits = metrics.limits().of(limit);
-            let is_silent = told.is_some_and(|told| now.saturating_duration_since(told) < LIMIT_PAUSE);
-            if hits == *known || is_silent {
+            let is_silent =
+                told_at.is_some_and(|told_at| now.saturating_duration_since(told_at) < LIMIT_PAUSE);
+            if hits == *counted || is_silent {
                 continue;
             }
             let hit = Occurrence::warn(Kind::Limit, "clients or servers hit a limit").limit(limit.name());
-            metrics.events.add(hit.count(hits - *known));
-            (*known, *told) = (hits, Some(now));
+            metrics.events.add(hit.count(hits - *counted));
+            (*counted, *told_at) = (hits, Some(now));
         }
         let downstream = &metrics.downstream;
         let opened = [Variant::Sotw, Variant::Delta].map(|variant| downstream.streams_opened(variant));
@@ -66,7 +67,7 @@ impl Counted {
 mod tests {
     use super::*;
 
-    fn told(metrics: &Metrics) -> Vec<(&'static str, Option<&'static str>, u64)> {
+    fn events_of(metrics: &Metrics) -> Vec<(&'static str, Option<&'static str>, u64)> {
         let page = metrics.events.after(0, 100, |_| true);
         page.events.iter().map(|event| (event.first.text, event.first.limit, event.count)).collect()
     }
@@ -78,12 +79,12 @@ mod tests {
         let first: Vec<_> = (0..3).map(|_| metrics.downstream.stream(Variant::Delta)).collect();
         let _second = metrics.downstream.stream(Variant::Sotw);
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(told(&metrics), [("clients opened streams", None, 4)]);
+        assert_eq!(events_of(&metrics), [("clients opened streams", None, 4)]);
         drop(first);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(told(&metrics)[1..], [("streams of clients ended", None, 3)]);
+        assert_eq!(events_of(&metrics)[1..], [("streams of clients ended", None, 3)]);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(told(&metrics).len(), 2, "nothing happened meanwhile");
+        assert_eq!(events_of(&metrics).len(), 2, "nothing happened meanwhile");
         task.abort();
     }
 
@@ -96,10 +97,10 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         tokio::time::sleep(LIMIT_PAUSE).await;
-        let told = told(&metrics);
-        assert!((3..=5).contains(&told.len()), "{told:?}");
-        assert!(told.iter().all(|(_, limit, _)| *limit == Some("name_bytes")));
-        assert_eq!(told.iter().map(|(.., count)| count).sum::<u64>(), 300, "no hit is lost");
+        let events = events_of(&metrics);
+        assert!((3..=5).contains(&events.len()), "{events:?}");
+        assert!(events.iter().all(|(_, limit, _)| *limit == Some("name_bytes")));
+        assert_eq!(events.iter().map(|(.., count)| count).sum::<u64>(), 300, "no hit is lost");
         task.abort();
     }
 }

@@ -1,34 +1,76 @@
-//! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory (ADM-11).
+//! Events: the latest occurrences that an operator may ask about, numbered, in a ring of bounded memory
+//! (ADM-11).
 //!
-//! A place that logs a line reports the same occurrence here. The ring needs no throttle of the caller's: within a
-//! second, repeated causes share an event, and each kind gets a few events.
+//! A place that logs a line reports the same occurrence here, by one call of [`tell!`]. The ring needs no
+//! throttle of the caller's: within a second, repeated causes share an event, and each kind gets a few
+//! events.
 
 mod kind;
 mod occurrence;
 mod counted;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
-
-use super::instruments::lock;
 use super::wall_now;
 pub use counted::count_each_second;
 pub use kind::{Kind, Severity};
 pub use occurrence::Occurrence;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Tells an occurrence as an event, and as a log line with fields. The line is the text of the event; or
+/// `+ "…"` continues the text; or `= "…"` is the line's own text:
+///
+/// ```ignore
+/// tell!(events, warn(Reload, "cannot use a file").place(&file);
+///     { %file, reason } + "; the last good content stays in force");
+/// ```
+///
+/// With `if throttle.allow(…)`, the line is left out or ends with the number of suppressed lines. `error as
+/// warn` gives the line another level.
+macro_rules! tell {
+    (@line $level:ident { $($field:tt)+ } $text:expr,) => { ::tracing::$level!($($field)+, $text) };
+    (@line $level:ident { $($field:tt)+ } $text:expr, + $rest:literal) => {
+        ::tracing::$level!($($field)+, concat!($text, $rest))
+    };
+    (@line $level:ident { $($field:tt)+ } $text:expr, = $line:literal) => {
+        ::tracing::$level!($($field)+, $line)
+    };
+    (@allowed $level:ident [] { $($field:tt)+ } $($text:tt)+) => {
+        tell!(@line $level { $($field)+ } $($text)+)
+    };
+    (@allowed $level:ident [$allowed:expr] { $($field:tt)+ } $($text:tt)+) => {
+        if let Some(suppressed) = $allowed {
+            tell!(@line $level { $($field)+, suppressed } $($text)+)
+        }
+    };
+    ($events:expr, $severity:ident as $level:ident($kind:ident, $text:expr)
+     $(.$part:ident($($value:expr),*))* $(, if $allowed:expr)?; { $($field:tt)+ } $($line:tt)*) => {{
+        let occurrence = $crate::telemetry::events::Occurrence::$severity(
+            $crate::telemetry::events::Kind::$kind,
+            $text,
+        );
+        $events.add(occurrence$(.$part($($value),*))*);
+        tell!(@allowed $level [$($allowed)?] { $($field)+ } $text, $($line)*);
+    }};
+    ($events:expr, $severity:ident $($rest:tt)+) => { tell!($events, $severity as $severity $($rest)+) };
+}
+pub(crate) use tell;
 
 /// The number of remembered events: a busy day of a relay, in at most 4 MiB.
 pub const EVENTS_MAX: usize = 4096;
 
-/// The number of remembered events of each kind that comes all the time, besides: they push out none of the others.
+/// The number of remembered events of each kind that comes all the time, besides: they push out none of the
+/// others.
 pub const FREQUENT_MAX: usize = 512;
 
 /// The time in which repeated causes share an event. After it, an event changes no more.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
-/// New events of one kind in a window. Further ones are counted: a storm of one kind must not push out the others.
+/// New events of one kind in a window. Further ones are counted: a storm of one kind must not push out the
+/// others.
 const NEW_MAX: u32 = 32;
 
 /// An event in the ring.
@@ -76,9 +118,10 @@ struct Ring {
 /// The events of one fate: when there are too many, the oldest goes.
 const SHELVES: usize = 3;
 
-/// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all day.
-fn shelf(of: &Occurrence) -> (usize, usize) {
-    match (of.kind, of.severity) {
+/// The place of an occurrence among the shelves. Clients come and go all day, and control planes publish all
+/// day.
+fn shelf(occurrence: &Occurrence) -> (usize, usize) {
+    match (occurrence.kind, occurrence.severity) {
         (Kind::Client, Severity::Info) => (0, FREQUENT_MAX),
         (Kind::Change, _) => (1, FREQUENT_MAX),
         _ => (2, EVENTS_MAX),
@@ -108,17 +151,17 @@ pub struct Page {
 
 impl Events {
     pub fn add(&self, occurrence: Occurrence) {
-        lock(&self.0).add(occurrence, Instant::now(), wall_now());
+        self.0.lock().add(occurrence, Instant::now(), wall_now());
     }
 
     /// The number of the latest event; 0 without events.
     pub fn latest(&self) -> u64 {
-        lock(&self.0).latest
+        self.0.lock().latest
     }
 
     /// At most `max` wanted events after `number`, the oldest first.
     pub fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
-        lock(&self.0).after(number, max, wants)
+        self.0.lock().after(number, max, wants)
     }
 }
 
@@ -126,15 +169,15 @@ impl Ring {
     fn add(&mut self, occurrence: Occurrence, now: Instant, at: SystemTime) {
         let (place, room) = shelf(&occurrence);
         let number = self.latest + 1;
-        if let Some(known) = self.recent(place, &occurrence, now) {
-            let known = Arc::make_mut(known);
-            known.count = known.count.saturating_add(occurrence.count);
+        if let Some(event) = self.recent(place, &occurrence, now) {
+            let event = Arc::make_mut(event);
+            event.count = event.count.saturating_add(occurrence.count);
             return;
         }
         if let Some(last) = self.fill(occurrence.kind, number, now) {
-            if let Some(known) = self.find(last) {
-                let known = Arc::make_mut(known);
-                known.left_out = known.left_out.saturating_add(occurrence.count);
+            if let Some(event) = self.find(last) {
+                let event = Arc::make_mut(event);
+                event.left_out = event.left_out.saturating_add(occurrence.count);
             }
             return;
         }
@@ -157,7 +200,8 @@ impl Ring {
         recent.find(|event| occurrence.repeats(&event.first))
     }
 
-    /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none is left.
+    /// Takes one of the new events of a kind. Fails with the number of the latest event of the kind if none
+    /// is left.
     fn fill(&mut self, kind: Kind, number: u64, now: Instant) -> Option<u64> {
         let kind = self.kinds.get_mut(kind as usize)?;
         match kind {
@@ -255,8 +299,8 @@ mod tests {
         let page = ring.after(0, usize::MAX, |_| true);
         assert_eq!(page.events.len(), 1 + NEW_MAX as usize);
         assert_eq!(page.events[0].first.kind, Kind::Drain);
-        let told: u64 = page.events.iter().map(|event| event.count + event.left_out).sum();
-        assert_eq!(told, 10_001, "all are counted");
+        let counted: u64 = page.events.iter().map(|event| event.count + event.left_out).sum();
+        assert_eq!(counted, 10_001, "all are counted");
         ring.add(warn(20_000), now + WINDOW, SystemTime::UNIX_EPOCH);
         assert_eq!(ring.latest, 2 + u64::from(NEW_MAX));
     }
@@ -318,11 +362,11 @@ mod tests {
 
     #[test]
     fn texts_of_peers_are_cut() {
-        let told = warn(1).detail("ß".repeat(1000)).of_client(1, &"n".repeat(5000), None);
-        assert_eq!(told.detail.unwrap().len(), 400);
-        assert_eq!(told.node.unwrap().len(), 400);
+        let event = warn(1).detail("ß".repeat(1000)).of_client(1, &"n".repeat(5000), None);
+        assert_eq!(event.detail.unwrap().len(), 400);
+        assert_eq!(event.node.unwrap().len(), 400);
         let secret = TypeUrl::of_message("envoy.extensions.transport_sockets.tls.v3.Secret");
-        let told = warn(1).of_type(&secret).version(sluice_xds::Version(7));
-        assert_eq!(told.version, None, "the version of a Secret is a hash of its content");
+        let event = warn(1).of_type(&secret).version(sluice_xds::Version(7));
+        assert_eq!(event.version, None, "the version of a Secret is a hash of its content");
     }
 }

@@ -12,7 +12,8 @@ use sluice_xds::{TypeUrl, Version};
 /// below 4 MiB.
 const TEXT_BYTES_MAX: usize = 400;
 
-/// A report for the ring of events. `text` is the cause in the words of the log line.
+/// A report for the ring of events. `text` is the cause in the words of the log line. The fields are the
+/// optional keys of an event in the admin API, which is flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occurrence {
     pub kind: Kind,
@@ -162,10 +163,10 @@ impl Occurrence {
         Occurrence { place: Some(cut(&place.to_string())), ..self }
     }
 
-    /// Whether both have the same cause. Classes, clients and details may differ: one lost server concerns many
-    /// classes, and one bad update many clients.
+    /// Whether both have the same cause. Classes, clients and details may differ: one lost server concerns
+    /// many classes, and one bad update many clients.
     pub(super) fn repeats(&self, before: &Occurrence) -> bool {
-        let key = |of: &Occurrence| (of.kind, of.severity, of.text, of.version, of.limit);
+        let key = |one: &Occurrence| (one.kind, one.severity, one.text, one.version, one.limit);
         key(self) == key(before)
             && self.server == before.server
             && self.list == before.list

@@ -1,8 +1,9 @@
 //! Other log directives for a time, and then those of the configuration again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -52,7 +53,7 @@ impl LogLevel {
     /// # Errors
     /// The directives are unreadable, or logging has ended; those in force stay.
     pub fn configure(&self, directives: &str) -> Result<(), LogError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match &state.other {
             Some(_) => drop(parse_directives(directives)?),
             None => self.filter.publish(directives)?,
@@ -67,7 +68,7 @@ impl LogLevel {
     /// The directives are unreadable; those in force stay.
     pub fn set(self: &Arc<Self>, directives: &str, duration: Duration) -> Result<(), LogError> {
         check(directives)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.filter.publish(directives)?;
         let (until, level) = (Instant::now() + duration, self.clone());
         let end = tokio::spawn(async move {
@@ -86,7 +87,7 @@ impl LogLevel {
     /// # Errors
     /// Logging has ended.
     pub fn reset(&self) -> Result<(), LogError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.filter.publish(&state.configured)?;
         if state.other.take().is_some() {
             tracing::info!(directives = state.configured, "the log directives of the configuration again");
@@ -95,7 +96,7 @@ impl LogLevel {
     }
 
     pub fn status(&self) -> LogStatus {
-        let state = self.state();
+        let state = self.state.lock();
         let (directives, left) = match &state.other {
             Some(other) => {
                 (other.directives.clone(), Some(other.until.saturating_duration_since(Instant::now())))
@@ -103,11 +104,6 @@ impl LogLevel {
             None => (state.configured.clone(), None),
         };
         LogStatus { directives, configured: state.configured.clone(), left }
-    }
-
-    fn state(&self) -> MutexGuard<'_, Directives> {
-        // Every critical section leaves the directives consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,13 +132,11 @@ mod tests {
         let published = Arc::new(Mutex::new(Vec::new()));
         let seen = published.clone();
         let filter = LogFilter(Box::new(move |filter| {
-            seen.lock()
-                .unwrap()
-                .push(filter.to_string().replace("h2=off,", "").replace("kube_client=off,", ""));
+            seen.lock().push(filter.to_string().replace("h2=off,", "").replace("kube_client=off,", ""));
             Ok(())
         }));
         let level = LogLevel::new(filter, "info".to_owned());
-        let now = || published.lock().unwrap().last().cloned();
+        let now = || published.lock().last().cloned();
         for wrong in ["debgu", "", "sluice=loud", "info,", &"info,".repeat(500)] {
             assert!(level.set(wrong, Duration::from_secs(5)).is_err(), "{wrong}");
         }

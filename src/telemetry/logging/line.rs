@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::Format;
+use super::LogFormat;
 use sluice_setting::InForce;
 
 /// The maximum length of a value in a line. Longer than a client's rejection (`limits.error_detail_bytes`, 4
@@ -75,7 +75,7 @@ fn is_literal(text: &str) -> bool {
 
 /// A line in the format in force.
 pub(super) struct Line<T> {
-    pub format: InForce<Format>,
+    pub format: InForce<LogFormat>,
     pub text: T,
 }
 
@@ -92,8 +92,8 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         match ***self.format.get() {
-            Format::Text => self.text.format_event(context, writer, event),
-            Format::Json => json_line(writer, event),
+            LogFormat::Text => self.text.format_event(context, writer, event),
+            LogFormat::Json => json_line(writer, event),
         }
     }
 }

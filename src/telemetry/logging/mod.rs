@@ -39,14 +39,14 @@ const BYTES_MAX: usize = 4 << 20;
 /// How long the process waits at its end for an output that does not accept the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A crate that is built with `tracing`'s feature `log` makes each span of HTTP/2 dearer, in use or not. Nobody reads records of `log`,
-/// so a release build compiles them out.
+/// A crate that is built with `tracing`'s feature `log` makes each span of HTTP/2 dearer, in use or not.
+/// Nobody reads records of `log`, so a release build compiles them out.
 #[cfg(not(debug_assertions))]
 const _: () = assert!(matches!(log::STATIC_MAX_LEVEL, log::LevelFilter::Off), "see `log` in Cargo.toml");
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     #[default]
     Text,
     Json,
@@ -65,12 +65,13 @@ pub enum LogError {
     Ended(reload::Error),
 }
 
-/// A peer can make h2 warn as often as the peer connects. Metrics count such connections. The client of Kubernetes logs each fault,
-/// which the relay tells as well, and with an answer that it cannot read all secrets in it.
+/// A peer can make h2 warn as often as the peer connects. Metrics count such connections. The client of
+/// Kubernetes logs each fault, which the relay tells as well, and with an answer that it cannot read all
+/// secrets in it.
 const QUIET: &str = "h2=off,kube_client=off";
 
-/// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`). The HTTP/2
-/// library and the client of Kubernetes log nothing, unless the directives name `h2` or `kube_client`.
+/// Parses log directives: a level, or comma-separated `target=level` pairs (`info,sluice::client=trace`). The
+/// HTTP/2 library and the client of Kubernetes log nothing, unless the directives name `h2` or `kube_client`.
 pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
     EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| LogError::Directives {
         directives: directives.to_owned(),
@@ -81,7 +82,7 @@ pub fn parse_directives(directives: &str) -> Result<EnvFilter, LogError> {
 /// Starts logging for the whole process. Each line has the format in force. The guard must live until the
 /// process ends; dropping the guard flushes the queue.
 pub fn init(
-    format: InForce<Format>,
+    format: InForce<LogFormat>,
     directives: &str,
     metrics: &LogMetrics,
 ) -> Result<(LogGuard, LogFilter), LogError> {
@@ -93,7 +94,7 @@ pub fn init(
 }
 
 fn subscriber(
-    format: InForce<Format>,
+    format: InForce<LogFormat>,
     filter: EnvFilter,
     sink: LineSink,
 ) -> (impl Subscriber + Send + Sync, LogFilter) {

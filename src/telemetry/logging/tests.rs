@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::sync::Mutex;
 use std::sync::mpsc::Sender;
 
+use parking_lot::Mutex;
 use tracing::subscriber::with_default;
 
 use super::line::VALUE_BYTES_MAX;
@@ -15,7 +15,7 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -42,7 +42,7 @@ impl Write for Blocked {
     }
 }
 
-fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
+fn logged(format: LogFormat, directives: &str, events: impl FnOnce()) -> String {
     let metrics = Metrics::new();
     let written = Written::default();
     let (sink, guard) = LineSink::start(written.clone(), metrics.log.dropped.clone()).unwrap();
@@ -50,24 +50,24 @@ fn logged(format: Format, directives: &str, events: impl FnOnce()) -> String {
     with_default(subscriber, events);
     drop(guard);
     assert_eq!(metrics.log.dropped.get(), 0);
-    String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    String::from_utf8(written.0.lock().clone()).unwrap()
 }
 
 #[test]
 fn the_http2_library_logs_when_named() {
     let event = || tracing::warn!(target: "h2::proto", "locally-reset streams reached limit");
     for (directives, is_logged) in [("info", false), ("trace,sluice=info", false), ("info,h2=warn", true)] {
-        assert_eq!(!logged(Format::Text, directives, event).is_empty(), is_logged, "{directives}");
+        assert_eq!(!logged(LogFormat::Text, directives, event).is_empty(), is_logged, "{directives}");
     }
 }
 
 #[test]
 fn lines_are_text_or_json_with_their_fields() {
     let event = || tracing::warn!(server = "cp-1", failures = 3, "can't connect");
-    let text = logged(Format::Text, "info", event);
+    let text = logged(LogFormat::Text, "info", event);
     assert!(text.ends_with("can't connect server=\"cp-1\" failures=3\n"), "{text}");
     assert!(!text.contains('\u{1b}'), "no colours: {text}");
-    let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, "info", event)).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&logged(LogFormat::Json, "info", event)).unwrap();
     assert_eq!(json["level"], "WARN");
     assert_eq!(json["message"], "can't connect");
     assert_eq!(json["server"], "cp-1");
@@ -83,19 +83,19 @@ fn what_peers_say_stays_within_its_line_and_its_length() {
         tracing::warn!(shown = %FORGED, debugged = ?FORGED, plain = FORGED, error = &*error, "message {FORGED}");
         tracing::warn!(long = %"\u{1b}".repeat(1 << 20), more = ?vec!["y"; 1 << 20], r#type = "t", "{}", "z".repeat(1 << 20));
     };
-    for format in [Format::Text, Format::Json] {
+    for format in [LogFormat::Text, LogFormat::Json] {
         let log = logged(format, "info", event);
         assert!(log.lines().count() == 2 && log.ends_with('\n'), "{log}");
         let unprintable = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{2028}' | '\u{202e}'));
         assert!(!log.contains(unprintable), "{log}");
         assert!(log.len() < 10 * VALUE_BYTES_MAX, "{}", log.len());
         assert!(log.contains("type"), "{log}");
-        for line in log.lines().filter(|_| format == Format::Json) {
+        for line in log.lines().filter(|_| format == LogFormat::Json) {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(["shown", "plain", "error"].iter().all(|key| line[key].is_null() || line[key] == FORGED));
         }
     }
-    let text = logged(Format::Text, "info", event);
+    let text = logged(LogFormat::Text, "info", event);
     assert!(
         text.contains(r"shown=a\n2026-01-01 ERROR b\r\u{1b}[31mc\u{9b}1m\u{7f}\u{2028}\u{202e}\0d debugged="),
         "{text}"
@@ -105,9 +105,9 @@ fn what_peers_say_stays_within_its_line_and_its_length() {
 #[test]
 fn a_value_is_never_taken_for_another_field() {
     let error = "gone server=other class=\"forged\"";
-    let shown = logged(Format::Text, "info", || tracing::warn!(error = %error, after = 1, "m"));
+    let shown = logged(LogFormat::Text, "info", || tracing::warn!(error = %error, after = 1, "m"));
     assert!(shown.ends_with("m error=\"gone server=other class=\\\"forged\\\"\" after=1\n"), "{shown}");
-    let quoted = logged(Format::Text, "info", || tracing::warn!(error = error, after = 1, "m"));
+    let quoted = logged(LogFormat::Text, "info", || tracing::warn!(error = error, after = 1, "m"));
     assert_eq!(quoted[quoted.find("m error").unwrap()..], shown[shown.find("m error").unwrap()..]);
     // What only looks like a literal is none, and a backslash before the quote ends nothing.
     for (said, expected) in [
@@ -115,14 +115,14 @@ fn a_value_is_never_taken_for_another_field() {
         (r#"\" b=c"#, r#"e="\\\" b=c" z=1"#),
         (r#""a b=c\""#, r#"e="\"a b=c\\\"" z=1"#),
     ] {
-        let line = logged(Format::Text, "info", || tracing::warn!(e = %said, z = 1, "m"));
+        let line = logged(LogFormat::Text, "info", || tracing::warn!(e = %said, z = 1, "m"));
         assert!(line.trim_end().ends_with(expected), "{line}");
     }
     // What nobody can mistake stays as it is.
     let plain =
-        logged(Format::Text, "info", || tracing::warn!(error = %"UNAVAILABLE: no route", a = %"x=y", "m"));
+        logged(LogFormat::Text, "info", || tracing::warn!(error = %"UNAVAILABLE: no route", a = %"x=y", "m"));
     assert!(plain.ends_with("m error=UNAVAILABLE: no route a=x=y\n"), "{plain}");
-    let long = logged(Format::Text, "info", || {
+    let long = logged(LogFormat::Text, "info", || {
         tracing::warn!(names = ?"x=y ".repeat(VALUE_BYTES_MAX), last = true, "m");
     });
     assert!(long.ends_with("…\" last=true\n"), "{}", &long[long.len() - 40..]);
@@ -130,7 +130,7 @@ fn a_value_is_never_taken_for_another_field() {
 
 #[test]
 fn directives_choose_levels_by_target() {
-    let text = logged(Format::Text, "warn,chatty=trace", || {
+    let text = logged(LogFormat::Text, "warn,chatty=trace", || {
         tracing::info!("not this");
         tracing::trace!(target: "chatty", "but this");
     });
@@ -141,7 +141,7 @@ fn directives_choose_levels_by_target() {
 
 #[test]
 fn rel_5_lines_follow_the_format_and_the_directives_in_force() {
-    let (metrics, written, format) = (Metrics::new(), Written::default(), InForce::new(Format::Text));
+    let (metrics, written, format) = (Metrics::new(), Written::default(), InForce::new(LogFormat::Text));
     let (sink, guard) = LineSink::start(written.clone(), metrics.log.dropped.clone()).unwrap();
     let (subscriber, filter) = subscriber(format.clone(), parse_directives("warn").unwrap(), sink);
     with_default(subscriber, || {
@@ -149,14 +149,14 @@ fn rel_5_lines_follow_the_format_and_the_directives_in_force() {
         say("too early");
         filter.publish("info").unwrap();
         say("as text");
-        format.publish(Format::Json);
+        format.publish(LogFormat::Json);
         say("as JSON");
         assert!(filter.publish("info,==").is_err());
         filter.publish("warn").unwrap();
         say("too late");
     });
     drop(guard);
-    let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    let log = String::from_utf8(written.0.lock().clone()).unwrap();
     let lines: Vec<_> = log.lines().collect();
     assert!(lines.len() == 2 && lines[0].ends_with("as text"), "{log}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(lines[1]).unwrap()["message"], "as JSON");

@@ -35,8 +35,8 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// Shows these reasons of failed TLS connections from the start: a counter that begins at 1 shows no increase
-    /// (OBS-10).
+    /// Shows these reasons of failed TLS connections from the start: a counter that begins at 1 shows no
+    /// increase (OBS-10).
     pub fn expect_tls_failures(&self, reasons: impl IntoIterator<Item = &'static str>) {
         reasons.into_iter().for_each(|reason| drop(self.tls_failures(reason)));
     }

@@ -1,9 +1,9 @@
 //! The catalogue of all metrics, and the handles for counting.
 //!
 //! Names follow one template: `sluice_<side>_<noun>[_<unit>][_total]`, in OpenMetrics text. Labels have few
-//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`, `place`, `result`, `why`; no resource names,
-//! node ids or addresses. `docs/metrics.md` explains each metric; a test compares the page with the
-//! catalogue.
+//! values only: `type`, `variant`, `server`, `code`, `state`, `reason`, `limit`, `method`, `outcome`,
+//! `place`, `result`, `why`; no resource names, node ids or addresses. `docs/metrics.md` explains each
+//! metric; a test compares the page with the catalogue.
 //!
 //! Callers look up a handle once (per type of a stream, per source) and keep it. On the hot path a metric is
 //! one relaxed atomic addition, without a look-up or a lock. Handles of open things subtract their part of a
@@ -57,7 +57,7 @@ pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMe
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of one relay. One per process, shared by `Arc`.
+/// All metrics of one relay, a field for each part that counts. One per process, shared by `Arc`.
 #[derive(Debug)]
 pub struct Metrics {
     pub downstream: Arc<DownstreamMetrics>,

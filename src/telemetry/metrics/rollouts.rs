@@ -14,15 +14,15 @@ type CountOf = fn(&Counts) -> u64;
 
 /// The states of clients in the metric, each with its count.
 const CLIENTS: [(&str, CountOf); 9] = [
-    ("accepted", |of| of.accepted),
-    ("pending", |of| of.pending),
-    ("rejected", |of| of.rejected + of.rejected_again),
-    ("silent", |of| of.silent),
-    ("unaffected", |of| of.unaffected),
-    ("overtaken", |of| of.overtaken),
-    ("lost", |of| of.lost),
-    ("departed", |of| of.departed),
-    ("unjudged", |of| of.unjudged),
+    ("accepted", |counts| counts.accepted),
+    ("pending", |counts| counts.pending),
+    ("rejected", |counts| counts.rejected + counts.rejected_again),
+    ("silent", |counts| counts.silent),
+    ("unaffected", |counts| counts.unaffected),
+    ("overtaken", |counts| counts.overtaken),
+    ("lost", |counts| counts.lost),
+    ("departed", |counts| counts.departed),
+    ("unjudged", |counts| counts.unjudged),
 ];
 
 #[derive(Clone, Debug)]
@@ -66,7 +66,8 @@ impl RolloutMetrics {
         }
     }
 
-    /// The metrics of a plan. Its gauges last as long as the handle: drop the handle of an exchanged plan before.
+    /// The metrics of a plan. Its gauges last as long as the handle: drop the handle of an exchanged plan
+    /// before.
     pub fn plan(&self, name: &str) -> PlanMetrics {
         let plan = PlanMetrics { name: name.into(), all: self.clone() };
         for outcome in Outcome::ALL {
@@ -85,8 +86,8 @@ pub struct PlanMetrics {
 }
 
 impl PlanMetrics {
-    /// Shows a state, the clients of the push that the report has, the age of what is held back, and the rest of a freeze, which no
-    /// state tells while a push is paused, halted or pinned (HIS-4).
+    /// Shows a state, the clients of the push that the report has, the age of what is held back, and the rest
+    /// of a freeze, which no state tells while a push is paused, halted or pinned (HIS-4).
     pub fn show(&self, report: &RolloutReport, now: Time) {
         let behind = report.behind_from.map_or(0, |from| from.age(now).as_secs());
         // Rounded up: above 0 as long as the plan is frozen.

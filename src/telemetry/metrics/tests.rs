@@ -138,7 +138,8 @@ fn counter(line: &str) -> Option<String> {
     line.strip_prefix("# TYPE ")?.strip_suffix(" counter").map(str::to_owned)
 }
 
-/// A series that begins at 1 is no increase for Prometheus, so alerts on any increase need their series from the start.
+/// A series that begins at 1 is no increase for Prometheus, so alerts on any increase need their series from
+/// the start.
 #[test]
 fn obs_10_the_first_scrape_has_the_series_of_every_alert_on_an_increase() {
     let metrics = Metrics::new();

@@ -37,7 +37,8 @@ impl Default for TlsMetrics {
 }
 
 impl TlsMetrics {
-    /// `results` are the labels of outcomes; each exists from the start, so that the first increase is visible.
+    /// `results` are the labels of outcomes; each exists from the start, so that the first increase is
+    /// visible.
     pub(super) fn new(catalogue: &mut Catalogue, results: &[&'static str], limits: LimitHits) -> TlsMetrics {
         let handshakes: Counters<1> =
             catalogue.add("sluice_tls_handshakes", "TLS handshakes of clients, by their outcome");

@@ -1,15 +1,16 @@
 //! Metrics by resource type.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
-use crate::telemetry::instruments::{DurationHistogram, GaugePart, lock};
+use crate::telemetry::instruments::{DurationHistogram, GaugePart};
 use sluice_engine::cache::EntryState;
 use sluice_xds::{Code, Kind, TypeUrl, Variant};
 
@@ -212,14 +213,14 @@ impl TypeTable {
         );
         let nacks: Counters<1> = catalogue.add("sluice_downstream_nacks", "Responses that clients NACKed");
         // A counter that begins at 1 shows no increase (OBS-10).
-        for known in TypeUrl::known() {
+        for type_url in TypeUrl::known() {
             for counters in [&left_out, &nacks] {
-                counters.get_or_create_owned(&[("type", known.short().into())]);
+                counters.get_or_create_owned(&[("type", type_url.short().into())]);
             }
         }
         let changes = catalogue.add("sluice_changes", "Published changes of content, by their end");
-        for known in TypeUrl::known() {
-            changes_of(&changes, &known.short().into());
+        for type_url in TypeUrl::known() {
+            changes_of(&changes, &type_url.short().into());
         }
         TypeTable {
             slots: Mutex::default(),
@@ -256,10 +257,10 @@ impl TypeTable {
     }
 
     pub(super) fn slot(&self, type_url: &TypeUrl) -> Arc<TypeMetrics> {
-        let known = type_url.kind() != Kind::Other;
-        let slots = &mut *lock(&self.slots);
+        let is_known = type_url.kind() != Kind::Other;
+        let slots = &mut *self.slots.lock();
         let mut name = type_url.short();
-        if !slots.by_label.contains_key(name) && !known {
+        if !slots.by_label.contains_key(name) && !is_known {
             // Slots are reserved for the known types and for `other`.
             if is_fit_for_a_label(name) && slots.unknown < TYPES_MAX - KNOWN_TYPES - 1 {
                 slots.unknown += 1;

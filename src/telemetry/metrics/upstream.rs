@@ -1,10 +1,11 @@
 //! Servers, the sources attached to them, and the connections to them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,7 +15,7 @@ use super::catalogue::{Catalogue, Counters, Gauges, Labels, SecondsGauge, VARIAN
 use super::client::{ClientFamilies, ClientMetrics};
 use super::types::TypeMetrics;
 use crate::telemetry::SourceState;
-use crate::telemetry::instruments::{GaugePart, lock};
+use crate::telemetry::instruments::GaugePart;
 use sluice_xds::{Code, TypeUrl, Variant};
 
 /// The statuses of a server that the configuration does not fit.
@@ -78,9 +79,9 @@ impl UpstreamMetrics {
     }
 
     pub(super) fn server(&self, server: &str) -> Arc<ServerMetrics> {
-        let mut servers = lock(&self.servers);
-        if let Some(found) = servers.get(server) {
-            return found.clone();
+        let mut servers = self.servers.lock();
+        if let Some(metrics) = servers.get(server) {
+            return metrics.clone();
         }
         let label: Arc<str> = Arc::from(server);
         let slot = Arc::new(self.new_server(label.clone()));
@@ -122,7 +123,7 @@ impl UpstreamMetrics {
     }
 
     pub(super) fn refresh(&self, now: Instant) {
-        for (label, server) in lock(&self.servers).iter() {
+        for (label, server) in self.servers.lock().iter() {
             let by_server = [("server", label.clone())];
             let connected = server.sources_connected.get() > 0;
             self.connected.get_or_create(&by_server).set(i64::from(connected));
@@ -327,7 +328,8 @@ impl UpstreamTypeMetrics {
         GaugePart::new(&self.server.beside.held_back.get_or_create_owned(&labels), 0)
     }
 
-    /// Counts names of one source that the server answers no request with (ADR 54), until the handle is dropped.
+    /// Counts names of one source that the server answers no request with (ADR 54), until the handle is
+    /// dropped.
     pub fn silent_names(&self) -> GaugePart {
         let labels = [("server", self.server.label.clone()), ("type", self.label.clone())];
         GaugePart::new(&self.server.beside.silent_names.get_or_create_owned(&labels), 0)

@@ -1,4 +1,5 @@
-//! Acts of the relay as a whole: a reload, a hand-over, a drain, a write of a checkpoint. Each has a trace (OBS-5).
+//! Acts of the relay as a whole: a reload, a hand-over, a drain, a write of a checkpoint. Each has a trace
+//! (OBS-5).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use crate::telemetry::metrics::ChangeOutcome;
 use sluice_xds::TypeUrl;
 
-/// Single clients in a trace: the slowest, and the first that rejected. They keep a trace small at any number of clients.
+/// Single clients in a trace: the slowest, and the first that rejected. They keep a trace small at any number
+/// of clients.
 pub const SLOWEST_MAX: usize = 5;
 pub const REJECTED_MAX: usize = 16;
 
@@ -16,7 +17,8 @@ pub const ENCODINGS_MAX: usize = 16;
 /// The links of a span.
 pub const LINKS_MAX: usize = 8;
 
-/// A published change of one type of one source, and its way to the clients. Durations count from the receipt.
+/// A published change of one type of one source, and its way to the clients. Durations count from the
+/// receipt. The attributes of a trace are a flat list, and each field is one of them.
 #[derive(Clone, Debug)]
 pub struct FinishedChange {
     /// As `/changes` names it.

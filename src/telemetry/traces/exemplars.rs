@@ -1,18 +1,19 @@
 //! Exemplars: beside a sample of a metric, the id of a trace that shows why (OBS-8).
 //!
-//! The metrics library's exemplars have a lock on the way of each observation, and only the library can make them. These are
-//! set after a collector has taken the trace, and written into the finished text.
+//! The metrics library's exemplars have a lock on the way of each observation, and only the library can make
+//! them. These are set after a collector has taken the trace, and written into the finished text.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry::trace::TraceId;
+use parking_lot::Mutex;
 
 use super::Finished;
 use super::change::SLOWEST_MAX;
 use super::ids::Ids;
-use crate::telemetry::instruments::{bucket_text, lock};
+use crate::telemetry::instruments::bucket_text;
 
 const DELIVERY: &str = "sluice_downstream_delivery_seconds_bucket";
 const NACKS: &str = "sluice_downstream_nacks_total";
@@ -40,7 +41,7 @@ impl Exemplar {
         let mut all: Vec<Exemplar> = Vec::new();
         for delivery in change.slowest.iter().take(SLOWEST_MAX) {
             let sample = format!("{DELIVERY}{{le=\"{}\",type=\"{label}\"}}", bucket_text(delivery.after));
-            if !all.iter().any(|known| known.sample == sample) {
+            if !all.iter().any(|exemplar| exemplar.sample == sample) {
                 all.push(exemplar(sample, delivery.after.as_secs_f64(), delivery.after));
             }
         }
@@ -56,26 +57,26 @@ pub(crate) struct Exemplars(Arc<Mutex<HashMap<String, String>>>);
 
 impl Exemplars {
     pub(super) fn add(&self, exemplars: Vec<Exemplar>) {
-        let mut known = lock(&self.0);
+        let mut by_sample = self.0.lock();
         for Exemplar { sample, trace, value, at } in exemplars {
             let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let (seconds, millis) = (at / 1000, at % 1000);
-            known.insert(sample, format!(" # {{trace_id=\"{trace}\"}} {value} {seconds}.{millis:03}"));
+            by_sample.insert(sample, format!(" # {{trace_id=\"{trace}\"}} {value} {seconds}.{millis:03}"));
         }
     }
 
     /// Writes the exemplars behind their samples in a text of all metrics.
     pub(crate) fn write_into(&self, text: String) -> String {
-        let known = lock(&self.0);
-        if known.is_empty() {
+        let by_sample = self.0.lock();
+        if by_sample.is_empty() {
             return text;
         }
-        let mut with = String::with_capacity(text.len() + 100 * known.len());
+        let mut with = String::with_capacity(text.len() + 100 * by_sample.len());
         for line in text.split_inclusive('\n') {
             with.push_str(line.trim_end_matches('\n'));
             if line.starts_with(DELIVERY) || line.starts_with(NACKS) {
-                let of_sample = line.rsplit_once(' ').and_then(|(sample, _)| known.get(sample));
-                with.extend(of_sample.map(String::as_str));
+                let exemplar = line.rsplit_once(' ').and_then(|(sample, _)| by_sample.get(sample));
+                with.extend(exemplar.map(String::as_str));
             }
             with.push('\n');
         }

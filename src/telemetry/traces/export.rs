@@ -1,5 +1,5 @@
-//! The thread that sends traces, with a runtime of its own: a collector that hangs keeps no task of the relay waiting
-//! (OBS-6).
+//! The thread that sends traces, with a runtime of its own: a collector that hangs keeps no task of the relay
+//! waiting (OBS-6).
 
 #![allow(
     clippy::disallowed_types,
@@ -51,7 +51,8 @@ pub struct TraceGuard {
 }
 
 impl TraceGuard {
-    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended (OBS-7).
+    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended
+    /// (OBS-7).
     pub fn wait_at_most(self, limit: Duration) {
         self.stop.send_replace(true);
         // An error: the thread has ended.

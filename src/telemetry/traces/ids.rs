@@ -1,5 +1,5 @@
-//! The ids of traces. Each follows from the name of its change or act, so that a log line, an event or a link can name a
-//! trace that is not made yet (OBS-13).
+//! The ids of traces. Each follows from the name of its change or act, so that a log line, an event or a link
+//! can name a trace that is not made yet (OBS-13).
 
 use opentelemetry::trace::{SpanId, TraceId};
 

@@ -1,9 +1,10 @@
 //! Traces of changes and acts, by OTLP over gRPC (ADR 33).
 //!
-//! A trace is made when a change is over, from the counters that the relay keeps anyway; nothing on the way of an update to
-//! its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over; [`act`], an act that is over;
-//! [`sampling`], the changes with a trace; [`ids`], the ids of traces; [`tree`], the spans of a trace; [`exemplars`], the
-//! traces beside the metrics; [`export`], the thread that sends.
+//! A trace is made when a change is over, from the counters that the relay keeps anyway; nothing on the way
+//! of an update to its clients knows of traces (OBS-2). In reading order: [`change`], a change that is over;
+//! [`act`], an act that is over; [`sampling`], the changes with a trace; [`ids`], the ids of traces;
+//! [`tree`], the spans of a trace; [`exemplars`], the traces beside the metrics; [`export`], the thread that
+//! sends.
 
 pub mod act;
 pub mod change;
@@ -16,11 +17,12 @@ mod tree;
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -32,7 +34,6 @@ use self::change::FinishedChange;
 pub(super) use self::exemplars::Exemplars;
 use self::ids::Ids;
 use self::sampling::Sampler;
-use crate::telemetry::instruments::lock;
 use sluice_setting::{Setting, count, time};
 
 /// Every change that took longer from its receipt to the last ACK has a trace.
@@ -42,7 +43,8 @@ pub const SLOW: Setting<Duration> =
 /// The traces per second of changes that were neither rejected nor slow.
 pub const PER_SECOND: Setting<u32> = Setting::new("per_second", 5, count(0..=1000));
 
-/// The changes and acts that wait for the collector. Each takes a few KiB, because the texts of rejections are bounded.
+/// The changes and acts that wait for the collector. Each takes a few KiB, because the texts of rejections
+/// are bounded.
 const QUEUED_MAX: usize = 256;
 
 /// Where to send traces, and of which changes.
@@ -59,7 +61,7 @@ pub struct TraceSettings {
 /// The changes that are over, on their way to the collector. Does nothing before [`Traces::configure`].
 #[derive(Debug)]
 pub struct Traces {
-    running: ArcSwapOption<Running>,
+    running: ArcSwapOption<RunningTraces>,
     /// Ends the thread that runs.
     thread: Mutex<Option<TraceGuard>>,
     /// Spans that never reached the collector.
@@ -80,12 +82,12 @@ enum Finished {
 /// A thread that sends traces, once [`Traces::configure`] has it. Ends when dropped.
 #[derive(Debug)]
 pub struct TraceThread {
-    running: Arc<Running>,
+    running: Arc<RunningTraces>,
     guard: TraceGuard,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTraces {
     queue: mpsc::Sender<Finished>,
     sampler: Mutex<Sampler>,
 }
@@ -114,19 +116,21 @@ impl Traces {
         };
         let guard = export::start(&settings.endpoint, instance, changes, outcome)?;
         let sampler = Mutex::new(Sampler::new(settings));
-        Ok(TraceThread { running: Arc::new(Running { queue, sampler }), guard })
+        Ok(TraceThread { running: Arc::new(RunningTraces { queue, sampler }), guard })
     }
 
-    /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and ends.
+    /// Traces go to this thread from now on, or nowhere. The thread of before sends its last traces, and
+    /// ends.
     pub fn configure(&self, thread: Option<TraceThread>) {
-        let (running, guard) = thread.map(|of| (of.running, of.guard)).unzip();
+        let (running, guard) = thread.map(|thread| (thread.running, thread.guard)).unzip();
         self.running.store(running);
-        *lock(&self.thread) = guard;
+        *self.thread.lock() = guard;
     }
 
-    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended (OBS-7).
+    /// Sends the last traces, and waits for it at most this long. Call it after the relay's runtime has ended
+    /// (OBS-7).
     pub fn end(&self, limit: Duration) {
-        let guard = lock(&self.thread).take();
+        let guard = self.thread.lock().take();
         if let Some(guard) = guard {
             guard.wait_at_most(limit);
         }
@@ -142,12 +146,12 @@ impl Traces {
         self.is_on().then(|| self.ids.of(name).0.to_string())
     }
 
-    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6). Returns whether the
-    /// change has a trace.
+    /// A change is over. Never waits: a collector that hangs costs traces, and nothing else (OBS-6). Returns
+    /// whether the change has a trace.
     pub fn offer(&self, change: FinishedChange) -> bool {
         let running = self.running.load();
         let Some(running) = &*running else { return false };
-        if !lock(&running.sampler).wants(&change, Instant::now()) {
+        if !running.sampler.lock().wants(&change, Instant::now()) {
             return false;
         }
         self.send(running, Finished::Change(Box::new(change)))
@@ -169,7 +173,7 @@ impl Traces {
         }
     }
 
-    fn send(&self, running: &Running, finished: Finished) -> bool {
+    fn send(&self, running: &RunningTraces, finished: Finished) -> bool {
         let Err(unsent) = running.queue.try_send(finished) else { return true };
         self.dropped.inc_by(tree::spans(&unsent.into_inner(), &self.ids).len() as u64);
         false

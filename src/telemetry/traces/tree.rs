@@ -1,8 +1,9 @@
 //! The spans of a change or an act, with explicit times (OBS-2).
 //!
-//! `xds.change` from the last byte of the response to the last answer, and below it `xds.decode`, `xds.apply` (until published),
-//! an `xds.encode` for each of the first bodies, and `xds.fanout` (to all clients), and below that `xds.deliver` for a few single
-//! clients. The number of spans does not depend on the number of clients: at most 41.
+//! `xds.change` from the last byte of the response to the last answer, and below it `xds.decode`, `xds.apply`
+//! (until published), an `xds.encode` for each of the first bodies, and `xds.fanout` (to all clients), and
+//! below that `xds.deliver` for a few single clients. The number of spans does not depend on the number of
+//! clients: at most 41.
 
 use std::time::{Duration, SystemTime};
 

@@ -34,8 +34,8 @@ impl Failures {
         Failures { authorities, certificate, versions }
     }
 
-    /// The reason of an error of a TLS connection, during the handshake or later; `None` if the error comes from the
-    /// socket below. No text of a library is passed on (TLS-10).
+    /// The reason of an error of a TLS connection, during the handshake or later; `None` if the error comes
+    /// from the socket below. No text of a library is passed on (TLS-10).
     pub fn reason_of(&self, error: &io::Error) -> Option<Refusal> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         Some(match error {

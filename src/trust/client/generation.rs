@@ -118,8 +118,8 @@ fn read_roots(
 
 /// The authorities of the host, without the expired ones (IDN-8, CRT-6).
 fn system_roots(now: SystemTime) -> Result<Pool, Fault> {
-    let found = rustls_native_certs::load_native_certs().certs;
-    let valid = found.into_iter().filter_map(|der| match Certificate::parse(&der) {
+    let native = rustls_native_certs::load_native_certs().certs;
+    let valid = native.into_iter().filter_map(|der| match Certificate::parse(&der) {
         Ok(facts) => (!facts.is_expired(now)).then_some((der, facts.reach)),
         // webpki may well read it.
         Err(_) => Some((der, Some(Reach::Others))),
@@ -140,7 +140,7 @@ impl rotation::Generation for Generation {
     }
 
     fn expiries(&self, now: SystemTime) -> Vec<Expiry> {
-        let own = self.leaf().map(|leaf| Expiry {
+        let leaf = self.leaf().map(|leaf| Expiry {
             part: "certificate".to_owned(),
             not_before: leaf.not_before,
             not_after: leaf.not_after,
@@ -153,7 +153,7 @@ impl rotation::Generation for Generation {
             not_after,
             is_own: false,
         });
-        own.into_iter().chain(authority).collect()
+        leaf.into_iter().chain(authority).collect()
     }
 
     fn remarks(&self, now: SystemTime) -> Vec<String> {

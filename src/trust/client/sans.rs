@@ -11,7 +11,8 @@ use crate::trust::identity::{TextMatch, spiffe_id};
 /// An accepted name. Names are typed: a DNS name never matches a URI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SanMatch {
-    /// In lower case. An exact name also accepts a certificate with the wildcard above the name (RFC 9525, section 6.3).
+    /// In lower case. An exact name also accepts a certificate with the wildcard above the name (RFC 9525,
+    /// section 6.3).
     Dns(TextMatch),
     /// The only URI of a valid X.509-SVID.
     Spiffe(TextMatch),

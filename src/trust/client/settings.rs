@@ -13,13 +13,13 @@ use crate::trust::provider::provider;
 use crate::trust::server::MinVersion;
 use sluice_setting::{Range, Setting, hours, minutes, ms, seconds, time};
 
-/// The interval in which all files are read again, changed or not (gRFC A65). Bootstraps of tests have fractions of
-/// seconds.
+/// The interval in which all files are read again, changed or not (gRFC A65). Bootstraps of tests have
+/// fractions of seconds.
 pub const REFRESH_INTERVAL: Setting<Duration> =
     Setting::new("refresh_interval", minutes(10), time(ms(100)..=hours(24)));
 
-/// From the TCP connection to the end of the handshake. A control plane that restarts under the handshakes of all its
-/// clients needs seconds (TLS-7).
+/// From the TCP connection to the end of the handshake. A control plane that restarts under the handshakes of
+/// all its clients needs seconds (TLS-7).
 pub const HANDSHAKE_TIMEOUT: Setting<Duration> = Setting::new("handshake_timeout", seconds(5), HANDSHAKES);
 
 const HANDSHAKES: Range = time(ms(100)..=seconds(300));
@@ -31,7 +31,8 @@ pub struct ClientTls {
     /// The relay's own certificate.
     pub pair: Option<PairFiles>,
     pub refresh_interval: Duration,
-    /// The name for SNI and `:authority`, and for the check without `match_sans`. `None`: the host of the address.
+    /// The name for SNI and `:authority`, and for the check without `match_sans`. `None`: the host of the
+    /// address.
     pub server_name: Option<String>,
     /// Checked instead of the server's name, unless empty (IDN-7).
     pub match_sans: Vec<SanMatch>,
@@ -79,7 +80,8 @@ pub enum KeyExchange {
     /// X25519MLKEM768 first. The first message then takes two segments.
     #[default]
     Hybrid,
-    /// X25519, P-256 and P-384, for a device on the path that resets a connection whose first message is long.
+    /// X25519, P-256 and P-384, for a device on the path that resets a connection whose first message is
+    /// long.
     Classic,
 }
 

@@ -13,8 +13,8 @@ use rustls::{CertificateError, Error, RootCertStore};
 use super::certificate::{Certificate, Reach, unix_time};
 use super::provider::provider;
 
-/// The anchors of one trust domain. webpki takes every anchor for an authority: the holder of a server's own certificate
-/// could otherwise sign for all other servers.
+/// The anchors of one trust domain. webpki takes every anchor for an authority: the holder of a server's own
+/// certificate could otherwise sign for all other servers.
 #[derive(Debug)]
 pub struct Pool<T = Arc<RootCertStore>> {
     /// `None` without any.
@@ -54,8 +54,8 @@ impl<T> Pool<T> {
         itself.map(|(_, anchor)| anchor).or(self.authorities.as_ref())
     }
 
-    /// Judges a leaf that is one of the authorities itself, equal in each byte, as a server's: by its times and its purpose. webpki
-    /// takes no authority for a leaf. `None`: the leaf is none of them.
+    /// Judges a leaf that is one of the authorities itself, equal in each byte, as a server's: by its times
+    /// and its purpose. webpki takes no authority for a leaf. `None`: the leaf is none of them.
     pub fn judge_itself(
         &self,
         leaf: &CertificateDer<'_>,
@@ -93,8 +93,9 @@ impl<T> Pool<T> {
 /// Whether a certificate may stand among trust anchors.
 ///
 /// # Errors
-/// A leaf of an authority: the holder of its key could sign for all. An authority whose key must not verify certificates
-/// (RFC 5280, section 4.2.1.9): webpki takes subject, key and name constraints of an anchor, and never looks at its key usage.
+/// A leaf of an authority: the holder of its key could sign for all. An authority whose key must not verify
+/// certificates (RFC 5280, section 4.2.1.9): webpki takes subject, key and name constraints of an anchor, and
+/// never looks at its key usage.
 pub(super) fn check_anchor(der: &CertificateDer<'_>, facts: &Certificate) -> Result<(), &'static str> {
     let must_not_sign = facts.key_usage.is_some_and(|usage| !usage.certificate_sign);
     if facts.is_authority && must_not_sign {

@@ -55,8 +55,8 @@ fn sequence(content: &[u8]) -> Vec<u8> {
     [header.as_slice(), content].concat()
 }
 
-/// The same certificate in version 1: without the version, and without extensions. Nobody checks the signature of
-/// an anchor.
+/// The same certificate in version 1: without the version, and without extensions. Nobody checks the
+/// signature of an anchor.
 fn version_1(der: &[u8]) -> CertificateDer<'static> {
     let (to_sign, signature) = element(&der[4..]);
     let (_version, mut rest) = element(&to_sign[4..]);

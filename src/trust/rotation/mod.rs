@@ -1,14 +1,15 @@
 //! The files of one place over time: watched, judged, put in force (CRT-1 to CRT-4, CRT-6, CRT-7, CRT-11).
 //!
-//! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on network file
-//! systems, and must follow each symlink of a path; a poll costs a system call for each file.
+//! The watch is a poll of file states, twice a second. Notifications of the kernel get lost, see nothing on
+//! network file systems, and must follow each symlink of a path; a poll costs a system call for each file.
 
 mod prepared;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
@@ -18,22 +19,23 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
 use sluice_setting::InForce;
 
 /// The interval of looks at the state of the files. A new pair is in use within a second.
 const POLL: Duration = Duration::from_millis(500);
-/// The pause after a fault that a rotation in progress may cause, and the time after which the fault is told: files
-/// written one after the other do not match meanwhile (CRT-2).
+/// The pause after a fault that a rotation in progress may cause, and the time after which the fault is told:
+/// files written one after the other do not match meanwhile (CRT-2).
 const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Expired authorities are looked for in this interval (CRT-6).
 const JUDGE_AGAIN: Duration = Duration::from_secs(3600);
 /// A look at the ends of certificates.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
-/// A difference between the wall clock and the monotonic clock from one look to the next: somebody has set the clock.
+/// A difference between the wall clock and the monotonic clock from one look to the next: somebody has set
+/// the clock.
 const JUMP: Duration = Duration::from_secs(60);
 /// Parts of a certificate's life: a WARN, and a WARN every hour (CRT-11).
 const LIFE_WARN: f64 = 0.20;
@@ -89,11 +91,6 @@ pub struct Watched<T> {
 
 /// The number of the watch that may publish: an earlier watch may be in the middle of a look.
 type Turn = Arc<Mutex<u64>>;
-
-/// Every critical section leaves its value consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<T> Clone for Watched<T> {
     fn clone(&self) -> Watched<T> {
@@ -192,7 +189,7 @@ struct Rotation<T> {
     /// The time of the last look, by both clocks.
     looked_at: (Instant, SystemTime),
     expiry_checked: Option<Instant>,
-    failing: Option<Failing>,
+    failing: Option<FailingFiles>,
     /// The hour of the last warning, by part.
     warned: Vec<(String, Warned)>,
     /// The parts with a metric.
@@ -203,7 +200,7 @@ struct Rotation<T> {
 impl<T> Drop for Rotation<T> {
     fn drop(&mut self) {
         // Other files may have taken the place.
-        if *lock(&self.followed.turn) == self.followed.number {
+        if *self.followed.turn.lock() == self.followed.number {
             self.measured.iter().for_each(|part| self.metrics.forget(part));
             self.metrics.forget(&self.place.name);
         }
@@ -211,7 +208,7 @@ impl<T> Drop for Rotation<T> {
 }
 
 /// Files that cannot be used.
-struct Failing {
+struct FailingFiles {
     since: Instant,
     fault: Fault,
     /// The fault was logged.
@@ -225,7 +222,7 @@ enum Warned {
 }
 
 /// The result of one look at the files.
-enum Look<T> {
+enum FilesLook<T> {
     Unchanged,
     /// Other files with the same content, or files of which nothing new came.
     Same(Stamps),
@@ -289,32 +286,32 @@ impl<T: Generation> Rotation<T> {
         let has_jumped = self.has_clock_jumped(now);
         let is_judgement = has_jumped || now >= self.judged_at + JUDGE_AGAIN;
         let retries = self.failing.as_ref().is_some_and(|failing| failing.fault.may_pass && !failing.is_told);
-        let (place, wall, known, digest) =
+        let (place, wall, last_stamps, digest) =
             (self.place.clone(), (self.clock)(), self.stamps.clone(), self.digest);
         let in_force = self.followed.in_force.epoch();
         // Files and lists are read and parsed off the serving tasks (SEC-10).
         let look = tokio::task::spawn_blocking(move || {
             let stamps = Stamps::of(&place.files);
-            let is_certain = stamps == known && !stamps.are_recent(wall);
+            let is_certain = stamps == last_stamps && !stamps.are_recent(wall);
             if is_certain && !is_refresh && !is_judgement && !retries {
-                return Look::Unchanged;
+                return FilesLook::Unchanged;
             }
             let (contents, stamps) = match Contents::read(&place.files) {
                 Ok(read) => read,
-                Err(fault) => return Look::Bad(fault),
+                Err(fault) => return FilesLook::Bad(fault),
             };
             let new = contents.digest();
             if new == digest && !is_judgement {
-                return Look::Same(stamps);
+                return FilesLook::Same(stamps);
             }
             match (place.build)(&contents, Some(&in_force), wall) {
-                Ok(generation) => Look::New { generation, stamps, digest: new },
-                Err(fault) => Look::Bad(fault),
+                Ok(generation) => FilesLook::New { generation, stamps, digest: new },
+                Err(fault) => FilesLook::Bad(fault),
             }
         });
         let look = look.await.unwrap_or_else(|_| {
             let path = self.place.files.first().map(|file| file.path.clone()).unwrap_or_default();
-            Look::Bad(Fault::new(&path, "reading the files failed"))
+            FilesLook::Bad(Fault::new(&path, "reading the files failed"))
         });
         if is_refresh {
             self.read_at = now;
@@ -325,7 +322,8 @@ impl<T: Generation> Rotation<T> {
         self.conclude(look, now);
     }
 
-    /// CRT-12: the wall clock decides about certificates, so its jumps are told, and everything is judged again.
+    /// CRT-12: the wall clock decides about certificates, so its jumps are told, and everything is judged
+    /// again.
     fn has_clock_jumped(&mut self, now: Instant) -> bool {
         let wall = (self.clock)();
         let (then, before) = std::mem::replace(&mut self.looked_at, (now, wall));
@@ -339,30 +337,27 @@ impl<T: Generation> Rotation<T> {
         }
         self.expiry_checked = None;
         let direction = if is_forward { "forward" } else { "back" };
-        let event =
-            Occurrence::warn(Kind::Tls, "the clock has jumped; certificates are judged by the new time");
-        self.metrics.events.add(event.detail(format_args!("{direction} by {} s", jump.as_secs())));
-        tracing::warn!(
-            place = %self.place.name, time = %time_text(wall), direction, seconds = jump.as_secs(),
-            "the clock has jumped; certificates are judged by the new time"
-        );
+        let seconds = jump.as_secs();
+        tell!(self.metrics.events, warn(Tls, "the clock has jumped; certificates are judged by the new time")
+            .detail(format_args!("{direction} by {seconds} s"));
+            { place = %self.place.name, time = %time_text(wall), direction, seconds });
         true
     }
 
-    fn conclude(&mut self, look: Look<T>, now: Instant) {
+    fn conclude(&mut self, look: FilesLook<T>, now: Instant) {
         match look {
-            Look::Unchanged => {}
-            Look::Same(stamps) => {
+            FilesLook::Unchanged => {}
+            FilesLook::Same(stamps) => {
                 self.stamps = stamps;
                 self.recover();
             }
-            Look::New { generation, stamps, digest } => {
+            FilesLook::New { generation, stamps, digest } => {
                 let is_new = digest != self.digest;
                 (self.stamps, self.digest) = (stamps, digest);
                 self.recover();
                 self.publish(generation, is_new);
             }
-            Look::Bad(fault) => self.fail(fault, now),
+            FilesLook::Bad(fault) => self.fail(fault, now),
         }
     }
 
@@ -381,7 +376,7 @@ impl<T: Generation> Rotation<T> {
             .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
             .collect();
         {
-            let number = lock(&self.followed.turn);
+            let number = self.followed.turn.lock();
             // Other files have taken the place of these during the look.
             if *number != self.followed.number {
                 return;
@@ -390,7 +385,7 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.clear();
         self.expiry_checked = None;
-        self.tell(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
+        self.add(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
         tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
@@ -402,14 +397,14 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
-            self.tell(Occurrence::info(Kind::Tls, "files can be used again"));
+            self.add(Occurrence::info(Kind::Tls, "files can be used again"));
             tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
         }
         self.metrics.reload_failing(&self.place.name, false);
     }
 
     /// Adds an event about the files of this place.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         self.metrics.events.add(event.place(&self.place.name));
     }
 
@@ -422,7 +417,7 @@ impl<T: Generation> Rotation<T> {
         };
         let is_due = !fault.may_pass || now >= since + PATIENCE;
         if is_due && !was_told {
-            self.tell(
+            self.add(
                 Occurrence::warn(Kind::Tls, "cannot use new files; the last good ones stay").detail(&fault),
             );
             tracing::warn!(
@@ -434,7 +429,7 @@ impl<T: Generation> Rotation<T> {
             self.metrics.reload_failing(&self.place.name, true);
             self.stamps = stamps;
         }
-        self.failing = Some(Failing { since, fault, is_told: is_due });
+        self.failing = Some(FailingFiles { since, fault, is_told: is_due });
     }
 
     fn check_expiries(&mut self) {
@@ -466,7 +461,7 @@ impl<T: Generation> Rotation<T> {
         } else {
             return;
         };
-        let last = self.warned.iter().position(|(known, _)| known == part);
+        let last = self.warned.iter().position(|(warned, _)| warned == part);
         let was = last.and_then(|at| self.warned.get(at)).map(|(_, warned)| *warned);
         let is_silent = match (was, due) {
             (Some(Warned::At(last)), Warned::At(_)) => now < last + JUDGE_AGAIN,
@@ -481,14 +476,13 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.push((part.to_owned(), due));
         let end = time_text(expiry.not_after);
-        let event = match expiry.not_after < wall {
-            true => Occurrence::error(Kind::Tls, "a certificate has expired"),
-            false => Occurrence::warn(Kind::Tls, "a certificate expires soon"),
-        };
-        self.metrics.events.add(event.place(part).detail(&end));
-        match expiry.not_after < wall {
-            true => tracing::warn!(certificate = part, %end, "a certificate has expired"),
-            false => tracing::warn!(certificate = part, %end, "a certificate expires soon"),
+        let events = &self.metrics.events;
+        if expiry.not_after < wall {
+            tell!(events, error as warn(Tls, "a certificate has expired").place(part).detail(&end);
+                { certificate = part, %end });
+        } else {
+            tell!(events, warn(Tls, "a certificate expires soon").place(part).detail(&end);
+                { certificate = part, %end });
         }
     }
 }

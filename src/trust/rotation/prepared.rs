@@ -1,10 +1,11 @@
 //! Files that were read and can be used, before anybody watches them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Clock, Files, Followed, Generation, Place, Rotation, Turn, Watched, lock};
+use super::{Clock, Files, Followed, Generation, Place, Rotation, Turn, Watched};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Stamps;
 use sluice_setting::InForce;
@@ -29,8 +30,8 @@ impl<T: Generation> Prepared<T> {
         Watched { in_force, judged, turn, task: Arc::new(Mutex::new(task)) }
     }
 
-    /// Puts the files in force in place of the files of `watched`, for all who hold it. Open connections are judged again
-    /// as after a rotation (CRT-8). Must be called within a tokio runtime.
+    /// Puts the files in force in place of the files of `watched`, for all who hold it. Open connections are
+    /// judged again as after a rotation (CRT-8). Must be called within a tokio runtime.
     pub fn replace(self, watched: &Watched<T>, metrics: TlsMetrics) {
         let (in_force, judged, turn) =
             (watched.in_force.clone(), watched.judged.clone(), watched.turn.clone());
@@ -43,14 +44,14 @@ impl<T: Generation> Prepared<T> {
             }
         }
         let number = {
-            let mut number = lock(&turn);
+            let mut number = turn.lock();
             *number += 1;
             in_force.publish(self.first);
             *number
         };
         let first = Files { place: self.place, stamps: self.stamps, digest: self.digest };
         let followed = Followed { in_force, judged, turn, number };
-        *lock(&watched.task) = Rotation::start(first, followed, metrics, self.clock);
+        *watched.task.lock() = Rotation::start(first, followed, metrics, self.clock);
         if !judges_like {
             watched.judged.send_modify(|count| *count += 1);
         }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::trust::issue::{Authority, Issued, Leaf};
@@ -83,7 +84,7 @@ impl Files {
             }),
         };
         let wall = self.wall.clone();
-        place.prepare_with(Arc::new(move || *wall.lock().unwrap()))
+        place.prepare_with(Arc::new(move || *wall.lock()))
     }
 
     fn put(&self, issued: &Issued) {
@@ -199,8 +200,8 @@ async fn crt_4_a_leaf_that_ends_earlier_or_has_ended_is_not_taken() {
         assert_eq!(host(&watched), "host-1");
     }
     // The old leaf has ended meanwhile, so that any valid one is better.
-    *files.wall.lock().unwrap() += 2 * DAY + SECOND;
-    let now = *files.wall.lock().unwrap();
+    *files.wall.lock() += 2 * DAY + SECOND;
+    let now = *files.wall.lock();
     let leaf = Leaf { hosts: &["late"], is_server: true, ..Leaf::default() };
     let late = files.authority.issue(&leaf, DAY, now).unwrap();
     files.put(&late);
@@ -217,19 +218,19 @@ async fn crt_12_after_a_jump_of_the_clock_everything_is_judged_by_the_new_time()
     let good = files.issue(DAY);
     files.put(&good);
     // Old enough that equal stamps mean equal files.
-    *files.wall.lock().unwrap() += 60 * SECOND;
+    *files.wall.lock() += 60 * SECOND;
     let watched = files.watch().unwrap();
     let pass = async |time: Duration| {
         for _ in 0..time.as_millis() / 500 {
             within(POLL).await;
-            *files.wall.lock().unwrap() += POLL;
+            *files.wall.lock() += POLL;
         }
     };
     pass(20 * SECOND).await;
     assert_eq!(files.judged.load(Ordering::Relaxed), 1, "the clock runs evenly");
     for (count, is_forward) in [(2, true), (3, false)] {
-        let now = *files.wall.lock().unwrap();
-        *files.wall.lock().unwrap() = if is_forward { now + YEARS } else { now - YEARS };
+        let now = *files.wall.lock();
+        *files.wall.lock() = if is_forward { now + YEARS } else { now - YEARS };
         pass(20 * SECOND).await;
         assert_eq!(files.judged.load(Ordering::Relaxed), count);
         assert_eq!(host(&watched), "host-1", "an end in the past is no reason to drop our certificate");

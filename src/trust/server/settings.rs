@@ -22,8 +22,8 @@ settings! {
     /// The limits on the certificates that a client may send (SEC-4, SEC-5).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ChainLimits {
-        /// Bytes of all certificates of a client. A chain of three has 2 to 4 KiB; the relay keeps them for the life of
-        /// the connection.
+        /// Bytes of all certificates of a client. A chain of three has 2 to 4 KiB; the relay keeps them for
+        /// the life of the connection.
         client_chain_bytes: usize = 16 << 10, bytes(1 << 10..=60 << 10);
         /// Certificates of a client. Each costs a signature check for each authority of one subject.
         client_chain_certificates: usize = 8, count(1..=16);

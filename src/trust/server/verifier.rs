@@ -22,12 +22,12 @@ use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 use sluice_identity::Identity;
 
-/// The names of authorities are hints for clients with several certificates. With more bytes, none are sent: clients
-/// refuse a message that is too large (SEC-6).
+/// The names of authorities are hints for clients with several certificates. With more bytes, none are sent:
+/// clients refuse a message that is too large (SEC-6).
 const HINTS_BYTES_MAX: usize = 16 << 10;
 
-/// Authorities of one name in a client's chain (SEC-5). Each of them is tried as the issuer of each other, a signature at a
-/// time: seven took 100 signatures, some 8 ms. Nested authorities of SPIRE have one name.
+/// Authorities of one name in a client's chain (SEC-5). Each of them is tried as the issuer of each other, a
+/// signature at a time: seven took 100 signatures, some 8 ms. Nested authorities of SPIRE have one name.
 const NAMESAKES_MAX: usize = 3;
 
 /// Verifiers by the leaves that they may prove.
@@ -104,7 +104,7 @@ impl ClientVerifier {
         };
         let domain = id.as_ref().map(|id| id.trust_domain()).or(self.trust_domain.as_deref());
         // IDN-3: only the anchors of the domain that the leaf names.
-        let chain = self.chains.iter().find(|(known, _)| known.as_deref() == domain);
+        let chain = self.chains.iter().find(|(other, _)| other.as_deref() == domain);
         let Some(chain) = chain.and_then(|(_, pool)| pool.of(leaf)) else {
             return Err(CertificateError::UnknownIssuer.into());
         };
@@ -131,15 +131,17 @@ impl ClientVerifier {
     }
 }
 
-/// Also where exactly this certificate is a trust anchor: anchors of a listener speak for all of its clients, so that the
-/// holder of the key could be each of them. An anchor of one server speaks for this server alone (SEC-12).
+/// Also where exactly this certificate is a trust anchor: anchors of a listener speak for all of its clients,
+/// so that the holder of the key could be each of them. An anchor of one server speaks for this server alone
+/// (SEC-12).
 fn authority_refused() -> Error {
     let text = "the client's certificate is one of an authority (basic constraints with CA), whose key could sign for every \
                 client; expected one with CA:FALSE, which may be self-signed and stand in ca_certificate_file itself";
     Refusal::new(Reason::Purpose, text).into_error()
 }
 
-/// SEC-5: keys of unusual kinds or sizes, and many authorities of one name, are refused before any signature is checked.
+/// SEC-5: keys of unusual kinds or sizes, and many authorities of one name, are refused before any signature
+/// is checked.
 fn check_keys(leaf: &Certificate, intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     let above: Vec<Option<Certificate>> =
         intermediates.iter().map(|der| Certificate::parse(der).ok()).collect();

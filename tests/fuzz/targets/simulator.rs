@@ -64,6 +64,8 @@ mod rng;
 mod routes;
 #[path = "../../sim/schedule.rs"]
 pub mod schedule;
+#[path = "../../sim/scheduler.rs"]
+mod scheduler;
 #[path = "../../sim/track.rs"]
 mod track;
 #[path = "../../sim/upstream.rs"]

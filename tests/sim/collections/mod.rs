@@ -10,10 +10,8 @@ mod reference;
 mod relay;
 mod server;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use sluice_engine::Time;
 use sluice_engine::authority::Authorities;
 use sluice_xds::{Code, DeltaRequest, Request, Status};
 
@@ -26,7 +24,8 @@ use self::relay::{Link, Slot, StreamSlot, list_of, request_of};
 use self::server::{Entry, Message, Server};
 use super::rng::{Rng, mix};
 use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
-use super::world::{Failure, Invariant, Outcome};
+use super::scheduler::{Scheduler, schedules};
+use super::world::{Invariant, Outcome};
 
 /// From this seed on schedules have these worlds.
 pub const COLLECTIONS: u64 = 1 << 51;
@@ -37,14 +36,11 @@ pub const GROWN_COLLECTIONS: u64 = COLLECTIONS + (1 << 20);
 /// From this seed on each list has two servers (A71), whose contents may differ.
 pub const GROWN_SERVERS: u64 = COLLECTIONS + (1 << 21);
 
-/// The maximum number of jobs without progress of the clock.
-const BUSY_MAX: u32 = 20_000;
-
 /// The maximum number of streams with several types that end because of one type once everything is at rest.
 const INTERRUPTIONS_MAX: u32 = 2;
 
 #[derive(Debug)]
-enum Job {
+pub enum Job {
     Connect(u64),
     ToServer(u64, Box<DeltaRequest>),
     Flush(u64),
@@ -63,28 +59,6 @@ enum Job {
     Reconnect(usize),
 }
 
-struct Due(u64, u64, Job);
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.1 == other.1
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
-
 /// The state of one schedule.
 pub struct Collections {
     /// Faults cease at the end.
@@ -94,15 +68,8 @@ pub struct Collections {
     latency: u64,
     names: Names,
     authorities: Authorities,
-    now: u64,
-    origin: u64,
+    scheduler: Scheduler<Job>,
     rng: Rng,
-    queue: BinaryHeap<Reverse<Due>>,
-    numbers: u64,
-    busy: u32,
-    hash: u64,
-    failure: Option<Failure>,
-    story: Option<Vec<String>>,
     servers: Vec<Server>,
     slots: Vec<Slot>,
     links: BTreeMap<u64, Link>,
@@ -112,6 +79,8 @@ pub struct Collections {
     is_healed: bool,
     interruptions: u32,
 }
+
+schedules!(Collections, Job);
 
 /// The events of a seed.
 pub fn acts(seed: u64) -> Vec<Act> {
@@ -144,7 +113,7 @@ pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     if world.is_live {
         world.come_to_rest();
     }
-    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+    world.scheduler.outcome()
 }
 
 impl Collections {
@@ -165,15 +134,8 @@ impl Collections {
             latency: [MILLI, 20 * MILLI, 300 * MILLI, 3 * SECOND][rng.below(4) as usize],
             names: Names::new(),
             authorities: Authorities::new(["auth"]),
-            now: 0,
-            origin,
+            scheduler: Scheduler::new(origin, tells),
             rng,
-            queue: BinaryHeap::new(),
-            numbers: 0,
-            busy: 0,
-            hash: 0,
-            failure: None,
-            story: tells.then(Vec::new),
             servers,
             slots: vec![Slot::new(256, coalescing, false), Slot::new(257, coalescing, false)],
             links: BTreeMap::new(),
@@ -225,47 +187,28 @@ impl Collections {
 
     // === time ===
 
-    fn time(&self) -> Time {
-        Time::from_micros(self.origin + self.now)
-    }
-
-    fn after(&mut self, delay: u64, job: Job) {
-        self.at(self.now + delay, job);
-    }
-
-    fn at(&mut self, at: u64, job: Job) {
-        self.numbers += 1;
-        self.queue.push(Reverse(Due(at, self.numbers, job)));
-    }
-
     fn advance(&mut self, by: u64) {
         let end = self.now + by;
-        while self.failure.is_none() {
-            let job = self.queue.peek().map(|due| due.0.0);
+        loop {
             let timer = self.slots.iter().filter_map(|slot| slot.due).min();
             let hold = self.streams.iter().flatten().filter_map(|stream| stream.wakes_at).min();
-            let next = [job, timer, hold].into_iter().flatten().min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
-            self.busy = if next > self.now { 0 } else { self.busy + 1 };
-            self.now = self.now.max(next);
-            if self.busy > BUSY_MAX {
-                self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
-            }
+            let Some(next) = self.next_due(&[timer, hold], end) else { break };
+            self.pass_to(next);
             if timer.is_some_and(|timer| timer <= self.now) {
                 self.run_timers();
             } else if hold.is_some_and(|hold| hold <= self.now) {
                 self.run_holds();
-            } else if let Some(Reverse(Due(_, _, job))) = self.queue.pop() {
+            } else if let Some(job) = self.pop() {
                 self.dispatch(job);
             }
         }
-        self.now = self.now.max(end);
+        self.scheduler.now = self.now.max(end);
     }
 
     fn run_holds(&mut self) {
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
-            if stream.wakes_at.take_if(|at| *at <= self.now).is_some() {
+            if stream.wakes_at.take_if(|at| *at <= self.scheduler.now).is_some() {
                 self.poll(id as u64);
             }
         }
@@ -297,27 +240,6 @@ impl Collections {
     fn tell_link(&mut self, link: u64, input: sluice_engine::upstream::Input) {
         let Some((slot, index)) = self.links.get(&link).map(|link| (link.slot, link.index)) else { return };
         self.input(slot, index, input);
-    }
-
-    // === telling ===
-
-    fn note(&mut self, what: u64, a: u64, b: u64) {
-        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
-    }
-
-    fn tell(&mut self, text: impl FnOnce() -> String) {
-        let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
-        }
-    }
-
-    fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
-        if self.failure.is_none() {
-            let text = text();
-            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
-            self.failure = Some(Failure { invariant, text, at: self.now });
-        }
     }
 
     fn latency(&mut self, _: usize) -> u64 {
@@ -461,7 +383,7 @@ impl Collections {
     fn send_up(&mut self, stream: u64, request: Request) {
         let delay = 1 + self.rng.below(2 * MILLI);
         let Some(Some(slot)) = self.streams.get_mut(stream as usize) else { return };
-        slot.up = slot.up.max(self.now + delay);
+        slot.up = slot.up.max(self.scheduler.now + delay);
         let at = slot.up;
         self.at(at, Job::Request(stream, Box::new(request)));
     }

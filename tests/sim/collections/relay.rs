@@ -160,7 +160,7 @@ impl Collections {
                 let reference = &self.slots[slot].reference;
                 link.proving = std::array::from_fn(|ty| reference.is_settling(ty));
                 // The round trip overtakes no request.
-                link.down = link.down.max(self.now + latency).max(link.up + latency / 2);
+                link.down = link.down.max(self.scheduler.now + latency).max(link.up + latency / 2);
                 let at = link.down;
                 self.tell(|| format!("slot {slot}.{index} begins a round trip"));
                 self.at(at, Job::Returned(id));
@@ -173,8 +173,7 @@ impl Collections {
     }
 
     fn open_link(&mut self, slot: usize, index: usize) {
-        self.numbers += 1;
-        let id = self.numbers;
+        let id = self.next_number();
         let links = &mut self.slots[slot].links;
         links.resize(links.len().max(index + 1), None);
         links[index] = Some(id);
@@ -246,7 +245,7 @@ impl Collections {
 
     fn lose(&mut self, link: &Link) {
         let reference = &mut self.slots[link.slot].reference;
-        (0..TYPES).for_each(|ty| reference.lose(ty, link.written[ty], self.now));
+        (0..TYPES).for_each(|ty| reference.lose(ty, link.written[ty], self.scheduler.now));
     }
 
     /// A round trip of the transport ends: everything that the server had sent before has arrived.
@@ -263,7 +262,7 @@ impl Collections {
 
     fn settle(&mut self, slot: usize, types: [bool; TYPES]) {
         for ty in (0..TYPES).filter(|ty| types[*ty]) {
-            self.slots[slot].reference.settle(ty, self.now);
+            self.slots[slot].reference.settle(ty, self.scheduler.now);
         }
     }
 
@@ -286,7 +285,7 @@ impl Collections {
         let is_first = !std::mem::replace(&mut link.asked[ty], true);
         link.written[ty] = link.written[ty] & !gone | come;
         let expected = link.expected.take();
-        link.up = link.up.max(self.now + latency);
+        link.up = link.up.max(self.scheduler.now + latency);
         let at = link.up;
         self.tell(|| {
             let (come, gone) = (show(come), show(gone));
@@ -304,7 +303,7 @@ impl Collections {
         }
         let has = request.initial_resource_versions.iter().map(|(name, _)| name);
         let has = is_first.then(|| self.names.mask_of(ty, has));
-        self.slots[slot].reference.wrote(ty, come, gone, has, self.now);
+        self.slots[slot].reference.wrote(ty, come, gone, has, self.scheduler.now);
         self.at(at, Job::ToServer(id, Box::new(request)));
     }
 
@@ -343,7 +342,7 @@ impl Collections {
             let (latency, takes) = (self.latency(slot), self.rng.percent(20));
             let takes = if takes { self.rng.below(100 * MILLI) } else { 0 };
             let Some(link) = self.links.get_mut(&id) else { return };
-            let begins = link.down.max(self.now + latency);
+            let begins = link.down.max(self.scheduler.now + latency);
             link.down = begins + takes;
             let at = link.down;
             if takes > 0 {
@@ -581,7 +580,7 @@ impl Collections {
     pub fn taken(&mut self, id: u64, sent: Box<Sent>) {
         let Some(Some(stream)) = self.streams.get_mut(id as usize) else { return };
         stream.is_busy = false;
-        stream.down = stream.down.max(self.now + 1 + self.rng.below(2 * MILLI));
+        stream.down = stream.down.max(self.scheduler.now + 1 + self.rng.below(2 * MILLI));
         let at = stream.down;
         self.at(at, Job::ToClient(id, sent));
         self.wake(id);
@@ -753,10 +752,6 @@ impl Collections {
             }
         }
         (stream.sent[ty][gone], stream.left[ty][gone]) = (None, None);
-    }
-
-    pub fn relative(&self, time: Time) -> u64 {
-        time.as_micros().saturating_sub(self.origin)
     }
 }
 

@@ -347,7 +347,7 @@ impl World {
         }
         let allowed = self.plan.steps.get(step - 1).map_or(10_000, |of| of.threshold);
         let push = &mut self.reference.push;
-        (push.step, push.step_began, push.tallies, push.short_since) = (step, self.now, 0, None);
+        (push.step, push.step_began, push.tallies, push.short_since) = (step, self.scheduler.now, 0, None);
         push.threshold = push.threshold.max(allowed);
     }
 
@@ -536,7 +536,7 @@ impl World {
             }
             Command::Unpin => {
                 if let Some(pin) = &mut self.reference.pin {
-                    pin.until = Some(self.now);
+                    pin.until = Some(self.scheduler.now);
                 }
             }
             _ => {}

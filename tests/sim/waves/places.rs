@@ -69,7 +69,7 @@ impl World {
         let accepted = self.streams.iter().flatten().any(|of| self.standing(of) == Standing::Accepted);
         let push = &mut self.reference.push;
         if is_raised && push.tallies > 1 {
-            (push.short_since, push.raised) = (None, self.now);
+            (push.short_since, push.raised) = (None, self.scheduler.now);
             if push.accepting.is_empty() && !accepted {
                 push.step_began = push.tallied;
             }

@@ -716,7 +716,7 @@ impl World {
         {
             self.reference.units[unit].unseen.insert(push);
         }
-        self.reference.units[unit].obey(order, most, self.now);
+        self.reference.units[unit].obey(order, most, self.scheduler.now);
     }
 
     /// Whether the steps so far seat a client, by the plan.

@@ -367,7 +367,7 @@ impl World {
         for id in 0..self.streams.len() {
             let Some(stream) = &mut self.streams[id] else { continue };
             let due = [stream.wakes_at, stream.looks_at];
-            if due.iter().flatten().any(|at| *at <= self.now) {
+            if due.iter().flatten().any(|at| *at <= self.scheduler.now) {
                 (stream.wakes_at, stream.looks_at) = (None, None);
                 self.poll(id as u64);
             }

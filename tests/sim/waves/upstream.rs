@@ -59,7 +59,7 @@ impl World {
                 let link = Link { unit, index, variant, is_open, attempts, up, down, flushing };
                 self.links.insert(self.link_numbers, link);
                 let latency = self.latency();
-                self.after(latency, Job::Connect(self.link_numbers));
+                self.scheduler.after(latency, Job::Connect(self.link_numbers));
             }
             Output::Close => {
                 if let Some(id) = id {

@@ -1,9 +1,7 @@
 //! The world of one schedule: a clock, a queue of jobs in flight, and all participants.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use sluice_engine::Time;
 use sluice_engine::rollout::hook::HookVerdict;
 use sluice_xds::Request;
 
@@ -18,8 +16,9 @@ use crate::control_plane::ControlPlane;
 use crate::message::Message;
 use crate::rng::{Rng, mix};
 use crate::schedule::{Act, SECOND};
+use crate::scheduler::{Scheduler, schedules};
 use crate::words::{Lexicon, OLD, TYPES, show, show_content};
-use crate::world::{Failure, Invariant, Outcome};
+use crate::world::{Invariant, Outcome};
 
 /// A job in flight, or due.
 #[derive(Debug)]
@@ -52,50 +51,14 @@ pub enum Job {
     Order(usize),
 }
 
-struct Due {
-    at: u64,
-    number: u64,
-    job: Job,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Due) -> bool {
-        self.number == other.number
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-/// The maximum number of jobs without progress of the clock.
-const BUSY_MAX: u32 = 20_000;
-
 /// The contents of a unit's server, or of a client, by type and name.
 pub type Table = [[u32; OLD]; TYPES];
 
 pub struct World {
     pub plan: WavePlan,
     pub words: Lexicon,
-    pub now: u64,
-    pub origin: u64,
+    pub scheduler: Scheduler<Job>,
     pub rng: Rng,
-    queue: BinaryHeap<Reverse<Due>>,
-    numbers: u64,
-    busy: u32,
-    pub hash: u64,
-    pub failure: Option<Failure>,
-    pub story: Option<Vec<String>>,
     pub servers: Vec<ControlPlane>,
     /// The gated contents of each server so far.
     pub past: Vec<Vec<Table>>,
@@ -120,6 +83,8 @@ pub struct World {
     /// The responses of a run that is compared with another one, and judged by nothing else.
     pub wire: Option<Wire>,
 }
+
+schedules!(World, Job);
 
 /// All responses in their order, with their times.
 #[derive(Default)]
@@ -176,7 +141,7 @@ pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     if seed.is_multiple_of(2) {
         world.come_to_rest();
     }
-    Outcome { hash: world.hash, failure: world.failure, story: world.story.unwrap_or_default() }
+    world.scheduler.outcome()
 }
 
 impl World {
@@ -186,15 +151,8 @@ impl World {
         let clients = (0..plan.clients.len()).map(|client| Client::new(&plan, client, &rollout)).collect();
         World {
             words: Lexicon::new(),
-            now: 0,
-            origin,
+            scheduler: Scheduler::new(origin, tells),
             rng: Rng::new(mix(plan.seed)),
-            queue: BinaryHeap::new(),
-            numbers: 0,
-            busy: 0,
-            hash: 0,
-            failure: None,
-            story: tells.then(Vec::new),
             servers,
             past: vec![Vec::new(); plan.units()],
             links: BTreeMap::new(),
@@ -242,35 +200,18 @@ impl World {
 
     // === time ===
 
-    /// The time in the engine's form.
-    pub fn time(&self) -> Time {
-        Time::from_micros(self.origin + self.now)
-    }
-
-    pub fn relative(&self, time: Time) -> u64 {
-        time.as_micros().saturating_sub(self.origin)
-    }
-
-    pub fn after(&mut self, delay: u64, job: Job) {
-        self.at(self.now + delay, job);
-    }
-
-    pub fn at(&mut self, at: u64, job: Job) {
-        self.numbers += 1;
-        self.queue.push(Reverse(Due { at, number: self.numbers, job }));
-    }
-
     /// Advances the clock, and runs all due jobs.
     pub fn advance(&mut self, by: u64) {
         let end = self.now + by;
-        while self.failure.is_none() {
-            let job = self.queue.peek().map(|due| due.0.at);
+        loop {
             let timer = self.units.iter().filter_map(|unit| unit.due).min();
             let hold = self.streams.iter().flatten();
             let hold = hold.flat_map(|stream| stream.wakes_at.into_iter().chain(stream.looks_at)).min();
             let pilot = self.pilot.due;
-            let next = [job, timer, hold, pilot].into_iter().flatten().min();
-            let Some(next) = next.filter(|next| *next <= end) else { break };
+            let Some(next) = self.next_due(&[timer, hold, pilot], end) else { break };
+            if next > self.now {
+                self.look_at_newcomers(next);
+            }
             self.pass_to(next);
             let is_due = |at: Option<u64>| at.is_some_and(|at| at <= next);
             if is_due(timer) {
@@ -279,23 +220,11 @@ impl World {
                 self.run_holds();
             } else if is_due(pilot) {
                 self.fly();
-            } else if let Some(Reverse(due)) = self.queue.pop() {
-                self.dispatch(due.job);
+            } else if let Some(job) = self.pop() {
+                self.dispatch(job);
             }
         }
-        self.now = self.now.max(end);
-    }
-
-    fn pass_to(&mut self, next: u64) {
-        if next > self.now {
-            self.look_at_newcomers(next);
-            self.now = next;
-            self.busy = 0;
-        }
-        self.busy += 1;
-        if self.busy > BUSY_MAX {
-            self.fail(Invariant::Hygiene, || "a busy loop: time stands still".to_owned());
-        }
+        self.scheduler.now = self.now.max(end);
     }
 
     fn dispatch(&mut self, job: Job) {
@@ -323,26 +252,11 @@ impl World {
         }
     }
 
-    // === telling ===
-
-    /// Adds an event to the hash.
-    pub fn note(&mut self, what: u64, a: u64, b: u64) {
-        self.hash = mix(self.hash ^ mix(self.now) ^ mix(what << 48 | a << 24 | b)).wrapping_add(1);
-    }
-
-    pub fn tell(&mut self, text: impl FnOnce() -> String) {
-        let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{:>12.6}  {}", now as f64 / 1e6, text()));
-        }
-    }
-
+    /// A run that is compared with another one is judged by nothing else.
     pub fn fail(&mut self, invariant: Invariant, text: impl FnOnce() -> String) {
         let is_judged = self.wire.is_none() || invariant == Invariant::Hygiene;
-        if self.failure.is_none() && is_judged {
-            let text = text();
-            self.tell(|| format!("VIOLATED {}: {text}", invariant.id()));
-            self.failure = Some(Failure { invariant, text, at: self.now });
+        if is_judged {
+            self.scheduler.fail(invariant, text);
         }
     }
 }

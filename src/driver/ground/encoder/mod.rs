@@ -8,12 +8,13 @@ pub mod private_body;
 pub mod single_flight;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use moka::sync::Cache;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -21,7 +22,6 @@ use tokio::time::Instant;
 use crate::driver::ground::encoder::made::{Made, RecentBodies};
 use crate::driver::ground::encoder::private_body::Sharing;
 use crate::driver::ground::encoder::single_flight::{FlightGuard, SingleFlight};
-use crate::driver::ground::registry::lock;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::GaugePart;
 use sluice_engine::downstream::ToldNames;
@@ -248,13 +248,13 @@ impl Encoder {
 
     /// Whether the source still has the views of this answer.
     pub fn is_current(&self, key: &AnswerKey) -> bool {
-        lock(&self.made).live.contains_key(key)
+        self.made.lock().live.contains_key(key)
     }
 
     fn find(&self, key: &AnswerKey) -> Option<Arc<Encoded>> {
         self.recent.find(key).or_else(|| {
             let cached = self.caches.get().messages.get(key);
-            let body = cached.or_else(|| lock(&self.made).live.get(key)?.upgrade())?;
+            let body = cached.or_else(|| self.made.lock().live.get(key)?.upgrade())?;
             self.recent.note(key, &body);
             Some(body)
         })
@@ -264,7 +264,7 @@ impl Encoder {
     fn make_shared(&self, answer: &Answer, maker: &Maker) -> Arc<Encoded> {
         let flight = FlightGuard { flights: &self.flights, key: answer.key() };
         let encoded = Arc::new(self.make(answer, maker));
-        lock(&self.made).add(flight.key, answer, &encoded);
+        self.made.lock().add(flight.key, answer, &encoded);
         self.caches.get().messages.insert(flight.key, encoded.clone());
         encoded
     }
@@ -280,13 +280,13 @@ impl Encoder {
     /// Forgets the outdated bodies of a source that has published a new snapshot.
     pub fn move_on(&self, source: u64, served: &Published) {
         let caches = self.caches.get();
-        let outdated = lock(&self.made).move_on(source, served);
+        let outdated = self.made.lock().move_on(source, served);
         if !outdated.is_empty() {
             outdated.iter().for_each(|key| caches.messages.invalidate(key));
             // Otherwise the cache would keep the bodies until it is busy enough.
             caches.messages.run_pending_tasks();
         }
-        let outdated = lock(&self.json_made).move_on(source, served);
+        let outdated = self.json_made.lock().move_on(source, served);
         if !outdated.is_empty() {
             outdated.iter().for_each(|key| caches.json.invalidate(key));
             caches.json.run_pending_tasks();
@@ -362,7 +362,7 @@ impl Encoder {
         let flight = FlightGuard { flights: &self.json_flights, key: (answer.key(), version) };
         let document = self.write_json(answer, version, maker);
         if let Ok(document) = &document {
-            lock(&self.json_made).add(flight.key, answer, document);
+            self.json_made.lock().add(flight.key, answer, document);
         }
         self.caches.get().json.insert(flight.key, document.clone());
         document

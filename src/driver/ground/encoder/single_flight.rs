@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use crate::driver::ground::registry::lock;
+use parking_lot::Mutex;
 
 /// The work under way by key, with the waiting callers.
 #[derive(Debug)]
@@ -42,11 +42,11 @@ impl<K: Eq + Hash> SingleFlight<K> {
     pub fn is_wanted(&self, key: &K) -> bool {
         let is_there =
             |waiting: &FlightCaller| waiting.caller.as_ref().is_none_or(|caller| caller.strong_count() > 0);
-        lock(&self.0).get(key).is_some_and(|waiting| waiting.iter().any(is_there))
+        self.0.lock().get(key).is_some_and(|waiting| waiting.iter().any(is_there))
     }
 
     fn enter(&self, key: K, waker: &Waker, caller: Option<&Arc<()>>) -> bool {
-        let mut flights = lock(&self.0);
+        let mut flights = self.0.lock();
         let Some(waiting) = flights.get_mut(&key) else {
             flights.insert(key, Vec::new());
             return true;
@@ -61,7 +61,7 @@ impl<K: Eq + Hash> SingleFlight<K> {
     }
 
     pub fn end(&self, key: &K) {
-        let waiting = lock(&self.0).remove(key);
+        let waiting = self.0.lock().remove(key);
         waiting.into_iter().flatten().for_each(|waiting| waiting.waker.wake());
     }
 }

@@ -16,7 +16,7 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// The answer that is due on a stream.
 fn answer_of(stream: &Stream) -> Answer {
     let state = stream.state();
-    let inner = &mut *lock(&state.inner);
+    let inner = &mut *state.inner.lock();
     let now = state.context.shared.clock.now();
     inner.session.poll_answer(&newest(&inner.placement.sources), now).unwrap().1
 }
@@ -37,7 +37,7 @@ async fn fd_6_repeated_encodings_leave_one_record() {
         assert!(encoded.is_ready());
         encoder.clear();
     }
-    let made = lock(&encoder.made);
+    let made = encoder.made.lock();
     let records: usize = made.of_source.values().map(|source| source.records.len()).sum();
     assert_eq!(records, made.records);
     assert!(records <= SWEEP_MIN, "{records}");
@@ -53,9 +53,9 @@ async fn fd_6_records_of_dropped_bodies_are_swept() {
         let encoded = encoder.poll_encode(&answer, Sharing::Shared, Maker::default, true, Waker::noop());
         assert!(encoded.is_ready());
         encoder.clear();
-        lock(&encoder.made).live.clear();
+        encoder.made.lock().live.clear();
     }
-    let made = lock(&encoder.made);
+    let made = encoder.made.lock();
     let records: usize = made.of_source.values().map(|source| source.records.len()).sum();
     assert!(records <= 2 * SWEEP_MIN, "{records}");
 }
@@ -95,7 +95,7 @@ async fn fd6_large_bodies_are_made_elsewhere_shared_or_private() {
     // First a single resource of the client's set changes, then all resources.
     for (nonce, changed, is_large) in [(1, 1, false), (2, 40, true)] {
         std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
-        let nonce = lock(&stream.state().inner).session.nonce_text(nonce);
+        let nonce = stream.state().inner.lock().session.nonce_text(nonce);
         let ack = DeltaRequest { type_url: CDS.into(), response_nonce: nonce, ..DeltaRequest::default() };
         stream.request(Request::Delta(ack)).await.unwrap();
         let bytes = |at| if at < changed { 10_001 + changed } else { 10_000 };
@@ -184,7 +184,7 @@ async fn the_body_of_the_moment_is_found_without_the_cache() {
     assert_eq!(finds(&key), 0, "the newest has the place");
     assert!(finds(&other) > 0);
     encoder.clear();
-    lock(&encoder.made).live.clear();
+    encoder.made.lock().live.clear();
     let weak = Arc::downgrade(&body);
     drop(body);
     // The cache frees an entry once no thread of the process reads any cache.

@@ -10,7 +10,6 @@ use super::*;
 use crate::client::{ClientSettings, RestServer};
 use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::api::reload::ReloadPlan;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::Server;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, settings, wildcard_of, write_clusters};
@@ -134,7 +133,7 @@ async fn rel_5_a_configuration_with_the_same_classes_and_servers_moves_nothing()
     assert_eq!(relay.plan(&next).sessions_moved, 0);
     relay.configure(next);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let inner = lock(&stream.state().inner);
+    let inner = stream.state().inner.lock();
     assert_eq!(
         (inner.placement.routing.in_use.generation, inner.placement.routing.moving_to.is_some()),
         (2, false)
@@ -208,14 +207,14 @@ async fn rly_11_other_facts_move_the_clients_that_they_are_about() {
     let moving = || -> Vec<bool> {
         streams
             .iter()
-            .map(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .map(|stream| stream.state().inner.lock().placement.routing.moving_to.is_some())
             .collect()
     };
     assert_eq!(moving(), [true, false, false, true]);
     // The others change, and the moves go on with the time that they had.
     let is_of_all = |number| {
         streams.iter().all(|stream| {
-            let inner = lock(&stream.state().inner);
+            let inner = stream.state().inner.lock();
             inner.placement.routing.newest().number() == number
         })
     };
@@ -253,9 +252,9 @@ async fn rly_14_a_client_without_room_looks_for_room_again() {
         (open(&relay, "1", "web").await, open(&relay, "2", "web").await, open(&relay, "3", "web").await);
     relay.learn(zones(&[("1", "c"), ("2", "a"), ("3", "b")]));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let is_behind = || lock(&one.state().inner).placement.routing.in_use.number() == 0;
+    let is_behind = || one.state().inner.lock().placement.routing.in_use.number() == 0;
     assert!(
-        is_behind() && lock(&one.state().inner).placement.routing.moving_to.is_none(),
+        is_behind() && one.state().inner.lock().placement.routing.moving_to.is_none(),
         "there is no room"
     );
     three.state().end(Status::new(Code::Unavailable, "gone"));
@@ -317,7 +316,7 @@ async fn rel_9_moves_are_paced_like_first_answers() {
     let moving = || {
         streams
             .iter()
-            .filter(|stream| lock(&stream.state().inner).placement.routing.moving_to.is_some())
+            .filter(|stream| stream.state().inner.lock().placement.routing.moving_to.is_some())
             .count()
     };
     let mut next = settings(lists(&["b"]));
@@ -409,7 +408,7 @@ async fn rel_6_another_server_with_equal_content_is_no_message_and_a_name_less_i
             assert_eq!(next(&stream, 2).await, None, "once");
             assert_eq!(gone, [] as [&str; 0], "before the client asks there, nothing is known");
         }
-        assert_eq!(lock(&stream.state().inner).placement.routing.in_use.generation, generation);
+        assert_eq!(stream.state().inner.lock().placement.routing.in_use.generation, generation);
         // The former directory closes after its last client, and after `linger`.
         let closed = async {
             while relay.tables.sources.all().len() > 1 {

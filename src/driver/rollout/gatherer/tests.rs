@@ -112,7 +112,7 @@ async fn wav_8_a_source_whose_task_failed_begins_anew_from_what_it_served() {
         stream: Arc::new(Fatal),
         type_url: TypeUrl::new(CLUSTER),
         collection,
-        former: None,
+        previous: None,
         seen: 0,
     };
     failed.send(fatal).await;

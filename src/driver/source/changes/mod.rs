@@ -6,16 +6,16 @@ mod journal;
 mod rejections;
 mod tally;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::client::Arrival;
 use crate::driver::api::changes::{ChangeCounts, ChangeRejection, ChangedNames};
 use crate::driver::ground::encoder::BodyTimes;
-use crate::driver::ground::registry::lock;
 use crate::telemetry::traces::change::Delivery;
 use journal::Journal;
 use rejections::RejectionGroups;
@@ -89,7 +89,7 @@ impl TrackedChange {
     /// `stream`, `node`: the client.
     pub fn rejected(&self, text: &str, stream: u64, node: &str, now: Time) {
         self.tally.rejected.fetch_add(1, Ordering::Relaxed);
-        lock(&self.rejections).add(text, stream, node, now.since(self.change.at));
+        self.rejections.lock().add(text, stream, node, now.since(self.change.at));
     }
 
     pub fn superseded(&self) {
@@ -103,16 +103,16 @@ impl TrackedChange {
 
     /// A body with the change was made.
     pub fn encoded(&self, times: BodyTimes) {
-        lock(&self.journal).encoded(times);
+        self.journal.lock().encoded(times);
     }
 
     /// The stream was sent this change in place of earlier ones.
     pub fn skipped(&self, stream: u64, earlier: impl Iterator<Item = u64>) {
-        lock(&self.journal).skipped(stream, self.change.number, earlier);
+        self.journal.lock().skipped(stream, self.change.number, earlier);
     }
 
     pub fn journal(&self) -> Journal {
-        lock(&self.journal).clone()
+        self.journal.lock().clone()
     }
 
     /// Whether no client had the change by itself: a later one took its place everywhere.
@@ -151,12 +151,12 @@ impl TrackedChange {
     }
 
     pub fn rejections(&self) -> Vec<ChangeRejection> {
-        lock(&self.rejections).all()
+        self.rejections.lock().all()
     }
 
     /// The first rejections, for a trace.
     pub fn first_rejections(&self) -> Vec<Delivery> {
-        lock(&self.rejections).first().to_vec()
+        self.rejections.lock().first().to_vec()
     }
 
     /// From the receipt to the publication.

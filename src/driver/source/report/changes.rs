@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
-use tracing::{info, warn};
 
 use super::Report;
 use crate::driver::api::change_name::ChangeName;
@@ -13,7 +12,7 @@ use crate::driver::ground::encoder::BodyTimes;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::witness::Testimony;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use crate::telemetry::metrics::ChangeOutcome;
 use crate::telemetry::traces::change::{Decoding, Delivery, Encoding, FinishedChange, Skipped};
 use sluice_engine::change::{Altered, Change, NameList};
@@ -36,14 +35,12 @@ impl Report {
         let lists = [("added", &altered.added), ("changed", &altered.changed), ("removed", &altered.removed)];
         let lists = lists.into_iter().filter_map(|(verb, list)| Some(format!("{verb} {}", names(list)?)));
         let detail = format!("{}: {}", change.type_url.short(), lists.collect::<Vec<_>>().join("; "));
-        let event = Occurrence::info(Kind::Change, "published a change").of_type(&change.type_url);
-        self.tell(event.version(change.version).change(name).detail(detail));
-        let Some(suppressed) = self.allow("change") else { return };
-        info!(change = %name, server = %self.server_uri, list = %self.list, class = %self.class.digest,
+        tell!(self, info(Change, "published a change")
+            .of_type(&change.type_url).version(change.version).change(name).detail(detail), if self.allow("change");
+            { change = %name, server = %self.server_uri, list = %self.list, class = %self.class.digest,
             type_url = %change.type_url, added = altered.added.count, changed = altered.changed.count,
             removed = altered.removed.count, added_names = names(&altered.added), changed_names = names(&altered.changed),
-            removed_names = names(&altered.removed), bytes = altered.bytes, clients = change.sessions, suppressed,
-            "published a change");
+            removed_names = names(&altered.removed), bytes = altered.bytes, clients = change.sessions });
     }
 
     /// The server answered another member of the class otherwise (RLY-10).
@@ -53,17 +50,13 @@ impl Report {
         let mut all = changed.clone();
         [removed, added].into_iter().for_each(|list| all.merge(list));
         let (differ, type_url) = (fields.join(", "), &change.type_url);
-        let text = "the server answers another client of a class otherwise: this is a push at the same moment, or the two need different classes";
-        let detail = format_args!(
-            "{previous} and {next}, which differ in {differ}: {}",
-            names(&all).unwrap_or_default()
-        );
-        self.tell(Occurrence::warn(Kind::Class, text).of_type(type_url).detail(detail));
+        let listed = names(&all).unwrap_or_default();
         self.shared.metrics.class_evidence();
-        if let Some(suppressed) = self.allow("evidence") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, former = previous, next, differ,
-                names = names(&all), count = all.count, suppressed, "{text}");
-        }
+        tell!(self, warn(Class, "the server answers another client of a class otherwise: this is a push at the same moment, \
+            or the two need different classes").of_type(type_url)
+            .detail(format_args!("{previous} and {next}, which differ in {differ}: {listed}")), if self.allow("evidence");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, former = previous, next, differ,
+            names = names(&all), count = all.count });
         self.evidence = Some(Arc::new(EvidenceStatus {
             at: self.shared.clock.wall(change.at),
             type_url: type_url.clone(),

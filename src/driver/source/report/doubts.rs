@@ -1,9 +1,9 @@
 //! Events of a server that is silent about names of a type (ADR 54).
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::Report;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use sluice_engine::upstream::Event;
 use sluice_xds::{ResourceName, TypeUrl};
 
@@ -29,7 +29,7 @@ impl Report {
             false => "the upstream is silent about a type, and does not answer for a part of its names",
         };
         let event = Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).count(count as u64);
-        self.tell(event.detail(format_args!("{first:?}")));
+        self.add(event.detail(format_args!("{first:?}")));
         let Some(suppressed) = self.allow("silent about a type") else { return };
         if is_cured {
             warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
@@ -46,7 +46,7 @@ impl Report {
 
     fn silent_about(&self, type_url: &TypeUrl, name: &ResourceName) {
         let text = "the upstream answers no request with this name";
-        self.tell(Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).detail(name));
+        self.add(Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).detail(name));
         if let Some(suppressed) = self.allow("silent about a name") {
             warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name, suppressed,
                 "the upstream answers no request with this name; the name counts as not there, and is requested alone \
@@ -58,10 +58,8 @@ impl Report {
     }
 
     fn speaks_of(&self, type_url: &TypeUrl, name: &ResourceName) {
-        let event =
-            Occurrence::info(Kind::UpstreamBack, "the upstream answers requests with this name again");
-        self.tell(event.of_type(type_url).detail(name));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name,
-            "the upstream answers requests with this name; requesting the name together with the others");
+        tell!(self, info(UpstreamBack, "the upstream answers requests with this name again").of_type(type_url).detail(name);
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name }
+            = "the upstream answers requests with this name; requesting the name together with the others");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::Report;
 use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::VersionAnomaly;
 use sluice_engine::Time;
 use sluice_engine::upstream::{Hold, Lower};
@@ -26,14 +26,11 @@ fn may_tell(last: &mut Option<Time>, now: Time) -> bool {
 
 impl Report {
     pub(super) fn rejected(&self, type_url: &TypeUrl, text: &str, names: &[ResourceName]) {
-        let event =
-            Occurrence::warn(Kind::Nack, "the relay rejected resources of the upstream").of_type(type_url);
-        self.tell(event.detail(text));
-        if let Some(suppressed) = self.allow("response rejected") {
-            let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
-            warn!(server = %self.server_uri, list = %self.list, %type_url, ?names, error = text, suppressed,
-                "invalid resources in a response of the upstream were {action}; using the others");
-        }
+        let action = if self.is_polled { "left out" } else { "rejected (NACK)" };
+        tell!(self, warn(Nack, "the relay rejected resources of the upstream").of_type(type_url).detail(text),
+            if self.allow("response rejected");
+            { server = %self.server_uri, list = %self.list, %type_url, ?names, error = text }
+            = "invalid resources in a response of the upstream were {action}; using the others");
     }
 
     /// The server was told of clients that reject its resources (`report_rejections`).
@@ -50,12 +47,10 @@ impl Report {
         if !may_tell(&mut of_type.told_repeats, now) {
             return;
         }
-        let event = Occurrence::warn(Kind::Nack, "the upstream repeats the same content without end");
-        self.tell(event.of_type(type_url).count(responses));
-        if let Some(suppressed) = self.allow("repeats") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, responses, suppressed,
-                "the upstream sends the same content of a type again and again, as if each ACK asked for it; delaying the answers");
-        }
+        tell!(self, warn(Nack, "the upstream repeats the same content without end").of_type(type_url).count(responses),
+            if self.allow("repeats");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, responses }
+            = "the upstream sends the same content of a type again and again, as if each ACK asked for it; delaying the answers");
     }
 
     /// The held content is served on (ADR 68).
@@ -64,14 +59,12 @@ impl Report {
         if !may_tell(&mut self.of_type(type_url).told_no_room, now) {
             return;
         }
-        let event = Occurrence::warn(Kind::Limit, "resources of the upstream find no room");
-        let event = event.limit(Limit::SourceBytes.name()).of_type(type_url).count(resources as u64);
-        self.tell(event.detail(format_args!("the content would take more than {limit} bytes")));
-        if let Some(suppressed) = self.allow("no room") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, resources, limit, suppressed,
-                "the content of the upstream would take more than limits.source_bytes; rejecting the resources that find no \
-                    room, and serving what is held");
-        }
+        tell!(self, warn(Limit, "resources of the upstream find no room")
+            .limit(Limit::SourceBytes.name()).of_type(type_url).count(resources as u64)
+            .detail(format_args!("the content would take more than {limit} bytes")), if self.allow("no room");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, resources, limit }
+            = "the content of the upstream would take more than limits.source_bytes; rejecting the resources that find no \
+                room, and serving what is held");
     }
 
     /// Resources of a type whose clients take more than they asked for (FU15). `limit`: the names of a client
@@ -87,7 +80,7 @@ impl Report {
         if let Some(limit) = limit {
             let event = Occurrence::warn(Kind::Limit, "ignoring resources that the upstream sends unasked");
             let event = event.limit(Limit::NamesPerStream.name()).of_type(type_url).count(resources as u64);
-            self.tell(event.detail(format_args!("the client has {limit} names")));
+            self.add(event.detail(format_args!("the client has {limit} names")));
         }
         let Some(suppressed) = self.allow("unasked") else { return };
         match limit {
@@ -107,7 +100,7 @@ impl Report {
         if ends == 1 {
             let event =
                 Occurrence::warn(Kind::UpstreamLost, "the upstream ends streams after a request for a type");
-            self.tell(event.of_type(type_url).detail(status));
+            self.add(event.of_type(type_url).detail(status));
         }
         if ends == 1
             && let Some(suppressed) = self.allow("ends the stream")
@@ -122,25 +115,20 @@ impl Report {
     }
 
     pub(super) fn bears(&self, type_url: &TypeUrl) {
-        self.tell(Occurrence::info(Kind::UpstreamBack, "the upstream serves a type again").of_type(type_url));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url,
-            "a stream with this type alone stayed open; requesting the type together with the others again");
+        tell!(self, info(UpstreamBack, "the upstream serves a type again").of_type(type_url);
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url }
+            = "a stream with this type alone stayed open; requesting the type together with the others again");
     }
 
     pub(super) fn switched_to_sotw(&self, status: &Status) {
-        let text = "the upstream refuses delta; using the state of the world";
-        self.tell(Occurrence::info(Kind::Fallback, text).detail(status));
-        info!(server = %self.server_uri, list = %self.list, %status,
-            "the upstream refuses delta; using the state of the world for an hour");
+        tell!(self, info(Fallback, "the upstream refuses delta; using the state of the world").detail(status);
+            { server = %self.server_uri, list = %self.list, %status } + " for an hour");
     }
 
     pub(super) fn back_to_delta(&self) {
-        self.tell(Occurrence::info(
-            Kind::Fallback,
-            "the upstream is silent in the state of the world; trying delta again",
-        ));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
-            "the upstream refused delta and does not answer in the state of the world either; trying delta again");
+        tell!(self, info(Fallback, "the upstream is silent in the state of the world; trying delta again");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest }
+            = "the upstream refused delta and does not answer in the state of the world either; trying delta again");
     }
 
     pub(super) fn other_bytes(&mut self, type_url: &TypeUrl, contents: &[(ResourceName, Version)]) {
@@ -160,15 +148,10 @@ impl Report {
 
     pub(super) fn expired(&mut self, type_url: &TypeUrl, count: usize) {
         self.of_type(type_url).upstream.expired(count);
-        let event = Occurrence::warn(
-            Kind::Deletion,
-            "resources were removed: the upstream did not refresh their TTL",
-        );
-        self.tell(event.of_type(type_url).count(count as u64));
-        if let Some(suppressed) = self.shared.throttle.allow("resources expired") {
-            warn!(server = %self.server_uri, list = %self.list, %type_url, count, suppressed,
-                "the upstream did not refresh resources within their TTL; removed the resources");
-        }
+        tell!(self, warn(Deletion, "resources were removed: the upstream did not refresh their TTL")
+            .of_type(type_url).count(count as u64), if self.shared.throttle.allow("resources expired");
+            { server = %self.server_uri, list = %self.list, %type_url, count }
+            = "the upstream did not refresh resources within their TTL; removed the resources");
     }
 
     /// FU18: clients keep the deleted resources.
@@ -179,7 +162,7 @@ impl Report {
             Hold::UntilConfirmed => "a mass deletion is held back until an operator confirms it",
         };
         let event = Occurrence::warn(Kind::Deletion, text).of_type(type_url);
-        self.tell(event.detail(format_args!("{removed} removed, {left} left")));
+        self.add(event.detail(format_args!("{removed} removed, {left} left")));
         if let Some(suppressed) = self.allow("mass deletion") {
             let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
             match hold {
@@ -194,31 +177,24 @@ impl Report {
     }
 
     pub(super) fn deletion_confirmed(&self, type_url: &TypeUrl, removed: usize) {
-        let event =
-            Occurrence::info(Kind::Deletion, "an operator confirmed a mass deletion").of_type(type_url);
-        self.tell(event.detail(format_args!("{removed} removed")));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed,
-            "the operator confirmed the deletion; passing it on to clients");
+        tell!(self, info(Deletion, "an operator confirmed a mass deletion")
+            .of_type(type_url).detail(format_args!("{removed} removed"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed }
+            = "the operator confirmed the deletion; passing it on to clients");
     }
 
     pub(super) fn deletion_withdrawn(&self, type_url: &TypeUrl, count: usize) {
-        let event =
-            Occurrence::info(Kind::Deletion, "the upstream took a mass deletion back").of_type(type_url);
-        self.tell(event.detail(format_args!("{count} restored")));
-        if let Some(suppressed) = self.allow("deletion withdrawn") {
-            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count, suppressed,
-                "the upstream restored resources whose deletion was held back");
-        }
+        tell!(self, info(Deletion, "the upstream took a mass deletion back")
+            .of_type(type_url).detail(format_args!("{count} restored")), if self.allow("deletion withdrawn");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, count }
+            = "the upstream restored resources whose deletion was held back");
     }
 
     pub(super) fn deletion_carried_out(&self, type_url: &TypeUrl, removed: usize) {
-        let event =
-            Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
-        self.tell(event.detail(format_args!("{removed} removed")));
-        if let Some(suppressed) = self.allow("deletion carried out") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, suppressed,
-                "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
-        }
+        tell!(self, warn(Deletion, "a mass deletion is passed on to clients")
+            .of_type(type_url).detail(format_args!("{removed} removed")), if self.allow("deletion carried out");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed }
+            = "the upstream did not restore the deleted resources in time; passing the deletion on to clients");
     }
 
     pub(super) fn globs_unserved(&self, type_url: &TypeUrl, names: &[ResourceName]) {
@@ -241,14 +217,11 @@ impl Report {
     /// A request of the state of the world has all names of its type, and cannot be split.
     pub(super) fn request_too_long(&self, type_url: &TypeUrl, names: usize, limit: usize) {
         self.shared.metrics.limit_hit(Limit::MaxRequestBytes);
-        let event = Occurrence::warn(Kind::UpstreamLost, "the names of a type do not fit in one request");
-        self.tell(event.of_type(type_url).count(names as u64));
-        if let Some(suppressed) = self.allow(&format!("request too long {type_url}")) {
-            error!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, names, limit, suppressed,
-                "the names of a type do not fit in one request of the state of the world; `names` of them stay \
-                    unanswered. Use delta (AGGREGATED_DELTA_GRPC), or raise max_request_bytes here and the longest \
-                    message of the upstream");
-        }
+        tell!(self, warn as error(UpstreamLost, "the names of a type do not fit in one request")
+            .of_type(type_url).count(names as u64), if self.allow(&format!("request too long {type_url}"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, names, limit }
+            + " of the state of the world; `names` of them stay unanswered. Use delta (AGGREGATED_DELTA_GRPC), or raise \
+                max_request_bytes here and the longest message of the upstream");
     }
 
     /// Reports a type that has no service of its own, at a server with one service per type.

@@ -6,24 +6,24 @@ mod log;
 mod outage;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::checkpoint::Confirmed;
-use super::health::Health;
+use super::contact::{Contact, OutageKind};
 use crate::driver::api::evidence::EvidenceStatus;
-use crate::driver::api::status::{ClassStatus, Refused, SourceState};
+use crate::driver::api::status::{ClassStatus, Refused};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::telemetry::Limit;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::{
     CacheMetrics, GaugePart, ServerMetrics, SourceMetrics, TypeMetrics, UpstreamTypeMetrics,
 };
@@ -52,6 +52,7 @@ struct TypeReport {
     refused: Option<(Refused, GaugePart)>,
 }
 
+/// The fields beside the contact say which source is reported: its lines, events and metrics need most of them.
 pub struct Report {
     /// The number of the source.
     id: u64,
@@ -69,40 +70,14 @@ pub struct Report {
     evicted: u64,
     _counted: GaugePart,
     class: ClassStatus,
-    health: Health,
-    state: SourceState,
-    since: Time,
-    failures: u32,
-    last_error: Option<Status>,
+    contact: Contact,
     /// The node id that the server sees.
     shown: Arc<str>,
     /// The latest other answer for another member.
     evidence: Option<Arc<EvidenceStatus>>,
-    answered: bool,
-    /// The server has left all requests unanswered for a while.
-    is_mute: bool,
-    /// Since when the server is unreachable (I14).
-    stale_since: Option<Time>,
-    /// The last confirmation of content from before a restart (RLY-7).
-    restored: Option<SystemTime>,
-    /// The kind of outage that was logged.
-    warned: Option<OutageKind>,
-    /// The type of the stream that was lost last, and whether the server was lost with the stream.
-    lost_type: Option<(TypeUrl, bool)>,
-    /// The types with a logged loss.
-    warned_of: BTreeSet<TypeUrl>,
     /// The server is polled, and gets no NACKs.
     is_polled: bool,
     variant: Option<Variant>,
-}
-
-/// The kind of an outage. Each kind has a log line of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OutageKind {
-    Unreachable,
-    EndsStreams,
-    /// A response, or a file, cannot be read.
-    Unreadable,
 }
 
 /// A response that removes all of at least this many resources is a mass deletion, too. Smaller removals are
@@ -141,25 +116,14 @@ impl Report {
                 Owner::Stream(_) => shared.metrics.private_source(),
             },
             class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class) },
-            health: Health::default(),
-            state: if is_whole { SourceState::Connected } else { SourceState::Connecting },
-            since: now,
-            failures: 0,
-            last_error: None,
+            contact: Contact::new(is_whole, now),
             shown: node.id.as_str().into(),
             evidence: None,
-            answered: is_whole,
-            is_mute: false,
-            stale_since: (!is_whole).then_some(now),
-            restored: None,
-            warned: None,
-            lost_type: None,
-            warned_of: BTreeSet::new(),
             is_polled: matches!(server.attach, Attach::Rest { .. }),
             variant: None,
             shared: shared.clone(),
         };
-        report.metrics.state(report.state);
+        report.metrics.state(report.contact.state);
         report
     }
 
@@ -173,17 +137,15 @@ impl Report {
         if *uri == self.server_uri {
             return;
         }
-        let event = Occurrence::warn(Kind::Fallback, "a source moved to another server of its list");
-        self.tell(event.detail(format_args!("to {uri}")));
-        if let Some(suppressed) = self.allow("failover") {
-            warn!(list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri, suppressed,
-                "a source moved to the other server of its list");
-        }
+        tell!(self, warn(Fallback, "a source moved to another server of its list").detail(format_args!("to {uri}")),
+            if self.allow("failover");
+            { list = %self.list, class = %self.class.digest, from = %self.server_uri, to = %uri }
+            = "a source moved to the other server of its list");
         self.server_uri = uri.clone();
         self.metrics = self.shared.metrics.of_server(uri).source(&self.list);
         self.suspects = self.shared.metrics.of_server(uri).suspect_streams();
-        self.metrics.state(self.state);
-        self.metrics.stale(self.stale_since.is_some() && self.health.is_any_lost());
+        self.metrics.state(self.contact.state);
+        self.metrics.stale(self.contact.stale_since.is_some() && self.contact.health.is_any_lost());
         // The other server has its own counters by type.
         self.types.clear();
     }
@@ -221,14 +183,10 @@ impl Report {
             return;
         }
         self.of_type(type_url).upstream.mass_deletion();
-        let event =
-            Occurrence::warn(Kind::Deletion, "a mass deletion is passed on to clients").of_type(type_url);
-        self.tell(event.detail(format_args!("{removed} removed, {after} left")));
-        if let Some(suppressed) = self.allow("mass deletion") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after,
-                suppressed, "the upstream deleted most resources of a type in one response; passing the deletion \
-                    on to clients");
-        }
+        tell!(self, warn(Deletion, "a mass deletion is passed on to clients").of_type(type_url)
+            .detail(format_args!("{removed} removed, {after} left")), if self.allow("mass deletion");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, removed, left = after }
+            = "the upstream deleted most resources of a type in one response; passing the deletion on to clients");
     }
 
     /// Counts like an unreachable server, but has a log line of its own, once (I14).
@@ -237,19 +195,17 @@ impl Report {
         if status.code == Code::ResourceExhausted {
             self.shared.metrics.limit_hit(Limit::MaxResponseBytes);
         }
-        if self.warned.replace(OutageKind::Unreadable).is_none()
+        if self.contact.is_first(OutageKind::Unreadable)
             && let Some(suppressed) = self.allow("undecodable")
         {
-            self.tell(
-                Occurrence::warn(Kind::UpstreamLost, "cannot read a response of the upstream").detail(status),
-            );
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed,
-                "cannot read a response of the upstream; serving cached configuration; retrying");
+            tell!(self, warn(UpstreamLost, "cannot read a response of the upstream").detail(status);
+                { server = %self.server_uri, list = %self.list, class = %self.class.digest, error = %status, suppressed }
+                + "; serving cached configuration; retrying");
         }
     }
 
     /// Adds an event about this source.
-    fn tell(&self, event: Occurrence) {
+    fn add(&self, event: Occurrence) {
         let event = event.at_server(&self.server_uri, &self.list).of_class(&self.class.digest);
         self.shared.metrics.events.add(event);
     }
@@ -260,7 +216,7 @@ impl Report {
     }
 
     pub fn files_read(&mut self, now: Time) {
-        self.answered = true;
+        self.contact.answered = true;
         self.heard(0, now);
         debug!(server = %self.server_uri, list = %self.list, "files read");
     }
@@ -269,20 +225,20 @@ impl Report {
     pub fn bad_file(&mut self, path: &Path, reason: &str, now: Time) {
         self.server().bad_file();
         let text = format!("{}: {reason}", path.display());
-        self.tell(
+        self.add(
             Occurrence::warn(Kind::Reload, "cannot use a file of resources")
                 .place(path.display())
                 .detail(reason),
         );
-        self.last_error = Some(Status::new(Code::FailedPrecondition, text));
+        self.contact.last_error = Some(Status::new(Code::FailedPrecondition, text));
         let Some(suppressed) = self.allow("bad file") else { return self.lose(0, now) };
-        if self.answered {
+        if self.contact.answered {
             warn!(file = %path.display(), reason, suppressed, "cannot use a file; serving the last good state");
         } else {
             warn!(file = %path.display(), reason, suppressed, "cannot use a file; there is no good state to \
                 serve");
         }
-        self.warned = Some(OutageKind::Unreadable);
+        self.contact.warned = Some(OutageKind::Unreadable);
         self.lose(0, now);
     }
 
@@ -292,14 +248,14 @@ impl Report {
             Event::Connected { variant, server } => {
                 self.attached_to(*server);
                 self.variant = Some(*variant);
-                self.health.connected(stream, now);
+                self.contact.health.connected(stream, now);
                 self.opened(stream, now);
                 debug!(%server, %list, stream, ?variant, "upstream stream opened");
             }
             Event::Disconnected { status, answered, retry_in } => {
-                self.last_error = Some(status.clone());
+                self.contact.last_error = Some(status.clone());
                 debug!(%server, %list, stream, %status, answered, ?retry_in, "upstream stream ended");
-                self.health.ended(stream);
+                self.contact.health.ended(stream);
                 self.back_off(stream, *retry_in, now);
             }
             Event::Unreachable { status } => self.unreachable(stream, status, now),
@@ -364,28 +320,28 @@ impl Report {
 
     /// The source serves its resources from before a restart. `since`: their last confirmation by the server.
     pub fn restored(&mut self, since: SystemTime, resources: usize) {
-        self.restored = Some(since);
+        self.contact.restored = Some(since);
         self.metrics.restored(true);
         self.metrics.stale(true);
-        let event = Occurrence::info(Kind::Checkpoint, "serving resources from before the restart");
-        self.tell(event.detail(format_args!("{resources} resources")));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, resources,
-            "serving the resources from before the restart until the upstream has answered");
+        tell!(self, info(Checkpoint, "serving resources from before the restart")
+            .detail(format_args!("{resources} resources"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, resources }
+            = "serving the resources from before the restart until the upstream has answered");
     }
 
     /// The server has confirmed or replaced all restored resources.
     pub fn confirmed(&mut self, now: Time) {
-        self.restored = None;
+        self.contact.restored = None;
         self.metrics.restored(false);
-        self.tell(Occurrence::info(Kind::Checkpoint, "the upstream has answered for all restored resources"));
-        info!(server = %self.server_uri, list = %self.list, class = %self.class.digest,
-            "the upstream has answered for all resources restored from the checkpoint");
+        tell!(self, info(Checkpoint, "the upstream has answered for all restored resources");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest }
+            = "the upstream has answered for all resources restored from the checkpoint");
         self.refresh(now);
     }
 
     /// The last confirmation of the content by the server, and whether the content is fresh.
     pub fn confirmed_at(&self, clock: &Clock) -> Confirmed {
-        let since = self.restored.or(self.stale_since.map(|since| clock.wall(since)));
+        let since = self.contact.restored.or(self.contact.stale_since.map(|since| clock.wall(since)));
         Confirmed { at: since.unwrap_or_else(wall_now), is_fresh: since.is_none() }
     }
 }

@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::{OutageKind, Report};
 use crate::driver::api::status::SourceState;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::{Kind, Occurrence, tell};
 use sluice_engine::Time;
 use sluice_engine::source::StreamIndex;
 use sluice_xds::{Code, Status, TypeUrl};
@@ -15,20 +15,17 @@ use sluice_xds::{Code, Status, TypeUrl};
 impl Report {
     /// RLY-25: the server is reachable, but does not serve this type.
     pub(super) fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
-        let event =
-            Occurrence::warn(Kind::UpstreamLost, "the upstream does not serve a type").of_type(type_url);
-        self.tell(event.detail(status));
-        if let Some(suppressed) = self.allow(&format!("not served {type_url}")) {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status, suppressed,
-                "the upstream does not serve a type that clients ask for; retrying now and then");
-        }
+        tell!(self, warn(UpstreamLost, "the upstream does not serve a type").of_type(type_url).detail(status),
+            if self.allow(&format!("not served {type_url}"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status }
+            + " that clients ask for; retrying now and then");
         self.closed(stream, now);
     }
 
     /// The stream has ended, because it has no subscriptions or because it is renewed.
     pub fn closed(&mut self, stream: StreamIndex, now: Time) {
-        let was_lost = self.health.is_any_lost();
-        self.health.closed(stream);
+        let was_lost = self.contact.health.is_any_lost();
+        self.contact.health.closed(stream);
         if was_lost {
             self.refresh(now);
         }
@@ -36,24 +33,17 @@ impl Report {
 
     /// A source is in backoff once none of its streams is up.
     pub(super) fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
-        if self.health.is_any_up() {
+        if self.contact.health.is_any_up() {
             return;
         }
-        let failures = self.failures;
-        let state = match (self.state, self.health.ended_by_server(stream)) {
-            // The source is in this state already.
-            (SourceState::EndsStreams { .. }, Some(lived)) => {
-                SourceState::EndsStreams { failures, delay, lived }
-            }
-            _ => SourceState::Backoff { failures, delay },
-        };
+        let state = self.contact.backoff(stream, delay);
         self.enter(state, now);
     }
 
     /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the
     /// stream.
     pub fn note_lost_type(&mut self, lost_type: Option<(TypeUrl, bool)>) {
-        self.lost_type = lost_type;
+        self.contact.lost_type = lost_type;
     }
 
     /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of
@@ -64,14 +54,7 @@ impl Report {
         kind: OutageKind,
         type_url: Option<TypeUrl>,
     ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
-        let before = self.warned.replace(kind);
-        let is_other_kind = matches!(
-            (before, kind),
-            (Some(OutageKind::Unreachable), OutageKind::EndsStreams)
-                | (Some(OutageKind::EndsStreams), OutageKind::Unreachable)
-        );
-        let is_other_type = type_url.as_ref().is_some_and(|type_url| self.warned_of.insert(type_url.clone()));
-        if before.is_some() && !is_other_kind && !is_other_type {
+        if !self.contact.is_news(kind, type_url.as_ref()) {
             return None;
         }
         let of_type = type_url.as_ref().map(|type_url| format!("{cause} {type_url}"));
@@ -80,17 +63,18 @@ impl Report {
     }
 
     pub(super) fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
-        self.failures += 1;
-        self.last_error = Some(status.clone());
+        self.contact.failures += 1;
+        self.contact.last_error = Some(status.clone());
         self.lose(stream, now);
-        if let Some(lived) = self.health.ended_by_server(stream) {
+        if let Some(lived) = self.contact.health.ended_by_server(stream) {
             return self.ends_streams(status, lived, now);
         }
-        let type_url = self.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
+        let type_url =
+            self.contact.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
         if let Some((suppressed, type_url)) =
             self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
         {
-            let text = match self.has_content() {
+            let text = match self.contact.has_content() {
                 true => "the upstream is unreachable; serving cached configuration",
                 false => "the upstream is unreachable; nothing is cached",
             };
@@ -102,15 +86,9 @@ impl Report {
         self.back_off(stream, Duration::ZERO, now);
     }
 
-    /// Whether clients are served while the server is lost: it has answered before, or a checkpoint has its
-    /// resources.
-    fn has_content(&self) -> bool {
-        self.answered || self.restored.is_some()
-    }
-
     fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
         let event = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
-        self.tell(match type_url {
+        self.add(match type_url {
             Some(type_url) => event.of_type(type_url),
             None => event,
         });
@@ -118,11 +96,11 @@ impl Report {
 
     /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
     pub(super) fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
-        let type_url = self.lost_type.take().map(|(type_url, _)| type_url);
+        let type_url = self.contact.lost_type.take().map(|(type_url, _)| type_url);
         if let Some((suppressed, type_url)) =
             self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
         {
-            let (text, meanwhile) = match self.has_content() {
+            let (text, meanwhile) = match self.contact.has_content() {
                 true => (
                     "the upstream ends streams; serving cached configuration",
                     "serving cached configuration",
@@ -132,7 +110,7 @@ impl Report {
             self.tell_loss(text, status, type_url.as_ref());
             let type_url = type_url.map(tracing::field::display);
             // Servers parse nodes in their own ways, and refuse others with this code.
-            let remedy = match status.code == Code::InvalidArgument && !self.answered {
+            let remedy = match status.code == Code::InvalidArgument && !self.contact.answered {
                 true => ". If it refuses the node of this class, set `upstream_node` in `node_classes`",
                 false => "",
             };
@@ -141,48 +119,47 @@ impl Report {
                 after = ?lived, suppressed, "the upstream accepts connections but ends the stream; {meanwhile}; \
                     retrying{remedy}");
         }
-        if !self.health.is_any_up() {
-            let delay = match self.state {
-                SourceState::Backoff { delay, .. } | SourceState::EndsStreams { delay, .. } => delay,
-                _ => Duration::ZERO,
-            };
-            self.enter(SourceState::EndsStreams { failures: self.failures, delay, lived }, now);
+        if !self.contact.health.is_any_up() {
+            let (failures, delay) = (self.contact.failures, self.contact.delay());
+            self.enter(SourceState::EndsStreams { failures, delay, lived }, now);
         }
     }
 
     /// A stream is open. If the server ended the previous stream, an open stream alone proves nothing.
     pub(super) fn opened(&mut self, stream: StreamIndex, now: Time) {
-        if !(matches!(self.state, SourceState::EndsStreams { .. }) && self.health.is_lost(stream)) {
+        if !(matches!(self.contact.state, SourceState::EndsStreams { .. })
+            && self.contact.health.is_lost(stream))
+        {
             self.enter(SourceState::Connected, now);
         }
     }
 
     /// Records a report about a stream; see `Health::reported`.
     pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
-        self.health.reported(stream, is_ended_by_server, now);
+        self.contact.health.reported(stream, is_ended_by_server, now);
     }
 
     /// From now on, nothing confirms the served resources.
     pub(super) fn lose(&mut self, stream: StreamIndex, now: Time) {
-        self.health.unreachable(stream);
-        self.stale_since.get_or_insert(now);
+        self.contact.health.unreachable(stream);
+        self.contact.stale_since.get_or_insert(now);
         self.metrics.stale(true);
     }
 
     /// The server answered on a stream. The served resources are fresh again, unless another stream is lost.
     pub(super) fn heard(&mut self, stream: StreamIndex, now: Time) {
-        self.health.answered(stream);
-        let state = if self.is_mute { SourceState::Unanswered } else { SourceState::Connected };
+        self.contact.health.answered(stream);
+        let state = if self.contact.is_mute { SourceState::Unanswered } else { SourceState::Connected };
         self.enter(state, now);
         self.refresh(now);
     }
 
     /// The server has sent a response.
     pub(super) fn answers(&mut self, now: Time) {
-        self.answered = true;
-        if std::mem::take(&mut self.is_mute) {
-            self.tell(Occurrence::info(Kind::UpstreamBack, "the upstream answers"));
-            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, "the upstream answers");
+        self.contact.answered = true;
+        if std::mem::take(&mut self.contact.is_mute) {
+            tell!(self, info(UpstreamBack, "the upstream answers");
+                { server = %self.server_uri, list = %self.list, class = %self.class.digest });
             self.enter(SourceState::Connected, now);
         }
     }
@@ -190,37 +167,34 @@ impl Report {
     /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer
     /// would tell the operator.
     pub(super) fn unanswered(&mut self, now: Time) {
-        if self.answered {
+        if self.contact.answered {
             return;
         }
         self.enter(SourceState::Unanswered, now);
-        if std::mem::replace(&mut self.is_mute, true) {
+        if std::mem::replace(&mut self.contact.is_mute, true) {
             return;
         }
-        self.tell(Occurrence::warn(Kind::UpstreamLost, "the upstream has answered no request for 10 s"));
-        if let Some(suppressed) = self.allow("unanswered") {
-            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown, suppressed,
-                "the upstream has answered no request for 10 s; it may have nothing for a node with this id. If \
-                    it selects by node id, set `split_by: {{ id: true }}` in `node_classes`, or set \
-                    `upstream_node`");
-        }
+        tell!(self, warn(UpstreamLost, "the upstream has answered no request for 10 s"), if self.allow("unanswered");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown }
+            + "; it may have nothing for a node with this id. If it selects by node id, set `split_by: {{ id: true }}` in \
+                `node_classes`, or set `upstream_node`");
     }
 
     pub(super) fn refresh(&mut self, now: Time) {
-        if self.health.is_any_lost() {
+        if self.contact.health.is_any_lost() {
             return;
         }
-        self.failures = 0;
-        self.last_error = None;
-        self.metrics.stale(self.restored.is_some());
-        self.warned_of.clear();
-        let since = self.stale_since.take();
-        if self.warned.take().is_some()
+        self.contact.failures = 0;
+        self.contact.last_error = None;
+        self.metrics.stale(self.contact.restored.is_some());
+        self.contact.warned_of.clear();
+        let since = self.contact.stale_since.take();
+        if self.contact.warned.take().is_some()
             && let Some(suppressed) = self.allow("answers again")
         {
             let outage = since.map(|since| now.since(since));
             let event = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
-            self.tell(match outage {
+            self.add(match outage {
                 Some(outage) => event.detail(format_args!("after {outage:.1?}")),
                 None => event,
             });
@@ -231,13 +205,7 @@ impl Report {
     }
 
     pub(super) fn enter(&mut self, state: SourceState, now: Time) {
-        if self.state.index() != state.index() {
-            self.since = now;
-        }
-        self.state = state;
+        self.contact.enter(state, now);
         self.metrics.state(state);
-        if matches!(state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. }) {
-            self.stale_since.get_or_insert(now);
-        }
     }
 }

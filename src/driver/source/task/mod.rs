@@ -229,12 +229,12 @@ impl SourceTask {
         let now = self.around.now();
         self.serving.wakes.asked();
         match command {
-            Command::Watch { stream, type_url, collection, former, seen } => {
+            Command::Watch { stream, type_url, collection, previous, seen } => {
                 let session = stream.id();
                 self.changes.count_newcomer(&type_url, seen);
                 self.audience.add(stream, self.around.handle.id());
                 self.follow_members();
-                self.source.watch_after(session, &type_url, &collection, former.as_deref(), now);
+                self.source.watch_after(session, &type_url, &collection, previous.as_deref(), now);
             }
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);

@@ -12,7 +12,6 @@ use crate::driver::api::downstream::{OpenStreams, RelayStream};
 use crate::driver::api::status::{ConfigStatus, SessionTypeStatus, StatusView, Why};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
-use crate::driver::ground::registry::lock;
 use crate::driver::relay::Relay;
 use crate::driver::stream::state::Stream;
 use crate::driver::stream::state::tests::{peer, relay_of_clusters, relay_with, write_clusters};
@@ -54,7 +53,7 @@ fn first(subscribe: &[&str]) -> Request {
 }
 
 fn names_taken(stream: &Stream) -> usize {
-    lock(&stream.state().inner).session.names_len()
+    stream.state().inner.lock().session.names_len()
 }
 
 fn types(relay: &Relay) -> Vec<SessionTypeStatus> {
@@ -62,7 +61,7 @@ fn types(relay: &Relay) -> Vec<SessionTypeStatus> {
 }
 
 async fn until_nothing_waits(stream: &Stream) {
-    while lock(&stream.state().inner).rate.delayed.is_some() {
+    while stream.state().inner.lock().rate.delayed.is_some() {
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -115,12 +114,12 @@ async fn a_client_whose_requests_wait_is_still_served() {
     let (relay, directory) = relay_of_clusters(&["c-0", "c-1"], 10).await;
     let stream = open(&relay, Variant::Sotw);
     let message = || timeout(Duration::from_secs(20), poll_fn(|context| stream.poll_message(context)));
-    let nonce = |number| lock(&stream.state().inner).session.nonce_text(number);
+    let nonce = |number| stream.state().inner.lock().session.nonce_text(number);
     stream.request(sotw(CDS, names(1), "")).await.unwrap();
     assert!(message().await.unwrap().unwrap().unwrap().shared.len() < 1000);
     // From here on the stream is in debt, and waits for as long as anybody does.
     let now = relay.shared.clock.now();
-    lock(&stream.state().inner).rate.charge(10_000_000, now);
+    stream.state().inner.lock().rate.charge(10_000_000, now);
     stream.request(sotw(CDS, names(2), &nonce(1))).await.unwrap();
     let [status] = &types(&relay)[..] else { unreachable!("one type") };
     assert_eq!((status.state, status.why, status.unacked), (ConfigStatus::Stale, Some(Why::Rate), None));

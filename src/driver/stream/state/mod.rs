@@ -9,12 +9,13 @@ pub(crate) mod tests;
 
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
+use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
@@ -23,7 +24,7 @@ use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayS
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::rate::{NAMES_PER_TOKEN, RateDecision};
-use crate::driver::ground::registry::{Registry, lock};
+use crate::driver::ground::registry::Registry;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::Sources;
@@ -194,7 +195,7 @@ impl RelayStream for Stream {
     }
 
     fn has_failed(&self) -> bool {
-        lock(&self.state().inner).end.as_ref().is_some_and(|status| status.code != Code::Ok)
+        self.state().inner.lock().end.as_ref().is_some_and(|status| status.code != Code::Ok)
     }
 
     fn unread(&self) -> impl Fn() -> bool + Send + 'static {
@@ -202,14 +203,14 @@ impl RelayStream for Stream {
     }
 
     fn node_id(&self) -> Option<String> {
-        Some(lock(&self.state().inner).node()?.id.clone())
+        Some(self.state().inner.lock().node()?.id.clone())
     }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let (stream, context) = (&self.0, &self.0.context);
-        let sources = lock(&stream.inner).close(context);
+        let sources = stream.inner.lock().close(context);
         for (id, source) in sources.iter() {
             source.forget(session_at(context.session(), *id));
             context.sources.release(source, &context.holder());
@@ -217,7 +218,7 @@ impl Drop for StreamGuard {
         context.peer.connection.account().forget(context.id);
         context.streams.forget(context.id);
         if context.shared.tails.are_open() {
-            let inner = lock(&stream.inner);
+            let inner = stream.inner.lock();
             let (node, end) = (inner.placement.node.clone(), inner.end.clone());
             drop(inner);
             tail::show_end(context, node.as_deref(), end.as_deref());
@@ -254,13 +255,13 @@ impl StreamState {
 
     /// Passes the node, the subscriptions and the sources to `look`, under the lock.
     pub(crate) fn look<T>(&self, look: impl FnOnce(Option<&Node>, &Session, &OwnSources) -> T) -> T {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         look(inner.node(), &inner.session, &inner.placement.sources)
     }
 
     /// Passes each part, with the source by another configuration, to `see`, under the lock.
     pub(crate) fn each_destination(&self, settings: &DriverSettings, see: impl FnMut(PartDestination<'_>)) {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         inner.placement.destinations(&inner.session, &self.context, settings).for_each(see);
     }
 
@@ -278,7 +279,7 @@ impl StreamState {
 
     /// The types with delayed requests, each since the oldest request.
     pub(crate) fn delayed_types(&self) -> Vec<(TypeUrl, Time)> {
-        let inner = lock(&self.inner);
+        let inner = self.inner.lock();
         inner.rate.delayed_types().map(|(type_url, since)| (type_url.clone(), since)).collect()
     }
 }
@@ -297,7 +298,7 @@ impl StreamState {
     /// Takes a request, or the part within the rate of changes; `None` if all of it waits.
     fn take(&self, request: Request) -> Result<Option<RequestOutcome>, Status> {
         let now = self.context.shared.clock.now();
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         inner.begin_request(&self.context.shared, now);
         let (request, portion) = match inner.rate.is_over(now) {
             false => (request, Portion::Whole),
@@ -352,7 +353,7 @@ impl StreamState {
     /// Slows down a stream with too many NACKs or reports (FD4), which has been charged for them. Changes of
     /// subscription wait elsewhere, without their verdicts ([`delayed`](super::delayed)).
     async fn throttle(&self) -> Result<(), Status> {
-        let admission = lock(&self.inner).rate.admit_report(self.context.shared.clock.now());
+        let admission = self.inner.lock().rate.admit_report(self.context.shared.clock.now());
         self.slow_down(admission, "NACKs or reports per second on this stream").await
     }
 
@@ -385,7 +386,7 @@ impl StreamState {
         match admission {
             RateDecision::Now => Ok(()),
             RateDecision::After(wait) => {
-                self.context.note_delay(Limit::ChangesPerSecond, lock(&self.inner).node());
+                self.context.note_delay(Limit::ChangesPerSecond, self.inner.lock().node());
                 sleep(wait.min(LONGEST_PAUSE)).await;
                 Ok(())
             }
@@ -419,7 +420,7 @@ impl StreamState {
     async fn send_each(self: &Arc<Self>, watches: Vec<Watch>) {
         for watch in watches {
             let (Watch::Watch { source: id, .. } | Watch::Unwatch { source: id, .. }) = watch;
-            let source = lock(&self.inner).placement.sources.get(id).cloned();
+            let source = self.inner.lock().placement.sources.get(id).cloned();
             if let Some(source) = source {
                 source.send(self.command(watch, &source)).await;
             }
@@ -430,7 +431,13 @@ impl StreamState {
         match watch {
             Watch::Watch { source, type_url, collection, former } => {
                 let seen = handle.shown_change();
-                Command::Watch { stream: subscriber_at(self, source), type_url, collection, former, seen }
+                Command::Watch {
+                    stream: subscriber_at(self, source),
+                    type_url,
+                    collection,
+                    previous: former,
+                    seen,
+                }
             }
             Watch::Unwatch { source, type_url, key } => {
                 Command::Unwatch { session: session_at(self.id(), source), type_url, key }
@@ -440,7 +447,7 @@ impl StreamState {
 
     /// Leaves the unused sources, after the commands were sent.
     fn leave_unused_sources(&self, leave: impl Fn(&SourceHandle, SessionId)) {
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         inner.placement.leave_unused(&inner.session, &self.context, leave);
     }
 }
@@ -452,7 +459,7 @@ impl StreamState {
         // Registered before the look, so no wake is lost in between.
         self.signal.register(context.waker());
         let reasons = self.signal.take();
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         // A timer gives no reason.
         if reasons.is_none() && !inner.schedule.is_timed() {
             return Poll::Pending;
@@ -536,7 +543,7 @@ impl StreamState {
 
     /// Whether the response body must be polled: an answer is due, or a wait needs a timer.
     pub(crate) fn has_something_to_say(&self) -> bool {
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         self.is_answer_due(inner) || inner.session.held_until().is_some()
     }
 
@@ -592,7 +599,7 @@ impl StreamState {
     fn poll_set(&self, poll: &mut SinglePoll, task: &Context<'_>) -> Poll<Result<Option<Answer>, Status>> {
         // Registered before the look, so no wake is lost in between.
         self.signal.register(task.waker());
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         if inner.end.is_none() {
             // The time to look again is ignored: the poll ends soon, and each change wakes it.
             self.follow_servers(inner, self.context.shared.clock.now());
@@ -605,7 +612,7 @@ impl StreamState {
         if self.unread_for().is_none_or(|age| age < stalled) {
             return;
         }
-        let inner = &mut *lock(&self.inner);
+        let inner = &mut *self.inner.lock();
         inner.outbox.take_back(&mut inner.session, &self.context.shared.content.encoder);
     }
 }
@@ -615,7 +622,7 @@ impl StreamState {
 impl StreamState {
     /// Judges the stream by a new policy (AUT-12). Returns whether the stream has ended.
     pub(crate) fn judge_again(&self) -> bool {
-        let end = lock(&self.inner).judge_again(&self.context);
+        let end = self.inner.lock().judge_again(&self.context);
         let ends = end.is_some();
         if let Some(status) = end {
             self.end(status);
@@ -625,7 +632,7 @@ impl StreamState {
 
     /// Restates all differences of a rejected push of the plan, after a return or a halt.
     pub(crate) fn restate(&self, plan: &Arc<PlanHandle>, push: u64) {
-        lock(&self.inner).rejected.add(plan, push);
+        self.inner.lock().rejected.add(plan, push);
         self.wake();
     }
 
@@ -635,7 +642,7 @@ impl StreamState {
         in_force: &Arc<Epoch<DriverSettings>>,
         is_alike: impl FnMut(&Epoch<DriverSettings>) -> bool,
     ) -> bool {
-        lock(&self.inner).adopt(&self.context, in_force, is_alike)
+        self.inner.lock().adopt(&self.context, in_force, is_alike)
     }
 
     /// Begins the move to the configuration in force (REL-6). A stream whose new class has no room stays, and
@@ -656,7 +663,7 @@ impl StreamState {
         let _order = self.watch_order.lock().await;
         let in_force = self.context.shared.epoch();
         let number = in_force.number();
-        let begun = lock(&self.inner).begin_move(&self.context, in_force);
+        let begun = self.inner.lock().begin_move(&self.context, in_force);
         let mut stays = None;
         match begun {
             Ok(watches) => self.send_watches(watches).await,
@@ -676,7 +683,7 @@ impl StreamState {
     fn divert_soon(&self, type_url: TypeUrl) {
         let Some(stream) = self.hold_open() else { return };
         let now = Instant::now();
-        let wait = lock(&self.inner).placement.diversions.get_or_insert_default().note(type_url, now);
+        let wait = self.inner.lock().placement.diversions.get_or_insert_default().note(type_url, now);
         if let Some(wait) = wait {
             tokio::spawn(divert(stream, wait));
         }
@@ -705,7 +712,7 @@ impl StreamState {
 async fn shift(stream: Stream) {
     let stream = stream.state();
     let _order = stream.watch_order.lock().await;
-    let shifted = lock(&stream.inner).shift(&stream.context);
+    let shifted = stream.inner.lock().shift(&stream.context);
     if let Some(status) = shifted.refused {
         // The stream stays with its server, and looks again later. Only the move has failed.
         stream.context.note_refused_move(&status);
@@ -726,9 +733,9 @@ async fn divert(stream: Stream, wait: Duration) {
         sleep(wait).await;
     }
     let _order = stream.watch_order.lock().await;
-    let types = lock(&stream.inner).placement.diversions.get_or_insert_default().take(Instant::now());
+    let types = stream.inner.lock().placement.diversions.get_or_insert_default().take(Instant::now());
     for type_url in types {
-        let diverted = lock(&stream.inner).divert(&stream.context, &type_url);
+        let diverted = stream.inner.lock().divert(&stream.context, &type_url);
         stream.carry_out(diverted).await;
     }
     stream.wake();
@@ -738,7 +745,7 @@ async fn divert(stream: Stream, wait: Duration) {
 async fn look_for_room(stream: Stream, source: SourceId) {
     let stream = stream.state();
     let _order = stream.watch_order.lock().await;
-    let left = lock(&stream.inner).leave(&stream.context, source);
+    let left = stream.inner.lock().leave(&stream.context, source);
     stream.carry_out(left).await;
     stream.wake();
 }
@@ -747,7 +754,7 @@ async fn look_for_room(stream: Stream, source: SourceId) {
 async fn take_in_turn(guard: Weak<StreamGuard>) {
     let next_turn = |guard: Arc<StreamGuard>| {
         let clock = &guard.0.context.shared.clock;
-        let turn = lock(&guard.0.inner).next_turn(clock.now());
+        let turn = guard.0.inner.lock().next_turn(clock.now());
         turn.map(|turn| clock.instant(turn))
     };
     while let Some(turn) = guard.upgrade().and_then(next_turn) {
@@ -770,7 +777,7 @@ async fn take_in_turn(guard: Weak<StreamGuard>) {
 impl StreamState {
     /// Takes the next delayed request if the turn has come.
     fn take_next(&self) -> Result<Option<RequestOutcome>, Status> {
-        let (inner, now) = (&mut *lock(&self.inner), self.context.shared.clock.now());
+        let (inner, now) = (&mut *self.inner.lock(), self.context.shared.clock.now());
         let Some(next) = inner.next_delayed(now) else { return Ok(None) };
         self.take_portion(inner, &next.request, Portion::Waited(next.requests), now).map(Some)
     }
@@ -802,7 +809,7 @@ impl Subscriber for StreamState {
     }
 
     fn end(&self, status: Status) {
-        lock(&self.inner).end_with(status);
+        self.inner.lock().end_with(status);
         self.wake();
     }
 
@@ -811,7 +818,7 @@ impl Subscriber for StreamState {
     }
 
     fn node(&self) -> Option<Arc<Node>> {
-        lock(&self.inner).placement.node.clone()
+        self.inner.lock().placement.node.clone()
     }
 
     fn relays(&self) -> Option<&RelayPath> {
@@ -827,7 +834,7 @@ impl Subscriber for StreamState {
     }
 
     fn is_leaving(&self, source: SourceId) -> bool {
-        lock(&self.inner).is_leaving(source)
+        self.inner.lock().is_leaving(source)
     }
 }
 

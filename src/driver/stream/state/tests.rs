@@ -7,7 +7,6 @@ use crate::client::RestServer;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, WhenUnavailable};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::limits::RelayLimits;
-use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{Attach, Server, ServerLists};
 use crate::driver::ground::tails::{Answered, Fact, Followed};
 use crate::driver::relay::Relay;
@@ -312,7 +311,7 @@ async fn rly_31_an_answer_of_many_messages_is_encoded_once() {
     }
     let metrics = relay.shared.metrics.encode().unwrap();
     assert!(metrics.contains("sluice_encoding_misses_total 1\n"), "{metrics}");
-    assert_eq!(lock(&stream.state().inner).outbox.unsent_keys().count(), 0);
+    assert_eq!(stream.state().inner.lock().outbox.unsent_keys().count(), 0);
 }
 
 /// A client that stops reading in the middle of an answer keeps no outdated messages.
@@ -322,7 +321,7 @@ async fn rly_55_outdated_messages_of_a_stalled_client_are_dropped() {
     let stream = wildcard_of(&relay).await;
     let next = || std::future::poll_fn(|context| stream.poll_message(context));
     let first = next().await.unwrap().unwrap();
-    let unsent = || lock(&stream.state().inner).outbox.unsent_keys().next().copied();
+    let unsent = || stream.state().inner.lock().outbox.unsent_keys().next().copied();
     let key = unsent().unwrap();
     stream.state().take_back(Duration::ZERO);
     assert_eq!(unsent(), Some(key), "current messages are kept");
@@ -354,7 +353,7 @@ async fn fd_4_reports_leave_nothing_behind_and_have_a_rate() {
         let request = DeltaRequest { type_url: url.into(), error_detail, ..DeltaRequest::default() };
         stream.request(Request::Delta(request)).await.unwrap();
     }
-    assert_eq!(lock(&stream.state().inner).types.len(), 1, "the one that is subscribed");
+    assert_eq!(stream.state().inner.lock().types.len(), 1, "the one that is subscribed");
     assert!(began.elapsed() >= Duration::from_millis(1900), "{:?}", began.elapsed());
 }
 
@@ -452,7 +451,7 @@ async fn adm_12_a_tail_shows_nothing_of_a_secret() {
         if is_delta {
             std::future::poll_fn(|context| stream.poll_message(context)).await.unwrap().unwrap();
         }
-        let nonce = lock(&stream.state().inner).session.nonce_text(1);
+        let nonce = stream.state().inner.lock().session.nonce_text(1);
         for response_nonce in [nonce, String::new()] {
             let (type_url, error_detail) = (type_url.clone(), error.clone());
             let nack = match is_delta {

@@ -26,10 +26,11 @@ const HTTP1: &[u8] = b"http/1.1";
 /// The protocols of listeners (TLS-3).
 const ALPN: [&[u8]; 2] = [b"h2", HTTP1];
 
-/// The text of a record and its head. Encryption adds up to 24 bytes, and a record is one allocation until the kernel has taken it. At
-/// most 14 KiB, the allocator takes it from slabs. A larger one would have the size class of the 16 KiB from which each HTTP/2
-/// connection writes: whoever connects then gets memory full of ciphertext for it, of which it would touch one page in four (TLS-11).
-/// A DATA frame of 16 KiB is two records either way.
+/// The text of a record and its head. Encryption adds up to 24 bytes, and a record is one allocation until
+/// the kernel has taken it. At most 14 KiB, the allocator takes it from slabs. A larger one would have the
+/// size class of the 16 KiB from which each HTTP/2 connection writes: whoever connects then gets memory full
+/// of ciphertext for it, of which it would touch one page in four (TLS-11). A DATA frame of 16 KiB is two
+/// records either way.
 const RECORD_BYTES: usize = 14_336 - 24;
 
 /// The files of a listener, in force together.
@@ -60,7 +61,8 @@ pub struct Proved {
 }
 
 impl Generation {
-    /// Builds a generation from the contents of all files. `in_force` is the generation that the new one would replace.
+    /// Builds a generation from the contents of all files. `in_force` is the generation that the new one
+    /// would replace.
     ///
     /// # Errors
     /// The first file that cannot be used; nothing of the generation is used then.

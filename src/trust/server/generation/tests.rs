@@ -272,7 +272,8 @@ fn sec_12_a_client_that_signed_itself_admits_nobody_else() {
     assert!(fault.to_string().contains("PEM block 1 of 1: not an authority"), "{fault}");
 }
 
-/// The key of an anchor could sign for every client, so it is no client itself, unlike the anchor of one server.
+/// The key of an anchor could sign for every client, so it is no client itself, unlike the anchor of one
+/// server.
 #[test]
 fn sec_12_an_authority_among_the_anchors_of_a_listener_is_no_client() {
     let mut fixture = Fixture::new();
