@@ -12,8 +12,8 @@ pub struct Published {
     pub live: Arc<Snapshot>,
     /// `None` without a plan, and while nothing is held.
     pub lanes: Option<Box<PublishedLanes>>,
-    /// The latest push that went back, or that was halted while clients keep it. A client that rejected it is restated all of its names
-    /// (WAV-10).
+    /// The latest push that went back, or that was halted while clients keep it. A client with a rejection of the
+    /// push is restated all of its names (WAV-10).
     pub restated: Option<Arc<Restated>>,
 }
 
@@ -38,11 +38,10 @@ impl Published {
 
     /// All snapshots that some client may be served.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
-        let lanes = self.lanes.iter();
-        let of_lanes = lanes.flat_map(|lanes| {
+        let lanes = self.lanes.iter().flat_map(|lanes| {
             lanes.candidate.iter().map(|(_, candidate)| candidate).chain(lanes.stable.as_ref())
         });
-        std::iter::once(&self.live).chain(of_lanes)
+        std::iter::once(&self.live).chain(lanes)
     }
 
     /// The candidate of a push as it is now: with the content that clients asked for after the cut.
@@ -51,20 +50,23 @@ impl Published {
         (*number == push).then_some(candidate)
     }
 
-    /// Whether clients find the same here as in `former`, apart from those that are served live. Then a change is
-    /// held back as a whole, and nobody has to look for it. False may be returned for equal content.
-    pub fn reads_the_same(&self, former: &Published) -> bool {
+    /// Whether clients find the same here as in the `previous` publication, apart from those that are served
+    /// live. Then a change is held back as a whole, and nobody has to look for it. False may be returned for equal
+    /// content.
+    pub fn reads_the_same(&self, previous: &Published) -> bool {
         let Some(lanes) = &self.lanes else { return false };
-        let was = former.lanes.as_deref();
-        let was_candidate = was.and_then(|was| was.candidate.as_ref());
-        let is_same_candidate = match (&lanes.candidate, was_candidate) {
-            (None, None) => true,
-            (Some((push, own)), Some((former, was))) => push == former && own.reads_the_same(was),
-            _ => false,
-        };
-        let was_stable = was.map_or(Some(&former.live), |was| was.stable.as_ref());
+        let previous_lanes = previous.lanes.as_deref();
+        let is_same_candidate =
+            match (&lanes.candidate, previous_lanes.and_then(|lanes| lanes.candidate.as_ref())) {
+                (None, None) => true,
+                (Some((push, candidate)), Some((previous_push, previous))) => {
+                    push == previous_push && candidate.reads_the_same(previous)
+                }
+                _ => false,
+            };
+        let previous = previous_lanes.map_or(Some(&previous.live), |lanes| lanes.stable.as_ref());
         is_same_candidate
-            && lanes.stable.as_ref().zip(was_stable).is_some_and(|(own, was)| own.reads_the_same(was))
+            && lanes.stable.as_ref().zip(previous).is_some_and(|(stable, was)| stable.reads_the_same(was))
     }
 
     /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
