@@ -145,12 +145,12 @@ impl LaneType {
                 Some(previous) => {
                     let previous = previous.view.clone();
                     let view = self.changed_view(previous.clone(), set, &followed, &annotated);
-                    let others = OtherViews {
-                        before: update.before.names.sets.get(id).map(|set| &set.view),
-                        live: Some(&set.view),
-                        peer: update.peer.and_then(|peer| peer.names.sets.get(id)).map(|set| &set.view),
-                    };
-                    others.choose(view, &previous, stamps)
+                    update.choose(
+                        view,
+                        &previous,
+                        |types| types.names.sets.get(id).map(|set| &set.view),
+                        stamps,
+                    )
                 }
             };
             self.content.names.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
@@ -274,9 +274,13 @@ impl LaneType {
             view.annotate(name, &names.annotations);
         }
         view.forget_changes();
-        let peer = update.peer.and_then(|peer| peer.names.sets.get(&set.names.id())).map(|set| &set.view);
-        let others = OtherViews { before: None, live: Some(&set.view), peer };
-        others.choose(Arc::new(view), &Arc::default(), stamps)
+        let id = set.names.id();
+        update.choose(
+            Arc::new(view),
+            &Arc::default(),
+            |types| types.names.sets.get(&id).map(|set| &set.view),
+            stamps,
+        )
     }
 }
 
@@ -325,35 +329,46 @@ pub(super) fn names_of_news(previous: &Annotations, live: &Annotations) -> Vec<R
     names.into_iter().chain(news.over).chain(news.beats).chain(news.unleased).collect()
 }
 
-/// The views of a collection that a lane's view may share.
-pub(super) struct OtherViews<'a> {
-    /// The source's view before the change, and after it.
-    pub before: Option<&'a Arc<View>>,
-    pub live: Option<&'a Arc<View>>,
-    /// The other lane's view after the change.
-    pub peer: Option<&'a Arc<View>>,
+impl TypeUpdate<'_> {
+    /// The view of a collection that the lane publishes after a change, as [`choose_view`]. `find`: the collection's
+    /// view in the content of the source or of the other lane.
+    pub fn choose(
+        &self,
+        view: Arc<View>,
+        previous: &Arc<View>,
+        find: impl Fn(&TypeSnapshot) -> Option<&Arc<View>>,
+        stamps: &mut Stamps,
+    ) -> Arc<View> {
+        choose_view(view, previous, find(self.before), find(self.live), self.peer.and_then(find), stamps)
+    }
 }
 
-impl OtherViews<'_> {
-    /// The view that the lane publishes after a change: the source's, the other lane's or its `previous` view if that
-    /// tells the same, else `view` with a stamp. A view that differs from the source's has a mark of its own.
-    pub fn choose(&self, mut view: Arc<View>, previous: &Arc<View>, stamps: &mut Stamps) -> Arc<View> {
-        if let Some(live) = self.live.filter(|live| view.is_same(live)) {
-            return live.clone();
-        }
-        let is_changed = !Arc::ptr_eq(&view, previous) && !view.is_same(previous);
-        let was_live = self.before.is_some_and(|before| Arc::ptr_eq(before, previous));
-        if !is_changed && !was_live {
-            return previous.clone();
-        }
-        let is_live = |peer: &Arc<View>| self.live.is_some_and(|live| Arc::ptr_eq(live, peer));
-        if let Some(peer) = self.peer.filter(|peer| !is_live(peer) && view.is_same(peer)) {
-            return peer.clone();
-        }
-        if !is_changed {
-            return Arc::new(previous.marked(stamps.fresh()));
-        }
-        stamps.stamp(Arc::make_mut(&mut view), self.live.unwrap_or(previous));
-        view
+/// The source's view, the other lane's or the lane's `previous` view if that tells the same, else `view` with a stamp. A
+/// view that differs from the source's has a mark of its own. `before` and `live`: the source's. `peer`: the other
+/// lane's.
+pub(super) fn choose_view(
+    mut view: Arc<View>,
+    previous: &Arc<View>,
+    before: Option<&Arc<View>>,
+    live: Option<&Arc<View>>,
+    peer: Option<&Arc<View>>,
+    stamps: &mut Stamps,
+) -> Arc<View> {
+    if let Some(live) = live.filter(|live| view.is_same(live)) {
+        return live.clone();
     }
+    let is_changed = !Arc::ptr_eq(&view, previous) && !view.is_same(previous);
+    let was_live = before.is_some_and(|before| Arc::ptr_eq(before, previous));
+    if !is_changed && !was_live {
+        return previous.clone();
+    }
+    let is_live = |peer: &Arc<View>| live.is_some_and(|live| Arc::ptr_eq(live, peer));
+    if let Some(peer) = peer.filter(|peer| !is_live(peer) && view.is_same(peer)) {
+        return peer.clone();
+    }
+    if !is_changed {
+        return Arc::new(previous.marked(stamps.fresh()));
+    }
+    stamps.stamp(Arc::make_mut(&mut view), live.unwrap_or(previous));
+    view
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::lane_type::{LaneType, OtherViews, TypeUpdate, names_of_news};
+use super::lane_type::{LaneType, TypeUpdate, choose_view, names_of_news};
 use super::rule::{Rule, Stamps};
 use super::stated::{first_wildcard, held_or_elders};
 use crate::cache::slots::WatchedSet;
@@ -24,8 +24,8 @@ impl LaneType {
         let Some(live_view) = live.view.as_ref().filter(|_| live.is_whole()) else {
             self.keeps_wildcard = true;
             self.wildcard.clear();
-            let others = OtherViews { before: before.view.as_ref(), live: None, peer: None };
-            self.content.wildcard.view = Some(others.choose(previous.clone(), &previous, stamps));
+            let view = choose_view(previous.clone(), &previous, before.view.as_ref(), None, None, stamps);
+            self.content.wildcard.view = Some(view);
             return;
         };
         let is_new = std::mem::take(&mut self.keeps_wildcard) || !before.is_whole();
@@ -47,9 +47,8 @@ impl LaneType {
                 Arc::make_mut(&mut view).annotate(&name, live_view.annotations());
             }
         }
-        let peer = update.peer.and_then(|peer| peer.wildcard.view.as_ref());
-        let others = OtherViews { before: before.view.as_ref(), live: Some(live_view), peer };
-        self.content.wildcard.view = Some(others.choose(view, &previous, stamps));
+        let view = update.choose(view, &previous, |types| types.wildcard.view.as_ref(), stamps);
+        self.content.wildcard.view = Some(view);
     }
 
     /// Takes a wildcard that the lane does not know as a whole.
@@ -63,12 +62,8 @@ impl LaneType {
         if differing.is_empty() {
             return;
         }
-        let others = OtherViews {
-            before: update.before.wildcard.view.as_ref(),
-            live: live.view.as_ref(),
-            peer: update.peer.and_then(|peer| peer.wildcard.view.as_ref()),
-        };
-        let view = others.choose(first.view.clone().unwrap_or_default(), &previous, stamps);
+        let view = first.view.clone().unwrap_or_default();
+        let view = update.choose(view, &previous, |types| types.wildcard.view.as_ref(), stamps);
         self.content.wildcard = WildcardSnapshot { view: Some(view), ..first };
         self.wildcard = differing;
     }
@@ -204,12 +199,8 @@ impl LaneType {
             };
             let view = Arc::new(self.view_of_globs(&set.names));
             let previous = self.content.globs.sets.get(id).map(|set| set.view.clone()).unwrap_or_default();
-            let others = OtherViews {
-                before: update.before.globs.sets.get(id).map(|set| &set.view),
-                live: Some(&set.view),
-                peer: update.peer.and_then(|peer| peer.globs.sets.get(id)).map(|set| &set.view),
-            };
-            let view = others.choose(view, &previous, stamps);
+            let view =
+                update.choose(view, &previous, |types| types.globs.sets.get(id).map(|set| &set.view), stamps);
             self.content.globs.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
         }
     }

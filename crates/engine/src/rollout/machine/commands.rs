@@ -1,16 +1,13 @@
 //! The commands of operators (HIS-3 to HIS-5).
 
-use std::mem;
 use std::time::Duration;
 
 use super::gather::Gathering;
-use super::push::Outputs;
-use super::{Admission, Output, Push, Rollout, What};
+use super::{Output, Push, Rollout, What};
 use crate::Time;
 use crate::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion, Until};
-use crate::rollout::plan::Plan;
 use crate::rollout::push::UnitId;
-use crate::rollout::report::{Outcome, Pin, Reason};
+use crate::rollout::report::{Outcome, Pin};
 
 type Done = Result<(), CommandError>;
 
@@ -259,45 +256,5 @@ impl Rollout {
             self.tell(What::Unfrozen);
             self.stand_or_go(now);
         }
-    }
-}
-
-impl Push {
-    /// An operator halts the push: all clients go back.
-    fn abort(&mut self, outputs: &mut Outputs, now: Time) {
-        if !self.is_halted() {
-            if self.report.blamed.is_empty() {
-                self.report.blamed.clone_from(&self.report.units);
-            }
-            self.halt(Reason::Operator, outputs, now);
-        } else if mem::take(&mut self.has_holders) {
-            outputs.push_back(Output::Back { push: self.report.number });
-            self.admit(outputs);
-        }
-    }
-
-    /// The push is over without a verdict: all clients go back.
-    pub(super) fn withdraw(&mut self, outputs: &mut Outputs) {
-        let is_back = self.is_halted() && !self.has_holders || self.report.steps.is_empty();
-        if !is_back {
-            self.has_holders = false;
-            outputs.push_back(Output::Back { push: self.report.number });
-            outputs.push_back(Output::Admit(Admission { push: self.report.number, ..Admission::NOBODY }));
-        }
-    }
-
-    /// An operator's word in place of evidence.
-    fn promote(&mut self, plan: &Plan, step: u8, outputs: &mut Outputs, now: Time) {
-        if self.report.verdict.is_some() {
-            self.resume(outputs);
-        }
-        if step > self.number_of_step() {
-            self.begin_step(plan, step, outputs, now);
-        }
-    }
-
-    /// The push itself, if clients keep it although it is halted.
-    pub(super) fn holders(&self) -> Option<u64> {
-        self.has_holders.then_some(self.report.number)
     }
 }

@@ -13,8 +13,8 @@
 //! last one that the plan observed. Under `mode: enforce` a halted push stands until the content of every
 //! blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, its gates,
-//! and the clients that it asks for; the contents that are held; the commands, with freezes; and the record that
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, with its gates and
+//! the clients that it asks for; the contents that are held; the commands, with freezes; and the record that
 //! outlives the process.
 
 mod api;
@@ -22,7 +22,6 @@ mod gather;
 mod guards;
 mod judge;
 mod push;
-mod gate;
 mod held;
 mod commands;
 mod record;
@@ -33,6 +32,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::command::Until;
 use super::hook::HookAnswer;
@@ -44,7 +44,7 @@ use crate::Time;
 use crate::time::ReceivedAt;
 use commands::Freeze;
 use gather::Gathering;
-use held::HeldContents;
+use held::{ContentOrigin, Given, GivenRelease, HeldContents};
 use push::{GatheredPush, Push, PushStart};
 
 pub use api::{Admission, Output, RolloutEvent, What};
@@ -646,5 +646,116 @@ impl Rollout {
 
     fn tell(&mut self, what: What) {
         self.outputs.push_back(Output::Event(RolloutEvent { push: self.last_push, what }));
+    }
+
+    // === The record that outlives the process (WAV-8) ===
+
+    pub fn record(&self, now: Time) -> Record {
+        let trusted = |release: &GivenRelease| {
+            let trusted = release.units.iter().filter(|(_, given)| given.is_trusted);
+            trusted.map(|(unit, given)| (*unit, given.content)).collect()
+        };
+        let release = |release: &GivenRelease| ReleaseRecord { push: release.push, units: trusted(release) };
+        let end = |until| match until {
+            Until::NextPush => PinEnd::NextPush,
+            Until::Unpin => PinEnd::Unpin,
+            Until::Time(until) => PinEnd::Left(until.since(now)),
+        };
+        Record {
+            last_push: self.last_push,
+            push: self.push.as_ref().and_then(|push| push.record(&self.held.digests)),
+            releases: self.held.releases().map(release).collect(),
+            barred: self.held.barred.iter().copied().collect(),
+            proved: self.held.proved.iter().copied().collect(),
+            away: self.held.ages(now).collect(),
+            frozen: self.frozen.map(|frozen| frozen.until.since(now)),
+            pin: self.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
+            served: Some(self.held.served),
+        }
+    }
+
+    /// The plan as recorded. `passed`: the time since the record was written, for what ends by a clock. Tell
+    /// of each unit by [`Rollout::found`].
+    pub fn restore(plan: Arc<Plan>, record: Record, passed: Duration, now: Time) -> Rollout {
+        let mut rollout = Rollout::new(plan);
+        rollout.last_push = record.last_push;
+        let stable =
+            || record.pin.map(|pin| pin.release).or(record.releases.first().map(|release| release.push));
+        rollout.held.served = record.served.or_else(stable).unwrap_or_default();
+        for entry in record.releases.into_iter().rev() {
+            let given = |content| Given::new(content, ContentOrigin::Carried);
+            let units = entry.units.into_iter().map(|(unit, content)| (unit, given(content))).collect();
+            let release = GivenRelease { push: entry.push, units, is_here: true };
+            rollout.held.add(release, rollout.plan.releases);
+        }
+        rollout.held.lose_the_past();
+        rollout.held.barred = record.barred.into_iter().collect();
+        rollout.held.proved = record.proved.into_iter().collect();
+        let since = |age: Duration| ReceivedAt::before(now, age.saturating_add(passed));
+        rollout.held.recall(record.away.into_iter().map(|(unit, age)| (unit, since(age))));
+        let left = |left: Duration| now + left.saturating_sub(passed);
+        rollout.frozen = record.frozen.map(|length| Freeze::new(left(length), now));
+        rollout.pin = record.pin.map(|pin| Pin {
+            release: pin.release,
+            from: now,
+            until: match pin.until {
+                PinEnd::NextPush => Until::NextPush,
+                PinEnd::Unpin => Until::Unpin,
+                PinEnd::Left(length) => Until::Time(left(length)),
+            },
+        });
+        if let Some(push_record) = record.push {
+            let digests = push_record.units.iter().map(|unit| (unit.unit, (unit.stable, unit.candidate)));
+            rollout.held.digests = digests.collect();
+            // Nothing is known to be back at the stable content.
+            let differs = Differs { from_stable: true, from_candidate: false };
+            for unit in &push_record.units {
+                rollout.held.compare(unit.unit, differs, now);
+            }
+            let push = rollout.push.insert(Push::restored(&rollout.plan, push_record, now));
+            push.admit(&mut rollout.outputs);
+        }
+        rollout.stand_or_go(now);
+        rollout
+    }
+
+    /// Units that held something back before a restart, and whose server has not answered since.
+    pub fn recalled(&self) -> impl Iterator<Item = UnitId> {
+        self.held.recalled()
+    }
+
+    /// The server of a unit has answered for all gated types since a restart, and its content has been
+    /// compared.
+    pub fn answered(&mut self, unit: UnitId) {
+        self.held.answered(unit);
+    }
+
+    /// The source of a unit failed, and began anew from the stable content under another number. Returns
+    /// whether the content that it held back stays known. A push on its way goes on without the unit, whose
+    /// content is gathered again.
+    pub fn began_anew(&mut self, previous: UnitId, unit: UnitId, now: Time) -> bool {
+        let is_barred = self.held.barred.contains(&previous);
+        let stays = self.keeps_hold(previous) || is_barred;
+        match stays {
+            true => self.found(previous, unit),
+            false => self.gone(previous, now),
+        }
+        if self.lost.remove(&previous) {
+            self.stand_or_go(now);
+        }
+        stays
+    }
+
+    /// A unit of the record is here again, by another number.
+    pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
+        self.held.rename(recorded, unit);
+        if self.pin.is_some() {
+            self.held.pinned.insert(unit);
+        }
+        let Some(push) = &mut self.push else { return };
+        let lists = [&mut push.report.units, &mut push.report.blamed];
+        for listed in lists.into_iter().flatten().filter(|listed| **listed == recorded) {
+            *listed = unit;
+        }
     }
 }

@@ -1,16 +1,17 @@
 //! The push under way.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
 use super::api::{Admission, Output, RolloutEvent, What};
-use super::gate::HookGate;
 use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
+use super::record::{PushRecord, UnitRecord};
 use crate::Time;
+use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
 use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
-use crate::rollout::push::{UnitId, UnitPush};
+use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
 use crate::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
 };
@@ -22,6 +23,9 @@ const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
 
 /// A client that only reconnects is back within this time, and no other takes its place.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// The time from an answer that does not open the gate to the next question.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The condemned contents and the notes that a report lists.
 const LISTED_MAX: usize = 100;
@@ -55,7 +59,20 @@ pub(super) struct Push {
     /// The labels of the step have named an affected client, so the step bakes.
     has_named: bool,
     /// The hook's part in the step under way.
-    pub(super) gate: HookGate,
+    gate: HookGate,
+}
+
+/// The gate of the step under way.
+#[derive(Debug, Default)]
+struct HookGate {
+    /// The hook let the push go on.
+    is_open: bool,
+    /// The hook was asked, and has not answered.
+    is_asked: bool,
+    /// The clients of the step have changed since the question: its answer does not open the gate.
+    is_late: bool,
+    /// No question before.
+    not_before: Option<Time>,
 }
 
 /// A gathered push.
@@ -495,6 +512,198 @@ impl Push {
 
     pub(super) fn tell(&self, what: What, outputs: &mut Outputs) {
         outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
+    }
+
+    // === The gate at the begin of a push and at the end of each bake, which the hook opens (WAV-20) ===
+
+    /// The evidence for which the hook let the push go on is gone, and so is its word.
+    pub(super) fn close_gate(&mut self) {
+        if mem::take(&mut self.gate.is_open)
+            && let Some(hook) = &mut self.report.hook
+        {
+            hook.answer = None;
+        }
+    }
+
+    /// The step has other clients: the hook has to speak of these.
+    pub(super) fn renew_gate(&mut self) {
+        self.close_gate();
+        self.gate.is_late = self.gate.is_asked;
+    }
+
+    /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after
+    /// `since`.
+    pub(super) fn waits_for_hook(
+        &mut self,
+        plan: &Plan,
+        since: Time,
+        outputs: &mut Outputs,
+        now: Time,
+    ) -> bool {
+        if plan.hook.is_none() || self.gate.is_open {
+            return false;
+        }
+        self.ask(outputs, now);
+        if now >= since + plan.halt_on.patience {
+            let reason = Reason::Hook(self.hook_said());
+            match &mut self.report.verdict {
+                // The words of a hook that counts down are no news.
+                Some(verdict) if matches!(verdict.reason, Reason::Hook(_)) => verdict.reason = reason,
+                _ => self.pause(reason, outputs, now),
+            }
+        }
+        true
+    }
+
+    fn ask(&mut self, outputs: &mut Outputs, now: Time) {
+        let is_due = self.gate.not_before.is_none_or(|not_before| now >= not_before);
+        if !is_due || mem::replace(&mut self.gate.is_asked, true) {
+            return;
+        }
+        let step = self.number_of_step();
+        let previous = self.report.hook.take().filter(|previous| previous.step == step);
+        self.report.hook =
+            Some(HookReport { step, asked: now, answer: previous.and_then(|hook| hook.answer) });
+        outputs.push_back(Output::Ask { push: self.report.number, step });
+    }
+
+    /// The latest answer about the step.
+    fn hook_said(&self) -> HookAnswer {
+        let answer = self.report.hook.as_ref().and_then(|hook| hook.answer.clone());
+        answer.unwrap_or_else(|| HookAnswer { verdict: HookVerdict::Failed, reason: "no answer yet".into() })
+    }
+
+    /// The hook has answered the question about a step.
+    pub(super) fn hear(
+        &mut self,
+        plan: &Plan,
+        step: u8,
+        answer: HookAnswer,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
+        let is_awaited = step == self.number_of_step() && mem::take(&mut self.gate.is_asked);
+        let Some(hook) = self.report.hook.as_mut().filter(|_| is_awaited) else { return };
+        self.gate.not_before = Some(now + ASK_AGAIN);
+        let verdict = answer.verdict;
+        let is_late = mem::take(&mut self.gate.is_late) && verdict == HookVerdict::Go;
+        if hook.answer.as_ref() != Some(&answer) {
+            hook.answer = (!is_late).then(|| answer.clone());
+            self.tell(What::HookSaid { step, answer: answer.clone() }, outputs);
+        }
+        match verdict {
+            HookVerdict::Wait | HookVerdict::Failed => {}
+            HookVerdict::Go if is_late => {}
+            HookVerdict::Go => {
+                self.gate.is_open = true;
+                // Before the first step there is no evidence to look at again.
+                if step == 0 {
+                    self.leave_gate(plan, outputs, now);
+                }
+            }
+            HookVerdict::Halt => {
+                // A few rejections may have blamed some of them, and the hook knows no units.
+                self.report.blamed.clone_from(&self.report.units);
+                self.halt(Reason::Hook(answer), outputs, now);
+            }
+        }
+    }
+
+    /// Whether the push waits for its first step.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.report.steps.is_empty() && !self.is_halted()
+    }
+
+    /// Begins the first step, if the clocks run and the hook lets the push go.
+    pub(super) fn leave_gate(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
+        if self.stands_since.is_some() || self.waits_for_hook(plan, self.step_from, outputs, now) {
+            return;
+        }
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        self.begin_step(plan, 1, outputs, now);
+    }
+
+    // === The commands of operators ===
+
+    /// An operator halts the push: all clients go back.
+    pub(super) fn abort(&mut self, outputs: &mut Outputs, now: Time) {
+        if !self.is_halted() {
+            if self.report.blamed.is_empty() {
+                self.report.blamed.clone_from(&self.report.units);
+            }
+            self.halt(Reason::Operator, outputs, now);
+        } else if mem::take(&mut self.has_holders) {
+            outputs.push_back(Output::Back { push: self.report.number });
+            self.admit(outputs);
+        }
+    }
+
+    /// The push is over without a verdict: all clients go back.
+    pub(super) fn withdraw(&mut self, outputs: &mut Outputs) {
+        let is_back = self.is_halted() && !self.has_holders || self.report.steps.is_empty();
+        if !is_back {
+            self.has_holders = false;
+            outputs.push_back(Output::Back { push: self.report.number });
+            outputs.push_back(Output::Admit(Admission { push: self.report.number, ..Admission::NOBODY }));
+        }
+    }
+
+    /// An operator's word in place of evidence.
+    pub(super) fn promote(&mut self, plan: &Plan, step: u8, outputs: &mut Outputs, now: Time) {
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        if step > self.number_of_step() {
+            self.begin_step(plan, step, outputs, now);
+        }
+    }
+
+    /// The push itself, if clients keep it although it is halted.
+    pub(super) fn holders(&self) -> Option<u64> {
+        self.has_holders.then_some(self.report.number)
+    }
+
+    // === The record that outlives the process (WAV-8) ===
+
+    pub(super) fn record(
+        &self,
+        digests: &BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
+    ) -> Option<PushRecord> {
+        let report = &self.report;
+        let unit = |unit: &UnitId| {
+            let (stable, candidate) = digests.get(unit).copied().unwrap_or_default();
+            UnitRecord { unit: *unit, stable, candidate }
+        };
+        let blamed = match (self.is_halted(), self.is_paused) {
+            (true, _) => &report.blamed,
+            (false, true) => &report.units,
+            (false, false) => return None,
+        };
+        Some(PushRecord {
+            number: report.number,
+            step: self.number_of_step(),
+            threshold: report.steps.last().map_or(0, |step| step.threshold),
+            units: report.units.iter().map(unit).collect(),
+            blamed: blamed.clone(),
+        })
+    }
+
+    pub(super) fn restored(plan: &Plan, record: PushRecord, now: Time) -> Push {
+        let mut push = Push::new(plan, record.number, &[], now);
+        push.report.units = record.units.iter().map(|unit| unit.unit).collect();
+        push.report.blamed = record.blamed;
+        if record.step > 0 {
+            let (ended, admitted) = (Some(now), Counts::default());
+            let (number, threshold) = (record.step, record.threshold);
+            push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted });
+        }
+        (push.is_open, push.is_watched) = (true, false);
+        let (step, clients, after) = (record.step, 0, Duration::ZERO);
+        push.report.state = RolloutState::Halted;
+        push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });
+        push
     }
 }
 
