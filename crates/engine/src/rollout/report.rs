@@ -14,7 +14,7 @@ use crate::change::NameList;
 use crate::time::ReceivedAt;
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// A plan at one moment.
+/// A plan at one moment, for API, log and metrics. A field is a fact that each of them shows by itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RolloutReport {
     pub state: RolloutState,
@@ -101,7 +101,8 @@ impl RolloutState {
     }
 }
 
-/// A push and its way through the steps.
+/// A push and its way through the steps: the machine keeps it, and API, log and metrics read it. A field is a fact that
+/// each of them shows by itself, so the facts stand side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushReport {
     pub number: u64,

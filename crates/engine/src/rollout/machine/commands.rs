@@ -63,7 +63,7 @@ impl Rollout {
             }
             Command::Freeze { length } if length > FREEZE_MAX => Err(CommandError::TooLong),
             Command::Freeze { length } => {
-                self.frozen = Some(Freeze::new(now + length, now));
+                self.stops.frozen = Some(Freeze::new(now + length, now));
                 self.tell(What::Frozen(length));
                 self.stand_or_go(now);
                 Ok(())
@@ -77,7 +77,7 @@ impl Rollout {
 
     /// The clocks of freezes and pins (GRD-2).
     pub(super) fn follow_clocks(&mut self, now: Time) {
-        if let Some(frozen) = &mut self.frozen {
+        if let Some(frozen) = &mut self.stops.frozen {
             let until = frozen.until;
             if now >= until {
                 self.unfreeze(now);
@@ -85,7 +85,7 @@ impl Rollout {
                 self.tell(What::Frozen(until.since(now)));
             }
         }
-        if self.pin.is_some_and(|pin| matches!(pin.until, Until::Time(until) if now >= until)) {
+        if self.stops.pin.is_some_and(|pin| matches!(pin.until, Until::Time(until) if now >= until)) {
             self.unpin(now);
         }
     }
@@ -111,7 +111,7 @@ impl Rollout {
 
     fn promote(&mut self, number: u64, to: Promotion, now: Time) -> Done {
         let plan = self.plan.clone();
-        let (is_frozen, lost) = (self.frozen.is_some(), self.lost.clone());
+        let (is_frozen, lost) = (self.stops.frozen.is_some(), self.lost.clone());
         let push = self.named(number)?;
         let steps = plan.step_count();
         let step = match to {
@@ -152,9 +152,9 @@ impl Rollout {
     /// A halted push begins anew as another push: with all that is newest, and whatever the guards say.
     /// Clients that rejected it are known rejecters (QUA-4).
     fn begin_again(&mut self, step: u8, now: Time) {
-        self.promoted = Some(step);
+        self.next.promoted = Some(step);
         self.gather_held(now);
-        self.gathering.get_or_insert_with(|| Gathering::new(now)).hurry();
+        self.next.gathering.get_or_insert_with(|| Gathering::new(now)).hurry();
         self.advance(now);
     }
 
@@ -162,7 +162,7 @@ impl Rollout {
         self.named(number)?;
         // A cut takes the place of a halted content that clients keep. They are sent back before.
         self.recall_cut();
-        self.promoted = None;
+        self.next.promoted = None;
         if let Some(push) = &mut self.push {
             push.abort(&mut self.outputs, now);
         }
@@ -182,10 +182,7 @@ impl Rollout {
         // Without evidence, all units are blamed.
         let is_known = push.report.verdict.as_ref().is_some_and(|verdict| verdict.reason.names_units());
         let blamed = push.report.blamed.clone();
-        let has_changed = |unit: &UnitId| {
-            self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains_key(unit))
-        };
-        let mut barred: Vec<_> = units.iter().copied().filter(|unit| !has_changed(unit)).collect();
+        let mut barred: Vec<_> = units.iter().copied().filter(|unit| !self.next.has(*unit)).collect();
         barred.retain(|unit| self.held.barred.insert(*unit));
         if barred.is_empty() {
             return Ok(());
@@ -193,7 +190,7 @@ impl Rollout {
         barred.into_iter().for_each(|unit| self.tell(What::Barred(unit)));
         // Another blamed unit waits for its change all the same (WAV-17).
         for innocent in self.held.units().into_iter().filter(|unit| !is_known || !blamed.contains(unit)) {
-            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(innocent, now);
+            self.next.add(innocent, now);
         }
         self.advance(now);
         Ok(())
@@ -205,14 +202,14 @@ impl Rollout {
             return Err(CommandError::AnotherPush(under_way));
         }
         let release = self.held.before(number).ok_or(CommandError::NoSuchRelease)?;
-        if self.pin.is_some_and(|pin| pin.release == release) {
+        if self.stops.pin.is_some_and(|pin| pin.release == release) {
             return Ok(());
         }
         self.pin(release, PinFor::NextPush, now)
     }
 
     fn pin(&mut self, release: u64, until: PinFor, now: Time) -> Done {
-        let is_pinned = self.pin.is_some_and(|pin| pin.release == release);
+        let is_pinned = self.stops.pin.is_some_and(|pin| pin.release == release);
         // A content that no unit has cannot be served (HIS-3).
         if !is_pinned && !self.held.servable().any(|servable| servable == release) {
             let is_known = self.held.releases().any(|known_release| known_release.push == release);
@@ -223,7 +220,7 @@ impl Rollout {
             PinFor::Unpin => Until::Unpin,
             PinFor::Length(length) => Until::Time(now + length),
         };
-        self.pin = Some(Pin { release, from: now, until });
+        self.stops.pin = Some(Pin { release, from: now, until });
         if is_pinned {
             return Ok(());
         }
@@ -234,7 +231,7 @@ impl Rollout {
             push.abort(&mut self.outputs, now);
             self.close(Outcome::Halted, now);
         }
-        (self.gathering, self.promoted) = (None, None);
+        (self.next.gathering, self.next.promoted) = (None, None);
         self.held.barred.clear();
         self.held.serve(release);
         self.outputs.push_back(Output::Serve { release });
@@ -243,7 +240,7 @@ impl Rollout {
     }
 
     pub(super) fn unpin(&mut self, now: Time) {
-        if let Some(pin) = self.pin.take() {
+        if let Some(pin) = self.stops.pin.take() {
             self.held.pinned.clear();
             self.tell(What::Unpinned(pin.release));
             self.gather_held(now);
@@ -252,7 +249,7 @@ impl Rollout {
     }
 
     fn unfreeze(&mut self, now: Time) {
-        if self.frozen.take().is_some() {
+        if self.stops.frozen.take().is_some() {
             self.tell(What::Unfrozen);
             self.stand_or_go(now);
         }

@@ -10,6 +10,32 @@ use crate::rollout::push::UnitId;
 /// The wait before another look at units that were not current.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The next push, until it begins.
+#[derive(Debug, Default)]
+pub(super) struct NextPush {
+    pub gathering: Option<Gathering>,
+    /// The changes that the driver was asked to cut.
+    pub cutting: Option<Gathering>,
+    /// The units of the latest cut.
+    pub cut_units: Vec<UnitId>,
+    /// An operator's step.
+    pub promoted: Option<u8>,
+}
+
+impl NextPush {
+    pub(super) fn has(&self, unit: UnitId) -> bool {
+        self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains_key(&unit))
+    }
+
+    pub(super) fn add(&mut self, unit: UnitId, now: Time) {
+        self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+    }
+
+    pub(super) fn remove(&mut self, unit: UnitId) {
+        self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Gathering {
     pub first: Time,

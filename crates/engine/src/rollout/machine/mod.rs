@@ -43,7 +43,7 @@ use super::tally::Tally;
 use crate::Time;
 use crate::time::ReceivedAt;
 use commands::Freeze;
-use gather::Gathering;
+use gather::{Gathering, NextPush};
 use held::{ContentOrigin, Given, GivenRelease, HeldContents};
 use push::{GatheredPush, Push, PushStart};
 
@@ -56,12 +56,7 @@ pub struct Rollout {
     plan: Arc<Plan>,
     /// The number of the latest push, from 1.
     last_push: u64,
-    /// The changes for the next push.
-    gathering: Option<Gathering>,
-    /// The changes that the driver was asked to cut.
-    cutting: Option<Gathering>,
-    /// The units of the latest cut.
-    cut_units: Vec<UnitId>,
+    next: NextPush,
     push: Option<Push>,
     /// The latest first.
     past: VecDeque<Arc<PushReport>>,
@@ -70,13 +65,23 @@ pub struct Rollout {
     /// Units of the push that belong to another plan now.
     taken: BTreeSet<UnitId>,
     held: HeldContents,
+    stops: Stops,
+    outputs: VecDeque<Output>,
+}
+
+/// The reasons of operators and processes why no push begins, whatever has been gathered.
+#[derive(Debug, Default)]
+struct Stops {
     frozen: Option<Freeze>,
     pin: Option<Pin>,
     /// Another process decides.
     is_succeeded: bool,
-    /// An operator's step for the next push.
-    promoted: Option<u8>,
-    outputs: VecDeque<Output>,
+}
+
+impl Stops {
+    fn any(&self) -> bool {
+        self.frozen.is_some() || self.pin.is_some() || self.is_succeeded
+    }
 }
 
 impl Rollout {
@@ -84,18 +89,13 @@ impl Rollout {
         Rollout {
             plan,
             last_push: 0,
-            gathering: None,
-            cutting: None,
-            cut_units: Vec::new(),
+            next: NextPush::default(),
             push: None,
             past: VecDeque::new(),
             lost: BTreeSet::new(),
             taken: BTreeSet::new(),
             held: HeldContents::default(),
-            frozen: None,
-            pin: None,
-            is_succeeded: false,
-            promoted: None,
+            stops: Stops::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -123,11 +123,11 @@ impl Rollout {
         if previous.gated != self.plan.gated {
             self.held.lose_the_past();
         }
-        if self.cutting.take().is_some() {
+        if self.next.cutting.take().is_some() {
             self.outputs.push_back(Output::Release { push: self.last_push + 1 });
         }
-        self.gathering = None;
-        self.promoted = None;
+        self.next.gathering = None;
+        self.next.promoted = None;
         if previous.enforces() && !self.plan.enforces() {
             self.let_go();
         }
@@ -143,8 +143,8 @@ impl Rollout {
 
     /// The configuration has no such plan any more.
     pub fn end(&mut self, now: Time) {
-        self.gathering = None;
-        self.cutting = None;
+        self.next.gathering = None;
+        self.next.cutting = None;
         self.close(Outcome::Abandoned, now);
         if self.plan.enforces() {
             self.let_go();
@@ -154,19 +154,19 @@ impl Rollout {
     /// Nobody is held back any more.
     fn let_go(&mut self) {
         self.held = HeldContents::default();
-        (self.pin, self.frozen) = (None, None);
+        (self.stops.pin, self.stops.frozen) = (None, None);
         self.outputs.push_back(Output::Open);
     }
 
     /// A gated type of a unit changed in something that clients know. For `mode: observe`.
     pub fn changed(&mut self, unit: UnitId, now: Time) {
-        self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+        self.next.add(unit, now);
         self.advance(now);
     }
 
     /// The content of a unit is again what it was before the changes that wait. For `mode: observe`.
     pub fn returned(&mut self, unit: UnitId, now: Time) {
-        self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+        self.next.remove(unit);
         self.advance(now);
     }
 
@@ -177,15 +177,14 @@ impl Rollout {
         // difference from the candidate is no change then.
         let is_changed = self.held.compare(unit, differs, now) && !self.is_about_to_serve();
         if is_changed || differs.from_stable && !self.keeps(unit) {
-            let is_known =
-                self.gathering.as_ref().is_some_and(|gathering| gathering.units.contains_key(&unit));
-            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
-            if !is_known && self.pin.is_some_and(|pin| pin.until == Until::NextPush) {
+            let is_known = self.next.has(unit);
+            self.next.add(unit, now);
+            if !is_known && self.stops.pin.is_some_and(|pin| pin.until == Until::NextPush) {
                 self.unpin(now);
             }
-        } else if self.promoted.is_none() || !differs.from_stable {
+        } else if self.next.promoted.is_none() || !differs.from_stable {
             // A halted push that an operator promoted is gathered as it is.
-            self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
+            self.next.remove(unit);
         }
         self.withdraw(now);
         self.advance(now);
@@ -200,8 +199,8 @@ impl Rollout {
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
         // A unit that begins to hold after the cut waits for the next push (WAV-4).
-        let is_cut = self.cutting.is_some() && self.cut_units.contains(&unit);
-        is_of_push || is_cut || self.pin.is_some() || self.held.barred.contains(&unit)
+        let is_cut = self.next.cutting.is_some() && self.next.cut_units.contains(&unit);
+        is_of_push || is_cut || self.stops.pin.is_some() || self.held.barred.contains(&unit)
     }
 
     /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable
@@ -209,7 +208,7 @@ impl Rollout {
     /// be given it (WAV-8).
     pub fn keeps_hold(&self, unit: UnitId) -> bool {
         let is_halted = |push: &Push| push.is_halted() && push.report.units.contains(&unit);
-        self.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
+        self.stops.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
     }
 
     /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and
@@ -236,8 +235,8 @@ impl Rollout {
     /// Another process decides, or does not after all. Meanwhile no push begins and none goes on, and a bad
     /// one is still taken back.
     pub fn set_succeeded(&mut self, is_succeeded: bool, now: Time) {
-        if self.is_succeeded != is_succeeded && self.plan.enforces() {
-            self.is_succeeded = is_succeeded;
+        if self.stops.is_succeeded != is_succeeded && self.plan.enforces() {
+            self.stops.is_succeeded = is_succeeded;
             self.stand_or_go(now);
         }
     }
@@ -271,7 +270,7 @@ impl Rollout {
         }
         let Some(push) = &mut self.push else { return };
         push.tally(&self.plan, tally, &mut self.outputs, now);
-        if push.is_finished() {
+        if push.is_finished {
             let outcome = push.outcome();
             self.close(outcome, now);
         }
@@ -289,7 +288,7 @@ impl Rollout {
 
     /// Whether the driver has to count the clients, once a second.
     pub fn wants_tally(&self) -> bool {
-        self.push.as_ref().is_some_and(Push::is_watched)
+        self.push.as_ref().is_some_and(|push| push.is_watched)
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -299,13 +298,17 @@ impl Rollout {
 
     /// When [`Rollout::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let cut =
-            self.gathering.as_ref().filter(|_| self.may_cut()).map(|gathering| gathering.due(&self.plan));
-        let pin = self.pin.and_then(|pin| match pin.until {
+        let cut = self
+            .next
+            .gathering
+            .as_ref()
+            .filter(|_| self.may_cut())
+            .map(|gathering| gathering.due(&self.plan));
+        let pin = self.stops.pin.and_then(|pin| match pin.until {
             Until::Time(until) => Some(until),
             Until::NextPush | Until::Unpin => None,
         });
-        [cut, pin, self.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
+        [cut, pin, self.stops.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
     }
 
     /// The number of the latest push that has begun.
@@ -325,8 +328,8 @@ impl Rollout {
             past: self.past.iter().cloned().collect(),
             behind_from: self.behind_from(),
             barred: self.held.barred.iter().copied().collect(),
-            pin: self.pin,
-            frozen_until: self.frozen.map(|frozen| frozen.until),
+            pin: self.stops.pin,
+            frozen_until: self.stops.frozen.map(|frozen| frozen.until),
             releases: self.held.servable().collect(),
             is_full: self.held.is_full,
             left_out: self.left_out(),
@@ -344,9 +347,9 @@ impl Rollout {
     /// The state of the push under way, unless a pin holds all clients.
     pub fn state(&self) -> RolloutState {
         match &self.push {
-            _ if self.pin.is_some() => RolloutState::Pinned,
+            _ if self.stops.pin.is_some() => RolloutState::Pinned,
             Some(push) => push.report.state,
-            None if self.frozen.is_some() => RolloutState::Frozen,
+            None if self.stops.frozen.is_some() => RolloutState::Frozen,
             None if self.waiting().is_empty() => RolloutState::Open,
             None => RolloutState::Gathering,
         }
@@ -354,7 +357,7 @@ impl Rollout {
 
     /// The units whose changes wait for the next push.
     fn waiting(&self) -> BTreeSet<UnitId> {
-        let gathered = [&self.cutting, &self.gathering].into_iter().flatten();
+        let gathered = [&self.next.cutting, &self.next.gathering].into_iter().flatten();
         let gathered = gathered.flat_map(|gathering| gathering.units.keys().copied());
         let of_push =
             |unit: &&UnitId| self.push.as_ref().is_some_and(|push| push.report.units.contains(unit));
@@ -365,7 +368,7 @@ impl Rollout {
     fn behind_from(&self) -> Option<ReceivedAt> {
         let given = self.push.as_ref().filter(|push| push.is_settling());
         let is_given = |unit: &UnitId| given.is_some_and(|push| push.report.units.contains(unit));
-        let changed = |unit: &UnitId| self.gathering.as_ref()?.units.get(unit).copied();
+        let changed = |unit: &UnitId| self.next.gathering.as_ref()?.units.get(unit).copied();
         let held = self.held.away.iter().filter_map(|(unit, since)| match is_given(unit) {
             true => changed(unit).map(ReceivedAt::from),
             false => Some(*since),
@@ -375,25 +378,22 @@ impl Rollout {
 
     /// Nothing begins, whatever has been gathered.
     fn stands_still(&self) -> bool {
-        self.frozen.is_some() || self.pin.is_some() || self.held.is_full || self.is_succeeded
+        self.stops.any() || self.held.is_full
     }
 
     /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode:
     /// enforce`, the content of all blamed units must have changed.
     fn may_cut(&self) -> bool {
-        if self.cutting.is_some() || self.stands_still() || self.waits_for_server() {
+        if self.next.cutting.is_some() || self.stands_still() || self.waits_for_server() {
             return false;
         }
         let Some(push) = &self.push else { return true };
-        let has_changed = |unit: &UnitId| {
-            let gathering = self.gathering.as_ref();
-            self.held.barred.contains(unit)
-                || gathering.is_some_and(|gathering| gathering.units.contains_key(unit))
-        };
+        let has_changed = |unit: &UnitId| self.held.barred.contains(unit) || self.next.has(*unit);
         match self.plan.enforces() {
             false => push.report.verdict.is_some(),
             true => {
-                push.is_halted() && (self.promoted.is_some() || push.report.blamed.iter().all(has_changed))
+                push.is_halted()
+                    && (self.next.promoted.is_some() || push.report.blamed.iter().all(has_changed))
             }
         }
     }
@@ -401,10 +401,11 @@ impl Rollout {
     /// Asks for the snapshots of a gathering that is complete.
     fn advance(&mut self, now: Time) {
         let may_cut = self.may_cut();
-        if let Some(gathering) = &mut self.gathering {
+        if let Some(gathering) = &mut self.next.gathering {
             gathering.allow(may_cut, now);
         }
-        let Some(gathering) = self.gathering.take_if(|gathering| may_cut && now >= gathering.due(&self.plan))
+        let Some(gathering) =
+            self.next.gathering.take_if(|gathering| may_cut && now >= gathering.due(&self.plan))
         else {
             return;
         };
@@ -415,16 +416,14 @@ impl Rollout {
         if units.is_empty() {
             return;
         }
-        self.cut_units.clone_from(&units);
+        self.next.cut_units.clone_from(&units);
         self.outputs.push_back(Output::Cut { push: self.last_push + 1, units });
-        self.cutting = Some(gathering);
+        self.next.cutting = Some(gathering);
     }
 
     /// Gathers what is held, for another push.
     fn gather_held(&mut self, now: Time) {
-        for unit in self.held.units() {
-            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
-        }
+        self.held.units().into_iter().for_each(|unit| self.next.add(unit, now));
     }
 
     /// The servers took all of the push back (WAV-17).
@@ -435,12 +434,10 @@ impl Rollout {
         }
         push.withdraw(&mut self.outputs);
         // The operator's word was for this push only.
-        self.promoted = None;
+        self.next.promoted = None;
         let units = push.report.units.clone();
         self.close(Outcome::Withdrawn, now);
-        for unit in units {
-            self.gathering = self.gathering.take().and_then(|gathering| gathering.without(unit));
-        }
+        units.into_iter().for_each(|unit| self.next.remove(unit));
     }
 
     /// The push under way is over.
@@ -455,7 +452,7 @@ impl Rollout {
             self.held.prove(&push.report.units, outcome);
             self.outputs.push_back(Output::Settle { push: push.report.number });
             let waiting =
-                self.gathering.as_ref().map(|gathering| gathering.units.clone()).unwrap_or_default();
+                self.next.gathering.as_ref().map(|gathering| gathering.units.clone()).unwrap_or_default();
             self.held.settle(&push.report, &waiting, self.plan.releases);
         }
         self.past.push_front(Arc::new(push.close(outcome, &mut self.outputs, now)));
@@ -473,7 +470,7 @@ impl Rollout {
     /// A look at the units of [`Output::Cut`] as they are, before anything is cut. Returns whether the cut is
     /// put off: then this was the answer, and clients keep the halted push (WAV-16).
     pub fn look(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
-        let Some(cut) = &self.cutting else { return false };
+        let Some(cut) = &self.next.cutting else { return false };
         let is_put_off = self.is_stale(cut, &units, now)
             || self.stands_still()
             || self.has_lost_one_of(&units)
@@ -491,25 +488,26 @@ impl Rollout {
         let is_cut = |output: &Output| matches!(output, Output::Cut { .. });
         if self.outputs.iter().any(is_cut) {
             self.outputs.retain(|output| !is_cut(output));
-            if let Some(cut) = self.cutting.take() {
-                self.gathering = Some(cut.with(self.gathering.take()));
+            if let Some(cut) = self.next.cutting.take() {
+                self.next.gathering = Some(cut.with(self.next.gathering.take()));
             }
         }
     }
 
     /// The answer to [`Output::Cut`].
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
-        let Some(cut) = self.cutting.take() else { return };
+        let Some(cut) = self.next.cutting.take() else { return };
         let number = self.last_push + 1;
         let returned = self.returned_to_halted(&units);
         let may_not = self.stands_still() || self.has_lost_one_of(&units);
         if may_not || self.is_stale(&cut, &units, now) || !returned.is_empty() {
-            let again = Some(cut.retry(self.gathering.take(), &self.plan, now));
-            self.gathering = returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
+            let again = Some(cut.retry(self.next.gathering.take(), &self.plan, now));
+            self.next.gathering =
+                returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
             return self.advance(now);
         }
         let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
-        if units.is_empty() && self.promoted.take().is_some() {
+        if units.is_empty() && self.next.promoted.take().is_some() {
             self.let_go_of_forgotten(now);
         }
         self.gather_blank(&cut, &blank, now);
@@ -521,7 +519,7 @@ impl Rollout {
         let verdict = self.push.as_ref().map(|push| push.outcome());
         self.close(verdict.unwrap_or(Outcome::Finished), now);
         self.last_push = number;
-        let start = match self.promoted.take() {
+        let start = match self.next.promoted.take() {
             Some(step) => PushStart::Promoted(step),
             None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
             None => PushStart::Judged,
@@ -548,7 +546,7 @@ impl Rollout {
     /// the cut (WAV-17).
     fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
         let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
-        let Some(push) = halted.filter(|_| self.promoted.is_none()) else { return Vec::new() };
+        let Some(push) = halted.filter(|_| self.next.promoted.is_none()) else { return Vec::new() };
         let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
         let is_waited_for = |unit: &&UnitPush| !self.held.barred.contains(&unit.unit);
         let returned = units.iter().filter(is_blamed).filter(is_waited_for).filter(|unit| unit.is_former);
@@ -575,7 +573,7 @@ impl Rollout {
             // However long the unit stays so, each look is a while after the last.
             let mut cut = cut.clone().begin_anew(now);
             cut.units = units;
-            self.gathering = Some(cut.retry(self.gathering.take(), &self.plan, now));
+            self.next.gathering = Some(cut.retry(self.next.gathering.take(), &self.plan, now));
         }
     }
 
@@ -590,7 +588,7 @@ impl Rollout {
     /// The server of a unit can be heard again. A push that began meanwhile left the unit out.
     pub fn heard(&mut self, unit: UnitId, now: Time) {
         if self.lost.remove(&unit) && self.plan.enforces() && self.is_left(unit) {
-            self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+            self.next.add(unit, now);
         }
         self.stand_or_go(now);
     }
@@ -598,7 +596,7 @@ impl Rollout {
     /// Whether a unit holds something back that is not of the push under way.
     fn is_left(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
-        !is_of_push && self.pin.is_none() && self.held.units().contains(&unit)
+        !is_of_push && self.stops.pin.is_none() && self.held.units().contains(&unit)
     }
 
     /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost:
@@ -634,9 +632,9 @@ impl Rollout {
         if let Some(push) = &mut self.push {
             let lost = push.report.units.iter().find(|unit| self.lost.contains(unit)).copied();
             let reason = match lost {
-                _ if self.frozen.is_some() => Some(Reason::Frozen),
+                _ if self.stops.frozen.is_some() => Some(Reason::Frozen),
                 _ if push.is_paused => Some(Reason::Operator),
-                _ if self.is_succeeded => Some(Reason::Succeeded),
+                _ if self.stops.is_succeeded => Some(Reason::Succeeded),
                 lost => lost.map(Reason::ServerLost),
             };
             push.stand_or_go(reason, &mut self.outputs, now);
@@ -668,8 +666,8 @@ impl Rollout {
             barred: self.held.barred.iter().copied().collect(),
             proved: self.held.proved.iter().copied().collect(),
             away: self.held.ages(now).collect(),
-            frozen: self.frozen.map(|frozen| frozen.until.since(now)),
-            pin: self.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
+            frozen: self.stops.frozen.map(|frozen| frozen.until.since(now)),
+            pin: self.stops.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
             served: Some(self.held.served),
         }
     }
@@ -694,8 +692,8 @@ impl Rollout {
         let since = |age: Duration| ReceivedAt::before(now, age.saturating_add(passed));
         rollout.held.recall(record.away.into_iter().map(|(unit, age)| (unit, since(age))));
         let left = |left: Duration| now + left.saturating_sub(passed);
-        rollout.frozen = record.frozen.map(|length| Freeze::new(left(length), now));
-        rollout.pin = record.pin.map(|pin| Pin {
+        rollout.stops.frozen = record.frozen.map(|length| Freeze::new(left(length), now));
+        rollout.stops.pin = record.pin.map(|pin| Pin {
             release: pin.release,
             from: now,
             until: match pin.until {
@@ -749,7 +747,7 @@ impl Rollout {
     /// A unit of the record is here again, by another number.
     pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
         self.held.rename(recorded, unit);
-        if self.pin.is_some() {
+        if self.stops.pin.is_some() {
             self.held.pinned.insert(unit);
         }
         let Some(push) = &mut self.push else { return };

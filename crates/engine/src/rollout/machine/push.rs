@@ -35,31 +35,44 @@ pub(super) type Outputs = VecDeque<Output>;
 #[derive(Debug)]
 pub(super) struct Push {
     pub report: PushReport,
-    /// The begin of the step, moved on by the time that the clocks stood.
-    pub(super) step_from: Time,
+    current: CurrentStep,
     /// Since when the clocks stand: the server of a unit is lost, or an operator wants it.
-    pub(super) stands_since: Option<Time>,
-    /// The step knows the buckets of the affected clients, and has admitted as many as it asks for (WAV-14).
-    pub(super) is_open: bool,
-    /// Since when fewer of its clients are connected than the step asks for, and others are there.
-    pub(super) short_since: Option<Time>,
-    /// All steps of the plan are over, and everybody is admitted.
-    pub(super) is_last: bool,
+    stands_since: Option<Time>,
     pub(super) is_watched: bool,
     /// Clients spoke for the push in some step.
-    pub(super) is_judged: bool,
+    is_judged: bool,
+    /// All clients stood with the push for the final bake.
     pub(super) is_finished: bool,
-    pub(super) on_halt: OnHalt,
+    on_halt: OnHalt,
     /// Clients that kept the push before this one, although it was halted.
-    pub(super) holders_of: Option<u64>,
+    holders_of: Option<u64>,
     /// Clients keep the push, although it is halted.
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
+}
+
+/// The step under way.
+#[derive(Debug)]
+struct CurrentStep {
+    /// The begin of the step, moved on by the time that the clocks stood.
+    from: Time,
+    /// All steps of the plan are over, and everybody is admitted.
+    is_last: bool,
+    /// The step knows the buckets of the affected clients, and has admitted as many as it asks for (WAV-14).
+    is_open: bool,
+    /// Since when fewer of its clients are connected than the step asks for, and others are there.
+    short_since: Option<Time>,
     /// The labels of the step have named an affected client, so the step bakes.
     has_named: bool,
-    /// The hook's part in the step under way.
     gate: HookGate,
+}
+
+impl CurrentStep {
+    fn new(from: Time, is_last: bool) -> CurrentStep {
+        let gate = HookGate::default();
+        CurrentStep { from, is_last, is_open: is_last, short_since: None, has_named: false, gate }
+    }
 }
 
 /// The gate of the step under way.
@@ -146,11 +159,8 @@ impl Push {
         };
         Push {
             report,
-            step_from: now,
+            current: CurrentStep::new(now, false),
             stands_since: None,
-            is_open: false,
-            short_since: None,
-            is_last: false,
             is_watched: true,
             is_judged: false,
             is_finished: false,
@@ -158,18 +168,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
-            has_named: false,
-            gate: HookGate::default(),
         }
-    }
-
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched
-    }
-
-    /// All clients stood with the push for the final bake.
-    pub(super) fn is_finished(&self) -> bool {
-        self.is_finished
     }
 
     /// The outcome, if the push ended now.
@@ -197,7 +196,7 @@ impl Push {
         }
         self.note_tally(&tally, outputs);
         let at = usize::from(self.number_of_step()).checked_sub(1);
-        self.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
+        self.current.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
         // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
@@ -224,8 +223,8 @@ impl Push {
     /// and again when clients have been gone for [`BACK_WITHIN`]. The losses are no evidence against the
     /// push: else it is halted. Returns whether the clients of the step are others than those of the tally.
     fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
-        let is_new = !mem::replace(&mut self.is_open, true);
-        let short_since = self.short_since.take();
+        let is_new = !mem::replace(&mut self.current.is_open, true);
+        let short_since = self.current.short_since.take();
         let Some(threshold) = self.threshold_for(plan, tally) else { return is_new };
         if !is_new {
             if self.stands_since.is_some() {
@@ -233,12 +232,12 @@ impl Push {
             }
             let since = short_since.unwrap_or(now);
             if now < since + BACK_WITHIN {
-                self.short_since = Some(since);
+                self.current.short_since = Some(since);
                 return false;
             }
             if tally.admitted.accepted + tally.admitted.departed == 0 {
                 // Nobody has stood with the push so far.
-                self.step_from = now;
+                self.current.from = now;
             }
         }
         if let Some(step) = self.report.steps.last_mut() {
@@ -278,7 +277,7 @@ impl Push {
             }
             (None, Some(since)) => {
                 self.stands_since = None;
-                self.step_from = self.step_from + now.since(since);
+                self.current.from = self.current.from + now.since(since);
                 if stops {
                     self.resume(outputs);
                 }
@@ -344,7 +343,7 @@ impl Push {
     /// there and died of the push leaves no deserted step.
     fn is_deserted(&self, plan: &Plan) -> bool {
         let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
-        self.step(plan).is_some_and(is_only_named) && !self.has_named
+        self.step(plan).is_some_and(is_only_named) && !self.current.has_named
     }
 
     fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
@@ -354,7 +353,7 @@ impl Push {
             return self.begin_step(plan, number + 1, outputs, now);
         }
         let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
-        let baked = self.step_from + bake;
+        let baked = self.current.from + bake;
         if now < baked {
             return;
         }
@@ -366,7 +365,7 @@ impl Push {
                 return self.close_gate();
             }
             // Clients that were here come back, or others take their place.
-            Evidence::Nobody if self.short_since.is_some() => return,
+            Evidence::Nobody if self.current.short_since.is_some() => return,
             Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
             Evidence::Enough => self.is_judged = true,
@@ -374,7 +373,7 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        match self.is_last {
+        match self.current.is_last {
             true => self.is_finished = true,
             false => self.begin_step(plan, number + 1, outputs, now),
         }
@@ -391,10 +390,7 @@ impl Push {
         let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
         let admitted = Counts::default();
         self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
-        self.step_from = now;
-        (self.gate, self.has_named, self.short_since) = (HookGate::default(), false, None);
-        self.is_last = step.is_none();
-        self.is_open = self.is_last;
+        self.current = CurrentStep::new(now, step.is_none());
         self.report.state = self.moving_state();
         let steps = plan.step_count();
         self.tell(
@@ -412,7 +408,7 @@ impl Push {
 
     /// The state without a verdict.
     pub(super) fn moving_state(&self) -> RolloutState {
-        if self.is_last { RolloutState::Settling } else { RolloutState::Waving }
+        if self.current.is_last { RolloutState::Settling } else { RolloutState::Waving }
     }
 
     fn verdict(&self, reason: Reason, now: Time) -> Verdict {
@@ -437,7 +433,7 @@ impl Push {
 
     /// All clients are admitted.
     pub(super) fn is_settling(&self) -> bool {
-        self.is_last && !self.is_halted()
+        self.current.is_last && !self.is_halted()
     }
 
     pub(super) fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
@@ -518,7 +514,7 @@ impl Push {
 
     /// The evidence for which the hook let the push go on is gone, and so is its word.
     pub(super) fn close_gate(&mut self) {
-        if mem::take(&mut self.gate.is_open)
+        if mem::take(&mut self.current.gate.is_open)
             && let Some(hook) = &mut self.report.hook
         {
             hook.answer = None;
@@ -528,7 +524,7 @@ impl Push {
     /// The step has other clients: the hook has to speak of these.
     pub(super) fn renew_gate(&mut self) {
         self.close_gate();
-        self.gate.is_late = self.gate.is_asked;
+        self.current.gate.is_late = self.current.gate.is_asked;
     }
 
     /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after
@@ -540,7 +536,7 @@ impl Push {
         outputs: &mut Outputs,
         now: Time,
     ) -> bool {
-        if plan.hook.is_none() || self.gate.is_open {
+        if plan.hook.is_none() || self.current.gate.is_open {
             return false;
         }
         self.ask(outputs, now);
@@ -556,8 +552,8 @@ impl Push {
     }
 
     fn ask(&mut self, outputs: &mut Outputs, now: Time) {
-        let is_due = self.gate.not_before.is_none_or(|not_before| now >= not_before);
-        if !is_due || mem::replace(&mut self.gate.is_asked, true) {
+        let is_due = self.current.gate.not_before.is_none_or(|not_before| now >= not_before);
+        if !is_due || mem::replace(&mut self.current.gate.is_asked, true) {
             return;
         }
         let step = self.number_of_step();
@@ -582,11 +578,11 @@ impl Push {
         outputs: &mut Outputs,
         now: Time,
     ) {
-        let is_awaited = step == self.number_of_step() && mem::take(&mut self.gate.is_asked);
+        let is_awaited = step == self.number_of_step() && mem::take(&mut self.current.gate.is_asked);
         let Some(hook) = self.report.hook.as_mut().filter(|_| is_awaited) else { return };
-        self.gate.not_before = Some(now + ASK_AGAIN);
+        self.current.gate.not_before = Some(now + ASK_AGAIN);
         let verdict = answer.verdict;
-        let is_late = mem::take(&mut self.gate.is_late) && verdict == HookVerdict::Go;
+        let is_late = mem::take(&mut self.current.gate.is_late) && verdict == HookVerdict::Go;
         if hook.answer.as_ref() != Some(&answer) {
             hook.answer = (!is_late).then(|| answer.clone());
             self.tell(What::HookSaid { step, answer: answer.clone() }, outputs);
@@ -595,7 +591,7 @@ impl Push {
             HookVerdict::Wait | HookVerdict::Failed => {}
             HookVerdict::Go if is_late => {}
             HookVerdict::Go => {
-                self.gate.is_open = true;
+                self.current.gate.is_open = true;
                 // Before the first step there is no evidence to look at again.
                 if step == 0 {
                     self.leave_gate(plan, outputs, now);
@@ -616,7 +612,7 @@ impl Push {
 
     /// Begins the first step, if the clocks run and the hook lets the push go.
     pub(super) fn leave_gate(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
-        if self.stands_since.is_some() || self.waits_for_hook(plan, self.step_from, outputs, now) {
+        if self.stands_since.is_some() || self.waits_for_hook(plan, self.current.from, outputs, now) {
             return;
         }
         if self.report.verdict.is_some() {
@@ -699,7 +695,7 @@ impl Push {
             let (number, threshold) = (record.step, record.threshold);
             push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted });
         }
-        (push.is_open, push.is_watched) = (true, false);
+        (push.current.is_open, push.is_watched) = (true, false);
         let (step, clients, after) = (record.step, 0, Duration::ZERO);
         push.report.state = RolloutState::Halted;
         push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });

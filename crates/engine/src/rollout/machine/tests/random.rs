@@ -230,7 +230,7 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
         if let Some((number, units)) = world.cuts.pop() {
             let is_open = world.rollout.report().push.is_none_or(|push| push.state == RolloutState::Halted);
             assert!(is_open, "a push that goes on is not disturbed");
-            may_repeat |= world.rollout.promoted.is_some();
+            may_repeat |= world.rollout.next.promoted.is_some();
             let (halted, before) = (world.rollout.report(), lanes.all.clone());
             let pushed = units.iter().map(|unit| cut(&mut lanes, number, *unit)).collect();
             world.ready(ms, pushed);
