@@ -233,7 +233,7 @@ impl Relay {
 
     fn serve(&mut self, published: Published, admission: &Admission) {
         let seat = Seat { bucket: 0, labelled_step: None };
-        self.snapshot = published.pick(admission, seat, None).clone();
+        self.snapshot = published.pick(|push| admission.admits_to(push, seat, None)).clone();
         self.published = published;
     }
 

@@ -12,6 +12,7 @@ pub mod collection;
 pub mod annotations;
 pub mod change;
 pub mod view;
+pub mod gated;
 pub mod snapshot;
 pub mod class;
 pub mod rollout;

@@ -11,8 +11,8 @@ use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
 use super::collection::{Collection, CollectionKind, SetId};
+use super::gated::Refused;
 use super::reachability::Reachability;
-use super::rollout::Refused;
 use super::view::{PERHAPS, View};
 use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 

@@ -15,8 +15,8 @@ use crate::driver::ground::leavers::Leavers;
 use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
 use sluice_engine::class::NodeClass;
-use sluice_engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use sluice_engine::evidence::{Content, Ended, Seen};
+use sluice_engine::downstream::{Session, SourceId};
+use sluice_engine::evidence::{Compared, Content, Ended, PushSet, PushStanding, PushUnit, Seen};
 use sluice_engine::lanes::Published;
 use sluice_engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use sluice_engine::snapshot::Snapshot;
@@ -422,7 +422,7 @@ impl Watched {
     ) -> PushStanding {
         // A client outside of the push's steps is served older content.
         let due = |id| self.candidates.get(&id).cloned().or_else(|| latest(id));
-        session.push_standing(&self.set, compared, &due, now)
+        PushStanding::of_client(session, &self.set, compared, &due, now)
     }
 
     /// Notes a lost stream, and the rejection of any stream. `latest` as in [`Session::poll_answer`].

@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::Webhook;
 use crate::driver::ground::context::DriverContext;
 use crate::telemetry::rollouts::note_text;
-use sluice_engine::downstream::{PushSet, PushedName};
+use sluice_engine::evidence::{PushSet, PushedName};
 use sluice_engine::rollout::hook::{Hook, HookAnswer, HookVerdict};
 use sluice_engine::rollout::{Counts, Plan, PushReport};
 use sluice_text::is_hidden;

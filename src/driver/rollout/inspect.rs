@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sluice_engine::downstream::PushUnit;
+use sluice_engine::evidence::PushUnit;
 use sluice_engine::rollout::plan::{GuardAction, Guards};
 use sluice_engine::rollout::push::{Finding, FindingKind};
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};

@@ -10,8 +10,7 @@ use crate::driver::ground::plans::{Order, Turn};
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::state::PlanState;
 use sluice_engine::Time;
-use sluice_engine::downstream::PushSet;
-use sluice_engine::evidence::KnownContents;
+use sluice_engine::evidence::{KnownContents, PushSet};
 use sluice_engine::rollout::{Command, CommandError, Mode, UnitId};
 use sluice_xds::ResourceName;
 

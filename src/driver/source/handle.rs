@@ -337,7 +337,9 @@ impl SourceHandle {
         let judged_by = self.judged_by.load();
         let Some(plan) = &*judged_by else { return published.live.clone() };
         match seat(&plan.plan()) {
-            Some((seat, served)) => published.pick(&plan.admission(), seat, served).clone(),
+            Some((seat, served)) => {
+                published.pick(|push| plan.admission().admits_to(push, seat, served)).clone()
+            }
             None => published.live.clone(),
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::push_set::{PushType, PushUnit, PushedName};
 use crate::cache::Known;
 use crate::change::NameList;
-use crate::downstream::{PushType, PushUnit, PushedName, SourceId};
+use crate::downstream::SourceId;
 use crate::lanes::{Published, Release, held, held_name, known_wildcard};
 use crate::rollout::push::{Condemned, Differs, Growth, TypePush};
 use crate::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};

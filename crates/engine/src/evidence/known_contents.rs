@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::content::{compare, is_current, renew};
-use crate::downstream::{PushSet, PushUnit, SourceId};
+use super::push_set::{PushSet, PushUnit};
+use crate::downstream::SourceId;
 use crate::lanes::Published;
 use crate::rollout::push::Differs;
 use crate::rollout::{Plan, ReleaseDigest, UnitId};

@@ -5,6 +5,9 @@
 //! the memory of rejections; first answers with contents that the plan refuses; clients that are lost
 //! whatever they are served; suspects that others accepted; and the count of clients.
 
+mod push_set;
+mod push_standing;
+mod without_evidence;
 mod content;
 mod known_contents;
 mod remembered;
@@ -19,5 +22,8 @@ pub use content::{compare, condemn, is_current, renew, returned, sum_up};
 pub use excuses::{Leavers, WINDOW};
 pub use first_answers::{GivenContents, condemned_in};
 pub use known_contents::{Comparison, KnownContents};
+pub use push_set::{Extent, PushSet, PushType, PushUnit, PushedName};
+pub use push_standing::{Compared, PushRejection, PushStanding};
 pub use rejecters::Rejecters;
 pub use remembered::{CONTENTS_MAX, CondemnedContents, Content, REMEMBERED_FOR, Remembered};
+pub use without_evidence::WithoutEvidence;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::push_set::{PushSet, PushUnit};
 use super::remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};
 use crate::Time;
-use crate::downstream::{PushSet, PushUnit};
 use crate::rollout::UnitId;
 use crate::rollout::push::Condemned;
 use crate::rollout::tally::Rejection;

@@ -9,7 +9,7 @@ use super::rule::Rule;
 use super::stated::{member, stated};
 use crate::cache::{CachedResource, Known};
 use crate::collection::CollectionKind;
-use crate::rollout::Refused;
+use crate::gated::Refused;
 use crate::snapshot::{Snapshot, TypeSnapshot};
 use crate::upstream::Cause;
 use sluice_xds::{ResourceName, TypeUrl};

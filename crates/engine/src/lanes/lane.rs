@@ -8,7 +8,7 @@ use super::lane_type::{LaneType, TypeUpdate, changed_names};
 use super::members::changed_members;
 use super::release::Release;
 use super::rule::{Named, Rule, Stamps};
-use crate::rollout::plan::Gated;
+use crate::gated::Gated;
 use crate::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use sluice_xds::{Kind, ResourceName, TypeUrl};
 

@@ -14,7 +14,7 @@ use super::release::Restated;
 use super::rule::Stamps;
 use crate::Time;
 use crate::collection::CollectionKind;
-use crate::rollout::plan::Gated;
+use crate::gated::Gated;
 use crate::snapshot::{LastVersion, LastVersions, Snapshot, TypeSnapshot};
 use sluice_xds::{ResourceName, TypeUrl};
 

@@ -12,8 +12,7 @@ use super::release::{Release, Releases, Restated};
 use super::rule::{Rule, Stamps};
 use crate::Time;
 use crate::cache::{CachedResource, Known};
-use crate::rollout::Refused;
-use crate::rollout::plan::Gated;
+use crate::gated::{Gated, Refused};
 use crate::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use sluice_xds::ResourceName;
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::release::Restated;
-use crate::rollout::{Admission, Seat};
 use crate::snapshot::Snapshot;
 
 /// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one release.
@@ -69,12 +68,12 @@ impl Published {
             && lanes.stable.as_ref().zip(previous).is_some_and(|(stable, was)| stable.reads_the_same(was))
     }
 
-    /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
-    /// stable, else live. `served`: the push that the client was last served.
-    pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {
+    /// The snapshot for a client: the candidate of a push that the client is admitted to, else stable, else live.
+    /// `admits`: the gate of the client, which may be asked about the push with a candidate.
+    pub fn pick(&self, admits: impl FnOnce(u64) -> bool) -> &Arc<Snapshot> {
         let Some(lanes) = &self.lanes else { return &self.live };
         match &lanes.candidate {
-            Some((push, candidate)) if *push == admission.push && admission.admits(seat, served) => candidate,
+            Some((push, candidate)) if admits(*push) => candidate,
             _ => lanes.stable.as_ref().unwrap_or(&self.live),
         }
     }
@@ -115,7 +114,6 @@ impl Wakes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::RolloutState;
 
     #[test]
     fn wav_4_a_session_that_asks_is_woken_although_a_change_is_held_back() {
@@ -141,20 +139,16 @@ mod tests {
     #[test]
     fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {
         let [live, stable, candidate] = [(); 3].map(|()| Arc::new(Snapshot::default()));
-        let seat = Seat { bucket: 5, labelled_step: None };
-        let state = RolloutState::Waving;
-        let admission = |push, threshold| Admission { push, threshold, step: 1, state, ..Admission::NOBODY };
-        let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
-            Arc::ptr_eq(published.pick(&admission, seat, None), expected)
+        let picks = |published: &Published, admitted: u64, expected: &Arc<Snapshot>| {
+            Arc::ptr_eq(published.pick(|push| push == admitted), expected)
         };
         let mut published = Published { live: live.clone(), lanes: None, restated: None };
-        assert!(picks(&published, admission(1, 10), &live));
+        assert!(picks(&published, 1, &live));
         let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
         published.lanes = Some(Box::new(lanes));
-        assert!(picks(&published, admission(2, 6), &candidate));
-        assert!(picks(&published, admission(2, 5), &stable), "not admitted");
-        assert!(picks(&published, admission(1, 10), &stable), "the admission of another push");
+        assert!(picks(&published, 2, &candidate));
+        assert!(picks(&published, 1, &stable), "not admitted to this push");
         published.lanes = Some(Box::new(PublishedLanes { candidate: Some((2, candidate)), stable: None }));
-        assert!(picks(&published, admission(1, 10), &live));
+        assert!(picks(&published, 1, &live));
     }
 }

@@ -6,7 +6,7 @@ use imbl::OrdSet;
 
 use super::lane::Lane;
 use crate::collection::CollectionKind;
-use crate::rollout::plan::Gated;
+use crate::gated::Gated;
 use crate::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use sluice_xds::{ResourceName, TypeUrl};
 

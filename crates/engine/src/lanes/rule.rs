@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::rollout::plan::flows;
+use crate::gated::flows;
 use crate::snapshot::TypeSnapshot;
 use crate::time::Time;
 use crate::view::{View, ViewId};

@@ -20,13 +20,14 @@ mod loosened;
 mod digest;
 mod machine;
 
+pub use crate::gated::Refused;
 pub use command::{Command, CommandError};
 pub use machine::{
     Admission, Output, PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, Rollout, RolloutEvent,
     UnitRecord, What,
 };
 pub use plan::{Mode, OnHalt, Plan};
-pub use push::{Differs, Refused, ReleaseDigest, UnitId, UnitPush};
+pub use push::{Differs, ReleaseDigest, UnitId, UnitPush};
 pub use report::{PushReport, RolloutReport, RolloutState};
 pub use seat::Seat;
 pub use tally::{ClientState, Counts, Tally};

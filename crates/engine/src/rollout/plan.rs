@@ -6,7 +6,9 @@ use super::hook::Hook;
 use super::push::FindingKind;
 use crate::class::{NodeMatch, TextMatch};
 use sluice_setting::{count, hours, minutes, seconds, settings, time};
-use sluice_xds::{Kind, Node, Resource, TypeUrl};
+use sluice_xds::Node;
+
+pub use crate::gated::{Gated, flows};
 
 /// The buckets of all clients.
 pub const BUCKETS: u16 = 10_000;
@@ -122,43 +124,6 @@ impl UnitMatch {
         (self.lists.is_empty() || has_lists)
             && (self.nodes == NodeMatch::default() || self.nodes == other.nodes)
     }
-}
-
-/// The types whose changes make pushes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Gated {
-    /// WAV-3: listeners, routes, clusters, extensions and runtime layers, which belong together.
-    Default,
-    Types(Vec<TypeUrl>),
-}
-
-impl Gated {
-    pub fn contains(&self, type_url: &TypeUrl) -> bool {
-        match self {
-            Gated::Default => is_gated_by_default(type_url.kind()),
-            Gated::Types(types) => types.contains(type_url),
-        }
-    }
-}
-
-/// Whether a change from or to a resource reaches all clients at once, also of a gated type. A TTL is the
-/// server's own word on time, and content that must not be cached has one client (WAV-3).
-pub fn flows(resource: &Resource) -> bool {
-    resource.ttl.is_some() || resource.do_not_cache
-}
-
-fn is_gated_by_default(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Cluster
-            | Kind::ClusterCollection
-            | Kind::Listener
-            | Kind::ListenerCollection
-            | Kind::ScopedRouteConfiguration
-            | Kind::RouteConfiguration
-            | Kind::Runtime
-            | Kind::TypedExtensionConfig
-    )
 }
 
 /// The text of a node that decides about its bucket.
@@ -329,6 +294,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_xds::TypeUrl;
 
     fn plan() -> Plan {
         Plan::new("edge")

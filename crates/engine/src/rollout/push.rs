@@ -1,10 +1,9 @@
-//! The content of a push, as the driver sums it up from the snapshots before and after, and the contents that a plan refuses.
+//! The content of a push, as the driver sums it up from the snapshots before and after.
 
-use imbl::OrdSet;
 use serde::{Deserialize, Serialize};
 
 use crate::change::NameList;
-use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// A unit of a plan: a shared source, by the source's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,32 +70,6 @@ pub struct Differs {
 impl UnitPush {
     pub fn is_empty(&self) -> bool {
         self.types.iter().all(|part| part.added.count + part.changed.count + part.removed.count == 0)
-    }
-}
-
-/// The condemned contents, and the contents of a halted push. A clone shares all contents with the original.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused(OrdSet<(TypeUrl, ResourceName, Version)>);
-
-impl Refused {
-    pub fn of(contents: impl Iterator<Item = (TypeUrl, ResourceName, Version)>) -> Refused {
-        Refused(contents.collect())
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub fn has(&self, type_url: &TypeUrl, resource: &Resource) -> bool {
-        self.contains(&(type_url.clone(), resource.name.clone(), resource.version))
-    }
-
-    pub fn contains(&self, content: &(TypeUrl, ResourceName, Version)) -> bool {
-        self.0.contains(content)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &(TypeUrl, ResourceName, Version)> {
-        self.0.iter()
     }
 }
 

@@ -6,50 +6,11 @@ use std::sync::Arc;
 use super::push::{Condemned, UnitId};
 use super::seat::Seat;
 use crate::change::NameList;
+pub use crate::downstream::ClientState;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// The rejections that a tally names. The counts have all of them.
 pub const REJECTIONS_MAX: usize = 100;
-
-/// The state of one stream towards a push, or towards the newest content of a type. In the order of concern:
-/// of several types or sources, the last state stands for all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ClientState {
-    /// There is nothing for the client.
-    #[default]
-    Unaffected,
-    /// The client ACKed all that is due.
-    Accepted,
-    /// The client was sent, or has ACKed, only content of a later push.
-    Overtaken,
-    /// Not sent yet, or sent less than 60 s ago.
-    Pending,
-    /// Sent, and unanswered for 60 s.
-    Silent,
-    Rejected,
-}
-
-impl ClientState {
-    pub const ALL: [ClientState; 6] = [
-        ClientState::Unaffected,
-        ClientState::Accepted,
-        ClientState::Overtaken,
-        ClientState::Pending,
-        ClientState::Silent,
-        ClientState::Rejected,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ClientState::Unaffected => "unaffected",
-            ClientState::Accepted => "accepted",
-            ClientState::Overtaken => "overtaken",
-            ClientState::Pending => "pending",
-            ClientState::Silent => "silent",
-            ClientState::Rejected => "rejected",
-        }
-    }
-}
 
 /// The streams of a group by standing. The sums are of streams, not of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

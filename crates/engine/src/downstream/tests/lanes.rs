@@ -9,8 +9,8 @@ use imbl::OrdSet;
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, name_of, streams, url};
 use crate::collection::CollectionKind;
 use crate::downstream::{Answer, SourceId};
+use crate::gated::Gated;
 use crate::lanes::{Lanes, Restated};
-use crate::rollout::plan::Gated;
 use crate::source::{Attachment, Files};
 use sluice_xds::{Code, Status};
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::bench::{Bench, CDS, ClientId, EDS, RDS, names_of, streams, url};
 use crate::collection::CollectionKind;
-use crate::downstream::{Compared, PushSet, PushStanding, PushUnit, SILENT_AFTER, SourceId, Suspects};
-use crate::rollout::{ClientState, ReleaseDigest};
+use crate::downstream::{ClientState, SILENT_AFTER, SourceId, Suspects};
+use crate::evidence::{Compared, PushSet, PushStanding, PushUnit};
+use crate::rollout::ReleaseDigest;
 use crate::snapshot::Snapshot;
 use sluice_xds::{Code, Status, TypeUrl};
 
@@ -33,7 +34,7 @@ pub(super) fn push(bench: &Bench, before: &Arc<Snapshot>) -> PushSet {
 pub(super) fn standing(bench: &Bench, client: ClientId, push: &PushSet) -> PushStanding {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
     let session = &bench.clients[client].session;
-    session.push_standing(push, &mut Compared::default(), &latest, bench.now)
+    PushStanding::of_client(session, push, &mut Compared::default(), &latest, bench.now)
 }
 
 pub(super) fn state(bench: &Bench, client: ClientId, push: &PushSet) -> &'static str {

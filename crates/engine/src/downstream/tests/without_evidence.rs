@@ -2,13 +2,13 @@
 
 use super::bench::{Bench, CDS, ClientId, RDS};
 use super::standing::push;
-use crate::downstream::{PushSet, WithoutEvidence};
+use crate::evidence::{PushSet, WithoutEvidence};
 
 /// The resources that none of these clients was sent.
 fn left(bench: &Bench, clients: &[ClientId], push: &PushSet) -> String {
     let mut without = WithoutEvidence::of(push);
     for client in clients {
-        bench.clients[*client].session.note_sent(push, &mut without);
+        without.take_sent(&bench.clients[*client].session, push);
     }
     assert_eq!(without.is_empty(), without.lists().is_empty());
     let lists = without.lists().into_iter().map(|(type_url, of)| {

@@ -13,10 +13,10 @@ use departed::{DepartedClients, SentPush};
 
 use super::accepted_suspects::{AcceptedSuspects, program};
 use super::excuses::{Excuses, Leavers};
+use super::push_standing::{PushRejection, PushStanding};
 use super::rejecters::Rejecters;
 use super::remembered::Content;
 use crate::Time;
-use crate::downstream::{PushRejection, PushStanding};
 use crate::rollout::tally::{REJECTIONS_MAX, Rejection};
 use crate::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
 use sluice_xds::Node;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::downstream::{PushUnit, SourceId};
+use crate::downstream::SourceId;
+use crate::evidence::PushUnit;
 use crate::rollout::push::ReleaseDigest;
 
 const KINDS: [(CollectionKind, &str); 2] = [(CollectionKind::Wildcard, "*"), (CollectionKind::Names, "a b")];

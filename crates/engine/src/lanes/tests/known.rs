@@ -1,8 +1,7 @@
 //! Contents that a plan knows of a unit.
 
 use super::*;
-use crate::downstream::PushSet;
-use crate::evidence::{KnownContents, Rejecters, condemn, sum_up};
+use crate::evidence::{KnownContents, PushSet, Rejecters, condemn, sum_up};
 use crate::rollout::push::Differs;
 use crate::rollout::report::Reason;
 use crate::rollout::{Mode, Output, ReleaseDigest, Rollout, RolloutState, UnitId, UnitPush};

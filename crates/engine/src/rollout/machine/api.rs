@@ -97,6 +97,11 @@ impl Admission {
         }
     }
 
+    /// The same for a push by its number: another push than the one under way admits nobody.
+    pub fn admits_to(&self, push: u64, seat: Seat, served: Option<u64>) -> bool {
+        push == self.push && self.admits(seat, served)
+    }
+
     /// Whether clients keep a halted push, the one before or this one.
     pub fn has_holders(&self) -> bool {
         self.holders_only || self.holders_of.is_some()

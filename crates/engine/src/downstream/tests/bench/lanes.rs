@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::downstream::SourceId;
 use crate::downstream::tests::bench::{Bench, ClientId};
+use crate::gated::Gated;
 use crate::lanes::{Lanes, Published};
-use crate::rollout::plan::Gated;
-use crate::rollout::{Admission, RolloutState, Seat};
 use crate::snapshot::Snapshot;
 
 /// The releases that are kept.
@@ -100,11 +99,8 @@ impl Bench {
     pub fn picked(&self, client: ClientId) -> Vec<Arc<Snapshot>> {
         let mut snapshots = self.snapshots.clone();
         if let Some(lanes) = &self.lanes {
-            let bucket = if lanes.admitted.contains(&client) { 0 } else { 9 };
-            let seat = Seat { bucket, labelled_step: None };
-            let (push, state) = (lanes.push, RolloutState::Waving);
-            let admission = Admission { push, threshold: 1, step: 1, state, ..Admission::NOBODY };
-            snapshots[0] = lanes.published.pick(&admission, seat, None).clone();
+            let is_admitted = lanes.admitted.contains(&client);
+            snapshots[0] = lanes.published.pick(|push| push == lanes.push && is_admitted).clone();
         }
         snapshots
     }

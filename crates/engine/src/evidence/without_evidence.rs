@@ -2,13 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::push_set::{PushSet, PushType};
 use crate::change::NameList;
-use crate::downstream::session::list_position::parts;
-use crate::downstream::session::push_set::{PushSet, PushType};
-use crate::downstream::session::standing::SentPlace;
-use crate::downstream::sources::SourceId;
-use crate::downstream::subscription::Subscription;
-use crate::downstream::subscription::part::Part;
+use crate::downstream::{SentPart, SentPlace, Session, SourceId};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of
@@ -55,23 +51,23 @@ impl WithoutEvidence {
     }
 
     /// Takes away what a client was sent, ACKed or not. The client is admitted to the push.
-    pub(super) fn take_sent(&mut self, subscriptions: &[Subscription], push: &PushSet) {
-        for (subscription, part) in parts(subscriptions) {
-            if let Some((_, pushed)) = push.find(part.source(), &subscription.type_url) {
-                self.take(subscription, part, pushed);
+    pub fn take_sent(&mut self, session: &Session, push: &PushSet) {
+        for part in session.sent_parts() {
+            if let Some((_, pushed)) = push.find(part.source(), part.type_url()) {
+                self.take(part, pushed);
             }
         }
     }
 
-    fn take(&mut self, subscription: &Subscription, part: &Part, pushed: &PushType) {
-        let key = (part.source(), subscription.type_url.clone());
+    fn take(&mut self, part: SentPart<'_>, pushed: &PushType) {
+        let key = (part.source(), part.type_url().clone());
         let Some(names) = self.types.get_mut(&key) else { return };
-        if !self.seen.insert(SentPlace::of(subscription, part)) {
+        if !self.seen.insert(part.place()) {
             return;
         }
-        let part = subscription.part_so_far(part);
-        pushed.names_of(&part.collection, |pushed| {
-            if pushed.after.is_some() && part.held.version_of(&pushed.name) == pushed.version() {
+        let content = part.content();
+        pushed.names_of(&content.collection, |pushed| {
+            if pushed.after.is_some() && content.held.version_of(&pushed.name) == pushed.version() {
                 names.remove(&pushed.name);
             }
         });

@@ -6,8 +6,8 @@ use imbl::ordmap::DiffItem;
 
 use crate::cache::{CachedBodies, CachedResource, Known, Names};
 use crate::collection::Collection;
-use crate::downstream::sources::SourceId;
-use crate::rollout::plan::flows;
+use crate::downstream::SourceId;
+use crate::gated::flows;
 use crate::snapshot::{GlobsSnapshot, Snapshot, TypeSnapshot};
 use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
