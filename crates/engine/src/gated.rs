@@ -19,6 +19,14 @@ impl Gated {
             Gated::Types(types) => types.contains(type_url),
         }
     }
+
+    /// Whether all types of another choice are certainly among these.
+    pub fn includes(&self, other: &Gated) -> bool {
+        match other {
+            Gated::Types(types) => types.iter().all(|type_url| self.contains(type_url)),
+            Gated::Default => *self == Gated::Default,
+        }
+    }
 }
 
 /// Whether a change from or to a resource reaches all clients at once, also of a gated type. A TTL is the

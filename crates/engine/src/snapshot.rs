@@ -425,7 +425,7 @@ impl Snapshot {
     }
 
     /// This snapshot with other content.
-    pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
+    pub fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
         let standing = self.standing.clone();
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
     }
@@ -435,7 +435,8 @@ impl Snapshot {
         self.refused.as_ref()
     }
 
-    pub(super) fn refuse(&mut self, refused: Arc<Refused>) {
+    /// Marks contents that a plan refuses, for clients with other content.
+    pub fn refuse(&mut self, refused: Arc<Refused>) {
         self.refused = Some(refused);
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
-use sluice_engine::evidence::{self, WINDOW};
+use sluice_fleet::evidence::{self, WINDOW};
 
 /// The maximum number of remembered nodes. The ends of all others are evidence.
 const NODES_MAX: usize = 10_000;
@@ -86,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sluice_engine::evidence::Leavers as _;
+    use sluice_fleet::evidence::Leavers as _;
 
     #[test]
     fn wav_12_ends_count_for_a_window_and_the_next() {

@@ -16,10 +16,10 @@ use crate::driver::ground::registry::lock;
 use sluice_engine::Time;
 use sluice_engine::class::NodeClass;
 use sluice_engine::downstream::{Session, SourceId};
-use sluice_engine::evidence::{Compared, Content, Ended, PushSet, PushStanding, PushUnit, Seen};
 use sluice_engine::lanes::Published;
-use sluice_engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{Compared, Content, Ended, PushSet, PushStanding, PushUnit, Seen};
+use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.

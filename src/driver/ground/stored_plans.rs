@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use sluice_checkpoint::Identity;
-use sluice_engine::rollout::{PinRecord, PushRecord, ReleaseRecord, UnitId};
+use sluice_fleet::rollout::{PinRecord, PushRecord, ReleaseRecord, UnitId};
 use sluice_xds::Version;
 
 /// The format of the file. Another number means another format.
@@ -168,7 +168,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sluice_engine::rollout::{PinEnd, ReleaseDigest, UnitRecord};
+    use sluice_fleet::rollout::{PinEnd, ReleaseDigest, UnitRecord};
 
     fn plan() -> StoredPlan {
         let identity = Identity { list: "xds_servers".into(), server: "cp-1:15010".into(), class: [7; 32] };

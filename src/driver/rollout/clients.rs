@@ -12,8 +12,8 @@ use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
 use sluice_engine::Time;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::evidence::{self, Compared, Content, Ended, PushStanding, Seen, WithoutEvidence};
-use sluice_engine::rollout::{Admission, Plan, Tally, UnitId};
+use sluice_fleet::evidence::{self, Compared, Content, Ended, PushStanding, Seen, WithoutEvidence};
+use sluice_fleet::rollout::{Admission, Plan, Tally, UnitId};
 use sluice_xds::Node;
 
 /// The clients of one push, from its begin to its release.

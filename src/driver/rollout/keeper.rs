@@ -16,8 +16,8 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::telemetry::wall_now;
 use sluice_engine::Time;
-use sluice_engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
-use sluice_engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
+use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use sluice_fleet::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// Keeps the record of a plan, and the holds of its sources.
@@ -217,7 +217,7 @@ fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_engine::evidence::Rejecters;
+    use sluice_fleet::evidence::Rejecters;
     use sluice_xds::Version;
 
     #[test]

@@ -11,7 +11,7 @@ use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
 use sluice_engine::collection::CollectionKind;
 use sluice_engine::lanes::Restated;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use sluice_engine::Time;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::evidence::{
+use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{
     Clients, Compared, Ended, KnownContents, Leavers as _, PushSet, PushStanding, Rejecters, Seen, condemn,
     is_current, returned, sum_up,
 };
-use sluice_engine::rollout::report::{Outcome, Reason};
-use sluice_engine::rollout::{
+use sluice_fleet::rollout::report::{Outcome, Reason};
+use sluice_fleet::rollout::{
     Admission, Command, Output, Plan, PushReport, Refused, Rollout, RolloutState, UnitId, UnitPush,
 };
-use sluice_engine::snapshot::Snapshot;
 
 use super::hook::Question;
 use super::relay::{Restating, Stream};
@@ -37,7 +37,7 @@ struct Leavers {
     is_paused: bool,
 }
 
-impl sluice_engine::evidence::Leavers for Leavers {
+impl sluice_fleet::evidence::Leavers for Leavers {
     fn note(&self, node: &str, _: Time) {
         if !self.is_paused {
             *self.ends.borrow_mut().entry(node.to_owned()).or_default() += 1;

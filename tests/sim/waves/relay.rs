@@ -11,12 +11,12 @@ use sluice_engine::authorization::Grant;
 use sluice_engine::cache::SessionId;
 use sluice_engine::collection::HashSeed;
 use sluice_engine::downstream::{Answer, Composition, Limits, Session, SourceId, Verdict, Watch};
-use sluice_engine::evidence::PushUnit;
 use sluice_engine::lanes::{Lanes, Published, Wakes};
-use sluice_engine::rollout::UnitId;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::{Attachment, Source, SourceSettings, Streams};
 use sluice_engine::upstream::{UpstreamSettings, WildcardStyle};
+use sluice_fleet::evidence::PushUnit;
+use sluice_fleet::rollout::UnitId;
 use sluice_xds::{Request, Variant};
 
 use super::client::Want;

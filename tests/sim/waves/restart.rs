@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice_checkpoint::format::{decode, encode};
 use sluice_checkpoint::{Header, Identity};
-use sluice_engine::evidence::Content;
 use sluice_engine::lanes::Restated;
-use sluice_engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
+use sluice_fleet::evidence::Content;
+use sluice_fleet::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
 use super::client::Client;
 use super::pilot::{Pilot, Rejected};

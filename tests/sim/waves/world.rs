@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use sluice_engine::Time;
-use sluice_engine::rollout::hook::HookVerdict;
+use sluice_fleet::rollout::hook::HookVerdict;
 use sluice_xds::Request;
 
 use super::client::Client;

@@ -10,8 +10,8 @@ mod order;
 mod answer;
 mod subscription;
 mod session;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "bench"))]
+pub mod tests;
 
 pub use answer::chunk::Chunk;
 pub use answer::client_features::{ClientFeatures, tells_ttl, upstream_features};

@@ -21,8 +21,8 @@ mod release;
 mod lane_set;
 mod overlay;
 mod published;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "bench"))]
+pub mod tests;
 
 pub use elder::Elder;
 pub use overlay::{Differences, Lanes};

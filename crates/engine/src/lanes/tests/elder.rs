@@ -1,6 +1,6 @@
 //! First answers of a source whose clients come from another server (WAV-22).
 
-use super::*;
+use super::bench::*;
 use crate::gated::Refused;
 use crate::lanes::Elder;
 

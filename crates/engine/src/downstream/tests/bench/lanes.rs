@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::downstream::SourceId;
-use crate::downstream::tests::bench::{Bench, ClientId};
+use crate::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
 use crate::gated::Gated;
 use crate::lanes::{Lanes, Published};
 use crate::snapshot::Snapshot;
@@ -18,6 +18,27 @@ pub struct LaneBench {
     pub push: u64,
     pub admitted: BTreeSet<ClientId>,
 }
+
+/// Two clients of wildcards, one in each variant, that have a cluster and its routes.
+pub fn fleet() -> (Bench, ClientId, ClientId) {
+    let mut bench = Bench::files(&FIRST);
+    let (sotw, delta) = (bench.sotw(), bench.delta());
+    for message in [CDS, LDS] {
+        bench.ask(sotw, message, "");
+        bench.change(delta, message, "+*");
+    }
+    for (message, list) in [(EDS, "a b"), (RDS, "r")] {
+        bench.ask(sotw, message, list);
+        let list: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
+        bench.change(delta, message, &list.join(" "));
+    }
+    bench.drain(sotw);
+    bench.drain(delta);
+    bench.hold();
+    (bench, sotw, delta)
+}
+
+pub const FIRST: [(&str, &str); 4] = [(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")];
 
 impl Bench {
     /// From now on pushes of the first source go by steps.
