@@ -9,10 +9,11 @@ use sluice_xds::{Node, ResourceName, Version};
 /// The programs with suspects. Clients choose the texts.
 const PROGRAMS_MAX: usize = 64;
 
-/// The suspects of one program that are looked for at its other clients. The others stay suspected.
+/// The bound for the suspects of one program: its other clients are asked about so many. The rest stays
+/// suspected.
 const CONTENTS_MAX: usize = 16;
 
-/// The suspects of a push, by the program of the clients that rejected it.
+/// The suspects of a push, by the program of the rejecting clients.
 #[derive(Debug, Default)]
 pub(super) struct AcceptedSuspects(BTreeMap<Box<str>, ProgramSuspects>);
 
@@ -39,7 +40,7 @@ impl AcceptedSuspects {
         }
     }
 
-    /// The suspects that another client of this program may have accepted.
+    /// The suspects which another client of this program may have accepted.
     pub(super) fn open(&self, node: Option<&Node>) -> Option<&BTreeSet<Content>> {
         if self.0.is_empty() {
             return None;

@@ -25,7 +25,7 @@ pub fn sum_up(
     let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let changes = PushUnit::between(SourceId(unit.0), before, after, &is_gated);
     let types = changes.types.iter().map(summed).collect();
-    // Only a plan that enforces compares contents with those of the past.
+    // Only an enforcing plan compares contents with past contents.
     let digest = |snapshot: &Snapshot| match plan.enforces() {
         true => ReleaseDigest::of(snapshot, &|type_url| plan.gated.contains(type_url)),
         false => ReleaseDigest::default(),
@@ -45,9 +45,9 @@ pub fn sum_up(
     (changes, pushed)
 }
 
-/// The latest release, of those from the oldest to the latest, that a push returns to: its content differs
-/// from the stable content and not from the candidate, as far as both are known. Names that clients asked for
-/// since then make another digest of it.
+/// The latest release with the content of a push: different from the stable content and equal to the
+/// candidate, as far as both are known. `releases`: the oldest first. A digest does not tell, as clients may
+/// have asked for more names since.
 pub fn returned<'a>(
     plan: &Plan,
     releases: impl DoubleEndedIterator<Item = &'a Release>,
@@ -95,9 +95,9 @@ pub fn compare(
     }
 }
 
-/// Brings the latest candidate of a unit up to date: names that clients asked for after the cut belong to it,
-/// too. `push`: the number of the latest push. A candidate that went back takes over what its source came to
-/// know since, as a lane would.
+/// Brings the latest candidate of a unit up to date: names from requests after the cut are part of the
+/// candidate, too. `push`: the number of the latest push. A candidate of a push that went back takes over
+/// later knowledge of the source, as a lane would.
 pub fn renew(plan: &Plan, candidate: &mut Arc<Snapshot>, published: &Published, push: u64) {
     match published.candidate_of(push) {
         Some(latest) => candidate.clone_from(latest),

@@ -1,4 +1,4 @@
-//! Clients that lose streams whatever they are served: their lost streams are no evidence (WAV-12).
+//! Clients with lost streams whatever the content: the losses are no evidence (WAV-12).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use sluice_engine::Time;
 
-/// The ends of a node are counted by windows of this length: the present one, and the one before.
+/// The length of a window. The ends of a node are counted in the present window and in the window before.
 pub const WINDOW: Duration = Duration::from_secs(600);
 
 /// The maximum number of nodes with an excuse. Lost streams of others count as evidence.
 const NODES_MAX: usize = 10_000;
 
-/// The memory of clients that end their streams all the time, whatever they are served (WAV-12).
+/// The memory of clients with frequent ends of streams, whatever the content (WAV-12).
 pub trait Leavers {
     /// A stream of the node was lost, and no push is to blame.
     fn note(&self, node: &str, now: Time);

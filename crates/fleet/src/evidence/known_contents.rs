@@ -1,5 +1,4 @@
-//! The contents that a plan knows of its units, to tell news from contents that it has halted (WAV-8,
-//! WAV-17).
+//! The known contents of the units of a plan, to tell news from halted contents (WAV-8, WAV-17).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,9 +74,9 @@ impl KnownContents {
         self.awaited.insert(unit, content);
     }
 
-    /// The source of a unit began anew, and has another number. The latest candidate is compared with what
-    /// the server states, and not with the content that the source began with. A digest would not do: the
-    /// clients that come back may ask for other names.
+    /// The source of a unit began anew, and has another number. The latest candidate is compared with the
+    /// words of the server, and not with the first content of the source. A digest would not do: returning
+    /// clients may ask for other names.
     pub fn begin_anew(&mut self, previous: UnitId, unit: UnitId) {
         self.anew.remove(&previous);
         if let Some(candidate) = self.candidates.remove(&previous) {
@@ -94,10 +93,10 @@ impl KnownContents {
         self.awaited.contains_key(&unit) || self.anew.contains(&unit)
     }
 
-    /// The changes of the push under way, also after its clients are counted no longer, and after a restart
-    /// (QUA-2). `units`: those of the push; `stable`: the content of a unit that all clients may have. Also
-    /// returns whether the contents of all units are known: after a restart, a content is known when the
-    /// server has said it again.
+    /// The changes of the push under way, also after the count of clients has ended, and after a restart
+    /// (QUA-2). `units`: the units of the push; `stable`: the stable content of a unit. Also returns whether
+    /// the contents of all units are known: after a restart, a content is known when the server has repeated
+    /// the content.
     pub fn changes(
         &self,
         plan: &Plan,

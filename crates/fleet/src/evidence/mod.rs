@@ -1,9 +1,9 @@
-//! The evidence for and against a push: the content of the push, what clients say about it, and what they
-//! said before (TRU, QUA).
+//! The evidence for and against a push: the content of the push, the answers of clients, and their earlier
+//! answers (TRU, QUA).
 //!
 //! Everything is derived from snapshots and sessions. In order: the content of a push; a memory of contents;
-//! the memory of rejections; first answers with contents that the plan refuses; clients that are lost
-//! whatever they are served; suspects that others accepted; and the count of clients.
+//! the memory of rejections; first answers with refused contents; clients with lost streams whatever the
+//! content; suspects with acceptances; and the count of clients.
 
 mod push_set;
 mod push_standing;

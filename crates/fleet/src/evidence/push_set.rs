@@ -1,4 +1,4 @@
-//! The content of a push: what changed between two snapshots of each of its sources (TRU-1).
+//! The content of a push: the changes between two snapshots of each source (TRU-1).
 
 use std::sync::Arc;
 
@@ -120,9 +120,9 @@ impl PushUnit {
     }
 
     /// Whether a plan has to compare its contents after a publication. While lanes hold content back, a first
-    /// answer counts, too: a class that slept may return to other content than its lanes have. So does the
-    /// end of a hold, for which no content needs to change: the source may have forgotten the names. `held`,
-    /// `holds`: the lanes hold content back before, and now.
+    /// answer counts, too: a class that slept may return to other content than its lanes have. The end of a
+    /// hold counts without a change of content: the source may have forgotten the names. `held`, `holds`: the
+    /// lanes hold content back before, and now.
     pub fn concerns(
         before: &Snapshot,
         after: &Snapshot,

@@ -13,8 +13,8 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushStanding {
     pub state: ClientState,
-    /// The time when the client was sent content of the push; `None` if it was not. Of content that was
-    /// ACKed, the time of the client's latest answer for the type at most.
+    /// The time when the client was sent content of the push; `None` without content. After an ACK, the time
+    /// of the client's latest answer for the type at most.
     pub sent_at: Option<Time>,
     /// A source whose content of the push the client was sent.
     pub source: Option<SourceId>,
@@ -32,8 +32,8 @@ pub struct PushRejection {
     pub suspects: Suspects,
 }
 
-/// The states of content that clients share, during one walk over the clients. Clients at one place of a push
-/// are compared with it once.
+/// The states of shared content, during one walk over the clients. Clients at one place are compared with a
+/// push once.
 #[derive(Debug, Default)]
 pub struct Compared(HashMap<Place, Progress>);
 
@@ -75,7 +75,7 @@ impl PushStanding {
                 standing.sent_at = standing.sent_at.max(part.sent_at());
                 standing.source = Some(part.source());
             }
-            // The older rejection first: it tells more than that something else was rejected, too.
+            // The older rejection first: a later rejection adds less.
             let nack = part.nacks().find(|nack| comparison.is_rejected_by(nack, unit, progress));
             if let Some(nack) = nack {
                 standing.reject(part, nack);
@@ -183,12 +183,12 @@ impl Comparison<'_> {
         let part = self.part;
         let mut is_brought = false;
         self.pushed.names_of(part.collection(), |name| {
-            // A name that the client gave up is gone from what it was sent next, and that is no removal.
+            // A name without interest of the client is missing in the next response without a removal.
             let is_told = name.version().is_some() || part.tells_removals();
             is_brought |= is_told && part.is_brought_by(nack, &name.name, name.version());
         });
         let mut changes = nack.carried.rejected().iter().filter(|id| id.source == part.source());
-        // A change that the push itself replaced is not judged while its replacement is due.
+        // A change with a replacement in the same push is not judged while the replacement is due.
         let is_sent = (progress.sent || progress.accepted) && !progress.due;
         is_brought || is_sent && changes.any(|id| unit.has_change(id.number))
     }

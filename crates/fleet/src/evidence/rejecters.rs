@@ -19,8 +19,8 @@ const NODES_MAX: usize = 10_000;
 /// The memory of a plan.
 #[derive(Debug, Default)]
 pub struct Rejecters {
-    /// The nodes that rejected the push before, each with its greatest number of rejecting streams. Many
-    /// clients may share an id, or have none: one of them must not speak for the others.
+    /// The nodes with earlier rejections of the push, each with its greatest number of rejecting streams.
+    /// Many clients may share an id, or have none: no client must speak for the rest.
     before: BTreeMap<Arc<str>, u32>,
     /// As `before`, of the push under way.
     now: BTreeMap<Arc<str>, u32>,
@@ -47,8 +47,8 @@ impl Rejecters {
         self.before.contains_key(node)
     }
 
-    /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: it rejected the
-    /// push before with as many streams as now.
+    /// Counts a rejecting stream of the tally. Returns whether its node is a known rejecter: the node
+    /// rejected the push before with as many streams as now.
     pub fn is_known(&mut self, node: &Arc<str>) -> bool {
         if self.live.len() >= NODES_MAX && !self.live.contains_key(node) {
             return self.before.contains_key(node);
@@ -63,8 +63,8 @@ impl Rejecters {
     }
 
     /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only
-    /// change. A known rejecter has no vote, as it blames whatever comes. Returns the contents newly
-    /// condemned: `enough` different nodes blame them.
+    /// change. A known rejecter has no vote, and blames all contents. Returns the contents newly condemned:
+    /// `enough` different nodes blame them.
     pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32, now: Time) -> Vec<Condemned> {
         self.forget(now);
         let (mut condemned, end) = (Vec::new(), now + REMEMBERED_FOR);

@@ -1,4 +1,4 @@
-//! A bounded memory of contents, which forgets them by time (QUA-5).
+//! A bounded memory of contents, with an end for each content (QUA-5).
 
 use std::time::Duration;
 
@@ -20,12 +20,11 @@ pub type Content = (TypeUrl, ResourceName, Version);
 /// The condemned contents of a plan.
 pub type CondemnedContents = Remembered<()>;
 
-/// Contents, each with a value and the time at which it is forgotten. A clone shares all contents with the
-/// original.
+/// Contents, each with a value and an end. A clone shares all contents with the original.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remembered<V: Clone> {
     entries: OrdMap<Content, (Time, V)>,
-    /// The same contents in the order in which they are forgotten.
+    /// The same contents in the order of their ends.
     ends: OrdSet<(Time, Content)>,
 }
 
@@ -62,7 +61,7 @@ impl<V: Clone> Remembered<V> {
             .map(|(_, _, version)| *version)
     }
 
-    /// All contents with their ends, the one that is remembered for longest first.
+    /// All contents with their ends, the latest end first.
     pub fn latest_first(&self) -> impl Iterator<Item = &(Time, Content)> {
         self.ends.iter().rev()
     }
@@ -72,8 +71,8 @@ impl<V: Clone> Remembered<V> {
         self.ends.get_min().map(|(end, _)| *end)
     }
 
-    /// Remembers a content until `end`, also if it is known already. A full memory forgets the content that
-    /// would be forgotten next.
+    /// Remembers a content until `end`, also if it is known already. A full memory forgets the content with
+    /// the next end.
     pub fn put(&mut self, content: Content, end: Time, value: V) {
         self.take(&content);
         self.ends.insert((end, content.clone()));

@@ -7,14 +7,13 @@ use sluice_engine::change::NameList;
 use sluice_engine::downstream::{SentPart, SentPlace, Session, SourceId};
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// The changed and added resources of a push that no admitted client was sent yet: whatever the clients of
-/// the push say, they say nothing about these. Removals are left out, since there is no resource that a
-/// client could be sent.
+/// The changed and added resources of a push that no admitted client was sent yet: no answer of a client is
+/// about any of them. Removals are left out, since a client could not be sent a resource.
 #[derive(Debug, Default)]
 pub struct WithoutEvidence {
     /// Only types with such a resource.
     types: BTreeMap<(SourceId, TypeUrl), BTreeSet<ResourceName>>,
-    /// The contents that this tally has looked at. Many clients have the same.
+    /// The contents seen by the tally. Many clients have the same.
     seen: HashSet<SentPlace>,
 }
 
@@ -39,7 +38,7 @@ impl WithoutEvidence {
         self.seen.clear();
     }
 
-    /// The resources by type. One that several sources lack counts for each.
+    /// The resources by type. A resource counts for each source without evidence.
     pub fn lists(&self) -> Vec<(TypeUrl, NameList)> {
         let mut lists: BTreeMap<&TypeUrl, NameList> = BTreeMap::new();
         for ((_, type_url), names) in &self.types {

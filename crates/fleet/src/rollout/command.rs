@@ -11,7 +11,7 @@ pub const FREEZE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// A command to a plan that enforces. Each may come twice: the second has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Stops the clocks of the push. Admitted clients keep it, nobody else gets it by another step.
+    /// Stops the clocks of the push. Admitted clients keep the push, and no step admits more clients.
     Pause {
         push: u64,
     },
@@ -66,8 +66,8 @@ impl Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
-    /// A halted push begins anew with its first step. Of a push that moves, a command without a step would go
-    /// on twice if it came twice.
+    /// A halted push begins anew with its first step. For a moving push the command needs a step: without a
+    /// step, a repeated command would promote twice.
     Anew,
     /// A step by its number, from 1.
     Step(u8),
@@ -126,8 +126,8 @@ pub enum CommandError {
     NoSuchUnit,
     /// The push changes no resource with the name that was to be condemned.
     NoSuchContent,
-    /// As above, as far as is known: a content of the push was halted before a restart, and its server has
-    /// not said it again.
+    /// As above, as far as is known: a content of the push was halted before a restart, and the server has
+    /// not repeated the content.
     ContentNotKnown,
     /// Longer than [`FREEZE_MAX`].
     TooLong,

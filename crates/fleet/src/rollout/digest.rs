@@ -18,9 +18,9 @@ const END: u8 = 0;
 const UNKNOWN: u8 = 3;
 
 impl ReleaseDigest {
-    /// The digest of the known content of the gated types, but for the resources that flow. A name that is
-    /// known to be absent counts: a push that removes all resources is not the content of the time before any
-    /// was known. Takes time proportional to the number of resources.
+    /// The digest of the known content of the gated types, but for the resources that flow. An absent name
+    /// counts: a push with the removal of all resources differs from the time without known names. Takes time
+    /// proportional to the number of resources.
     pub fn of(snapshot: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> ReleaseDigest {
         let mut hash = Hash(blake3::Hasher::new_derive_key(CONTEXT));
         for (type_url, content) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {

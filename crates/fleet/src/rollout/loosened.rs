@@ -8,7 +8,7 @@ impl Plan {
     /// The keys by which `next` may admit a client sooner, hold less, or halt later than this plan. Empty if
     /// `next` is certainly as strict. Keys without an order, as `salt`, count if they differ.
     pub fn loosened_by(&self, next: &Plan) -> Vec<&'static str> {
-        // A key that this function forgets does not compile.
+        // A forgotten key does not compile.
         let Plan {
             name: _,
             mode,
@@ -49,8 +49,7 @@ fn is_covered(units: &UnitMatch, by: &UnitMatch) -> bool {
 }
 
 /// Whether each client waits at least as long for each step: the steps are all there, in order, and none has
-/// grown or bakes for less time. Further steps may stand between them if they choose clients by their seats
-/// alone.
+/// grown or bakes for less time. Further steps may stand between, if clients are chosen by seats alone.
 fn are_as_strict(steps: &[Step], next: &[Step]) -> bool {
     let mut left = steps.iter().peekable();
     for candidate in next {
@@ -84,7 +83,7 @@ fn is_weaker(guards: &Guards, next: &Guards) -> bool {
         GuardAction::Warn => 1,
         GuardAction::Off => 0,
     };
-    // A guard that this function forgets does not compile.
+    // A forgotten guard does not compile.
     let Guards { growth, unreadable, dangling, gone_while_used } = *guards;
     let pairs = [
         (growth, next.growth),

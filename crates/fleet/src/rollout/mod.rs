@@ -1,9 +1,9 @@
-//! Rollouts: what the clients of a plan say about each push of configuration (TRU, WAV).
+//! Rollouts: the pushes of configuration, and the answers of the clients of a plan (TRU, WAV).
 //!
-//! A *plan* covers *units*: shared sources. The gated changes that reach its units close together are a
-//! *push*. The machine leads a push through the steps of the plan and judges the evidence of its clients. In
-//! `mode: observe` nothing is held from anybody: the machine tells what it would have done (WAV-19). In
-//! `mode: enforce`, clients get a push when they are admitted.
+//! A *plan* covers *units*: shared sources. Gated changes at units close together are a *push*. The machine
+//! leads a push through the steps of the plan and judges the evidence of clients. In `mode: observe` nothing
+//! is held from anybody: the machine tells what it would have done (WAV-19). In `mode: enforce`, clients get
+//! a push when they are admitted.
 //!
 //! In order: the hook and the plan, as the operator states them; the seat of a client; the content of a push;
 //! contents that a plan refuses; the evidence of clients; the machine; its reports; and the commands of

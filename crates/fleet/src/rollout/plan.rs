@@ -20,8 +20,8 @@ settings! {
     /// The past of all plans.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct History {
-        /// The pushes that are over, and the releases, that a plan remembers: HIS-1. Releases share all
-        /// content that is equal; a push that was rejected has the words of its clients.
+        /// The past pushes and the releases in the memory of a plan: HIS-1. Releases share all equal content;
+        /// a rejected push has the words of clients.
         pushes: usize = 10, count(1..=100);
     }
 }
@@ -44,15 +44,14 @@ pub struct Plan {
     pub guards: Guards,
     /// `None`: the clients alone decide.
     pub hook: Option<Hook>,
-    /// The pushes that are over, and the releases, that the plan remembers. A release is a content that all
-    /// clients were given.
+    /// The past pushes and the releases in the plan's memory. A release is a content of all clients.
     pub releases: usize,
 }
 
 /// The power of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing is held from anybody, and the plan tells what it would have done (WAV-19).
+    /// Nothing is held from anybody, and the plan tells the deeds of an enforcing plan (WAV-19).
     #[default]
     Observe,
     /// Clients get a push when they are admitted.
@@ -177,7 +176,7 @@ settings! {
     pub struct Gather {
         /// A push is complete when its units have been quiet for this time.
         quiet: Duration = seconds(1), time(seconds(0)..=minutes(10));
-        /// A push is complete after this time, also when its units change on and on.
+        /// A push is complete after this time, also when units change on and on.
         max: Duration = seconds(10), time(seconds(1)..=hours(1));
     }
 }
@@ -269,8 +268,8 @@ impl Plan {
         }
     }
 
-    /// Whether another plan leads pushes as this one does, however many it remembers, and however long it
-    /// waits for an answer of its hook.
+    /// Whether another plan leads pushes in the same way, whatever the size of the memory, and the time limit
+    /// of the hook.
     pub fn leads_as(&self, other: &Plan) -> bool {
         Hook::is_same(self.hook.as_ref(), other.hook.as_ref())
             && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }

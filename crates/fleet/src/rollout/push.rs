@@ -16,7 +16,7 @@ pub struct UnitPush {
     pub unit: UnitId,
     /// The gated types that differ, in the order of sending.
     pub types: Vec<TypePush>,
-    /// A part of the push that clients rejected before, and that is condemned (QUA-2).
+    /// A condemned part of the push, by earlier rejections (QUA-2).
     pub condemned: Option<Condemned>,
     /// The findings in the contents: at most one of each kind.
     pub findings: Vec<Finding>,
@@ -59,8 +59,8 @@ impl TryFrom<String> for ReleaseDigest {
 pub struct Differs {
     /// The content differs from the stable content.
     pub from_stable: bool,
-    /// The content differs from the unit's latest candidate, which the unit keeps for this question: until
-    /// another one is cut, or the stable content equals the newest. After [`Output::Serve`], the newest
+    /// The content differs from the unit's latest candidate. The unit keeps the candidate for this question:
+    /// until another cut, or until the stable content equals the newest. After [`Output::Serve`], the newest
     /// content at that moment takes the place of the candidate. Without any, as `from_stable`.
     ///
     /// [`Output::Serve`]: super::Output::Serve
@@ -151,7 +151,7 @@ impl TypePush {
 
     /// Notes the growth of a changed resource.
     pub(crate) fn note_largest(&mut self, name: &ResourceName, growth: Growth) {
-        // A small resource that doubled may have grown by fewer bytes than a large one that did not (GRD-4).
+        // A doubled small resource may have grown by fewer bytes than a large resource (GRD-4).
         let rank = |growth: Growth| (growth.is_doubled(), growth.by());
         if self.largest.as_ref().is_none_or(|(_, largest)| rank(growth) > rank(*largest)) {
             self.largest = Some((name.clone(), growth));

@@ -14,7 +14,7 @@ use sluice_engine::change::NameList;
 use sluice_engine::time::ReceivedAt;
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// A plan at one moment, for API, log and metrics. A field is a fact that each of them shows by itself.
+/// A plan at one moment, for API, log and metrics. Each reader shows some of the facts alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RolloutReport {
     pub state: RolloutState,
@@ -35,7 +35,7 @@ pub struct RolloutReport {
     pub releases: Vec<u64>,
     /// No push begins, because the contents that are held take too many bytes.
     pub is_full: bool,
-    /// Units whose changes wait because their server is lost. Pushes go on without them (WAV-18).
+    /// Units with waiting changes because of a lost server. Pushes go on without the units (WAV-18).
     pub left_out: Vec<UnitId>,
     /// No push begins: a server is lost, and no other unit has a change, or clients keep a halted push with
     /// content of the server.
@@ -101,8 +101,8 @@ impl RolloutState {
     }
 }
 
-/// A push and its way through the steps: the machine keeps it, and API, log and metrics read it. A field is a fact that
-/// each of them shows by itself, so the facts stand side by side.
+/// A push and its way through the steps: kept by the machine, and read by API, log and metrics. Each reader
+/// shows some of the facts alone, so the facts stand side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushReport {
     pub number: u64,
@@ -121,7 +121,7 @@ pub struct PushReport {
     pub units: Vec<UnitId>,
     /// The differences of all units together, by type. A name that changed in several units counts for each.
     pub types: Vec<TypePush>,
-    /// The steps that have begun. The one after the last step of the plan admits all clients.
+    /// The begun steps. The step after the last step of the plan admits all clients.
     pub steps: Vec<StepReport>,
     pub verdict: Option<Verdict>,
     /// Findings that did not stop the push.
@@ -131,7 +131,7 @@ pub struct PushReport {
     pub others: Counts,
     pub rejections: Vec<Rejection>,
     pub blamed: Vec<UnitId>,
-    /// Contents that clients rejected so often that a later push with them is halted at once.
+    /// Contents with so many rejections that a later push with the content is halted at once.
     pub condemned: Vec<Condemned>,
     /// The changed and added resources that no admitted client was sent by the last tally, by type (WAV-14).
     /// Empty before the first.
@@ -161,7 +161,7 @@ pub enum Outcome {
     Abandoned,
     /// The servers took the push back.
     Withdrawn,
-    /// The content is that of an earlier release, so all clients were given it at once.
+    /// The content is an earlier release, given to all clients at once.
     Restored,
 }
 
@@ -301,7 +301,7 @@ impl PushReport {
         self.steps.last().map_or(0, |step| step.number)
     }
 
-    /// The step after the reached one; the last step if that is reached.
+    /// The step after the reached step; the last step at the end.
     pub fn next_step(&self) -> u8 {
         self.step_count.min(self.reached() + 1)
     }

@@ -6,7 +6,7 @@ use sluice_xds::{Node, Value};
 /// Names the use of the hash. Replicas of all builds must agree on the seats.
 const CONTEXT: &str = "sluice 2026 wave bucket";
 
-/// The last bucket. Clients without a text have this bucket, and `at_least` never admits it.
+/// The last bucket. Clients without a text have the last bucket, and `at_least` never admits them.
 pub const LAST_BUCKET: u16 = BUCKETS - 1;
 
 /// The place of a client in a plan. Two streams of one node have one seat.
@@ -18,7 +18,7 @@ pub struct Seat {
 }
 
 impl Plan {
-    /// The seat of a client. Its identity, its stream and the process have no part in it.
+    /// The seat of a client. Identity, stream and process have no influence.
     pub fn seat(&self, node: &Node) -> Seat {
         let names = |step: &super::plan::Step| step.clients.as_ref().is_some_and(|c| c.matches(node));
         let labelled = self.steps.iter().position(names);

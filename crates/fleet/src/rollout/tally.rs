@@ -9,7 +9,7 @@ use sluice_engine::change::NameList;
 pub use sluice_engine::downstream::ClientState;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
-/// The rejections that a tally names. The counts have all of them.
+/// The named rejections of a tally. The counts have all rejections.
 pub const REJECTIONS_MAX: usize = 100;
 
 /// The streams of a group by standing. The sums are of streams, not of nodes.
@@ -27,8 +27,7 @@ pub struct Counts {
     /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten
     /// minutes. A client that comes back and is lost again counts each time.
     pub lost: u64,
-    /// Nodes that accepted the push and have no stream with it any more, and were not lost: an acceptance
-    /// outlives its stream.
+    /// Nodes with an acceptance and without a stream now, but not lost: an acceptance outlives the stream.
     pub departed: u64,
     /// Relays, whose ACK means structure (TIR-1).
     pub unjudged: u64,
@@ -137,13 +136,13 @@ impl Add for Counts {
 pub struct Tally {
     pub admitted: Counts,
     pub others: Counts,
-    /// The streams of the plan that were not sent the push, and the ends of such streams since the push
-    /// began: the control group of lost streams. In `mode: observe`, these are the unaffected.
+    /// The streams of the plan without the push, and their ends since the push began: the control group of
+    /// lost streams. In `mode: observe`, the unaffected streams.
     pub control: Control,
     /// The admitted, connected and affected streams whose nodes did not reject the push before (QUA-4).
     pub voices: u64,
-    /// The smallest buckets of such streams that are not admitted, ascending: [`Plan::at_least_max`] of them,
-    /// if there are as many, and at least one.
+    /// The smallest buckets of voices without an admission, ascending: [`Plan::at_least_max`] buckets, if
+    /// there are as many, and at least a single bucket.
     ///
     /// [`Plan::at_least_max`]: super::plan::Plan::at_least_max
     pub smallest: Vec<u16>,

@@ -10,7 +10,7 @@ use crate::evidence::excuses::WINDOW;
 use crate::rollout::{Seat, UnitId};
 use sluice_engine::Time;
 
-/// The time for which a lost stream is evidence. A client that dies at each start comes back within it:
+/// The time for which a lost stream is evidence. A client with a crash at each start comes back in time:
 /// Kubernetes waits up to five minutes.
 const LOST_FOR: Duration = WINDOW;
 
@@ -30,7 +30,7 @@ pub(super) struct DepartedClients {
     lost: VecDeque<LostStream>,
     /// The ends of streams without the push: the first time of each slot, and the number.
     without: VecDeque<(Time, u64)>,
-    /// The nodes that accepted the push, and have no stream with it any more. Each node counts once.
+    /// The nodes with an acceptance of the push, and without a stream now. Each node counts once.
     accepted: BTreeMap<Arc<str>, Seat>,
 }
 
@@ -45,15 +45,14 @@ struct LostStream {
 /// The content of a push at one stream.
 #[derive(Debug, Default)]
 pub(super) struct SentPush {
-    /// Since when the client has accepted all of the push that it asks for; `None` while some of it is
-    /// outstanding.
+    /// The time of the acceptance of all that the client asks for; `None` while some content is outstanding.
     pub whole: Option<Time>,
     /// The client's node and seat, once it accepted the push.
     pub accepted: Option<(Arc<str>, Seat)>,
 }
 
 impl DepartedClients {
-    /// A stream with the push was lost. Nothing that its client accepted before speaks for the push.
+    /// A stream with the push was lost. Earlier acceptances of the client do not speak for the push.
     pub(super) fn lose(&mut self, node: &str, at: Time, seat: Seat, unit: Option<UnitId>) {
         self.accepted.remove(node);
         self.lost.push_back(LostStream { at, seat, unit });
@@ -70,7 +69,7 @@ impl DepartedClients {
         }
     }
 
-    /// A client that accepted the push has no stream with it any more.
+    /// A client with an acceptance of the push has no stream left.
     pub(super) fn depart(&mut self, sent: Option<SentPush>, count: &TallyInMaking<'_>) {
         let accepted = sent.and_then(|sent| sent.accepted);
         let accepted = accepted.filter(|(_, seat)| count.admission.is_seated(*seat));
@@ -86,8 +85,8 @@ impl DepartedClients {
         self.accepted.contains_key(node)
     }
 
-    /// Counts those who are gone. `speaks`: whether the node counts already, by another stream or by a
-    /// rejection.
+    /// Counts the clients without a stream. `speaks`: whether the node counts already, by another stream or
+    /// by a rejection.
     pub(super) fn count(&mut self, count: &mut TallyInMaking<'_>, speaks: impl Fn(&Arc<str>) -> bool) {
         let is_over = |at: Time| count.now.since(at) >= LOST_FOR;
         while self.lost.pop_front_if(|lost| is_over(lost.at)).is_some() {}

@@ -33,14 +33,15 @@ const KEPT_MAX: usize = 10_000;
 /// The maximum number of nodes with a kept rejection and no stream.
 const GONE_MAX: usize = 1_000;
 
-/// The clients of one push, from its begin to its release.
+/// The clients of a push, from begin to release.
 #[derive(Debug, Default)]
 pub struct Clients {
     /// The content of the push at each stream of the last tally.
     sent: BTreeMap<u64, SentPush>,
     /// The rejections by stream. A rejection of the push stands, whatever the client accepts later.
     rejected: BTreeMap<u64, KeptRejection>,
-    /// The rejections of ended streams, by node: a client that rejects and comes back is one client.
+    /// The rejections of ended streams, by node: a client counts once, also with a new stream after a
+    /// rejection.
     gone: BTreeMap<Arc<str>, KeptRejection>,
     departed: DepartedClients,
     /// The lost streams of nodes that lost streams before the push, too.
@@ -139,8 +140,8 @@ impl Clients {
         tally
     }
 
-    /// The suspects of clients of the same program that rejected the push. `None` for a client that rejected
-    /// the push itself: only others speak for a content (TRU-6).
+    /// The suspects of rejecting clients of the same program. `None` for a rejecting client: only other
+    /// clients speak for a content (TRU-6).
     pub fn suspects_of(&self, stream: u64, node: Option<&Node>) -> Option<&BTreeSet<Content>> {
         self.accepted.open(node).filter(|_| {
             !self.rejected.contains_key(&stream)
@@ -165,8 +166,8 @@ impl Clients {
         self.rejected.values().map(|kept| kept.first.node.clone()).chain(self.gone.keys().cloned()).collect()
     }
 
-    /// Follows the content of the push at a stream. A client that accepted the push and has come to another
-    /// server, or has given up its names, has departed.
+    /// Follows the content of the push at a stream. A client has departed if the client accepted the push,
+    /// and then came to another server or gave up all names.
     fn follow(&mut self, seen: &Seen, seat: Seat, node_id: &Arc<str>, count: &mut TallyInMaking<'_>) {
         let previous = self.sent.remove(&seen.stream);
         let PushStanding { state, sent_at, .. } = seen.standing;
@@ -203,8 +204,8 @@ impl Clients {
         let state = if is_rejected { ClientState::Rejected } else { seen.standing.state };
         let is_known = is_rejected && rejecters.is_known(&node_id);
         self.note(&seen, seat, node_id.clone(), is_known, count, rejecters);
-        // A step needs clients with a voice (WAV-14): nodes that rejected the push before may have none, and
-        // clients that gave up what they rejected are not affected any more.
+        // A step needs clients with a voice (WAV-14): nodes with an earlier rejection of the push may have
+        // none, and clients without the rejected names are not affected any more.
         let is_affected = seen.standing.state != ClientState::Unaffected;
         let has_voice = is_affected && !rejecters.rejected_before(&node_id);
         count.add(seat, state, is_known, has_voice);
@@ -272,7 +273,7 @@ impl Clients {
             let node_id = node.map_or("", |node| &node.id);
             let had = self.had_push_for(&ended, count);
             if had.is_some_and(|had| had <= LOST_WITHIN) {
-                // The client may have died of what it accepted.
+                // The client may have died of the accepted content.
                 self.sent.remove(&ended.stream);
                 count.sent.remove(&ended.stream);
                 if !self.excuses.is_excused(node_id, ended.at, leavers) {
@@ -418,8 +419,8 @@ impl<'a> TallyInMaking<'a> {
         }
     }
 
-    /// Under `mode: enforce`, an affected client that was not sent the push is part of the control group,
-    /// unless it is admitted and about to be sent the push.
+    /// Under `mode: enforce`, an affected client without the push is part of the control group, unless the
+    /// client is admitted and will be sent the push.
     fn compare_with(&mut self, seat: Seat) {
         if self.plan.enforces() && !self.admission.is_seated(seat) {
             self.tally.control.clients += 1;

@@ -10,9 +10,8 @@ use crate::rollout::seat::Seat;
 /// A request of the machine to its driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Keep the snapshots of these units before their first change and now, sum up their differences, and
-    /// answer with [`Rollout::ready`](super::Rollout::ready). A later `Cut` of the same push replaces the
-    /// former.
+    /// Keep the snapshots of the units before the first change and now, sum the differences up, and answer
+    /// with [`Rollout::ready`](super::Rollout::ready). A later `Cut` of the same push replaces the former.
     Cut {
         push: u64,
         units: Vec<UnitId>,
@@ -40,8 +39,8 @@ pub enum Output {
     Settle {
         push: u64,
     },
-    /// All units of the plan: the stable content is that of a release, which is the unit's latest with this
-    /// number or a smaller one.
+    /// All units of the plan: the stable content is a release of the past, the unit's latest up to the
+    /// number.
     Serve {
         release: u64,
     },
@@ -63,9 +62,9 @@ pub struct Admission {
     /// The step under way, from 1; 0 before the first step.
     pub step: u8,
     pub state: RolloutState,
-    /// Clients that have the halted push keep it, and nobody else gets it (WAV-16).
+    /// Clients with the halted push keep the push, and no other client gets the push (WAV-16).
     pub holders_only: bool,
-    /// Clients that kept this halted push are admitted, whatever their seat (WAV-17).
+    /// Clients with this halted push are admitted, whatever the seat (WAV-17).
     pub holders_of: Option<u64>,
 }
 
@@ -85,7 +84,7 @@ impl Admission {
     pub fn admits(&self, seat: Seat, served: Option<u64>) -> bool {
         match self.state {
             RolloutState::Waving | RolloutState::Paused | RolloutState::Settling => {
-                // A holder of the former push is one of this push, once it was given this one.
+                // A holder of the former push becomes a holder of the present push with the first content.
                 let is_holder = |push| served == Some(push) || served == Some(self.push);
                 // Nobody has a push before its first step.
                 self.step > 0 && (self.is_seated(seat) || self.holders_of.is_some_and(is_holder))
@@ -97,12 +96,12 @@ impl Admission {
         }
     }
 
-    /// The same for a push by its number: another push than the one under way admits nobody.
+    /// The same for a push by its number: a push that is not under way admits nobody.
     pub fn admits_to(&self, push: u64, seat: Seat, served: Option<u64>) -> bool {
         push == self.push && self.admits(seat, served)
     }
 
-    /// Whether clients keep a halted push, the one before or this one.
+    /// Whether clients keep a halted push, the former or the present push.
     pub fn has_holders(&self) -> bool {
         self.holders_only || self.holders_of.is_some()
     }

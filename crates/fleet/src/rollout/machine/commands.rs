@@ -133,8 +133,8 @@ impl Rollout {
             self.begin_again(step, now);
             return Ok(());
         }
-        // Everybody has the push already: a promotion that is repeated does not shorten the final bake of a
-        // push that moves.
+        // Everybody has the push already: a repeated promotion does not shorten the final bake of a moving
+        // push.
         let is_over = push.is_settling() && step == push.number_of_step() && push.report.verdict.is_some();
         push.is_paused = false;
         self.stand_or_go(now);
@@ -149,8 +149,8 @@ impl Rollout {
         Ok(())
     }
 
-    /// A halted push begins anew as another push: with all that is newest, and whatever the guards say.
-    /// Clients that rejected it are known rejecters (QUA-4).
+    /// A halted push begins anew as another push: with the newest content, and whatever the guards say.
+    /// Clients with a rejection are known rejecters (QUA-4).
     fn begin_again(&mut self, step: u8, now: Time) {
         self.next.promoted = Some(step);
         self.gather_held(now);
@@ -160,7 +160,7 @@ impl Rollout {
 
     fn abort(&mut self, number: u64, now: Time) -> Done {
         self.named(number)?;
-        // A cut takes the place of a halted content that clients keep. They are sent back before.
+        // A cut takes the place of a halted content. Clients with the halted content are sent back before.
         self.recall_cut();
         self.next.promoted = None;
         if let Some(push) = &mut self.push {
@@ -170,7 +170,7 @@ impl Rollout {
         Ok(())
     }
 
-    /// All units at once: those that are left go on with the next cut.
+    /// All units at once: the other units go on with the next cut.
     fn bar(&mut self, number: u64, units: &[UnitId], now: Time) -> Done {
         let push = self.named(number)?;
         if !push.is_halted() {

@@ -1,4 +1,4 @@
-//! The checks of a push before its first client. They look at the change, not at the state.
+//! The checks of a push before its first client. Guards look at the change, not at the state.
 
 use crate::rollout::plan::{GuardAction, Plan};
 use crate::rollout::push::{FindingKind, TypePush, UnitId, UnitPush};

@@ -1,5 +1,5 @@
-//! The contents of a plan that enforces: what is held, from when, and which releases can come back (WAV-4,
-//! WAV-17, HIS-3).
+//! The contents of an enforcing plan: the held contents, with their ages, and the releases of the past
+//! (WAV-4, WAV-17, HIS-3).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use sluice_engine::time::ReceivedAt;
 pub(super) struct GivenRelease {
     pub push: u64,
     pub units: BTreeMap<UnitId, Given>,
-    /// The units can serve the content again. Of releases from before a restart only the digests are known,
-    /// but for the one that was stable at the restart.
+    /// The units can serve the content again. Only digests are known of releases from before a restart, but
+    /// for the stable release at the restart.
     pub is_here: bool,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct HeldContents {
     releases: VecDeque<GivenRelease>,
     /// The release that is the stable content.
     pub served: u64,
-    /// The units that serve the pinned release. A class that came later has only the newest content.
+    /// The units that serve the pinned release. A later class has only the newest content.
     pub pinned: BTreeSet<UnitId>,
     /// The contents take too many bytes.
     pub is_full: bool,
@@ -137,8 +137,8 @@ impl HeldContents {
                 .any(|(unit, stable)| latest.units.get(unit).is_some_and(|given| given.content != stable))
     }
 
-    /// All clients have the push: its content is a release. `waiting`: the units that have changed since,
-    /// each with the time of its first change. From then on the unit is behind (TRU-7).
+    /// All clients have the push: its content is a release. `waiting`: the units with later changes, each
+    /// with the time of the first. From then on the unit is behind (TRU-7).
     pub(super) fn settle(&mut self, push: &PushReport, waiting: &BTreeMap<UnitId, Time>, most: usize) {
         let returns = std::mem::take(&mut self.returns);
         for (unit, (_, content)) in self.digests.clone() {
@@ -149,8 +149,7 @@ impl HeldContents {
                 release.units.get(&unit).is_some_and(|given| given.content == content)
             };
             let had = self.releases.iter().position(|release| had(release) && is_trusted(release));
-            // A content that grew since is known by its release only. The unit remembers releases that the
-            // plan has forgotten.
+            // A grown content is known by the release only. The unit remembers releases longer than the plan.
             let grown = returns.get(&unit).and_then(|release| {
                 let at = self.releases.iter().position(|entry| entry.push == *release);
                 at.map_or(Some(self.releases.len()), |at| is_trusted(&self.releases[at]).then_some(at))
@@ -172,8 +171,8 @@ impl HeldContents {
         });
     }
 
-    /// The units that hold something back, each with the age of the oldest change. Those of before a restart
-    /// are not forgotten.
+    /// The units that hold something back, each with the age of the oldest change. Units from before a
+    /// restart are included.
     pub(super) fn ages(&self, now: Time) -> impl Iterator<Item = (UnitId, Duration)> {
         self.recalled.iter().chain(&self.away).map(move |(unit, since)| (*unit, since.age(now)))
     }
@@ -218,8 +217,8 @@ impl HeldContents {
         }
     }
 
-    /// A unit returns to a content, or to an unknown one. The contents since then, the latest `count`, are
-    /// taken back: they are trusted no longer.
+    /// A unit returns to a content, or to an unknown one. The later contents, the latest `count`, are taken
+    /// back and trusted no longer.
     fn take_back(&mut self, unit: UnitId, content: Option<ReleaseDigest>, count: usize) {
         let since =
             self.releases.iter().take(count).filter_map(|release| Some(release.units.get(&unit)?.content));
@@ -248,8 +247,8 @@ impl HeldContents {
         contents
     }
 
-    /// The content of a release, if it is sure. What the push did not give, the next push of the unit has to
-    /// find.
+    /// The content of a release, if sure. A unit outside of the push has a sure content after the next push
+    /// with the unit.
     fn sure(&self, unit: UnitId, given: Given, later: usize) -> Option<ReleaseDigest> {
         let since = self.releases.iter().take(later).rev().filter_map(|release| release.units.get(&unit));
         let content =
@@ -320,7 +319,7 @@ impl HeldContents {
         self.proved.remove(&unit);
     }
 
-    /// All clients have a push. Without evidence for it, the content of its units is unproved (WAV-7).
+    /// All clients have a push. Without evidence, the content of the units is unproved (WAV-7).
     pub(super) fn prove(&mut self, units: &[UnitId], outcome: Outcome) {
         match outcome {
             Outcome::Finished => self.proved.extend(units),

@@ -29,7 +29,7 @@ fn is_over(part: u64, percent: u32, whole: u64) -> bool {
 
 /// Whether the clients of a push are lost more often than others at the same time. Without others to compare
 /// with, as in the last step, more clients must be lost than stay: a rolling restart is no verdict. Lost
-/// clients belong to those who were there, as others may have come in their place, or nobody.
+/// clients count as present clients, as their places may be empty or taken.
 fn exceeds(lost: u64, clients: u64, control: Control) -> bool {
     if control.clients == 0 && control.lost == 0 {
         return lost > clients;
@@ -50,9 +50,9 @@ pub(super) enum Evidence {
     },
 }
 
-/// Whether the admitted clients speak for the next step. Where none with a voice is connected, those decide
-/// who accepted the push and left, or were lost. Known rejecters have no voice (QUA-4), and where nobody else
-/// has one, a push does not go on: its content may be the rejected one.
+/// Whether the admitted clients speak for the next step. Where no client with a voice is connected, the
+/// departed and the lost clients decide. Known rejecters have no voice (QUA-4), and where nobody else has a
+/// voice, a push does not go on: the content may be the rejected content.
 pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
     let (accepted, clients) = match admitted.evidence() {
         0 => (admitted.departed, admitted.departed + admitted.lost),

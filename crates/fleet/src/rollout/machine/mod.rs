@@ -105,8 +105,8 @@ impl Rollout {
     }
 
     /// Another configuration has this plan under the same name. The push under way and the waiting changes
-    /// end. Under `mode: enforce`, all clients have the stable content, and what differs is gathered anew; a
-    /// plan that only observes from now on lets all go.
+    /// end. Under `mode: enforce`, all clients have the stable content, and differences are gathered anew; a
+    /// plan with `mode: observe` from now on lets all go.
     pub fn configure(&mut self, plan: Arc<Plan>, now: Time) {
         if plan.leads_as(&self.plan) {
             self.plan = plan;
@@ -164,14 +164,14 @@ impl Rollout {
         self.advance(now);
     }
 
-    /// The content of a unit is again what it was before the changes that wait. For `mode: observe`.
+    /// The content of a unit is again the content before the waiting changes. For `mode: observe`.
     pub fn returned(&mut self, unit: UnitId, now: Time) {
         self.next.remove(unit);
         self.advance(now);
     }
 
-    /// The newest content of a unit, compared with the contents that the unit serves: after each change, and
-    /// after each output that changed those. For `mode: enforce`.
+    /// The newest content of a unit, compared with the served contents: after each change, and after each
+    /// output with other contents. For `mode: enforce`.
     pub fn compared(&mut self, unit: UnitId, differs: Differs, now: Time) {
         // Until the release of a pin is served, a unit is compared with the candidate from before the pin: a
         // difference from the candidate is no change then.
@@ -183,7 +183,7 @@ impl Rollout {
                 self.unpin(now);
             }
         } else if self.next.promoted.is_none() || !differs.from_stable {
-            // A halted push that an operator promoted is gathered as it is.
+            // A halted push with a promotion is gathered as it is.
             self.next.remove(unit);
         }
         self.withdraw(now);
@@ -194,8 +194,8 @@ impl Rollout {
         self.outputs.iter().any(|output| matches!(output, Output::Serve { .. }))
     }
 
-    /// Whether the held content of a unit is known: it is part of the push under way or of the next one, or
-    /// an operator wants it to wait. Only another content is news then.
+    /// Whether the held content of a unit is known: part of the push under way or of the next push, or
+    /// waiting by an operator's word. Then only another content is news.
     pub fn keeps(&self, unit: UnitId) -> bool {
         let is_of_push = self.push.as_ref().is_some_and(|push| push.report.units.contains(&unit));
         // A unit that begins to hold after the cut waits for the next push (WAV-4).
@@ -204,14 +204,14 @@ impl Rollout {
     }
 
     /// Whether the hold of a unit lasts although nobody asks for the names: an operator pinned the stable
-    /// content, or the content that is held back was halted. The first client of a class that slept must not
-    /// be given it (WAV-8).
+    /// content, or the held content was halted. The first client of a waking class must not be given the held
+    /// content (WAV-8).
     pub fn keeps_hold(&self, unit: UnitId) -> bool {
         let is_halted = |push: &Push| push.is_halted() && push.report.units.contains(&unit);
         self.stops.pin.is_some() || self.push.as_ref().is_some_and(is_halted)
     }
 
-    /// The units that serve the release of [`Output::Serve`]. All others go on with what they have, and
+    /// The units that serve the release of [`Output::Serve`]. All other units go on with their content, and
     /// diverge (HIS-3).
     pub fn serves(&mut self, units: impl IntoIterator<Item = UnitId>) {
         self.held.pinned = units.into_iter().collect();
@@ -381,7 +381,7 @@ impl Rollout {
         self.stops.any() || self.held.is_full
     }
 
-    /// A push that goes on is not disturbed. One with a verdict only waits for its successor; under `mode:
+    /// A push that goes on is not disturbed. A push with a verdict only waits for the next push; under `mode:
     /// enforce`, the content of all blamed units must have changed.
     fn may_cut(&self) -> bool {
         if self.next.cutting.is_some() || self.stands_still() || self.waits_for_server() {
@@ -542,7 +542,7 @@ impl Rollout {
         units.iter().any(|unit| !unit.is_current) && now < cut.latest(&self.plan)
     }
 
-    /// The blamed units of a halted push that have its content again: they changed, and changed back before
+    /// The blamed units of a halted push with the same content again, after a change and a change back before
     /// the cut (WAV-17).
     fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
         let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
@@ -553,8 +553,8 @@ impl Rollout {
         returned.map(|unit| unit.unit).collect()
     }
 
-    /// An operator promotes a halted push, and nobody asks any more for what it changed: nothing is left to
-    /// be given.
+    /// An operator promotes a halted push, and nobody asks any more for the changed names: no content is left
+    /// to be given.
     fn let_go_of_forgotten(&mut self, now: Time) {
         if let Some(push) = &mut self.push {
             push.withdraw(&mut self.outputs);
@@ -577,7 +577,7 @@ impl Rollout {
         }
     }
 
-    // === Units whose server is lost: their clients stay where they are (WAV-18) ===
+    // === Units with a lost server: the clients stay (WAV-18) ===
 
     /// The server of a unit cannot be heard.
     pub fn lost(&mut self, unit: UnitId, now: Time) {
@@ -599,8 +599,8 @@ impl Rollout {
         !is_of_push && self.stops.pin.is_none() && self.held.units().contains(&unit)
     }
 
-    /// The units of the next push of a plan that enforces. No push begins with a unit whose server is lost:
-    /// its first step would move clients.
+    /// The units of the next push of a plan that enforces. No push begins with a unit at a lost server: the
+    /// first step would move clients.
     fn heard_units(&self) -> Vec<UnitId> {
         self.held.units().into_iter().filter(|unit| !self.lost.contains(unit)).collect()
     }
@@ -611,8 +611,8 @@ impl Rollout {
         lost.copied().collect()
     }
 
-    /// Whether the next push waits for a server. Clients that keep a halted push would move if another push
-    /// took its place.
+    /// Whether the next push waits for a server. Clients with a halted push would move if another push took
+    /// over.
     fn waits_for_server(&self) -> bool {
         if !self.plan.enforces() || self.lost.is_empty() {
             return false;
@@ -717,7 +717,7 @@ impl Rollout {
         rollout
     }
 
-    /// Units that held something back before a restart, and whose server has not answered since.
+    /// Units with held content before a restart, and without an answer of the server since.
     pub fn recalled(&self) -> impl Iterator<Item = UnitId> {
         self.held.recalled()
     }
@@ -729,8 +729,8 @@ impl Rollout {
     }
 
     /// The source of a unit failed, and began anew from the stable content under another number. Returns
-    /// whether the content that it held back stays known. A push on its way goes on without the unit, whose
-    /// content is gathered again.
+    /// whether the held content stays known. A push on its way goes on without the unit, and the content is
+    /// gathered again.
     pub fn began_anew(&mut self, previous: UnitId, unit: UnitId, now: Time) -> bool {
         let is_barred = self.held.barred.contains(&previous);
         let stays = self.keeps_hold(previous) || is_barred;

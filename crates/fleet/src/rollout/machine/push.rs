@@ -21,7 +21,7 @@ use sluice_engine::Time;
 /// The clients of a halted push are counted for this time, so that the report tells how many had the push.
 const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
 
-/// A client that only reconnects is back within this time, and no other takes its place.
+/// A reconnecting client is back within this time, and keeps the place.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time from an answer that does not open the gate to the next question.
@@ -44,7 +44,7 @@ pub(super) struct Push {
     /// All clients stood with the push for the final bake.
     pub(super) is_finished: bool,
     on_halt: OnHalt,
-    /// Clients that kept the push before this one, although it was halted.
+    /// The push before, if clients kept the push although halted.
     holders_of: Option<u64>,
     /// Clients keep the push, although it is halted.
     pub(super) has_holders: bool,
@@ -204,7 +204,7 @@ impl Push {
         // The tally was made with the former threshold, so its silence does not count.
         let is_raised = self.raise(plan, &tally, outputs, now);
         if self.number_of_step() == 0 {
-            // The guards have not known of rejections that come while the push waits for its hook.
+            // The guards did not know of rejections during the wait for the hook.
             if let Some(condemned) = tally.condemned.first() {
                 if self.report.blamed.is_empty() {
                     self.report.blamed.clone_from(&self.report.units);
@@ -221,7 +221,7 @@ impl Push {
 
     /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
     /// and again when clients have been gone for [`BACK_WITHIN`]. The losses are no evidence against the
-    /// push: else it is halted. Returns whether the clients of the step are others than those of the tally.
+    /// push: else it is halted. Returns whether the step has other clients than the tally.
     fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
         let is_new = !mem::replace(&mut self.current.is_open, true);
         let short_since = self.current.short_since.take();
@@ -291,7 +291,7 @@ impl Push {
         plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
     }
 
-    /// The clients of a halted push. Those of a plan that enforces go back, so only their words count.
+    /// The clients of a halted push. Clients of an enforcing plan go back, so only rejections count.
     fn note_late(&mut self, tally: Tally, outputs: &mut Outputs) {
         if self.report.mode == Mode::Observe {
             return self.note_tally(&tally, outputs);
@@ -339,8 +339,8 @@ impl Push {
         }
     }
 
-    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client that was
-    /// there and died of the push leaves no deserted step.
+    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client with a crash
+    /// by the push leaves no deserted step.
     fn is_deserted(&self, plan: &Plan) -> bool {
         let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
         self.step(plan).is_some_and(is_only_named) && !self.current.has_named
@@ -512,7 +512,7 @@ impl Push {
 
     // === The gate at the begin of a push and at the end of each bake, which the hook opens (WAV-20) ===
 
-    /// The evidence for which the hook let the push go on is gone, and so is its word.
+    /// The evidence behind the hook's word is gone, and so is the word.
     pub(super) fn close_gate(&mut self) {
         if mem::take(&mut self.current.gate.is_open)
             && let Some(hook) = &mut self.report.hook
@@ -656,7 +656,7 @@ impl Push {
         }
     }
 
-    /// The push itself, if clients keep it although it is halted.
+    /// The push itself, if clients keep the push although halted.
     pub(super) fn holders(&self) -> Option<u64> {
         self.has_holders.then_some(self.report.number)
     }
@@ -712,8 +712,8 @@ fn voiceless(step: u8, admitted: &Counts) -> Note {
     }
 }
 
-/// The clients with a voice that a step asks for. One broken client does not stop a plan: where only known
-/// rejecters answer, the step asks for another client (QUA-4).
+/// The clients with a voice that a step asks for. A single broken client does not stop a plan: where only
+/// known rejecters answer, the step asks for another client (QUA-4).
 fn clients_asked(step: &Step, tally: &Tally) -> usize {
     let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
     (step.at_least as usize).max(usize::from(is_broken))

@@ -26,9 +26,9 @@ pub struct Record {
     pub served: Option<u64>,
 }
 
-/// A halted push. A push on its way is not recorded: it begins anew, as nobody knows its admitted clients
-/// after a restart. A push that an operator paused is recorded as halted by all of its units, so that a
-/// restart does not undo the operator's word.
+/// A halted push. A push on its way is not recorded, and begins anew, as nobody knows the admitted clients
+/// after a restart. A push in an operator's pause is recorded as halted by all units: a restart must not undo
+/// the operator's word.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PushRecord {
     pub number: u64,
