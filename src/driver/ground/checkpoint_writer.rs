@@ -20,7 +20,7 @@ use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::registry::lock;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
+use crate::driver::ground::stored_plans::decode_plans;
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
@@ -29,6 +29,7 @@ use sluice_checkpoint::format::is_empty;
 use sluice_checkpoint::store::Unwanted;
 use sluice_checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use sluice_engine::source::Image;
+use sluice_fleet::rollout::Record;
 use sluice_setting::{InForce, Setting, hours, ms, seconds, time};
 use sluice_wire::upstream::encode_node;
 use sluice_xds::Node;
@@ -203,7 +204,7 @@ impl CheckpointWriter {
 
     /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
     /// known.
-    pub async fn read_plans(self: &Arc<Self>) -> Vec<StoredPlan> {
+    pub async fn read_plans(self: &Arc<Self>) -> Vec<Record> {
         let writer = self.clone();
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
         let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);

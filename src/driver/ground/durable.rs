@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::stored_plans::{StoredPlan, StoredUnit, encode_plans};
+use crate::driver::ground::stored_plans::encode_plans;
+use sluice_fleet::rollout::Record;
+use sluice_fleet::rollout::record::StoredUnit;
 
 /// The state that outlives a process or a task.
 pub struct DurableState {
@@ -20,14 +22,14 @@ pub struct DurableState {
 
 /// The latest state of each plan that enforces, by name.
 #[derive(Debug, Default)]
-pub struct PlanStore(Mutex<BTreeMap<String, StoredPlan>>);
+pub struct PlanStore(Mutex<BTreeMap<String, Record>>);
 
 impl PlanStore {
-    pub fn put(&self, plan: StoredPlan) {
+    pub fn put(&self, plan: Record) {
         lock(&self.0).insert(plan.name.clone(), plan);
     }
 
-    pub fn of(&self, name: &str) -> Option<StoredPlan> {
+    pub fn of(&self, name: &str) -> Option<Record> {
         lock(&self.0).get(name).cloned()
     }
 

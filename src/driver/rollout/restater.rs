@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::driver::ground::stored_plans::{StoredKind, StoredNames, StoredRejected, StoredRestated};
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
@@ -12,6 +11,7 @@ use crate::driver::source::lane_order::LaneOrder;
 use sluice_engine::collection::CollectionKind;
 use sluice_engine::lanes::Restated;
 use sluice_fleet::rollout::UnitId;
+use sluice_fleet::rollout::record::{StoredKind, StoredNames, StoredRejected, StoredRestated};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16

@@ -21,10 +21,7 @@ mod digest;
 mod machine;
 
 pub use command::{Command, CommandError};
-pub use machine::{
-    Admission, Output, PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, Rollout, RolloutEvent,
-    UnitRecord, What,
-};
+pub use machine::{Admission, Output, PinEnd, PushRecord, Record, Rollout, RolloutEvent, What, record};
 pub use plan::{Mode, OnHalt, Plan};
 pub use push::{Differs, ReleaseDigest, UnitId, UnitPush};
 pub use report::{PushReport, RolloutReport, RolloutState};

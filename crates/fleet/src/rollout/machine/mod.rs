@@ -24,7 +24,7 @@ mod judge;
 mod push;
 mod held;
 mod commands;
-mod record;
+pub mod record;
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,8 @@ use sluice_engine::Time;
 use sluice_engine::time::ReceivedAt;
 
 pub use api::{Admission, Output, RolloutEvent, What};
-pub use record::{PinEnd, PinRecord, PushRecord, Record, ReleaseRecord, UnitRecord};
+use record::{Millis, PinRecord, ReleaseRecord};
+pub use record::{PinEnd, PushRecord, Record};
 
 /// A plan at work.
 #[derive(Debug)]
@@ -665,10 +666,11 @@ impl Rollout {
             releases: self.held.releases().map(release).collect(),
             barred: self.held.barred.iter().copied().collect(),
             proved: self.held.proved.iter().copied().collect(),
-            away: self.held.ages(now).collect(),
-            frozen: self.stops.frozen.map(|frozen| frozen.until.since(now)),
+            away_ms: self.held.ages(now).map(|(unit, age)| (unit, Millis(age))).collect(),
+            frozen_ms: self.stops.frozen.map(|frozen| Millis(frozen.until.since(now))),
             pin: self.stops.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
             served: Some(self.held.served),
+            ..Record::default()
         }
     }
 
@@ -690,9 +692,9 @@ impl Rollout {
         rollout.held.barred = record.barred.into_iter().collect();
         rollout.held.proved = record.proved.into_iter().collect();
         let since = |age: Duration| ReceivedAt::before(now, age.saturating_add(passed));
-        rollout.held.recall(record.away.into_iter().map(|(unit, age)| (unit, since(age))));
+        rollout.held.recall(record.away_ms.into_iter().map(|(unit, Millis(age))| (unit, since(age))));
         let left = |left: Duration| now + left.saturating_sub(passed);
-        rollout.stops.frozen = record.frozen.map(|length| Freeze::new(left(length), now));
+        rollout.stops.frozen = record.frozen_ms.map(|Millis(length)| Freeze::new(left(length), now));
         rollout.stops.pin = record.pin.map(|pin| Pin {
             release: pin.release,
             from: now,

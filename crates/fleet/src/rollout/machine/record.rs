@@ -1,29 +1,44 @@
 //! The state of a plan that outlives the process (WAV-8).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::rollout::push::{ReleaseDigest, UnitId};
+use sluice_xds::Version;
 
-/// A plan, as plain data: no times, as another process has another clock. `UnitId`s are those of the process
-/// that wrote the record.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A plan with `mode: enforce`, as plain data in the memory of the process and on disk. Has no times, as another
+/// process has another clock. `UnitId`s are those of the process that wrote the record. The fields are those of the
+/// file, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    pub name: String,
+    /// Microseconds since 1970.
+    pub written_at: u64,
     pub last_push: u64,
     pub push: Option<PushRecord>,
     /// The latest first, with the trusted contents. A release that was served again stands twice.
     pub releases: Vec<ReleaseRecord>,
+    pub units: BTreeMap<UnitId, StoredUnit>,
     pub barred: Vec<UnitId>,
-    /// Units whose stable content clients have accepted as a push.
+    /// Units whose stable content clients have accepted as a push. Files of earlier builds lack the list.
+    #[serde(default)]
     pub proved: Vec<UnitId>,
-    /// The units that hold something back, each with the age of the oldest change.
-    pub away: Vec<(UnitId, Duration)>,
-    /// The time left.
-    pub frozen: Option<Duration>,
+    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds lack the
+    /// ages.
+    #[serde(default)]
+    pub away_ms: BTreeMap<UnitId, Millis>,
+    /// The time left of a freeze.
+    pub frozen_ms: Option<Millis>,
     pub pin: Option<PinRecord>,
-    /// The release that is the stable content. `None` in a record of an earlier version.
+    /// The release that is the stable content. Files of earlier builds lack the number.
+    #[serde(default)]
     pub served: Option<u64>,
+    pub condemned: Vec<StoredContent>,
+    /// Files of earlier builds lack the rejections.
+    #[serde(default)]
+    pub rejected: StoredRejected,
 }
 
 /// A halted push. A push on its way is not recorded, and begins anew, as nobody knows the admitted clients
@@ -84,6 +99,84 @@ pub enum PinEnd {
     Left(Duration),
 }
 
+/// The rejected pushes that clients may have a part of (WAV-10).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoredRejected {
+    /// The latest push.
+    pub push: u64,
+    pub nodes: Vec<String>,
+    pub restated: Vec<StoredRestated>,
+}
+
+/// The names that a unit restates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredRestated {
+    pub unit: UnitId,
+    /// The latest push of the unit.
+    pub push: u64,
+    pub names: Vec<StoredNames>,
+}
+
+/// Names of a type, of one kind of collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredNames {
+    pub type_url: String,
+    pub kind: StoredKind,
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredKind {
+    Wildcard,
+    Globs,
+    Names,
+}
+
+/// A source, as in the names of the sources' files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredUnit {
+    pub list: String,
+    pub server: String,
+    /// A hash of the node class, in hexadecimal digits.
+    pub class: String,
+}
+
+/// A content that clients rejected by its name, or that an operator condemned (QUA-2).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredContent {
+    pub type_url: String,
+    pub name: String,
+    #[serde(with = "hex")]
+    pub version: Version,
+    /// The time for which the content is remembered (QUA-5). Files of earlier builds lack it.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
+}
+
+/// Versions as 32 hexadecimal digits.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use sluice_xds::Version;
+
+    pub(super) fn serialize<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(version)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let error = || D::Error::custom(format_args!("{text:?} is not 32 hexadecimal digits"));
+        Version::parse(&text).ok_or_else(error)
+    }
+}
+
+/// A duration, written in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(#[serde(with = "millis")] pub Duration);
+
 /// Durations in milliseconds.
 mod millis {
     use std::time::Duration;
@@ -100,6 +193,18 @@ mod millis {
 }
 
 impl Record {
+    /// Whether the plan holds content back from a unit, or has the unit pinned.
+    pub fn holds(&self, unit: &StoredUnit) -> bool {
+        let number = self.units.iter().find(|(_, stored)| *stored == unit);
+        number.is_some_and(|(number, _)| {
+            let mut pushed = self.push.iter().flat_map(|push| &push.units);
+            self.pin.is_some()
+                || pushed.any(|part| part.unit == *number)
+                || self.away_ms.contains_key(number)
+                || self.barred.contains(number)
+        })
+    }
+
     /// The record with other numbers of units. Leaves out the units without a number.
     pub fn renumber(self, number: impl Fn(UnitId) -> Option<UnitId>) -> Record {
         let units = |units: Vec<UnitId>| units.into_iter().filter_map(&number).collect();
@@ -109,7 +214,7 @@ impl Record {
             let units = units.filter_map(|(unit, content)| Some((number(unit)?, content)));
             ReleaseRecord { push: release.push, units: units.collect() }
         };
-        let away = self.away.into_iter();
+        let away = self.away_ms.into_iter();
         Record {
             push: self.push.map(|push| PushRecord {
                 units: push.units.into_iter().filter_map(part).collect(),
@@ -119,7 +224,7 @@ impl Record {
             releases: self.releases.into_iter().map(release).collect(),
             barred: units(self.barred),
             proved: units(self.proved),
-            away: away.filter_map(|(unit, age)| Some((number(unit)?, age))).collect(),
+            away_ms: away.filter_map(|(unit, age)| Some((number(unit)?, age))).collect(),
             ..self
         }
     }
