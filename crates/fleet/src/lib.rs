@@ -6,5 +6,25 @@
 //! ([`Session::sent_parts`](sluice_engine::downstream::Session::sent_parts)). Streams and sources know
 //! nothing else of plans.
 
+/// An enum of plain variants with their names in JSON, metrics and the configuration.
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        pub enum $enum {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $enum {
+            pub const ALL: [$enum; [$($name),+].len()] = [$($enum::$variant),+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($enum::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
 pub mod rollout;
 pub mod evidence;

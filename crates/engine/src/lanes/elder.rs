@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::rule::Rule;
+use super::rule::HoldRule;
 use super::stated::{member, stated};
 use crate::cache::{CachedResource, Known};
 use crate::collection::CollectionKind;
@@ -69,7 +69,7 @@ impl TypeElder<'_> {
         let is_other = resource.map(|resource| resource.version) != live.map(|live| live.version);
         // One refused content is no better than another.
         let is_held =
-            is_other && !resource.is_some_and(is_refused) && Rule::Gated.holds(name, resource, live);
+            is_other && !resource.is_some_and(is_refused) && HoldRule::Gated.holds(name, resource, live);
         is_held.then_some(state)
     }
 

@@ -7,7 +7,7 @@ use super::elder::RefusingElder;
 use super::lane_type::{LaneType, TypeUpdate, changed_names};
 use super::members::changed_members;
 use super::release::Release;
-use super::rule::{Named, Rule, Stamps};
+use super::rule::{HoldRule, Named, Stamps};
 use crate::gated::Gated;
 use crate::snapshot::{LaneMark, Snapshot, TypeSnapshot};
 use sluice_xds::{Kind, ResourceName, TypeUrl};
@@ -58,7 +58,7 @@ impl Lane {
             }
             let previous = previous.types.get(type_url).map_or(&nothing, |previous| &previous.content);
             let update =
-                |before, live| TypeUpdate { before, live, rule: &Rule::Gated, peer: None, elder: None };
+                |before, live| TypeUpdate { before, live, rule: &HoldRule::Gated, peer: None, elder: None };
             let changed = changed_names(&held.content.names, &previous.names);
             held.follow_by(&changed, &update(&nothing, previous), stamps);
             held.follow(&update(previous, live.of(type_url).unwrap_or(&nothing)), stamps);
@@ -89,8 +89,8 @@ impl Lane {
             let [before, live] =
                 [update.before, update.live].map(|snapshot| snapshot.of(type_url).unwrap_or(&nothing));
             let rule = match gated.contains(type_url) {
-                true => Rule::Gated,
-                false => Rule::Endpoints(self.named(type_url, before, live)),
+                true => HoldRule::Gated,
+                false => HoldRule::Endpoints(self.named(type_url, before, live)),
             };
             let peer = peer.and_then(|peer| peer.types.get(type_url)).map(|peer| &peer.content);
             let held = self.types.entry(type_url.clone()).or_default();

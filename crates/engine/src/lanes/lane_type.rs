@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::elder::TypeElder;
 use super::forgotten::Forgotten;
 use super::last_bytes::LastBytes;
-use super::rule::{Rule, Stamps};
+use super::rule::{HoldRule, Stamps};
 use super::stated::{held_name, held_or_elders};
 use crate::annotations::Annotations;
 use crate::cache::Known;
@@ -42,7 +42,7 @@ pub(super) struct LaneType {
 pub(super) struct TypeUpdate<'a> {
     pub before: &'a TypeSnapshot,
     pub live: &'a TypeSnapshot,
-    pub rule: &'a Rule,
+    pub rule: &'a HoldRule,
     /// The other lane's content after the update. Equal views are shared.
     pub peer: Option<&'a TypeSnapshot>,
     /// The content of another unit, for first answers.
@@ -172,7 +172,7 @@ impl LaneType {
         live: Option<&Known>,
         update: &TypeUpdate<'_>,
     ) -> bool {
-        let is_first = matches!(update.rule, Rule::Gated) && matches!(previous, Known::Unknown);
+        let is_first = matches!(update.rule, HoldRule::Gated) && matches!(previous, Known::Unknown);
         let new = live.filter(|_| is_first);
         let (content, elder, kind) = (&self.content, update.elder.as_ref(), CollectionKind::Names);
         let held = new.and_then(|new| match new {
@@ -285,7 +285,7 @@ impl LaneType {
 }
 
 /// Whether the lane keeps its own state of a name.
-fn holds(name: &ResourceName, held: &Known, live: &Known, rule: &Rule) -> bool {
+fn holds(name: &ResourceName, held: &Known, live: &Known, rule: &HoldRule) -> bool {
     let (resource, live_resource) = (held.resource().map(Arc::as_ref), live.resource().map(Arc::as_ref));
     let is_same = match (held, live) {
         (Known::Unknown, _) | (Known::Absent(_), Known::Absent(_)) => true,

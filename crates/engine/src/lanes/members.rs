@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lane_type::{LaneType, TypeUpdate, choose_view, names_of_news};
-use super::rule::{Rule, Stamps};
+use super::rule::{HoldRule, Stamps};
 use super::stated::{first_wildcard, held_or_elders};
 use crate::cache::slots::WatchedSet;
 use crate::cache::{CachedBodies, Known, members};
@@ -55,8 +55,8 @@ impl LaneType {
     fn follow_first_wildcard(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
         let (live, previous) = (&update.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
         let (first, differing) = match update.rule {
-            Rule::Gated => first_wildcard(&self.content, live, update.elder.as_ref()),
-            Rule::Endpoints(_) => Default::default(),
+            HoldRule::Gated => first_wildcard(&self.content, live, update.elder.as_ref()),
+            HoldRule::Endpoints(_) => Default::default(),
         };
         self.take_wildcard(live);
         if differing.is_empty() {
@@ -118,7 +118,7 @@ impl LaneType {
                 self.globs.insert(name);
                 continue;
             }
-            let is_gated = matches!(update.rule, Rule::Gated) && !is_complete;
+            let is_gated = matches!(update.rule, HoldRule::Gated) && !is_complete;
             let stated = new.filter(|_| is_gated).and_then(|new| {
                 held_or_elders(&self.content, update.elder.as_ref(), CollectionKind::Globs, &name, new)
             });

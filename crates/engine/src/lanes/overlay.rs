@@ -9,7 +9,7 @@ use super::lane_type::changed_names;
 use super::members::changed_members;
 use super::published::Published;
 use super::release::{Release, Releases, Restated};
-use super::rule::{Rule, Stamps};
+use super::rule::{HoldRule, Stamps};
 use crate::Time;
 use crate::cache::{CachedResource, Known};
 use crate::gated::{Gated, Refused};
@@ -389,7 +389,7 @@ impl Lanes {
 
 /// Whether something known changes that lanes would hold.
 fn has_known_change(before: &TypeSnapshot, live: &TypeSnapshot) -> bool {
-    let rule = Rule::Gated;
+    let rule = HoldRule::Gated;
     let state = |content: &TypeSnapshot, name: &ResourceName| {
         content.names.known.get(name).cloned().unwrap_or_default()
     };

@@ -10,7 +10,7 @@ use sluice_xds::{Resource, ResourceName};
 
 /// The policy of a type.
 #[derive(Debug)]
-pub(super) enum Rule {
+pub(super) enum HoldRule {
     /// Known content changes by releases.
     Gated,
     /// All changes flow, but endpoints that the source lost as a whole stay while the lane may name them.
@@ -25,7 +25,7 @@ pub(super) enum Named {
     These(BTreeSet<ResourceName>),
 }
 
-impl Rule {
+impl HoldRule {
     /// Whether a lane with `held` as the known content of a name stays there although the source has `live` now.
     /// `None`: the name is absent.
     pub fn holds(&self, name: &ResourceName, held: Option<&Resource>, live: Option<&Resource>) -> bool {
@@ -33,8 +33,8 @@ impl Rule {
             return false;
         }
         match self {
-            Rule::Gated => true,
-            Rule::Endpoints(named) => held.is_some() && live.is_none() && named.has(name),
+            HoldRule::Gated => true,
+            HoldRule::Endpoints(named) => held.is_some() && live.is_none() && named.has(name),
         }
     }
 }

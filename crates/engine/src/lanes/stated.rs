@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::elder::TypeElder;
-use super::rule::Rule;
+use super::rule::HoldRule;
 use crate::cache::{CachedResource, Known, members};
 use crate::collection::CollectionKind;
 use crate::snapshot::{TypeSnapshot, WildcardSnapshot};
@@ -30,7 +30,7 @@ pub fn held_name(
         Known::Absent(_) => MEMBERS.into_iter().find_map(|kind| {
             let member_here = member(content, kind, name)??;
             let is_lost = member(live, kind, name)?.is_none();
-            let is_held = is_lost && Rule::Gated.holds(name, Some(&member_here.resource), None);
+            let is_held = is_lost && HoldRule::Gated.holds(name, Some(&member_here.resource), None);
             is_held.then(|| Known::Present(member_here.clone()))
         }),
     }
@@ -42,7 +42,7 @@ pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
     let state = stated(content, &new.name)?;
     let resource = state.resource().map(Arc::as_ref);
     let is_other = resource.is_none_or(|resource| resource.version != new.version);
-    (is_other && Rule::Gated.holds(&new.name, resource, Some(new))).then_some(state)
+    (is_other && HoldRule::Gated.holds(&new.name, resource, Some(new))).then_some(state)
 }
 
 /// The same for a first answer under a name. Where the release states nothing, another unit may.

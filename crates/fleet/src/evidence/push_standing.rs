@@ -35,11 +35,11 @@ pub struct PushRejection {
 /// The states of shared content, during one walk over the clients. Clients at one place are compared with a
 /// push once.
 #[derive(Debug, Default)]
-pub struct Compared(HashMap<Place, Progress>);
+pub struct Compared(HashMap<ComparedPlace, Progress>);
 
 /// Everything that a comparison depends on.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct ComparedPlace {
     sent: SentPlace,
     live: u64,
     tells_removals: bool,
@@ -69,7 +69,7 @@ impl PushStanding {
         for part in session.sent_parts() {
             let Some((unit, pushed)) = push.find(part.source(), part.type_url()) else { continue };
             let live = latest(part.source());
-            let comparison = Comparison { part, pushed, live: live.as_deref() };
+            let comparison = PartComparison { part, pushed, live: live.as_deref() };
             let progress = compared.progress(&comparison);
             if progress.sent || progress.accepted {
                 standing.sent_at = standing.sent_at.max(part.sent_at());
@@ -145,7 +145,7 @@ impl Progress {
 }
 
 /// A part of a client beside the names that a push changes.
-struct Comparison<'a> {
+struct PartComparison<'a> {
     part: SentPart<'a>,
     pushed: &'a PushType,
     /// The newest content of the source.
@@ -153,15 +153,15 @@ struct Comparison<'a> {
 }
 
 impl Compared {
-    fn progress(&mut self, comparison: &Comparison<'_>) -> Progress {
-        let Comparison { part, live, .. } = comparison;
+    fn progress(&mut self, comparison: &PartComparison<'_>) -> Progress {
+        let PartComparison { part, live, .. } = comparison;
         let live = live.map_or(0, Snapshot::last_change);
-        let place = Place { sent: part.place(), live, tells_removals: part.tells_removals() };
+        let place = ComparedPlace { sent: part.place(), live, tells_removals: part.tells_removals() };
         *self.0.entry(place).or_insert_with(|| comparison.progress())
     }
 }
 
-impl Comparison<'_> {
+impl PartComparison<'_> {
     fn progress(&self) -> Progress {
         let mut progress = Progress::default();
         let content = &*self.part.content();

@@ -29,29 +29,17 @@ settings! {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HookVerdict {
-    /// The push goes on.
-    Go,
-    /// The push stays where it is, and the hook is asked again.
-    Wait,
-    /// The push halts.
-    Halt,
-    /// There was no answer, or none with a verdict. Counts as [`HookVerdict::Wait`].
-    Failed,
-}
-
-impl HookVerdict {
-    pub const ALL: [HookVerdict; 4] =
-        [HookVerdict::Go, HookVerdict::Wait, HookVerdict::Halt, HookVerdict::Failed];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            HookVerdict::Go => "go",
-            HookVerdict::Wait => "wait",
-            HookVerdict::Halt => "halt",
-            HookVerdict::Failed => "failed",
-        }
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum HookVerdict {
+        /// The push goes on.
+        Go = "go",
+        /// The push stays where it is, and the hook is asked again.
+        Wait = "wait",
+        /// The push halts.
+        Halt = "halt",
+        /// There was no answer, or none with a verdict. Counts as `wait`.
+        Failed = "failed",
     }
 }
 

@@ -55,49 +55,25 @@ pub struct Pin {
     pub until: Until,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RolloutState {
-    /// No push.
-    #[default]
-    Open,
-    /// Changes have come; more may belong to the push.
-    Gathering,
-    /// A step is under way.
-    Waving,
-    /// The step lacks evidence.
-    Paused,
-    /// All clients are admitted, and the final bake is under way.
-    Settling,
-    Halted,
-    /// A release of the past is served, and changes wait.
-    Pinned,
-    /// No push begins before an end that an operator stated.
-    Frozen,
-}
-
-impl RolloutState {
-    pub const ALL: [RolloutState; 8] = [
-        RolloutState::Open,
-        RolloutState::Gathering,
-        RolloutState::Waving,
-        RolloutState::Paused,
-        RolloutState::Settling,
-        RolloutState::Halted,
-        RolloutState::Pinned,
-        RolloutState::Frozen,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            RolloutState::Open => "open",
-            RolloutState::Gathering => "gathering",
-            RolloutState::Waving => "waving",
-            RolloutState::Paused => "paused",
-            RolloutState::Settling => "settling",
-            RolloutState::Halted => "halted",
-            RolloutState::Pinned => "pinned",
-            RolloutState::Frozen => "frozen",
-        }
+named! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum RolloutState {
+        /// No push.
+        #[default]
+        Open = "open",
+        /// Changes have come; more may belong to the push.
+        Gathering = "gathering",
+        /// A step is under way.
+        Waving = "waving",
+        /// The step lacks evidence.
+        Paused = "paused",
+        /// All clients are admitted, and the final bake is under way.
+        Settling = "settling",
+        Halted = "halted",
+        /// A release of the past is served, and changes wait.
+        Pinned = "pinned",
+        /// No push begins before an end that an operator stated.
+        Frozen = "frozen",
     }
 }
 
@@ -146,46 +122,24 @@ pub struct End {
     pub outcome: Outcome,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
-    /// All clients stood with the push for the final bake.
-    Finished,
-    /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent
-    /// a later push instead, or only known rejecters answered.
-    Unjudged,
-    /// The evidence, or a guard, was against the push.
-    Halted,
-    /// The evidence never sufficed.
-    Paused,
-    /// Another configuration exchanged the plan, or gave its units to another plan.
-    Abandoned,
-    /// The servers took the push back.
-    Withdrawn,
-    /// The content is an earlier release, given to all clients at once.
-    Restored,
-}
-
-impl Outcome {
-    pub const ALL: [Outcome; 7] = [
-        Outcome::Finished,
-        Outcome::Unjudged,
-        Outcome::Halted,
-        Outcome::Paused,
-        Outcome::Abandoned,
-        Outcome::Withdrawn,
-        Outcome::Restored,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Finished => "finished",
-            Outcome::Unjudged => "unjudged",
-            Outcome::Halted => "halted",
-            Outcome::Paused => "paused",
-            Outcome::Abandoned => "abandoned",
-            Outcome::Withdrawn => "withdrawn",
-            Outcome::Restored => "restored",
-        }
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Outcome {
+        /// All clients stood with the push for the final bake.
+        Finished = "finished",
+        /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent
+        /// a later push instead, or only known rejecters answered.
+        Unjudged = "unjudged",
+        /// The evidence, or a guard, was against the push.
+        Halted = "halted",
+        /// The evidence never sufficed.
+        Paused = "paused",
+        /// Another configuration exchanged the plan, or gave its units to another plan.
+        Abandoned = "abandoned",
+        /// The servers took the push back.
+        Withdrawn = "withdrawn",
+        /// The content is an earlier release, given to all clients at once.
+        Restored = "restored",
     }
 }
 

@@ -48,7 +48,7 @@ use crate::downstream::session::cluster_side::RoutingHold;
 use crate::downstream::session::entitlement::{
     DenialLedger, Entitlement, Excess, Limits, Regrant, judge_again,
 };
-use crate::downstream::session::lanes::{Lanes, has_release};
+use crate::downstream::session::lanes::{LaneMoves, has_release};
 use crate::downstream::session::list_position::{ListPosition, ListPositions, parts};
 use crate::downstream::session::nonce_prefix::NoncePrefix;
 use crate::downstream::session::refused::{Kept, find_kept, has_refused};
@@ -88,7 +88,7 @@ pub struct Session {
     /// The wait of the routing types, and the time of the next poll.
     hold: RoutingHold,
     /// The releases that serve the session, while a push goes by steps or after it; `None` without a plan.
-    lanes: Option<Box<Lanes>>,
+    lanes: Option<Box<LaneMoves>>,
     transitions: Transitions,
     /// How often the sources may have published something.
     news: u32,
