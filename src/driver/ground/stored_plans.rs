@@ -47,12 +47,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use sluice_engine::collection::CollectionKind;
     use sluice_fleet::rollout::record::{
-        Millis, PinEnd, PinRecord, PushRecord, ReleaseRecord, StoredContent, StoredKind, StoredNames,
-        StoredRejected, StoredRestated, UnitRecord,
+        Millis, PinEnd, PinRecord, PushRecord, ReleaseRecord, StoredContent, StoredNames, StoredRejected,
+        StoredRestated, UnitRecord,
     };
     use sluice_fleet::rollout::{ReleaseDigest, UnitId};
-    use sluice_xds::Version;
 
     fn plan() -> Record {
         let identity = Identity { list: "xds_servers".into(), server: "cp-1:15010".into(), class: [7; 32] };
@@ -80,7 +80,7 @@ mod tests {
             condemned: vec![StoredContent {
                 type_url: "t".into(),
                 name: "a".into(),
-                version: Version(bits),
+                version: bits,
                 left_ms: Some(3),
             }],
             rejected: StoredRejected {
@@ -91,7 +91,7 @@ mod tests {
                     push: 42,
                     names: vec![StoredNames {
                         type_url: "t".into(),
-                        kind: StoredKind::Wildcard,
+                        kind: CollectionKind::Wildcard,
                         names: vec!["a".into()],
                     }],
                 }],

@@ -19,7 +19,7 @@ use sluice_engine::Time;
 use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
 use sluice_fleet::rollout::record::{StoredContent, StoredUnit};
 use sluice_fleet::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
-use sluice_xds::{ResourceName, TypeUrl};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// Keeps the record of a plan, and the holds of its sources.
 #[derive(Default)]
@@ -161,7 +161,7 @@ fn stored_units(fleet: &Fleet) -> BTreeMap<UnitId, StoredUnit> {
 fn condemned_of(stored: &[StoredContent], passed: Duration) -> impl Iterator<Item = (Content, Duration)> {
     stored.iter().map(move |stored| {
         let name = ResourceName::new(stored.name.as_str());
-        let content = (TypeUrl::new(stored.type_url.as_str()), name, stored.version);
+        let content = (TypeUrl::new(stored.type_url.as_str()), name, Version(stored.version));
         // A file cannot make a content outlive its time (QUA-5).
         let left = stored.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
         (content, left.saturating_sub(passed))
@@ -172,7 +172,7 @@ fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredConten
     let stored = |(end, (type_url, name, version)): &(Time, Content)| StoredContent {
         type_url: type_url.as_str().to_owned(),
         name: name.as_str().to_owned(),
-        version: *version,
+        version: version.0,
         left_ms: u64::try_from(end.since(now).as_millis()).ok(),
     };
     condemned.latest_first().map(stored).collect()
@@ -182,7 +182,6 @@ fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredConten
 mod tests {
     use super::*;
     use sluice_fleet::evidence::Rejecters;
-    use sluice_xds::Version;
 
     #[test]
     fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {

@@ -1,7 +1,7 @@
 //! The content of another unit, for the first answers of a source (WAV-22).
 //!
-//! Clients come to a source from another server of their list, with the content of the other server. The first
-//! answer of the source is no answer for the clients.
+//! Clients come to a source from another server of their list, with the content of the other server. The
+//! first answer of the source is no answer for the clients.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use sluice_xds::{ResourceName, TypeUrl};
 #[derive(Clone, Debug)]
 pub struct Elder {
     pub content: Arc<Snapshot>,
-    /// Clients come here although the other server is in order, so all that differs is a push. Else only contents
-    /// that the plan refuses are held back: fallback waits for nobody (WAV-18).
+    /// Clients come here although the other server is in order, so all that differs is a push. Else only
+    /// contents that the plan refuses are held back: fallback waits for nobody (WAV-18).
     pub holds_all: bool,
 }
 
@@ -47,8 +47,8 @@ impl<'a> RefusingElder<'a> {
 }
 
 impl TypeElder<'_> {
-    /// The elder's state of a name, if the source's first answer for the name is held back. `live`: the source's
-    /// resource; `None` for a name without one.
+    /// The elder's state of a name, if the source's first answer for the name is held back. `live`: the
+    /// source's resource; `None` for a name without one.
     pub fn held(
         &self,
         kind: CollectionKind,

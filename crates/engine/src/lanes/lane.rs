@@ -35,9 +35,9 @@ impl Lane {
         Lane { mark, is_given: true, types: types.collect() }
     }
 
-    /// The content of a release, for the present sets of the source. Endpoints, and all that the release does not
-    /// know, are those of the `previous` stable content, which clients have: the source's may be the content of a
-    /// push that is taken back.
+    /// The content of a release, for the present sets of the source. Endpoints, and all that the release does
+    /// not know, are those of the `previous` stable content, which clients have: the source's may be the
+    /// content of a push that is taken back.
     pub fn of_release(
         release: &Release,
         previous: &Lane,
@@ -67,8 +67,8 @@ impl Lane {
         Lane { mark, is_given: true, types }
     }
 
-    /// Takes over from the source all that the lane does not hold. `peer`: the other lane, after the update. `elder`:
-    /// for first answers.
+    /// Takes over from the source all that the lane does not hold. `peer`: the other lane, after the update.
+    /// `elder`: for first answers.
     pub fn follow(
         &mut self,
         update: &SourceUpdate<'_>,
@@ -150,7 +150,8 @@ impl Lane {
         self.types.iter().any(|(type_url, held)| !gated.contains(type_url) && !held.is_equal())
     }
 
-    /// Whether somebody asks the source for gated content of the lane that the source does not know again yet.
+    /// Whether somebody asks the source for gated content of the lane that the source does not know again
+    /// yet.
     pub fn is_awaited(&self, live: &Snapshot, gated: &Gated) -> bool {
         let gated = self.types.iter().filter(|(type_url, _)| gated.contains(type_url));
         gated.into_iter().any(|(type_url, held)| live.of(type_url).is_some_and(|live| held.is_awaited(live)))

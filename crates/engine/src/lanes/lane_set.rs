@@ -138,7 +138,8 @@ impl LaneSet {
         live.types().map(|(type_url, _)| type_url).filter(is_new).cloned().collect()
     }
 
-    /// Finds the last bytes of the lanes again, after a change of the source. A lane has none yet of `new` types.
+    /// Finds the last bytes of the lanes again, after a change of the source. A lane has none yet of `new`
+    /// types.
     pub fn renew_changed(&mut self, update: &SourceUpdate<'_>, new: &[TypeUrl], stamps: &mut Stamps) {
         let nothing = TypeSnapshot::default();
         for (type_url, live) in update.live.types() {
@@ -213,8 +214,8 @@ impl LaneSet {
         }
         let content = |lane: &Option<Lane>| Some(lane.as_ref()?.types.get(type_url)?.content.clone());
         let (stable, candidate) = (content(&self.stable), content(&self.candidate));
-        // A client may go back from a candidate that still stands: it had equal content from the beginning, and
-        // was sent nothing of the push.
+        // A client may go back from a candidate that still stands: it had equal content from the beginning,
+        // and was sent nothing of the push.
         let gated_candidate = candidate.clone().filter(|_| self.gated.contains(type_url));
         let body = |content: &Option<TypeSnapshot>, name: &ResourceName| {
             content.as_ref().and_then(|content| content.body(kind, name)).cloned()
@@ -266,8 +267,8 @@ impl LaneSet {
         bytes + ended
     }
 
-    /// The names that differ between stable and a candidate that clients were given. `None`: nobody was given it,
-    /// or nothing is held.
+    /// The names that differ between stable and a candidate that clients were given. `None`: nobody was given
+    /// it, or nothing is held.
     pub fn restated(&self, push: u64, candidate: &Lane, live: &Snapshot) -> Option<Restated> {
         let stable = self.stable.as_ref().filter(|_| candidate.is_given)?;
         let mut types: BTreeMap<TypeUrl, BTreeMap<_, _>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The content of one type in a lane, and its names. A lane follows the source but for the changes that its rule holds.
+//! The content of one type in a lane, and its names. A lane follows the source but for the changes that its
+//! rule holds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -163,8 +164,8 @@ impl LaneType {
         }
     }
 
-    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells it
-    /// (WAV-7), or that of another unit (WAV-22).
+    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells
+    /// it (WAV-7), or that of another unit (WAV-22).
     fn hold_new_name(
         &mut self,
         name: &ResourceName,
@@ -222,8 +223,8 @@ impl LaneType {
         self.names.contains(name) || self.forgotten.contains(name)
     }
 
-    /// Takes errors and leases over, but for held names: an error is about the state that it stands beside. Returns the
-    /// names.
+    /// Takes errors and leases over, but for held names: an error is about the state that it stands beside.
+    /// Returns the names.
     fn annotate_names(&mut self, live: &Annotations) -> Vec<ResourceName> {
         let mut annotated = names_of_news(&self.content.names.annotations, live);
         annotated.retain(|name| !self.holds_name(name));
@@ -330,8 +331,8 @@ pub(super) fn names_of_news(previous: &Annotations, live: &Annotations) -> Vec<R
 }
 
 impl TypeUpdate<'_> {
-    /// The view of a collection that the lane publishes after a change, as [`choose_view`]. `find`: the collection's
-    /// view in the content of the source or of the other lane.
+    /// The view of a collection that the lane publishes after a change, as [`choose_view`]. `find`: the
+    /// collection's view in the content of the source or of the other lane.
     pub fn choose(
         &self,
         view: Arc<View>,
@@ -343,9 +344,9 @@ impl TypeUpdate<'_> {
     }
 }
 
-/// The source's view, the other lane's or the lane's `previous` view if that tells the same, else `view` with a stamp. A
-/// view that differs from the source's has a mark of its own. `before` and `live`: the source's. `peer`: the other
-/// lane's.
+/// The source's view, the other lane's or the lane's `previous` view if that tells the same, else `view` with
+/// a stamp. A view that differs from the source's has a mark of its own. `before` and `live`: the source's.
+/// `peer`: the other lane's.
 pub(super) fn choose_view(
     mut view: Arc<View>,
     previous: &Arc<View>,

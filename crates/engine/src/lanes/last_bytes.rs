@@ -1,4 +1,5 @@
-//! Last bytes that clients need while they move between lanes: resources of other lanes that a lane lacks (WAV-9).
+//! Last bytes that clients need while they move between lanes: resources of other lanes that a lane lacks
+//! (WAV-9).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::collection::CollectionKind;
 use crate::snapshot::{LastVersion, LastVersions, TypeSnapshot};
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// The time for which bytes of ended lanes are kept. A stream withholds a removal for 15 s at most, and a stream
-/// with a blocked connection sees the end late.
+/// The time for which bytes of ended lanes are kept. A stream withholds a removal for 15 s at most, and a
+/// stream with a blocked connection sees the end late.
 const ENDED_KEPT: Duration = Duration::from_secs(30);
 
 /// The last bytes of a type in a lane, by kind of collection.
@@ -39,7 +40,8 @@ pub(super) struct EndedLane {
 }
 
 impl EndedLane {
-    /// The resources of a lane that one of the `remaining` contents of a type lacks, among the `differing` names.
+    /// The resources of a lane that one of the `remaining` contents of a type lacks, among the `differing`
+    /// names.
     pub fn new(
         lane: &Lane,
         remaining: impl Fn(&TypeUrl) -> Vec<TypeSnapshot>,

@@ -1,5 +1,6 @@
-//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness on.
-//! Before, the lane has the source's members, in the lane's own content where another way to ask tells it (WAV-7).
+//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness
+//! on. Before, the lane has the source's members, in the lane's own content where another way to ask tells it
+//! (WAV-7).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,13 +1,15 @@
 //! Lanes: the content of a source at two releases beside what its server says now (WAV-1).
 //!
 //! A source and its caches know nothing of lanes. A source publishes persistent snapshots. A lane is another
-//! snapshot that is made from them: the frozen content of the gated types, and the source's own content of all
-//! others. Each publication of the source brings the lanes up to date, at the cost of the change: a lane takes
-//! over the names that it does not know, and holds those that it knows. Equal views are shared pointers.
+//! snapshot that is made from them: the frozen content of the gated types, and the source's own content of
+//! all others. Each publication of the source brings the lanes up to date, at the cost of the change: a lane
+//! takes over the names that it does not know, and holds those that it knows. Equal views are shared
+//! pointers.
 //!
-//! In order: the policies of types; names that only a lane knows; the last bytes of other lanes; one content for
-//! all ways to ask; the content of another unit for first answers; the content of a type; one lane; releases of
-//! the history; all lanes of a source; their way from push to push; and the snapshots that a source serves.
+//! In order: the policies of types; names that only a lane knows; the last bytes of other lanes; one content
+//! for all ways to ask; the content of another unit for first answers; the content of a type; one lane;
+//! releases of the history; all lanes of a source; their way from push to push; and the snapshots that a
+//! source serves.
 
 mod rule;
 mod forgotten;

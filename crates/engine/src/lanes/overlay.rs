@@ -64,7 +64,8 @@ impl HoldReasons {
 }
 
 impl Lanes {
-    /// `source` is the number of the source, as for its views. `history`: the number of releases that are kept.
+    /// `source` is the number of the source, as for its views. `history`: the number of releases that are
+    /// kept.
     pub fn new(source: u64, gated: Gated, history: usize) -> Lanes {
         Lanes {
             set: LaneSet::new(gated),
@@ -90,8 +91,8 @@ impl Lanes {
         self.releases.most = history;
     }
 
-    /// Takes the next snapshot of the source, before it is published. Holds before the first change of known gated
-    /// content (WAV-4). `before`: the snapshot that the source published before, without lanes.
+    /// Takes the next snapshot of the source, before it is published. Holds before the first change of known
+    /// gated content (WAV-4). `before`: the snapshot that the source published before, without lanes.
     pub fn follow(&mut self, before: &Arc<Snapshot>, live: &Arc<Snapshot>, now: Time) -> Published {
         let begins =
             !self.is_holding() && (self.is_changed(before, live) || self.begins_by_elder(before, live));
@@ -140,10 +141,10 @@ impl Lanes {
         self.has_held = true;
     }
 
-    /// Holds the present content of a source that begins anew with content of before: from the checkpoint, or of a
-    /// task that failed (WAV-8). The server has not confirmed the content yet. The hold lasts until
-    /// [`Lanes::confirm`] or [`Lanes::rest`]: otherwise nothing would be held if the source forgets the content
-    /// before its server answers.
+    /// Holds the present content of a source that begins anew with content of before: from the checkpoint, or
+    /// of a task that failed (WAV-8). The server has not confirmed the content yet. The hold lasts until
+    /// [`Lanes::confirm`] or [`Lanes::rest`]: otherwise nothing would be held if the source forgets the
+    /// content before its server answers.
     pub fn hold(&mut self) {
         if !self.is_holding() {
             self.begin(&self.live.clone());
@@ -152,7 +153,8 @@ impl Lanes {
         (self.reasons.is_kept, self.reasons.is_unconfirmed) = (true, true);
     }
 
-    /// The server has confirmed or replaced all that it stated before: from now on, equal content is held no longer.
+    /// The server has confirmed or replaced all that it stated before: from now on, equal content is held no
+    /// longer.
     pub fn confirm(&mut self) {
         if std::mem::take(&mut self.reasons.is_unconfirmed) {
             self.end_if_equal();
@@ -215,8 +217,8 @@ impl Lanes {
         self.set.differences()
     }
 
-    /// Whether a hold ended since the last call, in which clients had other endpoints than the source has. Then all
-    /// sessions have to look for content, as no change of the source tells them.
+    /// Whether a hold ended since the last call, in which clients had other endpoints than the source has.
+    /// Then all sessions have to look for content, as no change of the source tells them.
     pub fn take_let_go(&mut self) -> bool {
         std::mem::take(&mut self.has_let_go)
     }
@@ -240,8 +242,8 @@ impl Lanes {
         self.end(previous);
     }
 
-    /// Clients are given the candidate of a push from now on. The content of a push that was halted before its first
-    /// client is not among the last bytes that other clients may be sent.
+    /// Clients are given the candidate of a push from now on. The content of a push that was halted before
+    /// its first client is not among the last bytes that other clients may be sent.
     pub fn give(&mut self, push: u64) {
         let candidate = self.set.candidate.as_mut();
         if let Some(candidate) = candidate.filter(|candidate| candidate.mark.push == Some(push)) {
@@ -250,7 +252,8 @@ impl Lanes {
         }
     }
 
-    /// The latest cut is part of no push. Another push may take the number, and must not find this content under it.
+    /// The latest cut is part of no push. Another push may take the number, and must not find this content
+    /// under it.
     pub fn put_off(&mut self, push: u64) {
         let Some(candidate) = self.set.take_candidate(push) else { return };
         self.end(Some(candidate));
@@ -281,8 +284,9 @@ impl Lanes {
         self.end_if_equal();
     }
 
-    /// The push is halted, and clients keep it. Its differences are known from now on, for clients that rejected the
-    /// push and come back, and for the time when another push takes the place of this one (WAV-10).
+    /// The push is halted, and clients keep it. Its differences are known from now on, for clients that
+    /// rejected the push and come back, and for the time when another push takes the place of this one
+    /// (WAV-10).
     pub fn stay(&mut self, push: u64) {
         let candidate = self.set.candidate.as_ref().filter(|candidate| candidate.mark.push == Some(push));
         let restated = candidate.and_then(|candidate| self.set.restated(push, candidate, &self.live));
@@ -296,16 +300,16 @@ impl Lanes {
         }
     }
 
-    /// Clients may have any of these names, of pushes that went back before a restart. Pushes since then count as
-    /// later ones.
+    /// Clients may have any of these names, of pushes that went back before a restart. Pushes since then
+    /// count as later ones.
     pub fn restate(&mut self, earlier: &Restated) {
         let latest = self.restated.as_deref().cloned();
         let all = latest.map_or_else(|| earlier.clone(), |latest| latest.after(Some(earlier)));
         self.restated = Some(Arc::new(all));
     }
 
-    /// Another plan has the source: its pushes and releases have numbers of their own, and give nothing of the
-    /// previous plan's.
+    /// Another plan has the source: its pushes and releases have numbers of their own, and give nothing of
+    /// the previous plan's.
     pub fn change_hands(&mut self) {
         if let Some(push) = self.set.candidate.as_ref().and_then(|candidate| candidate.mark.push) {
             self.go_back(push);
@@ -313,8 +317,8 @@ impl Lanes {
         self.releases.history.clear();
     }
 
-    /// The content that is held back must not come back with names that the source forgot, until a push of it is
-    /// given to clients, or nothing stands any more.
+    /// The content that is held back must not come back with names that the source forgot, until a push of it
+    /// is given to clients, or nothing stands any more.
     pub fn keep(&mut self) {
         self.reasons.is_kept = true;
     }
@@ -337,7 +341,8 @@ impl Lanes {
         }
     }
 
-    /// A release of the history is stable from now on (HIS-3). The push under way is given to nobody any more.
+    /// A release of the history is stable from now on (HIS-3). The push under way is given to nobody any
+    /// more.
     pub fn serve(&mut self, release: &Release) {
         let (gated, none) = (&self.set.gated, LaneMark::default());
         let previous = self.set.stable.take().unwrap_or_else(|| Lane::freeze(&self.live, gated, none));
@@ -361,8 +366,8 @@ impl Lanes {
         self.set.held_bytes(&self.live)
     }
 
-    /// Ends the hold when the source has stable's content again, and no push is under way. Content that clients ask
-    /// for, and that the source has no answer to yet after it forgot the content, may differ.
+    /// Ends the hold when the source has stable's content again, and no push is under way. Content that
+    /// clients ask for, and that the source has no answer to yet after it forgot the content, may differ.
     fn end_if_equal(&mut self) {
         let HoldReasons { went_back, is_kept, is_unconfirmed } = self.reasons;
         let gated = &self.set.gated;

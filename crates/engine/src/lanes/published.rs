@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::release::Restated;
 use crate::snapshot::Snapshot;
 
-/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one release.
+/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one
+/// release.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     pub live: Arc<Snapshot>,
     /// `None` without a plan, and while nothing is held.
     pub lanes: Option<Box<PublishedLanes>>,
-    /// The latest push that went back, or that was halted while clients keep it. A client with a rejection of the
-    /// push is restated all of its names (WAV-10).
+    /// The latest push that went back, or that was halted while clients keep it. A client with a rejection of
+    /// the push is restated all of its names (WAV-10).
     pub restated: Option<Arc<Restated>>,
 }
 
@@ -50,8 +51,8 @@ impl Published {
     }
 
     /// Whether clients find the same here as in the `previous` publication, apart from those that are served
-    /// live. Then a change is held back as a whole, and nobody has to look for it. False may be returned for equal
-    /// content.
+    /// live. Then a change is held back as a whole, and nobody has to look for it. False may be returned for
+    /// equal content.
     pub fn reads_the_same(&self, previous: &Published) -> bool {
         let Some(lanes) = &self.lanes else { return false };
         let previous_lanes = previous.lanes.as_deref();
@@ -68,8 +69,8 @@ impl Published {
             && lanes.stable.as_ref().zip(previous).is_some_and(|(stable, was)| stable.reads_the_same(was))
     }
 
-    /// The snapshot for a client: the candidate of a push that the client is admitted to, else stable, else live.
-    /// `admits`: the gate of the client, which may be asked about the push with a candidate.
+    /// The snapshot for a client: the candidate of a push that the client is admitted to, else stable, else
+    /// live. `admits`: the gate of the client, which may be asked about the push with a candidate.
     pub fn pick(&self, admits: impl FnOnce(u64) -> bool) -> &Arc<Snapshot> {
         let Some(lanes) = &self.lanes else { return &self.live };
         match &lanes.candidate {
@@ -79,8 +80,8 @@ impl Published {
     }
 }
 
-/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held back are
-/// nothing to look at for the others.
+/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held
+/// back are nothing to look at for the others.
 #[derive(Debug, Default)]
 pub struct Wakes {
     /// Since the last wake-up, all that was published is held back; `None` if nothing was published.

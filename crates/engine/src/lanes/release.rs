@@ -60,9 +60,9 @@ impl Releases {
     }
 }
 
-/// The names that differ between stable and a push that went back, or that was halted, and those of the pushes
-/// before it. A client that rejected a push may have any part of it, whatever versions the client presents, also
-/// when the client comes back after another push.
+/// The names that differ between stable and a push that went back, or that was halted, and those of the
+/// pushes before it. A client that rejected a push may have any part of it, whatever versions the client
+/// presents, also when the client comes back after another push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restated {
     /// The latest push.

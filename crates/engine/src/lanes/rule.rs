@@ -26,8 +26,8 @@ pub(super) enum Named {
 }
 
 impl HoldRule {
-    /// Whether a lane with `held` as the known content of a name stays there although the source has `live` now.
-    /// `None`: the name is absent.
+    /// Whether a lane with `held` as the known content of a name stays there although the source has `live`
+    /// now. `None`: the name is absent.
     pub fn holds(&self, name: &ResourceName, held: Option<&Resource>, live: Option<&Resource>) -> bool {
         if held.is_some_and(flows) || live.is_some_and(flows) {
             return false;

@@ -1,5 +1,5 @@
-//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask for in
-//! another way.
+//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask
+//! for in another way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub(super) fn held_or_elders(
     }
 }
 
-/// The source's wildcard in a release that does not have it as a whole yet, and the names with another state in
-/// the release than at the source. The view has the source's ids.
+/// The source's wildcard in a release that does not have it as a whole yet, and the names with another state
+/// in the release than at the source. The view has the source's ids.
 pub(super) fn first_wildcard(
     content: &TypeSnapshot,
     live: &WildcardSnapshot,

@@ -111,7 +111,8 @@ pub fn condemned_in(snapshot: &Snapshot, condemned: &CondemnedContents) -> Vec<C
     contents.filter(|content| has(snapshot, content)).cloned().collect()
 }
 
-fn has(snapshot: &Snapshot, (type_url, name, version): &Content) -> bool {
+fn has(snapshot: &Snapshot, content: &Content) -> bool {
+    let (type_url, name, version) = content;
     let types = snapshot.of(type_url).into_iter();
     let mut bodies = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.body(kind, name))).flatten();
     bodies.any(|body| body.version == *version)

@@ -35,22 +35,29 @@ pub struct UnitPush {
 /// The identity of the gated content of a unit: equal contents have equal digests, in each process. Written
 /// as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ReleaseDigest(pub u128);
+#[serde(transparent)]
+pub struct ReleaseDigest(#[serde(with = "hex")] pub u128);
 
-impl From<ReleaseDigest> for String {
-    fn from(digest: ReleaseDigest) -> String {
-        Version(digest.0).to_string()
+/// 128 bits as 32 hexadecimal digits.
+pub(super) mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use sluice_xds::Version;
+
+    pub(in crate::rollout) fn serialize<S: Serializer>(
+        bits: &u128,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Version(*bits))
     }
-}
 
-impl TryFrom<String> for ReleaseDigest {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<ReleaseDigest, String> {
-        Version::parse(&text)
-            .map(|version| ReleaseDigest(version.0))
-            .ok_or_else(|| format!("{text:?} is not 32 hexadecimal digits"))
+    pub(in crate::rollout) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<u128, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let error = || D::Error::custom(format_args!("{text:?} is not 32 hexadecimal digits"));
+        Ok(Version::parse(&text).ok_or_else(error)?.0)
     }
 }
 

@@ -79,7 +79,7 @@ named! {
 
 /// A push and its way through the steps: kept by the machine, and read by API, log and metrics. Each reader
 /// shows some of the facts alone, so the facts stand side by side.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PushReport {
     pub number: u64,
     pub mode: Mode,
@@ -127,8 +127,8 @@ named! {
     pub enum Outcome {
         /// All clients stood with the push for the final bake.
         Finished = "finished",
-        /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were sent
-        /// a later push instead, or only known rejecters answered.
+        /// The push passed all steps, but no client's answer was evidence: nobody was affected, or all were
+        /// sent a later push instead, or only known rejecters answered.
         Unjudged = "unjudged",
         /// The evidence, or a guard, was against the push.
         Halted = "halted",

@@ -12,56 +12,50 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 /// The named rejections of a tally. The counts have all rejections.
 pub const REJECTIONS_MAX: usize = 100;
 
-/// The streams of a group by standing. The sums are of streams, not of nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub unaffected: u64,
-    pub accepted: u64,
-    pub pending: u64,
+/// Declares [`Counts`], with the order of the counts in JSON.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $field:ident,)+) => {
+        /// The streams of a group by standing. The sums are of streams, not of nodes.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[$doc])* pub $field: u64,)+
+        }
+
+        impl Counts {
+            /// All counts with their names in JSON.
+            pub fn named(&self) -> [(&'static str, u64); [$(stringify!($field)),+].len()] {
+                [$((stringify!($field), self.$field)),+]
+            }
+        }
+
+        impl AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$field += other.$field;)+
+            }
+        }
+    };
+}
+
+counts! {
+    accepted,
+    pending,
     /// Rejections by nodes that did not reject the push before.
-    pub rejected: u64,
+    rejected,
     /// Rejections by nodes that rejected the push before, too: no evidence (QUA-4).
-    pub rejected_again: u64,
-    pub silent: u64,
-    pub overtaken: u64,
+    rejected_again,
+    silent,
+    unaffected,
+    overtaken,
     /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten
     /// minutes. A client that comes back and is lost again counts each time.
-    pub lost: u64,
+    lost,
     /// Nodes with an acceptance and without a stream now, but not lost: an acceptance outlives the stream.
-    pub departed: u64,
+    departed,
     /// Relays, whose ACK means structure (TIR-1).
-    pub unjudged: u64,
+    unjudged,
 }
 
 impl Counts {
-    /// All counts with their names in JSON.
-    pub fn named(&self) -> [(&'static str, u64); 10] {
-        let Counts {
-            unaffected,
-            accepted,
-            pending,
-            rejected,
-            rejected_again,
-            silent,
-            overtaken,
-            lost,
-            departed,
-            unjudged,
-        } = *self;
-        [
-            ("accepted", accepted),
-            ("pending", pending),
-            ("rejected", rejected),
-            ("rejected_again", rejected_again),
-            ("silent", silent),
-            ("unaffected", unaffected),
-            ("overtaken", overtaken),
-            ("lost", lost),
-            ("departed", departed),
-            ("unjudged", unjudged),
-        ]
-    }
-
     /// The connected streams that the push has something for, without relays.
     pub fn affected(&self) -> u64 {
         self.evidence() + self.rejected_again + self.overtaken
@@ -104,21 +98,6 @@ impl Counts {
             ClientState::Rejected => &mut self.rejected,
             ClientState::Overtaken => &mut self.overtaken,
         } += 1;
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
-        self.unaffected += other.unaffected;
-        self.accepted += other.accepted;
-        self.pending += other.pending;
-        self.rejected += other.rejected;
-        self.rejected_again += other.rejected_again;
-        self.silent += other.silent;
-        self.overtaken += other.overtaken;
-        self.lost += other.lost;
-        self.departed += other.departed;
-        self.unjudged += other.unjudged;
     }
 }
 

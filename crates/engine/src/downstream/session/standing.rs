@@ -69,8 +69,8 @@ pub struct TypeStanding {
     pub state: ClientState,
 }
 
-/// A part of a client's subscription, for readers outside of the session: the content that the client was sent, and its
-/// answers.
+/// A part of a client's subscription, for readers outside of the session: the content that the client was
+/// sent, and its answers.
 #[derive(Clone, Copy)]
 pub struct SentPart<'a> {
     subscription: &'a Subscription,
@@ -113,8 +113,8 @@ impl<'a> SentPart<'a> {
         &self.part.collection
     }
 
-    /// Whether the absence of a name tells the client of a removal. In the state of the world, the absence from a set
-    /// that is no full state tells nothing.
+    /// Whether the absence of a name tells the client of a removal. In the state of the world, the absence
+    /// from a set that is no full state tells nothing.
     pub fn tells_removals(self) -> bool {
         self.variant == Variant::Delta || self.subscription.is_full(self.variant)
     }
@@ -138,7 +138,8 @@ impl<'a> SentPart<'a> {
         self.subscription.part_so_far(self.part)
     }
 
-    /// The send time of the latest response for the type; of ACKed content, the time of the latest answer at most.
+    /// The send time of the latest response for the type; of ACKed content, the time of the latest answer at
+    /// most.
     pub fn sent_at(self) -> Option<Time> {
         self.subscription.nonces.sent_at()
     }

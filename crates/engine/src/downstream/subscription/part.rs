@@ -463,8 +463,8 @@ impl Part {
         self.at.is_none() && self.held.is_empty() && !had()
     }
 
-    /// Whether the client neither was sent anything nor presented anything. An unanswered removal of all names is
-    /// something.
+    /// Whether the client neither was sent anything nor presented anything. An unanswered removal of all
+    /// names is something.
     pub fn is_untouched(&self) -> bool {
         let had_nothing = self.before.as_ref().is_none_or(|before| before.is_empty());
         self.at.is_none() && self.held.is_empty() && had_nothing

@@ -89,8 +89,8 @@ fn wav_17_names_that_the_source_forgot_are_not_taken_back() {
     }
 }
 
-/// The server changed its mind while a client asked by name for what the halted content has as a member. The halted content has
-/// one content for all ways to ask.
+/// The server changed its mind while a client asked by name for what the halted content has as a member. The
+/// halted content has one content for all ways to ask.
 #[test]
 fn wav_17_a_halted_content_has_its_members_for_those_who_ask_by_name_too() {
     let mut bench = Bench::new();

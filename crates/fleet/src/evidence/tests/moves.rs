@@ -6,7 +6,8 @@ use sluice_xds::{Code, Status};
 
 use super::standing::{push, standing, state, suspects};
 
-/// A client of the first server, which knows `x` and `y`, and what the client asks for. Another client asks for both.
+/// A client of the first server, which knows `x` and `y`, and what the client asks for. Another client asks
+/// for both.
 fn client_of_the_first(list: &str) -> (Bench, ClientId) {
     let mut bench = servers(2);
     let (client, other) = (bench.delta(), bench.delta());

@@ -111,7 +111,8 @@ fn tru_3_a_removal_is_not_accepted_before_its_answer_though_other_content_was_re
     assert_eq!(state(&bench, client, &of_z), "accepted");
 }
 
-/// The client has nothing any more by its record, and asks for other names than before. That does not make it a new client.
+/// The client has nothing any more by its record, and asks for other names than before. That does not make it
+/// a new client.
 #[test]
 fn tru_1_an_unanswered_removal_of_all_names_is_not_accepted_when_one_is_given_up() {
     let mut bench = Bench::cold();
@@ -154,7 +155,8 @@ fn tru_1_a_name_that_was_given_up_and_comes_back_is_not_accepted_before_its_answ
     }
 }
 
-/// As before, with two unanswered responses: the ACK of the older one says nothing of what was sent once more.
+/// As before, with two unanswered responses: the ACK of the older one says nothing of what was sent once
+/// more.
 #[test]
 fn tru_1_a_name_that_comes_back_is_not_accepted_by_the_ack_of_an_older_response() {
     let mut bench = Bench::cold();
@@ -199,7 +201,8 @@ fn tru_1_what_a_first_answer_leaves_out_is_not_accepted_before_its_answer() {
     assert_eq!(state(&bench, client, &of_x), "accepted");
 }
 
-/// A removal is unanswered, and the client gives the name up for the wildcard or a glob. It has not answered for the removal by that.
+/// A removal is unanswered, and the client gives the name up for the wildcard or a glob. It has not answered
+/// for the removal by that.
 #[test]
 fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_instead_of_the_name() {
     for delta in [false, true] {
@@ -226,8 +229,9 @@ fn tru_1_an_unanswered_removal_is_not_accepted_when_the_wildcard_is_asked_for_in
     }
 }
 
-/// A client gives a name up, rejects the response that brought the name, and asks for the name again. The record of the content is
-/// gone: neither the later content of the name is condemned, nor the other name for being the only one.
+/// A client gives a name up, rejects the response that brought the name, and asks for the name again. The
+/// record of the content is gone: neither the later content of the name is condemned, nor the other name for
+/// being the only one.
 #[test]
 fn qua_2_a_name_that_was_given_up_has_no_content_to_condemn() {
     let of_x = &["x"][..];
@@ -270,8 +274,8 @@ fn qua_2_a_name_that_was_given_up_has_no_content_to_condemn() {
     }
 }
 
-/// A client that had a name rejects the first set of the wildcard, which leaves the name out. The removal of a name that it never had does not
-/// affect it.
+/// A client that had a name rejects the first set of the wildcard, which leaves the name out. The removal of
+/// a name that it never had does not affect it.
 #[test]
 fn tru_3_a_rejected_first_set_removes_what_the_client_had_by_name() {
     for delta in [false, true] {
@@ -329,7 +333,8 @@ fn tru_1_an_unanswered_removal_from_the_wildcard_is_not_accepted_when_the_name_i
     assert_eq!(state(&bench, client, &of_x), "accepted");
 }
 
-/// A push goes back in several messages. After the first of these, the client has not all of the push any more.
+/// A push goes back in several messages. After the first of these, the client has not all of the push any
+/// more.
 #[test]
 fn tru_1_each_message_of_an_unfinished_answer_counts() {
     for delta in [false, true] {
@@ -358,7 +363,8 @@ fn ask(bench: &mut Bench, client: ClientId, message: &str, list: &str, changes: 
     }
 }
 
-/// A client is restated a content before it has answered, and rejects what it was sent before: that content is the suspect.
+/// A client is restated a content before it has answered, and rejects what it was sent before: that content
+/// is the suspect.
 #[test]
 fn qua_2_what_was_rejected_before_a_restatement_is_known() {
     let (mut bench, sotw, delta) = fleet();

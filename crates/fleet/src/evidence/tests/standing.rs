@@ -190,7 +190,8 @@ fn wav_7_while_content_is_held_a_first_answer_is_compared() {
     }
 }
 
-/// The last client leaves, and the source forgets what it held back: nothing waits for the next push any more.
+/// The last client leaves, and the source forgets what it held back: nothing waits for the next push any
+/// more.
 #[test]
 fn wav_4_the_end_of_a_hold_is_compared_though_no_content_changed() {
     let mut bench = Bench::files(&[(CDS, "x=1")]);
@@ -304,7 +305,8 @@ fn tru_3_a_nack_of_other_content_rejects_no_push() {
     assert_eq!(state(&bench, client, &push), "accepted");
 }
 
-/// A delta client hears of removals later than of changes, and ACKs them. A tally once a second sees only the ACK.
+/// A delta client hears of removals later than of changes, and ACKs them. A tally once a second sees only the
+/// ACK.
 #[test]
 fn tru_3_a_nack_stands_though_other_content_is_acked() {
     for message in [CDS, RDS] {
@@ -363,7 +365,8 @@ fn tru_1_a_push_that_went_back_is_due_to_nobody() {
     assert_eq!([client, late].map(|client| state(&bench, client, &push)), ["overtaken", "overtaken"]);
 }
 
-/// A SotW response without a name of a set that is no full state tells nothing (SST-6): the removal is due to nobody.
+/// A SotW response without a name of a set that is no full state tells nothing (SST-6): the removal is due to
+/// nobody.
 #[test]
 fn tru_1_a_removal_that_cannot_be_told_is_due_to_nobody() {
     let mut bench = Bench::files(&[(RDS, "r=1 s=1")]);
@@ -383,8 +386,8 @@ fn tru_1_a_removal_that_cannot_be_told_is_due_to_nobody() {
     assert_eq!([sotw, delta].map(|client| state(&bench, client, &push)), ["unaffected", "accepted"]);
 }
 
-/// The client gave a name up, and rejected the next response: that is no rejection of the name's removal by a later push.
-/// In delta, a removal is told: but not that of a name that the client gave up.
+/// The client gave a name up, and rejected the next response: that is no rejection of the name's removal by a
+/// later push. In delta, a removal is told: but not that of a name that the client gave up.
 #[test]
 fn tru_3_a_name_that_a_delta_client_gave_up_was_not_removed_by_the_rejected_response() {
     let mut bench = Bench::cold();

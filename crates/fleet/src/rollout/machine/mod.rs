@@ -13,9 +13,9 @@
 //! last one that the plan observed. Under `mode: enforce` a halted push stands until the content of every
 //! blamed unit has changed, and a paused push waits.
 //!
-//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, with its gates and
-//! the clients that it asks for; the contents that are held; the commands, with freezes; and the record that
-//! outlives the process.
+//! In order: the outputs; the gathering; its cut; the guards; the evidence; the push under way, with its
+//! gates and the clients that it asks for; the contents that are held; the commands, with freezes; and the
+//! record that outlives the process.
 
 mod api;
 mod gather;

@@ -143,19 +143,9 @@ impl Push {
             gathered_from: now,
             began: now,
             state: RolloutState::Waving,
-            end: None,
             units: units.iter().map(|unit| unit.unit).collect(),
             types: merged(units),
-            steps: Vec::new(),
-            verdict: None,
-            notes: Vec::new(),
-            admitted: Counts::default(),
-            others: Counts::default(),
-            rejections: Vec::new(),
-            blamed: Vec::new(),
-            condemned: Vec::new(),
-            without_evidence: Vec::new(),
-            hook: None,
+            ..PushReport::default()
         };
         Push {
             report,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rollout::push::{ReleaseDigest, UnitId};
-use sluice_xds::Version;
+use crate::rollout::push::{ReleaseDigest, UnitId, hex};
+use sluice_engine::collection::CollectionKind;
 
-/// A plan with `mode: enforce`, as plain data in the memory of the process and on disk. Has no times, as another
-/// process has another clock. `UnitId`s are those of the process that wrote the record. The fields are those of the
-/// file, in the order of the file.
+/// A plan with `mode: enforce`, as plain data in the memory of the process and on disk. Has no times, as
+/// another process has another clock. `UnitId`s are those of the process that wrote the record. The fields
+/// are those of the file, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub name: String,
@@ -25,8 +25,8 @@ pub struct Record {
     /// Units whose stable content clients have accepted as a push. Files of earlier builds lack the list.
     #[serde(default)]
     pub proved: Vec<UnitId>,
-    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds lack the
-    /// ages.
+    /// The units that hold something back, each with the age of the oldest change. Files of earlier builds
+    /// lack the ages.
     #[serde(default)]
     pub away_ms: BTreeMap<UnitId, Millis>,
     /// The time left of a freeze.
@@ -121,13 +121,14 @@ pub struct StoredRestated {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredNames {
     pub type_url: String,
-    pub kind: StoredKind,
+    #[serde(with = "StoredKind")]
+    pub kind: CollectionKind,
     pub names: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoredKind {
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "CollectionKind", rename_all = "snake_case")]
+enum StoredKind {
     Wildcard,
     Globs,
     Names,
@@ -147,29 +148,12 @@ pub struct StoredUnit {
 pub struct StoredContent {
     pub type_url: String,
     pub name: String,
+    /// The bits of the version.
     #[serde(with = "hex")]
-    pub version: Version,
+    pub version: u128,
     /// The time for which the content is remembered (QUA-5). Files of earlier builds lack it.
     #[serde(default)]
     pub left_ms: Option<u64>,
-}
-
-/// Versions as 32 hexadecimal digits.
-mod hex {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use sluice_xds::Version;
-
-    pub(super) fn serialize<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(version)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let error = || D::Error::custom(format_args!("{text:?} is not 32 hexadecimal digits"));
-        Version::parse(&text).ok_or_else(error)
-    }
 }
 
 /// A duration, written in milliseconds.
