@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::registry::lock;
-use crate::driver::ground::stored_plans::encode_plans;
+use sluice_checkpoint::Identity;
 use sluice_fleet::rollout::Record;
 use sluice_fleet::rollout::record::StoredUnit;
+use sluice_fleet::rollout::stored_plans::encode_plans;
 
 /// The state that outlives a process or a task.
 pub struct DurableState {
@@ -48,4 +49,10 @@ impl PlanStore {
         let plans: Vec<_> = lock(&self.0).values().cloned().collect();
         encode_plans(&plans)
     }
+}
+
+/// A source, as in the names of the sources' files.
+pub fn stored_unit(source: &Identity) -> StoredUnit {
+    let class = source.class.iter().map(|byte| format!("{byte:02x}")).collect();
+    StoredUnit { list: source.list.to_string(), server: source.server.to_string(), class }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::future::join_all;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
-use crate::driver::ground::stored_plans::stored_unit;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::gatherer::{Gatherer, is_recorded, recorded_units};
 use crate::driver::rollout::restater::Restater;

@@ -26,6 +26,6 @@ pub use first_answers::{GivenContents, condemned_in};
 pub use known_contents::{Comparison, KnownContents};
 pub use push_set::{Extent, PushSet, PushType, PushUnit, PushedName};
 pub use push_standing::{Compared, PushRejection, PushStanding};
-pub use rejecters::Rejecters;
+pub use rejecters::{Rejecters, RejectingNodes};
 pub use remembered::{CONTENTS_MAX, CondemnedContents, Content, REMEMBERED_FOR, Remembered};
 pub use without_evidence::WithoutEvidence;

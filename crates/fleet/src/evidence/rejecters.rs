@@ -16,6 +16,45 @@ use sluice_xds::{ResourceName, TypeUrl};
 /// The nodes remembered from push to push.
 const NODES_MAX: usize = 10_000;
 
+/// The nodes with a rejection of a push that went back or was halted. Each is restated all differences, whatever
+/// the node presents (WAV-10).
+#[derive(Clone, Debug, Default)]
+pub struct RejectingNodes {
+    push: u64,
+    nodes: BTreeSet<Arc<str>>,
+    /// The nodes with a rejection of an earlier push. Their clients may come back late, with any part of the push.
+    before: BTreeSet<Arc<str>>,
+}
+
+impl RejectingNodes {
+    /// The latest push that went back or was halted.
+    pub fn push(&self) -> u64 {
+        self.push
+    }
+
+    pub fn has(&self, node: &str) -> bool {
+        self.nodes.contains(node) || self.before.contains(node)
+    }
+
+    pub fn all(&self) -> BTreeSet<Arc<str>> {
+        self.nodes.union(&self.before).cloned().collect()
+    }
+
+    /// Notes the nodes with a rejection of the latest push. Returns the new nodes. A node chooses its id, so nodes
+    /// beyond [`NODES_MAX`] are left out, for the latest push and for the earlier pushes.
+    pub fn note(&mut self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        if self.push != push {
+            let room = NODES_MAX.saturating_sub(self.before.len());
+            self.before.extend(std::mem::take(&mut self.nodes).into_iter().take(room));
+            self.push = push;
+        }
+        let room = NODES_MAX.saturating_sub(self.nodes.len());
+        let new: BTreeSet<_> = nodes.difference(&self.nodes).take(room).cloned().collect();
+        self.nodes.extend(new.iter().cloned());
+        new
+    }
+}
+
 /// The memory of a plan.
 #[derive(Debug, Default)]
 pub struct Rejecters {
@@ -268,5 +307,18 @@ mod tests {
         rejecters.next_push();
         rejecters.next_tally();
         assert_eq!([(); 4].map(|()| rejecters.is_known(&shared)), [true, true, true, false]);
+    }
+
+    /// A client may come back with another id after each rejection.
+    #[test]
+    fn wav_10_rejecting_nodes_are_bounded() {
+        let mut rejecting = RejectingNodes::default();
+        for push in 1..5 {
+            for part in 0..3 {
+                let nodes = (0..NODES_MAX / 2).map(|node| format!("{push}-{part}-{node}").into());
+                rejecting.note(push, nodes.collect());
+            }
+        }
+        assert_eq!(rejecting.all().len(), 2 * NODES_MAX);
     }
 }

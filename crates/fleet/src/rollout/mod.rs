@@ -19,6 +19,7 @@ pub mod command;
 mod loosened;
 mod digest;
 mod machine;
+pub mod stored_plans;
 
 pub use command::{Command, CommandError};
 pub use machine::{Admission, Output, PinEnd, PushRecord, Record, Rollout, RolloutEvent, What, record};

@@ -7,7 +7,7 @@ use super::surroundings::Surroundings;
 use crate::driver::api::estate::{ClassHead, Estate};
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::stored_plans::stored_unit;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::report::Report;
 use crate::telemetry::wall_now;

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use sluice_checkpoint::Identity;
-use sluice_fleet::rollout::record::{Record, StoredUnit};
+use super::record::Record;
 
 /// The format of the file. Another number means another format.
 const FORMAT: u32 = 1;
@@ -13,12 +12,6 @@ const FORMAT: u32 = 1;
 struct File {
     format: u32,
     plans: Vec<Record>,
-}
-
-/// A source, as in the names of the sources' files.
-pub fn stored_unit(source: &Identity) -> StoredUnit {
-    let class = source.class.iter().map(|byte| format!("{byte:02x}")).collect();
-    StoredUnit { list: source.list.to_string(), server: source.server.to_string(), class }
 }
 
 /// Writes all plans as one file.
@@ -47,15 +40,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sluice_engine::collection::CollectionKind;
-    use sluice_fleet::rollout::record::{
+    use crate::rollout::record::{
         Millis, PinEnd, PinRecord, PushRecord, ReleaseRecord, StoredContent, StoredNames, StoredRejected,
-        StoredRestated, UnitRecord,
+        StoredRestated, StoredUnit, UnitRecord,
     };
-    use sluice_fleet::rollout::{ReleaseDigest, UnitId};
+    use crate::rollout::{ReleaseDigest, UnitId};
+    use sluice_engine::collection::CollectionKind;
 
     fn plan() -> Record {
-        let identity = Identity { list: "xds_servers".into(), server: "cp-1:15010".into(), class: [7; 32] };
+        let source =
+            StoredUnit { list: "xds_servers".into(), server: "cp-1:15010".into(), class: "07".repeat(32) };
         let (unit, bits) = (UnitId(3), u128::MAX - 5);
         let (stable, candidate) = (ReleaseDigest(0), ReleaseDigest(bits));
         Record {
@@ -70,7 +64,7 @@ mod tests {
                 blamed: vec![unit],
             }),
             releases: vec![ReleaseRecord { push: 41, units: vec![(unit, stable)] }],
-            units: BTreeMap::from([(unit, stored_unit(&identity))]),
+            units: BTreeMap::from([(unit, source)]),
             barred: Vec::new(),
             proved: vec![unit],
             away_ms: BTreeMap::from([(unit, Millis(Duration::from_secs(86_400)))]),
