@@ -8,7 +8,6 @@ use super::lane::{Lane, SourceUpdate, is_covered};
 use super::lane_type::{LaneType, changed_names};
 use super::last_bytes::{EndedLane, LastBytes};
 use super::members::changed_members;
-use super::overlay::Differences;
 use super::published::PublishedLanes;
 use super::release::Restated;
 use super::rule::Stamps;
@@ -29,10 +28,6 @@ pub(super) struct LaneSet {
 }
 
 impl LaneSet {
-    pub fn new(gated: Gated) -> LaneSet {
-        LaneSet { gated, stable: None, candidate: None, ended: Vec::new() }
-    }
-
     fn lanes(&self) -> impl Iterator<Item = &Lane> {
         [&self.stable, &self.candidate].into_iter().flatten()
     }
@@ -44,11 +39,6 @@ impl LaneSet {
 
     pub fn take_candidate(&mut self, push: u64) -> Option<Lane> {
         self.candidate.take_if(|candidate| candidate.mark.push == Some(push))
-    }
-
-    pub fn differences(&self) -> Differences {
-        let differs = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.differs(&self.gated));
-        Differences { from_stable: differs(&self.stable), from_candidate: differs(&self.candidate) }
     }
 
     /// Takes a change of the source over, as far as the lanes do not hold it.

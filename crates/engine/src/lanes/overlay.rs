@@ -56,19 +56,12 @@ pub struct Differences {
     pub from_candidate: bool,
 }
 
-impl HoldReasons {
-    /// Clients are given a push.
-    fn give(&mut self) {
-        (self.went_back, self.is_kept) = (false, false);
-    }
-}
-
 impl Lanes {
     /// `source` is the number of the source, as for its views. `history`: the number of releases that are
     /// kept.
     pub fn new(source: u64, gated: Gated, history: usize) -> Lanes {
         Lanes {
-            set: LaneSet::new(gated),
+            set: LaneSet { gated, stable: None, candidate: None, ended: Vec::new() },
             stamps: Stamps::new(source),
             live: Arc::default(),
             releases: Releases { most: history, ..Releases::default() },
@@ -214,7 +207,8 @@ impl Lanes {
     }
 
     pub fn differs(&self) -> Differences {
-        self.set.differences()
+        let differs = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.differs(&self.set.gated));
+        Differences { from_stable: differs(&self.set.stable), from_candidate: differs(&self.set.candidate) }
     }
 
     /// Whether a hold ended since the last call, in which clients had other endpoints than the source has.
@@ -248,7 +242,7 @@ impl Lanes {
         let candidate = self.set.candidate.as_mut();
         if let Some(candidate) = candidate.filter(|candidate| candidate.mark.push == Some(push)) {
             candidate.is_given = true;
-            self.reasons.give();
+            (self.reasons.went_back, self.reasons.is_kept) = (false, false);
         }
     }
 
@@ -265,7 +259,7 @@ impl Lanes {
         let Some(mut candidate) = self.set.take_candidate(push) else { return };
         candidate.mark.push = None;
         candidate.is_given = true;
-        self.reasons.give();
+        (self.reasons.went_back, self.reasons.is_kept) = (false, false);
         self.releases.current = candidate.mark.release;
         self.releases.add(push, &candidate, self.set.stable.as_ref(), &self.set.gated);
         let previous = self.set.stable.replace(candidate);

@@ -35,15 +35,7 @@ pub struct PushRejection {
 /// The states of shared content, during one walk over the clients. Clients at one place are compared with a
 /// push once.
 #[derive(Debug, Default)]
-pub struct Compared(HashMap<ComparedPlace, Progress>);
-
-/// Everything that a comparison depends on.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ComparedPlace {
-    sent: SentPlace,
-    live: u64,
-    tells_removals: bool,
-}
+pub struct Compared(HashMap<(SentPlace, u64, bool), Progress>);
 
 /// The names of a push at a client.
 #[derive(Clone, Copy, Debug, Default)]
@@ -156,8 +148,8 @@ impl Compared {
     fn progress(&mut self, comparison: &PartComparison<'_>) -> Progress {
         let PartComparison { part, live, .. } = comparison;
         let live = live.map_or(0, Snapshot::last_change);
-        let place = ComparedPlace { sent: part.place(), live, tells_removals: part.tells_removals() };
-        *self.0.entry(place).or_insert_with(|| comparison.progress())
+        // Everything that a comparison depends on.
+        *self.0.entry((part.place(), live, part.tells_removals())).or_insert_with(|| comparison.progress())
     }
 }
 

@@ -79,12 +79,6 @@ struct Stops {
     is_succeeded: bool,
 }
 
-impl Stops {
-    fn any(&self) -> bool {
-        self.frozen.is_some() || self.pin.is_some() || self.is_succeeded
-    }
-}
-
 impl Rollout {
     pub fn new(plan: Arc<Plan>) -> Rollout {
         Rollout {
@@ -379,7 +373,8 @@ impl Rollout {
 
     /// Nothing begins, whatever has been gathered.
     fn stands_still(&self) -> bool {
-        self.stops.any() || self.held.is_full
+        let Stops { frozen, pin, is_succeeded } = self.stops;
+        frozen.is_some() || pin.is_some() || is_succeeded || self.held.is_full
     }
 
     /// A push that goes on is not disturbed. A push with a verdict only waits for the next push; under `mode:
