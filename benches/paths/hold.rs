@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sluice_engine::Time;
 use sluice_engine::lanes::{Lanes, Published};
-use sluice_engine::rollout::plan::Gated;
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::rollout::plan::Gated;
 use sluice_xds::{TypeUrl, Variant};
 
 use super::CLUSTER;

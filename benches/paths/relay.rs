@@ -12,11 +12,11 @@ use sluice_engine::downstream::{
     Answer, AnswerKey, Composition, Limits, RequestOutcome, Router, Session, SourceId, Watch,
 };
 use sluice_engine::lanes::{Lanes, Published};
-use sluice_engine::rollout::plan::{BUCKETS, Gated};
-use sluice_engine::rollout::{Admission, RolloutState, Seat};
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::{self, Attachment, Output, Source, Streams};
 use sluice_engine::upstream::{self, Input};
+use sluice_fleet::rollout::plan::{BUCKETS, Gated};
+use sluice_fleet::rollout::{Admission, RolloutState, Seat};
 use sluice_wire::response::{self, Beside};
 use sluice_xds::{
     DeltaRequest, DeltaResponse, Request, ResourceName, Response, SotwRequest, Status, TypeUrl, Variant,
@@ -233,7 +233,7 @@ impl Relay {
 
     fn serve(&mut self, published: Published, admission: &Admission) {
         let seat = Seat { bucket: 0, labelled_step: None };
-        self.snapshot = published.pick(admission, seat, None).clone();
+        self.snapshot = published.pick(|push| admission.admits_to(push, seat, None)).clone();
         self.published = published;
     }
 

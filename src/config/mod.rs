@@ -75,9 +75,9 @@ use crate::handover::HandoverSettings;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
 use crate::telemetry::traces::TraceSettings;
 use sluice_engine::class::NodeClasses;
-use sluice_engine::rollout::Plan;
-use sluice_engine::rollout::plan::History;
 use sluice_engine::source;
+use sluice_fleet::rollout::Plan;
+use sluice_fleet::rollout::plan::History;
 use sluice_xds::{Node, UserAgentVersion};
 
 /// The complete input of `sluice serve`.

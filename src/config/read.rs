@@ -23,8 +23,8 @@ use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
-use sluice_engine::rollout::plan::History;
 use sluice_engine::source::{self, UNWATCHED_BYTES};
+use sluice_fleet::rollout::plan::History;
 use sluice_setting::Read;
 
 /// Enough to tell files apart.

@@ -11,8 +11,8 @@ use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{Parsed, TEXT, number, one_of, word};
 use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
-use sluice_engine::rollout::hook::{Hook, HookSettings};
-use sluice_engine::rollout::plan::{
+use sluice_fleet::rollout::hook::{Hook, HookSettings};
+use sluice_fleet::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
     OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch,
 };

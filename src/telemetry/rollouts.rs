@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::events::{Events, Occurrence, tell};
 use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
-use sluice_engine::evidence::Content;
-use sluice_engine::rollout::hook::{HookAnswer, HookVerdict};
-use sluice_engine::rollout::push::{Condemned, Finding, FindingKind, Growth};
-use sluice_engine::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
-use sluice_engine::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
+use sluice_fleet::evidence::Content;
+use sluice_fleet::rollout::hook::{HookAnswer, HookVerdict};
+use sluice_fleet::rollout::push::{Condemned, Finding, FindingKind, Growth};
+use sluice_fleet::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
+use sluice_fleet::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use sluice_text::{count, size, span};
 
 /// The ring of events, as one push of a plan adds to it.
@@ -342,10 +342,10 @@ mod tests {
     use super::*;
     use crate::telemetry::Metrics;
     use sluice_engine::Time;
-    use sluice_engine::rollout::command::Until;
-    use sluice_engine::rollout::report::{Outcome, Pin};
-    use sluice_engine::rollout::tally::Control;
-    use sluice_engine::rollout::{Counts, UnitId};
+    use sluice_fleet::rollout::command::Until;
+    use sluice_fleet::rollout::report::{Outcome, Pin};
+    use sluice_fleet::rollout::tally::Control;
+    use sluice_fleet::rollout::{Counts, UnitId};
     use sluice_xds::{ResourceName, TypeUrl, Version};
 
     fn push(state: RolloutState, step: u8, reason: Reason) -> PushReport {

@@ -12,9 +12,9 @@ pub mod collection;
 pub mod annotations;
 pub mod change;
 pub mod view;
+pub mod gated;
 pub mod snapshot;
 pub mod class;
-pub mod rollout;
 pub mod authority;
 pub mod authorization;
 pub mod upstream;
@@ -23,7 +23,6 @@ pub mod lanes;
 pub mod source;
 pub mod fallback;
 pub mod downstream;
-pub mod evidence;
 
 pub use time::Time;
 

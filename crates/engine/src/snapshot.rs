@@ -11,8 +11,8 @@ use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
 use super::collection::{Collection, CollectionKind, SetId};
+use super::gated::Refused;
 use super::reachability::Reachability;
-use super::rollout::Refused;
 use super::view::{PERHAPS, View};
 use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
@@ -439,7 +439,7 @@ impl Snapshot {
     }
 
     /// The same standing with other content.
-    pub(super) fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
+    pub fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
         let standing = self.standing.clone();
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
     }
@@ -449,7 +449,8 @@ impl Snapshot {
         self.refused.as_ref()
     }
 
-    pub(super) fn refuse(&mut self, refused: Arc<Refused>) {
+    /// Marks contents that a plan refuses, for clients with other content.
+    pub fn refuse(&mut self, refused: Arc<Refused>) {
         self.refused = Some(refused);
     }
 

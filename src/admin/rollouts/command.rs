@@ -24,8 +24,8 @@ use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
 use crate::telemetry::events::{Events, Kind, Occurrence};
-use sluice_engine::rollout::command::{FREEZE_MAX, PinFor, Promotion};
-use sluice_engine::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
+use sluice_fleet::rollout::command::{FREEZE_MAX, PinFor, Promotion};
+use sluice_fleet::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
 use sluice_setting::{Range, hours, seconds};
 use sluice_xds::ResourceName;
 

@@ -17,11 +17,11 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
-use sluice_engine::rollout::command::Until;
-use sluice_engine::rollout::push::{Condemned, Growth, TypePush};
-use sluice_engine::rollout::report::StepReport;
-use sluice_engine::rollout::tally::Rejection;
-use sluice_engine::rollout::{Counts, PushReport, RolloutState, UnitId};
+use sluice_fleet::rollout::command::Until;
+use sluice_fleet::rollout::push::{Condemned, Growth, TypePush};
+use sluice_fleet::rollout::report::StepReport;
+use sluice_fleet::rollout::tally::Rejection;
+use sluice_fleet::rollout::{Counts, PushReport, RolloutState, UnitId};
 
 /// TRU-5, beside the numbers.
 pub(super) const ABOUT: &str =

@@ -23,7 +23,7 @@ use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{behind_seconds, frozen_until, pinned, plan_state, step_percent};
-use sluice_engine::rollout::PushReport;
+use sluice_fleet::rollout::PushReport;
 use sluice_text::nearest::nearest;
 
 /// `GET /rollouts`.

@@ -3,7 +3,7 @@
 use super::rollouts::some;
 use super::*;
 use crate::driver::api::rollouts::RolloutStatus;
-use sluice_engine::rollout::{Mode, Plan};
+use sluice_fleet::rollout::{Mode, Plan};
 
 /// HIS-5: a command names its push, and one for another push is 409.
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::admin::turn::ANSWER_TIMEOUT;
 use crate::driver::api::clients::{ClientState, ClientTypes, TypeState};
 use crate::driver::api::rollouts::RolloutStatus;
 use sluice_engine::Time;
-use sluice_engine::evidence::CondemnedContents;
+use sluice_fleet::evidence::CondemnedContents;
 
 #[tokio::test]
 async fn a_difference_leads_to_what_the_client_should_have() {

@@ -9,12 +9,12 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView, UnitStatus};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
-use sluice_engine::rollout::command::{Promotion, Until};
-use sluice_engine::rollout::hook::HookReport;
-use sluice_engine::rollout::push::{Condemned, Growth, TypePush};
-use sluice_engine::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
-use sluice_engine::rollout::tally::Rejection;
-use sluice_engine::rollout::{
+use sluice_fleet::rollout::command::{Promotion, Until};
+use sluice_fleet::rollout::hook::HookReport;
+use sluice_fleet::rollout::push::{Condemned, Growth, TypePush};
+use sluice_fleet::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
+use sluice_fleet::rollout::tally::Rejection;
+use sluice_fleet::rollout::{
     Command, CommandError, Counts, Mode, Plan, PushReport, RolloutReport, RolloutState, Seat, UnitId,
 };
 

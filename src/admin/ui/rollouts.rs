@@ -20,11 +20,11 @@ use crate::telemetry::events::Event;
 use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
-use sluice_engine::evidence::Content;
-use sluice_engine::rollout::push::{Growth, TypePush};
-use sluice_engine::rollout::report::{Outcome, StepReport};
-use sluice_engine::rollout::tally::Rejection;
-use sluice_engine::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
+use sluice_fleet::evidence::Content;
+use sluice_fleet::rollout::push::{Growth, TypePush};
+use sluice_fleet::rollout::report::{Outcome, StepReport};
+use sluice_fleet::rollout::tally::Rejection;
+use sluice_fleet::rollout::{Counts, Mode, PushReport, RolloutState, UnitId};
 use sluice_text::{encoded, size, span};
 use sluice_xds::{ResourceName, TypeUrl};
 
@@ -441,7 +441,7 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     }
 }
 
-fn condemned(suspect: &sluice_engine::rollout::push::Condemned) -> String {
+fn condemned(suspect: &sluice_fleet::rollout::push::Condemned) -> String {
     format!("{} is condemned: a later push with it halts before its first client", content(suspect))
 }
 

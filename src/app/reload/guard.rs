@@ -4,7 +4,7 @@
 
 use crate::admin::reloading::{Moves, Wanted};
 use crate::driver::api::reload::{LoosenedPlan, Loosening, MovedInPlan, ReloadPlan};
-use sluice_engine::rollout::RolloutState;
+use sluice_fleet::rollout::RolloutState;
 
 /// The reasons to wait for a yes, in words. `max_moved` is in percent.
 pub(super) fn reasons(plan: &ReloadPlan, max_moved: u32) -> Vec<String> {

@@ -2,9 +2,9 @@
 
 use super::*;
 use sluice_engine::class::{MetadataMatch, NodeMatch, TextMatch, ValueMatch};
-use sluice_engine::rollout::Plan;
-use sluice_engine::rollout::hook::{Hook, HookSettings};
-use sluice_engine::rollout::plan::{
+use sluice_fleet::rollout::Plan;
+use sluice_fleet::rollout::hook::{Hook, HookSettings};
+use sluice_fleet::rollout::plan::{
     BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, Mode, OnHalt, Step, Times, UnitMatch,
 };
 use sluice_setting::{minutes, ms, seconds};

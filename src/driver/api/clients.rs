@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use crate::driver::api::status::{ConfigStatus, NackStatus, RuleId, SessionStatus, SourceStatus, Why};
 pub use sluice_engine::class::NearMiss;
 pub use sluice_engine::downstream::HeldVersion;
-pub use sluice_engine::rollout::ClientState;
+pub use sluice_fleet::rollout::ClientState;
 use sluice_xds::{Node, ResourceName, Status, TypeUrl, Version};
 
 /// Single clients, and their names. Each method locks one stream for a moment, and returned iterators hold no

@@ -1,6 +1,6 @@
 //! The effects of another configuration on sessions and sources, before it is in force (REL-7).
 
-use sluice_engine::rollout::RolloutState;
+use sluice_fleet::rollout::RolloutState;
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The maximum number of listed names of a type.

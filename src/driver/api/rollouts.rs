@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::status::ClassStatus;
 use crate::driver::ground::clock::wall_from;
 use sluice_engine::Time;
-use sluice_engine::evidence::{CondemnedContents, Content};
-use sluice_engine::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
+use sluice_fleet::evidence::{CondemnedContents, Content};
+use sluice_fleet::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
 use sluice_xds::ResourceName;
 
 /// The plans of the configuration in force.

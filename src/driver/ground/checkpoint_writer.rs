@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::ground::stored_plans::{StoredPlan, decode_plans};
 use crate::telemetry::events::{Occurrence, tell};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
@@ -28,6 +27,8 @@ use sluice_checkpoint::format::is_empty;
 use sluice_checkpoint::store::Unwanted;
 use sluice_checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
 use sluice_engine::source::Image;
+use sluice_fleet::rollout::Record;
+use sluice_fleet::rollout::stored_plans::decode_plans;
 use sluice_setting::{InForce, Setting, hours, ms, seconds, time};
 use sluice_wire::upstream::encode_node;
 use sluice_xds::Node;
@@ -201,7 +202,7 @@ impl CheckpointWriter {
 
     /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
     /// known.
-    pub async fn read_plans(self: &Arc<Self>) -> Vec<StoredPlan> {
+    pub async fn read_plans(self: &Arc<Self>) -> Vec<Record> {
         let writer = self.clone();
         let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
         let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);

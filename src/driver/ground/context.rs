@@ -30,8 +30,8 @@ use sluice_engine::class::{
 };
 use sluice_engine::collection::HashSeed;
 use sluice_engine::downstream::{ClientFeatures, Limits};
-use sluice_engine::rollout::Plan;
 use sluice_engine::{Time, source};
+use sluice_fleet::rollout::Plan;
 use sluice_identity::Identity;
 use sluice_setting::{Epoch, InForce};
 use sluice_xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};

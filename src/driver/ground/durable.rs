@@ -7,7 +7,10 @@ use parking_lot::Mutex;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::inheritance::Inheritance;
-use crate::driver::ground::stored_plans::{StoredPlan, StoredUnit, encode_plans};
+use sluice_checkpoint::Identity;
+use sluice_fleet::rollout::Record;
+use sluice_fleet::rollout::record::StoredUnit;
+use sluice_fleet::rollout::stored_plans::encode_plans;
 
 /// The state that outlives a process or a task.
 pub struct DurableState {
@@ -21,14 +24,14 @@ pub struct DurableState {
 
 /// The latest state of each plan that enforces, by name.
 #[derive(Debug, Default)]
-pub struct PlanStore(Mutex<BTreeMap<String, StoredPlan>>);
+pub struct PlanStore(Mutex<BTreeMap<String, Record>>);
 
 impl PlanStore {
-    pub fn put(&self, plan: StoredPlan) {
+    pub fn put(&self, plan: Record) {
         self.0.lock().insert(plan.name.clone(), plan);
     }
 
-    pub fn of(&self, name: &str) -> Option<StoredPlan> {
+    pub fn of(&self, name: &str) -> Option<Record> {
         self.0.lock().get(name).cloned()
     }
 
@@ -47,4 +50,10 @@ impl PlanStore {
         let plans: Vec<_> = self.0.lock().values().cloned().collect();
         encode_plans(&plans)
     }
+}
+
+/// A source, as in the names of the sources' files.
+pub fn stored_unit(source: &Identity) -> StoredUnit {
+    let class = source.class.iter().map(|byte| format!("{byte:02x}")).collect();
+    StoredUnit { list: source.list.to_string(), server: source.server.to_string(), class }
 }

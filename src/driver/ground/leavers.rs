@@ -5,13 +5,13 @@
 //! evidence again.
 
 use sluice_engine::Time;
-use sluice_engine::evidence::{self, WINDOW};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use sluice_fleet::evidence::{self, WINDOW};
 
 /// The maximum number of remembered nodes. The ends of all others are evidence.
 const NODES_MAX: usize = 10_000;
@@ -85,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use sluice_engine::evidence::Leavers as _;
+    use sluice_fleet::evidence::Leavers as _;
 
     #[test]
     fn wav_12_ends_count_for_a_window_and_the_next() {

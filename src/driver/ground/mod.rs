@@ -22,6 +22,5 @@ pub mod memory_gauge;
 pub mod tails;
 pub mod leavers;
 pub mod plans;
-pub mod stored_plans;
 pub mod durable;
 pub mod context;

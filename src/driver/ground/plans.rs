@@ -15,19 +15,17 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::driver::ground::leavers::Leavers;
 use sluice_engine::Time;
 use sluice_engine::class::NodeClass;
-use sluice_engine::downstream::{Compared, PushSet, PushStanding, PushUnit, Session, SourceId};
-use sluice_engine::evidence::{Content, Ended, Seen};
+use sluice_engine::downstream::{Session, SourceId};
 use sluice_engine::lanes::Published;
-use sluice_engine::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{
+    Compared, Content, Ended, PushSet, PushStanding, PushUnit, RejectingNodes, Seen,
+};
+use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
-
-/// The nodes with a rejection that a plan remembers: of the latest push, and of earlier ones. A node chooses
-/// its id, so further nodes are left out.
-const REJECTERS_MAX: usize = 10_000;
 
 /// The maximum number of late rejecters that the task has not been told of.
 const LATE_MAX: usize = 10_000;
@@ -84,8 +82,7 @@ impl Plans {
         let plans = self.all.load();
         let rejected = |plan: &Arc<PlanHandle>| {
             let rejected = plan.rejected.load();
-            let is_rejecter = rejected.nodes.contains(node) || rejected.before.contains(node);
-            is_rejecter.then(|| (plan.clone(), rejected.push))
+            rejected.has(node).then(|| (plan.clone(), rejected.push()))
         };
         plans.iter().filter_map(rejected).collect()
     }
@@ -106,7 +103,7 @@ pub struct PlanHandle {
     /// The contents that the plan refuses, as the task last knew them.
     refused: ArcSwap<Refused>,
     /// The latest push that went back, or that was halted.
-    rejected: ArcSwap<RejectedPush>,
+    rejected: ArcSwap<RejectingNodes>,
     /// The push under way.
     watched: ArcSwapOption<Watched>,
     leavers: Leavers,
@@ -141,17 +138,6 @@ pub struct Order {
     /// Contents of the push that no later push may bring, each by the name of its type and its own name.
     pub condemn: Vec<(Box<str>, ResourceName)>,
     pub done: oneshot::Sender<Result<(), CommandError>>,
-}
-
-/// A push that went back, or that was halted, and the nodes with a rejection. Each is restated all
-/// differences, whatever the node presents (WAV-10).
-#[derive(Clone, Debug, Default)]
-struct RejectedPush {
-    push: u64,
-    nodes: BTreeSet<Arc<str>>,
-    /// The nodes with a rejection of an earlier push. Such a client may come back late, with any part of the
-    /// push.
-    before: BTreeSet<Arc<str>>,
 }
 
 /// A push under way, as streams see it at their end.
@@ -231,17 +217,10 @@ impl PlanHandle {
 
     /// Notes the nodes with a rejection of a push that went back, or that was halted. Returns the new ones.
     pub fn note_rejecters(&self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-        let present = self.rejected.load_full();
-        let mut rejected = RejectedPush::clone(&present);
-        if rejected.push != push {
-            let room = REJECTERS_MAX.saturating_sub(rejected.before.len());
-            rejected.before.extend(std::mem::take(&mut rejected.nodes).into_iter().take(room));
-            rejected.push = push;
-        }
-        let room = REJECTERS_MAX.saturating_sub(rejected.nodes.len());
-        let new: BTreeSet<_> = nodes.difference(&rejected.nodes).take(room).cloned().collect();
-        if !new.is_empty() || present.push != push {
-            rejected.nodes.extend(new.iter().cloned());
+        let present = self.rejected.load();
+        let mut rejected = RejectingNodes::clone(&present);
+        let new = rejected.note(push, nodes);
+        if !new.is_empty() || present.push() != push {
             self.rejected.store(Arc::new(rejected));
         }
         new
@@ -267,7 +246,7 @@ impl PlanHandle {
     /// The latest push that went back or was halted, and the nodes with a rejection, also of an earlier push.
     pub fn rejecters(&self) -> (u64, BTreeSet<Arc<str>>) {
         let rejected = self.rejected.load();
-        (rejected.push, rejected.nodes.union(&rejected.before).cloned().collect())
+        (rejected.push(), rejected.all())
     }
 
     /// Exchanges the plan for another with the same name.
@@ -422,7 +401,7 @@ impl Watched {
     ) -> PushStanding {
         // A client outside of the push's steps is served older content.
         let due = |id| self.candidates.get(&id).cloned().or_else(|| latest(id));
-        session.push_standing(&self.set, compared, &due, now)
+        PushStanding::of_client(session, &self.set, compared, &due, now)
     }
 
     /// Notes a lost stream, and the rejection of any stream. `latest` as in [`Session::poll_answer`].
@@ -500,18 +479,5 @@ mod tests {
         );
         plan.note_rejecters(2, nodes(&["c"]));
         assert_eq!(plan.rejecters(), (2, nodes(&["a", "b", "c"])), "those of earlier pushes stay");
-    }
-
-    /// A client may come back with another id after each rejection.
-    #[test]
-    fn wav_10_rejecters_are_bounded() {
-        let plan = PlanHandle::new(Arc::new(Plan::new("edge")));
-        for push in 1..5 {
-            for part in 0..3 {
-                let nodes = (0..REJECTERS_MAX / 2).map(|node| format!("{push}-{part}-{node}").into());
-                plan.note_rejecters(push, nodes.collect());
-            }
-        }
-        assert_eq!(plan.rejecters().1.len(), 2 * REJECTERS_MAX);
     }
 }

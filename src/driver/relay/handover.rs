@@ -14,8 +14,8 @@ use crate::driver::api::status::SourceState;
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::ground::plans::Turn;
-use crate::driver::ground::stored_plans::{StoredUnit, decode_plans};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
@@ -24,6 +24,7 @@ use sluice_checkpoint::FormatError;
 use sluice_checkpoint::format::decode;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NodeClass, UpstreamNode};
+use sluice_fleet::rollout::stored_plans::decode_plans;
 use sluice_json::parse_node;
 use sluice_xds::{Code, Status};
 
@@ -197,7 +198,7 @@ impl Relay {
     /// The predecessor has gone: what nobody has asked for until now is of no use any more.
     pub fn end_inheritance(&self, heritage: Heritage) {
         let plans = &self.shared.durable.plans;
-        self.shared.durable.inheritance.clear_but_for(|identity| plans.holds(&StoredUnit::from(identity)));
+        self.shared.durable.inheritance.clear_but_for(|identity| plans.holds(&stored_unit(identity)));
         drop(heritage);
     }
 }

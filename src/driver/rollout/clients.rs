@@ -11,9 +11,9 @@ use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
 use sluice_engine::Time;
-use sluice_engine::downstream::{Compared, PushStanding, SourceId, WithoutEvidence};
-use sluice_engine::evidence::{self, Content, Ended, Seen};
-use sluice_engine::rollout::{Admission, Plan, Tally, UnitId};
+use sluice_engine::downstream::SourceId;
+use sluice_fleet::evidence::{self, Compared, Content, Ended, PushStanding, Seen, WithoutEvidence};
+use sluice_fleet::rollout::{Admission, Plan, Tally, UnitId};
 use sluice_xds::Node;
 
 /// The clients of one push, from its begin to its release.
@@ -101,7 +101,7 @@ impl PushClients {
             if is_asked && !self.without_evidence.is_empty() {
                 let seat = counted.plan.seat(node.as_deref().unwrap_or(&Node::default()));
                 if counted.admission.is_seated(seat) {
-                    session.note_sent(&self.watched.set, &mut self.without_evidence);
+                    self.without_evidence.take_sent(session, &self.watched.set);
                 }
             }
             let suspects = self.evidence.suspects_of(number, node.as_deref()).filter(|_| is_asked);

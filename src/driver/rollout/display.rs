@@ -12,8 +12,8 @@ use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::Time;
-use sluice_engine::evidence::{CondemnedContents, condemned_in};
-use sluice_engine::rollout::{Plan, Rollout, RolloutReport, UnitId};
+use sluice_fleet::evidence::{CondemnedContents, condemned_in};
+use sluice_fleet::rollout::{Plan, Rollout, RolloutReport, UnitId};
 
 /// The state of a plan, for readers.
 #[derive(Debug)]

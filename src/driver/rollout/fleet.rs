@@ -12,7 +12,7 @@ use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::{StreamState, Tables};
 use sluice_engine::Time;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
 
 /// The number of streams between two turns of other tasks (ADM-6).
 const STREAMS_PER_TURN: usize = 64;

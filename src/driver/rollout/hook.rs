@@ -11,9 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::Webhook;
 use crate::driver::ground::context::DriverContext;
 use crate::telemetry::rollouts::note_text;
-use sluice_engine::downstream::{PushSet, PushedName};
-use sluice_engine::rollout::hook::{Hook, HookAnswer, HookVerdict};
-use sluice_engine::rollout::{Counts, Plan, PushReport};
+use sluice_fleet::evidence::{PushSet, PushedName};
+use sluice_fleet::rollout::hook::{Hook, HookAnswer, HookVerdict};
+use sluice_fleet::rollout::{Counts, Plan, PushReport};
 use sluice_text::is_hidden;
 use sluice_xds::{TypeUrl, Version};
 
@@ -206,7 +206,7 @@ fn address_towards(towards: IpAddr) -> Option<IpAddr> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use sluice_engine::rollout::hook::HookSettings;
+    use sluice_fleet::rollout::hook::HookSettings;
 
     #[test]
     fn wav_20_a_verdict_is_one_of_three_words() {

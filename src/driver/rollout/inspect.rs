@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sluice_engine::downstream::PushUnit;
-use sluice_engine::rollout::plan::{GuardAction, Guards};
-use sluice_engine::rollout::push::{Finding, FindingKind};
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
+use sluice_fleet::evidence::PushUnit;
+use sluice_fleet::rollout::plan::{GuardAction, Guards};
+use sluice_fleet::rollout::push::{Finding, FindingKind};
 use sluice_json::redact::named_clusters;
 use sluice_xds::{Kind, Resource, ResourceName, TypeUrl};
 

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
-use crate::driver::ground::stored_plans::{StoredContent, StoredPlan, StoredRejected, StoredUnit};
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::gatherer::{Gatherer, is_recorded, recorded_units};
 use crate::driver::rollout::restater::Restater;
@@ -16,9 +16,10 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::telemetry::wall_now;
 use sluice_engine::Time;
-use sluice_engine::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
-use sluice_engine::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
-use sluice_xds::{ResourceName, TypeUrl};
+use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use sluice_fleet::rollout::record::{StoredContent, StoredUnit};
+use sluice_fleet::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// Keeps the record of a plan, and the holds of its sources.
 #[derive(Default)]
@@ -53,7 +54,7 @@ impl PlanKeeper {
         state.rejecters.condemn_again(condemned_of(&stored.condemned, passed), now);
         self.missing =
             stored.units.iter().filter_map(|(unit, source)| Some((number(*unit)?, source.clone()))).collect();
-        let record = record_of(stored).renumber(number);
+        let record = stored.renumber(number);
         let pushed = record.push.iter().flat_map(|push| &push.units);
         self.halted = pushed.map(|part| (part.unit, part.candidate)).collect();
         state.rollout = Rollout::restore(plan, record, passed, now);
@@ -112,13 +113,16 @@ impl PlanKeeper {
             return true;
         }
         let now = fleet.now();
-        let mut stored = stored_of(&plan.name, state.rollout.record(now), wall_now());
-        stored.condemned = stored_contents(state.rejecters.condemned(), now);
+        let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let missing = self.missing.iter().map(|(unit, stored)| (*unit, stored.clone()));
-        let units = stored_units(fleet).into_iter().chain(missing);
-        stored.units = units.collect();
-        stored.rejected = restater.record(fleet);
-        store.put(stored);
+        store.put(Record {
+            name: plan.name.to_string(),
+            written_at: u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX),
+            units: stored_units(fleet).into_iter().chain(missing).collect(),
+            condemned: stored_contents(state.rejecters.condemned(), now),
+            rejected: restater.record(fleet),
+            ..state.rollout.record(now)
+        });
         match &fleet.shared.durable.checkpoint {
             Some(checkpoint) => checkpoint.clone().write_plans(store.encoded()).await,
             None => true,
@@ -148,32 +152,16 @@ fn stored_units(fleet: &Fleet) -> BTreeMap<UnitId, StoredUnit> {
     let stored = |source: &Arc<SourceHandle>| {
         let listed = settings.lists.find(source.key().place)?;
         let identity = CheckpointWriter::identity(source.key(), listed)?;
-        Some((unit_of(source), StoredUnit::from(&identity)))
+        Some((unit_of(source), stored_unit(&identity)))
     };
     fleet.sources().iter().filter_map(stored).collect()
-}
-
-/// The plain record, with the numbers of units that the file has.
-fn record_of(stored: StoredPlan) -> Record {
-    let away = stored.away_ms.into_iter();
-    Record {
-        last_push: stored.last_push,
-        push: stored.push,
-        releases: stored.releases,
-        barred: stored.barred,
-        proved: stored.proved,
-        away: away.map(|(unit, age)| (unit, Duration::from_millis(age))).collect(),
-        frozen: stored.frozen_ms.map(Duration::from_millis),
-        pin: stored.pin,
-        served: stored.served,
-    }
 }
 
 /// The condemned contents, each with the time left. `passed`: the time since the file was written.
 fn condemned_of(stored: &[StoredContent], passed: Duration) -> impl Iterator<Item = (Content, Duration)> {
     stored.iter().map(move |stored| {
         let name = ResourceName::new(stored.name.as_str());
-        let content = (TypeUrl::new(stored.type_url.as_str()), name, stored.version);
+        let content = (TypeUrl::new(stored.type_url.as_str()), name, Version(stored.version));
         // A file cannot make a content outlive its time (QUA-5).
         let left = stored.left_ms.map_or(REMEMBERED_FOR, Duration::from_millis).min(REMEMBERED_FOR);
         (content, left.saturating_sub(passed))
@@ -184,41 +172,16 @@ fn stored_contents(condemned: &CondemnedContents, now: Time) -> Vec<StoredConten
     let stored = |(end, (type_url, name, version)): &(Time, Content)| StoredContent {
         type_url: type_url.as_str().to_owned(),
         name: name.as_str().to_owned(),
-        version: *version,
-        left_ms: Some(millis(end.since(now))),
+        version: version.0,
+        left_ms: u64::try_from(end.since(now).as_millis()).ok(),
     };
     condemned.latest_first().map(stored).collect()
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn stored_of(name: &str, record: Record, written_at: SystemTime) -> StoredPlan {
-    let since = written_at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    StoredPlan {
-        name: name.to_owned(),
-        written_at: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),
-        last_push: record.last_push,
-        push: record.push,
-        releases: record.releases,
-        units: BTreeMap::new(),
-        barred: record.barred,
-        proved: record.proved,
-        away_ms: record.away.into_iter().map(|(unit, age)| (unit, millis(age))).collect(),
-        frozen_ms: record.frozen.map(millis),
-        pin: record.pin,
-        served: record.served,
-        condemned: Vec::new(),
-        rejected: StoredRejected::default(),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_engine::evidence::Rejecters;
-    use sluice_xds::Version;
+    use sluice_fleet::evidence::Rejecters;
 
     #[test]
     fn qua_5_a_condemned_content_keeps_its_end_over_a_restart() {

@@ -10,9 +10,8 @@ use crate::driver::ground::plans::{Order, Turn};
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::state::PlanState;
 use sluice_engine::Time;
-use sluice_engine::downstream::PushSet;
-use sluice_engine::evidence::KnownContents;
-use sluice_engine::rollout::{Command, CommandError, Mode, UnitId};
+use sluice_fleet::evidence::{KnownContents, PushSet};
+use sluice_fleet::rollout::{Command, CommandError, Mode, UnitId};
 use sluice_xds::ResourceName;
 
 /// The answer to a command, until readers see the state after it.
@@ -102,8 +101,8 @@ mod tests {
     use super::*;
     use crate::driver::ground::plans::PlanHandle;
     use sluice_engine::change::NameList;
-    use sluice_engine::rollout::push::{Differs, Growth, TypePush};
-    use sluice_engine::rollout::{Plan, ReleaseDigest, RolloutState, UnitPush};
+    use sluice_fleet::rollout::push::{Differs, Growth, TypePush};
+    use sluice_fleet::rollout::{Plan, ReleaseDigest, RolloutState, UnitPush};
     use sluice_xds::TypeUrl;
 
     /// A machine with push 1 under way.

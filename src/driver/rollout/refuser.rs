@@ -3,8 +3,8 @@
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::lane_order::LaneOrder;
-use sluice_engine::evidence::{CONTENTS_MAX, CondemnedContents, Content, KnownContents};
-use sluice_engine::rollout::{Refused, RolloutState, UnitId};
+use sluice_fleet::evidence::{CONTENTS_MAX, CondemnedContents, Content, KnownContents};
+use sluice_fleet::rollout::{Refused, RolloutState, UnitId};
 
 /// The refused contents, as the sources were told last.
 #[derive(Default)]

@@ -4,14 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::driver::ground::stored_plans::{StoredKind, StoredNames, StoredRejected, StoredRestated};
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
-use sluice_engine::collection::CollectionKind;
 use sluice_engine::lanes::Restated;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
+use sluice_fleet::rollout::record::{StoredNames, StoredRejected, StoredRestated};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The bytes of nodes, and those of names, in the record of a plan, at most: the records of all plans have 16
@@ -141,11 +140,7 @@ fn stored(unit: UnitId, restated: &Restated) -> StoredRestated {
     let collections = types.flat_map(|(type_url, kinds)| kinds.iter().map(move |names| (type_url, names)));
     let names = collections.map(|(type_url, (kind, names))| StoredNames {
         type_url: type_url.as_str().to_owned(),
-        kind: match kind {
-            CollectionKind::Wildcard => StoredKind::Wildcard,
-            CollectionKind::Globs => StoredKind::Globs,
-            CollectionKind::Names => StoredKind::Names,
-        },
+        kind: *kind,
         names: names.iter().map(|name| name.as_str().to_owned()).collect(),
     });
     StoredRestated { unit, push: restated.push, names: names.collect() }
@@ -154,13 +149,8 @@ fn stored(unit: UnitId, restated: &Restated) -> StoredRestated {
 fn read(stored: &StoredRestated) -> Restated {
     let mut types: BTreeMap<TypeUrl, BTreeMap<_, _>> = BTreeMap::new();
     for collection in &stored.names {
-        let kind = match collection.kind {
-            StoredKind::Wildcard => CollectionKind::Wildcard,
-            StoredKind::Globs => CollectionKind::Globs,
-            StoredKind::Names => CollectionKind::Names,
-        };
         let names = collection.names.iter().map(|name| ResourceName::new(name)).collect();
-        types.entry(TypeUrl::new(&collection.type_url)).or_default().insert(kind, names);
+        types.entry(TypeUrl::new(&collection.type_url)).or_default().insert(collection.kind, names);
     }
     Restated { push: stored.push, types }
 }
@@ -168,6 +158,7 @@ fn read(stored: &StoredRestated) -> Restated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_engine::collection::CollectionKind;
 
     #[test]
     fn wav_10_restated_names_are_read_as_they_were_written() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use sluice_engine::Time;
-use sluice_engine::evidence::Rejecters;
-use sluice_engine::rollout::{Plan, Rollout};
+use sluice_fleet::evidence::Rejecters;
+use sluice_fleet::rollout::{Plan, Rollout};
 
 /// The machine of a plan, and the memory of rejections.
 pub(super) struct PlanState {

@@ -14,7 +14,7 @@ use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::task::PlanTask;
 use crate::driver::stream::state::Tables;
-use sluice_engine::rollout::Plan;
+use sluice_fleet::rollout::Plan;
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);

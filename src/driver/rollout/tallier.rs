@@ -15,7 +15,7 @@ use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::StreamState;
 use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::rollout::{Admission, Plan, RolloutState, UnitId};
+use sluice_fleet::rollout::{Admission, Plan, RolloutState, UnitId};
 
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::telemetry::rollouts;
-use sluice_engine::rollout::{Admission, Output, RolloutState};
+use sluice_fleet::rollout::{Admission, Output, RolloutState};
 
 /// A plan at work: the machine, and the parts that supply its inputs and carry out its outputs.
 pub(super) struct PlanTask {

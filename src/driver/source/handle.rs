@@ -23,9 +23,9 @@ use sluice_engine::class::UpstreamNode;
 use sluice_engine::collection::{Collection, NameSet};
 use sluice_engine::downstream::SourceId;
 use sluice_engine::lanes::Published;
-use sluice_engine::rollout::{Plan, Seat};
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::CollectionKey;
+use sluice_fleet::rollout::{Plan, Seat};
 use sluice_xds::{Code, Node, RelayPath, Status, TypeUrl};
 
 /// The maximum number of changes in a source's queue. Streams with more changes wait.
@@ -340,7 +340,9 @@ impl SourceHandle {
         let judged_by = self.judged_by.load();
         let Some(plan) = &*judged_by else { return published.live.clone() };
         match seat(&plan.plan()) {
-            Some((seat, served)) => published.pick(&plan.admission(), seat, served).clone(),
+            Some((seat, served)) => {
+                published.pick(|push| plan.admission().admits_to(push, seat, served)).clone()
+            }
             None => published.live.clone(),
         }
     }

@@ -19,7 +19,7 @@ use crate::telemetry::Limit;
 use crate::telemetry::events::tell;
 use sluice_engine::class::{NodeClass, splitting_field};
 use sluice_engine::downstream::SourceId;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
 use sluice_xds::{Code, Status};
 
 /// With fewer sources than this, nobody needs a hint about their number.

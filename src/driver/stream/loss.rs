@@ -8,7 +8,7 @@ use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use sluice_engine::Time;
 use sluice_engine::downstream::Session;
-use sluice_engine::evidence::{LOST_WITHIN, Leavers as _};
+use sluice_fleet::evidence::{LOST_WITHIN, Leavers as _};
 use sluice_xds::{Node, Status};
 
 /// Whether the client went without a word: the relay ended neither the stream nor the connection, and the

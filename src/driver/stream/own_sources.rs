@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::driver::source::handle::SourceHandle;
 use sluice_engine::downstream::{Answer, SourceId};
-use sluice_engine::rollout::{Plan, Seat};
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::rollout::{Plan, Seat};
 use sluice_xds::Node;
 
 /// The maximum number of plans with a known seat. A stream mostly has sources of one plan.

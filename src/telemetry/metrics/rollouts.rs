@@ -6,9 +6,9 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::catalogue::{Catalogue, Counters, Gauges};
 use sluice_engine::Time;
-use sluice_engine::rollout::hook::HookVerdict;
-use sluice_engine::rollout::report::Outcome;
-use sluice_engine::rollout::{Counts, RolloutReport, RolloutState};
+use sluice_fleet::rollout::hook::HookVerdict;
+use sluice_fleet::rollout::report::Outcome;
+use sluice_fleet::rollout::{Counts, RolloutReport, RolloutState};
 
 type CountOf = fn(&Counts) -> u64;
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::telemetry::SourceState;
 use sluice_engine::Time;
 use sluice_engine::cache::EntryState;
-use sluice_engine::rollout::{Plan, Rollout};
+use sluice_fleet::rollout::{Plan, Rollout};
 use sluice_xds::{Code, Variant};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";

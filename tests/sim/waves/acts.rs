@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use sluice_engine::rollout::command::{PinFor, Promotion};
-use sluice_engine::rollout::report::RolloutReport;
-use sluice_engine::rollout::{Command, RolloutState, UnitId};
+use sluice_fleet::rollout::command::{PinFor, Promotion};
+use sluice_fleet::rollout::report::RolloutReport;
+use sluice_fleet::rollout::{Command, RolloutState, UnitId};
 
 use super::claims::Standing;
 use super::content::{FATAL, IGNORED, REJECTED, cluster_of, content, entry, table};

@@ -2,8 +2,8 @@
 
 use sluice_checkpoint::format::encode;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::rollout::UnitId;
 use sluice_engine::source::Image;
+use sluice_fleet::rollout::UnitId;
 
 use super::client::Client;
 use super::reference::Releases;

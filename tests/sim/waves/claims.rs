@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::rollout::command::{PinFor, Until};
-use sluice_engine::rollout::report::{Outcome, Reason};
-use sluice_engine::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, UnitId, What};
+use sluice_fleet::rollout::command::{PinFor, Until};
+use sluice_fleet::rollout::report::{Outcome, Reason};
+use sluice_fleet::rollout::{Admission, Command, RolloutEvent, RolloutState, Tally, UnitId, What};
 
 use super::content::{GATED, is_gated};
 use super::reference::{Contents, Halted, Pin, Push};
@@ -130,7 +130,7 @@ impl World {
             return self.fail(Invariant::Truth, || text);
         }
         self.reference.push.was_open.extend(open);
-        let rejected = |of: &sluice_engine::rollout::Counts| of.rejected + of.rejected_again;
+        let rejected = |of: &sluice_fleet::rollout::Counts| of.rejected + of.rejected_again;
         let told = rejected(&tally.admitted) + rejected(&tally.others);
         let fresh = tally.admitted.rejected + tally.others.rejected;
         let [of_push, of_all] = [false, true].map(|ever| self.rejecting_nodes(ever));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sluice_engine::rollout::{Plan, Seat};
+use sluice_fleet::rollout::{Plan, Seat};
 use sluice_xds::{Code, DeltaRequest, Node, Request, SotwRequest, Status};
 
 use super::content::{FATAL, FLAGS, IGNORED, REJECTED, cluster_of, is_gated};

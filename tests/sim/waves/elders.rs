@@ -1,9 +1,9 @@
 //! The contents that the plan refuses, and first answers of a unit whose clients come from the other server of the list (WAV-22): the work
 //! of the driver, and the model.
 
-use sluice_engine::evidence::Content;
 use sluice_engine::lanes::Elder;
-use sluice_engine::rollout::{Refused, RolloutState, UnitId};
+use sluice_fleet::evidence::Content;
+use sluice_fleet::rollout::{Refused, RolloutState, UnitId};
 
 use super::reference::Contents;
 use super::world::World;

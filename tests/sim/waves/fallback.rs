@@ -7,7 +7,7 @@ use sluice_engine::authority::{Authority, NameGroup};
 use sluice_engine::cache::SessionId;
 use sluice_engine::downstream::{List, ListId, Router, SourceId};
 use sluice_engine::fallback::FallbackSettings;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
 use sluice_xds::{ResourceName, Status, TypeUrl};
 
 use super::client::Want;

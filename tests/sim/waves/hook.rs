@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::rollout::hook::{HookAnswer, HookVerdict};
-use sluice_engine::rollout::report::{Reason, Verdict};
-use sluice_engine::rollout::{RolloutState, Tally};
+use sluice_fleet::rollout::hook::{HookAnswer, HookVerdict};
+use sluice_fleet::rollout::report::{Reason, Verdict};
+use sluice_fleet::rollout::{RolloutState, Tally};
 
 use super::claims::ROUND;
 use super::world::{Job, World};

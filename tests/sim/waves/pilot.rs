@@ -6,15 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sluice_engine::Time;
-use sluice_engine::downstream::{Compared, PushSet, SourceId};
-use sluice_engine::evidence::{
-    Clients, Ended, KnownContents, Leavers as _, Rejecters, Seen, condemn, is_current, returned, sum_up,
+use sluice_engine::downstream::SourceId;
+use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{
+    Clients, Compared, Ended, KnownContents, Leavers as _, PushSet, PushStanding, Rejecters, Seen, condemn,
+    is_current, returned, sum_up,
 };
-use sluice_engine::rollout::report::{Outcome, Reason};
-use sluice_engine::rollout::{
+use sluice_fleet::rollout::report::{Outcome, Reason};
+use sluice_fleet::rollout::{
     Admission, Command, Output, Plan, PushReport, Refused, Rollout, RolloutState, UnitId, UnitPush,
 };
-use sluice_engine::snapshot::Snapshot;
 
 use super::hook::Question;
 use super::relay::{Restating, Stream};
@@ -36,7 +37,7 @@ struct Leavers {
     is_paused: bool,
 }
 
-impl sluice_engine::evidence::Leavers for Leavers {
+impl sluice_fleet::evidence::Leavers for Leavers {
     fn note(&self, node: &str, _: Time) {
         if !self.is_paused {
             *self.ends.borrow_mut().entry(node.to_owned()).or_default() += 1;
@@ -231,7 +232,8 @@ impl World {
         let latest = |id| self.served(stream.client, served, id);
         let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
         let time = self.time();
-        let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
+        let standing =
+            PushStanding::of_client(&stream.session, &counted.set, &mut Compared::default(), &due, time);
         if is_lost && standing.rejections.is_empty() && self.pilot.leavers.ends_of(&node.id, time) < 3 {
             self.reference_loses(stream);
         }
@@ -247,7 +249,8 @@ impl World {
         let due =
             |id| counted.candidates.get(&id).cloned().or_else(|| self.served(stream.client, served, id));
         let time = self.time();
-        let standing = stream.session.push_standing(&counted.set, &mut Compared::default(), &due, time);
+        let standing =
+            PushStanding::of_client(&stream.session, &counted.set, &mut Compared::default(), &due, time);
         if !standing.rejections.is_empty() {
             let seen = Seen { stream: stream.id, node: Some(node), standing, is_relay: false };
             self.pilot.heard.entry(stream.id).or_insert(seen);
@@ -749,7 +752,7 @@ impl World {
         for stream in self.streams.iter().flatten() {
             let latest = |id| self.served(stream.client, (stream.push, &stream.found), id);
             let due = |id| counted.candidates.get(&id).cloned().or_else(|| latest(id));
-            let standing = stream.session.push_standing(&counted.set, &mut compared, &due, time);
+            let standing = PushStanding::of_client(&stream.session, &counted.set, &mut compared, &due, time);
             let node = Some(self.clients[stream.client].node.clone());
             told.push(format!("{}:{:?}/{:?}", stream.client, standing.state, self.standing(stream)));
             let seen = Seen { stream: stream.id, node, standing, is_relay: false };

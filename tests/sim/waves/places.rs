@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use sluice_engine::evidence::LOST_WITHIN;
-use sluice_engine::rollout::{Admission, PushReport, RolloutState, Tally};
+use sluice_fleet::evidence::LOST_WITHIN;
+use sluice_fleet::rollout::{Admission, PushReport, RolloutState, Tally};
 
 use super::claims::{ROUND, Standing};
 use super::content::GATED;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_engine::class::{NodeMatch, TextMatch};
-use sluice_engine::rollout::hook::{Hook, HookSettings};
-use sluice_engine::rollout::plan::{Gated, Gather, Step, Times};
-use sluice_engine::rollout::{Mode, OnHalt, Plan};
+use sluice_fleet::rollout::hook::{Hook, HookSettings};
+use sluice_fleet::rollout::plan::{Gated, Gather, Step, Times};
+use sluice_fleet::rollout::{Mode, OnHalt, Plan};
 use sluice_xds::Node;
 
 use super::hook::HookPlan;

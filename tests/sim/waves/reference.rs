@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sluice_engine::cache::Known;
-use sluice_engine::evidence::Content;
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::Content;
 
 use super::client::Want;
 use super::content::{GATED, is_gated};
@@ -729,7 +729,7 @@ impl World {
 
     /// The release of a unit for a client, and the push of it. `had`: the push that the client has content of.
     pub fn release_at(&self, (client, unit): (usize, usize), had: Option<u64>) -> (Option<u64>, &Contents) {
-        use sluice_engine::rollout::RolloutState::{Halted, Paused, Settling, Waving};
+        use sluice_fleet::rollout::RolloutState::{Halted, Paused, Settling, Waving};
         let of = &self.reference.units[unit];
         let admission = &self.pilot.admission;
         let holds = |push: u64| had == Some(push) || had == Some(admission.push);

@@ -10,12 +10,13 @@ use sluice_engine::Time;
 use sluice_engine::authorization::Grant;
 use sluice_engine::cache::SessionId;
 use sluice_engine::collection::HashSeed;
-use sluice_engine::downstream::{Answer, Composition, Limits, PushUnit, Session, SourceId, Verdict, Watch};
+use sluice_engine::downstream::{Answer, Composition, Limits, Session, SourceId, Verdict, Watch};
 use sluice_engine::lanes::{Lanes, Published, Wakes};
-use sluice_engine::rollout::UnitId;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::{Attachment, Source, SourceSettings, Streams};
 use sluice_engine::upstream::{UpstreamSettings, WildcardStyle};
+use sluice_fleet::evidence::PushUnit;
+use sluice_fleet::rollout::UnitId;
 use sluice_xds::{Request, Variant};
 
 use super::client::Want;
@@ -420,7 +421,9 @@ impl World {
     ) -> Option<Arc<Snapshot>> {
         let unit = self.unit_of(UnitId(id.0))?;
         let seat = self.clients[client].seat;
-        let served = self.units[unit].published.pick(&self.pilot.admission, seat, push).clone();
+        let admission = self.pilot.admission;
+        let admits = |candidate| admission.admits_to(candidate, seat, push);
+        let served = self.units[unit].published.pick(admits).clone();
         if let Some(push) = served.lane().push {
             found.set(Some(push));
         }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluice_checkpoint::format::{decode, encode};
 use sluice_checkpoint::{Header, Identity};
-use sluice_engine::evidence::Content;
 use sluice_engine::lanes::Restated;
-use sluice_engine::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
+use sluice_fleet::evidence::Content;
+use sluice_fleet::rollout::{PinEnd, PushRecord, Record, Rollout, UnitId};
 
 use super::client::Client;
 use super::pilot::{Pilot, Rejected};
@@ -141,7 +141,7 @@ impl World {
         }
         self.reference.push.is_halted = halted.is_some();
         // What was not kept yet is as if it had not been.
-        self.reference.frozen_until = record.frozen.map(|left| at + left.as_micros() as u64);
+        self.reference.frozen_until = record.frozen_ms.map(|left| at + left.0.as_micros() as u64);
         self.reference.pin = record.pin.map(|pin| Pin {
             until: if let PinEnd::Left(left) = pin.until { Some(at + left.as_micros() as u64) } else { None },
             ends_by_change: pin.until == PinEnd::NextPush,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_engine::rollout::hook::HookVerdict;
+use sluice_fleet::rollout::hook::HookVerdict;
 use sluice_xds::Request;
 
 use super::client::Client;

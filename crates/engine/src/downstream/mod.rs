@@ -10,8 +10,8 @@ mod order;
 mod answer;
 mod subscription;
 mod session;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "bench"))]
+pub mod tests;
 
 pub use answer::AnswerKey;
 pub use answer::chunk::Chunk;
@@ -22,13 +22,11 @@ pub use answer::{Answer, AnswerPart};
 pub use memory::SUBSCRIBED_NAME_BYTES;
 pub use session::Session;
 pub use session::entitlement::{Excess, Limits, Regrant};
-pub use session::push_set::{Extent, PushSet, PushType, PushUnit, PushedName};
 pub use session::report::{TypeReport, UnsentNews, WhyUnsent};
 pub use session::request::{Portion, RequestOutcome};
 pub use session::router::{List, Router, Watch};
 pub use session::routing::{Adopted, Look, Moved, NoRoomFor, Shift};
-pub use session::standing::{Compared, PushRejection, PushStanding, SILENT_AFTER, TypeStanding};
-pub use session::without_evidence::WithoutEvidence;
+pub use session::standing::{ClientState, SILENT_AFTER, SentPart, SentPlace, TypeStanding};
 pub use sources::{ChangeId, ListId, SourceId};
 pub use subscription::Subscription;
 pub use subscription::carried::{Passed, Unsettled};

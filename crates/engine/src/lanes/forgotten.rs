@@ -1,4 +1,4 @@
-//! Names that a lane knows and the source does not know any more, or not again yet (WAV-5).
+//! Names that a lane knows, and the source does not know any more, or not again yet (WAV-5).
 
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn wav_5_beyond_the_bound_the_oldest_unwatched_names_go() {
-        let is_watched = |of: &ResourceName| *of == name(2);
+        let is_watched = |watched: &ResourceName| *watched == name(2);
         let resource = quarter();
         let add = |few: &mut Forgotten, numbers: &[u8]| {
             numbers.iter().for_each(|number| few.add(&name(*number), Some(&resource)));

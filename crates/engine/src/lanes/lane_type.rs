@@ -1,12 +1,13 @@
-//! The content of one type in a lane, and its names. A lane follows the source but for the changes that its rule holds.
+//! The content of one type in a lane, and its names. A lane follows the source but for the changes that its
+//! rule holds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::elder::TypeElder;
 use super::forgotten::Forgotten;
-use super::lasts::Lasts;
-use super::rule::{Rule, Stamps};
+use super::last_bytes::LastBytes;
+use super::rule::{HoldRule, Stamps};
 use super::stated::{held_name, held_or_elders};
 use crate::annotations::Annotations;
 use crate::cache::Known;
@@ -35,22 +36,22 @@ pub(super) struct LaneType {
     /// The wildcard is complete here, and not at the source.
     pub keeps_wildcard: bool,
     /// Bytes of resources that clients may have from other lanes.
-    pub lasts: Lasts,
+    pub last_bytes: LastBytes,
 }
 
-/// The source's change, as a lane sees it.
-pub(super) struct Step<'a> {
+/// The source's change of a type, as a lane sees it.
+pub(super) struct TypeUpdate<'a> {
     pub before: &'a TypeSnapshot,
     pub live: &'a TypeSnapshot,
-    pub rule: &'a Rule,
-    /// The other lane's content after the change. Equal views are shared.
+    pub rule: &'a HoldRule,
+    /// The other lane's content after the update. Equal views are shared.
     pub peer: Option<&'a TypeSnapshot>,
     /// The content of another unit, for first answers.
     pub elder: Option<TypeElder<'a>>,
 }
 
 impl LaneType {
-    pub fn of(content: TypeSnapshot) -> LaneType {
+    pub fn new(content: TypeSnapshot) -> LaneType {
         LaneType { content, ..LaneType::default() }
     }
 
@@ -66,53 +67,72 @@ impl LaneType {
 
     /// Whether somebody asks the source for what the lane knows, and the source does not know again yet.
     pub fn is_awaited(&self, live: &TypeSnapshot) -> bool {
-        let is_unknown =
-            |name: &ResourceName| live.names.entries.get(name).is_some_and(|of| matches!(of, Known::Unknown));
-        let (own, globs) = (&self.content.globs, &live.globs);
+        let is_unknown = |name: &ResourceName| {
+            live.names.entries.get(name).is_some_and(|state| matches!(state, Known::Unknown))
+        };
+        let complete = &self.content.globs.complete;
         let is_unsettled =
-            |glob: &ResourceName| own.complete.contains(glob) && !globs.complete.contains(glob);
+            |glob: &ResourceName| complete.contains(glob) && !live.globs.complete.contains(glob);
         self.keeps_wildcard && live.wildcard.view.is_some()
-            || self.keeps_globs && globs.sets.values().any(|set| set.names.iter().any(is_unsettled))
+            || self.keeps_globs && live.globs.sets.values().any(|set| set.names.iter().any(is_unsettled))
             || self.forgotten.names().any(is_unknown)
     }
 
-    pub fn follow(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
-        let changed: Vec<_> = changed_names(&step.before.names, &step.live.names);
-        self.follow_by(&changed, step, stamps);
+    /// The names that differ from the source's in some way.
+    pub fn differing(&self, kind: CollectionKind, live: Option<&TypeSnapshot>) -> BTreeSet<ResourceName> {
+        let members = match kind {
+            CollectionKind::Names => {
+                return self.names.iter().chain(self.forgotten.names()).cloned().collect();
+            }
+            CollectionKind::Wildcard if !self.keeps_wildcard => return self.wildcard.clone(),
+            CollectionKind::Globs if !self.keeps_globs => return self.globs.clone(),
+            CollectionKind::Wildcard => &self.content.wildcard.members,
+            CollectionKind::Globs => &self.content.globs.members,
+        };
+        let live_members = live.map(|live| match kind {
+            CollectionKind::Globs => live.globs.members.keys(),
+            _ => live.wildcard.members.keys(),
+        });
+        members.keys().chain(live_members.into_iter().flatten()).cloned().collect()
+    }
+
+    pub fn follow(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
+        let changed: Vec<_> = changed_names(&update.before.names, &update.live.names);
+        self.follow_by(&changed, update, stamps);
     }
 
     /// `changed`: all names whose state may differ from the source's in another way than before.
-    pub fn follow_by(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
-        self.content.evicted = step.live.evicted;
-        self.follow_names(changed, step, stamps);
-        self.follow_wildcard(step, stamps);
-        self.follow_globs(step, stamps);
+    pub fn follow_by(&mut self, changed: &[ResourceName], update: &TypeUpdate<'_>, stamps: &mut Stamps) {
+        self.content.evicted = update.live.evicted;
+        self.follow_names(changed, update, stamps);
+        self.follow_wildcard(update, stamps);
+        self.follow_globs(update, stamps);
     }
 
     /// Brings the names to the source's, but for those that the lane holds.
-    fn follow_names(&mut self, changed: &[ResourceName], step: &Step<'_>, stamps: &mut Stamps) {
+    fn follow_names(&mut self, changed: &[ResourceName], update: &TypeUpdate<'_>, stamps: &mut Stamps) {
         let mut followed = Vec::new();
         for name in changed {
-            let own = self.content.names.entries.get(name).cloned().unwrap_or_default();
-            let new = step.live.names.entries.get(name);
-            if self.hold_new_name(name, &own, new, step) {
-                followed.push((name, own));
+            let previous = self.content.names.entries.get(name).cloned().unwrap_or_default();
+            let live = update.live.names.entries.get(name);
+            if self.hold_new_name(name, &previous, live, update) {
+                followed.push((name, previous));
                 continue;
             }
-            match holds(name, &own, new.unwrap_or(&Known::Unknown), step.rule) {
-                true => self.hold_name(name, &own, new),
+            match holds(name, &previous, live.unwrap_or(&Known::Unknown), update.rule) {
+                true => self.hold_name(name, &previous, live),
                 false => {
-                    self.take_name(name, &step.live.names);
-                    followed.push((name, own));
+                    self.take_name(name, &update.live.names);
+                    followed.push((name, previous));
                 }
             }
         }
         if self.names.is_empty() && self.forgotten.is_empty() {
-            self.content.names = step.live.names.clone();
+            self.content.names = update.live.names.clone();
             return;
         }
-        let annotated = self.annotate_names(&step.live.names.annotations);
-        for item in step.before.names.sets.diff(&step.live.names.sets) {
+        let annotated = self.annotate_names(&update.live.names.annotations);
+        for item in update.before.names.sets.diff(&update.live.names.sets) {
             use imbl::ordmap::DiffItem;
             let (id, set) = match item {
                 DiffItem::Remove(id, _) => {
@@ -122,18 +142,21 @@ impl LaneType {
                 DiffItem::Add(id, set) | DiffItem::Update { new: (id, set), .. } => (id, set),
             };
             let view = match self.content.names.sets.get(id) {
-                None => self.view_of_new(set, step, stamps),
-                Some(own) => {
-                    let own = own.view.clone();
-                    let before = step.before.names.sets.get(id).map(|set| &set.view);
-                    let view = self.changed_view(own.clone(), set, &followed, &annotated);
-                    let peer = step.peer.and_then(|peer| peer.names.sets.get(id)).map(|set| &set.view);
-                    settled(view, &own, before, Some(&set.view), peer, stamps)
+                None => self.view_of_new(set, update, stamps),
+                Some(previous) => {
+                    let previous = previous.view.clone();
+                    let view = self.changed_view(previous.clone(), set, &followed, &annotated);
+                    update.choose(
+                        view,
+                        &previous,
+                        |types| types.names.sets.get(id).map(|set| &set.view),
+                        stamps,
+                    )
                 }
             };
             self.content.names.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
         }
-        let is_watched = |name: &ResourceName| step.live.names.entries.contains_key(name);
+        let is_watched = |name: &ResourceName| update.live.names.entries.contains_key(name);
         for name in self.forgotten.evict(is_watched) {
             self.content.names.entries.remove(&name);
             self.content.names.aliases.remove(&name);
@@ -141,21 +164,21 @@ impl LaneType {
         }
     }
 
-    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells it (WAV-7), or that of another
-    /// unit (WAV-22).
+    /// Holds the lane's state of a name that nobody asked for by the name before, if another way to ask tells
+    /// it (WAV-7), or that of another unit (WAV-22).
     fn hold_new_name(
         &mut self,
         name: &ResourceName,
-        own: &Known,
-        new: Option<&Known>,
-        step: &Step<'_>,
+        previous: &Known,
+        live: Option<&Known>,
+        update: &TypeUpdate<'_>,
     ) -> bool {
-        let is_first = matches!(step.rule, Rule::Gated) && matches!(own, Known::Unknown);
-        let new = new.filter(|_| is_first);
-        let (content, elder, kind) = (&self.content, step.elder.as_ref(), CollectionKind::Names);
+        let is_first = matches!(update.rule, HoldRule::Gated) && matches!(previous, Known::Unknown);
+        let new = live.filter(|_| is_first);
+        let (content, elder, kind) = (&self.content, update.elder.as_ref(), CollectionKind::Names);
         let held = new.and_then(|new| match new {
-            Known::Present(new) => held_or_elders(content, elder, kind, (name, new)),
-            _ => held_name(content, step.live, name, new)
+            Known::Present(new) => held_or_elders(content, elder, kind, name, new),
+            _ => held_name(content, update.live, name, new)
                 .or_else(|| elder?.held(kind, name, None).filter(|_| *new != Known::Unknown)),
         });
         let Some(held) = held else { return false };
@@ -168,11 +191,11 @@ impl LaneType {
         true
     }
 
-    fn hold_name(&mut self, name: &ResourceName, own: &Known, new: Option<&Known>) {
-        match new {
+    fn hold_name(&mut self, name: &ResourceName, held: &Known, live: Option<&Known>) {
+        match live {
             None | Some(Known::Unknown) => {
                 self.names.remove(name);
-                self.forgotten.add(name, own.resource().map(Arc::as_ref));
+                self.forgotten.add(name, held.resource().map(Arc::as_ref));
             }
             Some(_) => {
                 self.forgotten.remove(name);
@@ -184,27 +207,27 @@ impl LaneType {
     fn take_name(&mut self, name: &ResourceName, live: &NamesSnapshot) {
         self.names.remove(name);
         self.forgotten.remove(name);
-        let own = &mut self.content.names;
+        let names = &mut self.content.names;
         match live.entries.get(name) {
-            Some(known) => drop(own.entries.insert(name.clone(), known.clone())),
-            None => drop(own.entries.remove(name)),
+            Some(state) => drop(names.entries.insert(name.clone(), state.clone())),
+            None => drop(names.entries.remove(name)),
         }
         match live.aliases.get(name) {
-            Some(aliased) => drop(own.aliases.insert(name.clone(), aliased.clone())),
-            None => drop(own.aliases.remove(name)),
+            Some(aliased) => drop(names.aliases.insert(name.clone(), aliased.clone())),
+            None => drop(names.aliases.remove(name)),
         }
     }
 
     /// Whether the lane has a name otherwise than the source.
-    fn has_own(&self, name: &ResourceName) -> bool {
+    fn holds_name(&self, name: &ResourceName) -> bool {
         self.names.contains(name) || self.forgotten.contains(name)
     }
 
-    /// Takes errors and leases over, but for held names: an error is about the state that it stands beside. Returns the
-    /// names.
+    /// Takes errors and leases over, but for held names: an error is about the state that it stands beside.
+    /// Returns the names.
     fn annotate_names(&mut self, live: &Annotations) -> Vec<ResourceName> {
         let mut annotated = names_of_news(&self.content.names.annotations, live);
-        annotated.retain(|name| !self.has_own(name));
+        annotated.retain(|name| !self.holds_name(name));
         for name in &annotated {
             self.content.names.annotations.copy(name, live);
         }
@@ -218,55 +241,58 @@ impl LaneType {
         followed: &[(&ResourceName, Known)],
         annotated: &[ResourceName],
     ) -> Arc<View> {
-        let own = &self.content.names;
+        let names = &self.content.names;
         for (name, old) in followed.iter().filter(|(name, _)| set.names.contains(name)) {
-            let new = own.entries.get(*name).unwrap_or(&Known::Unknown);
+            let new = names.entries.get(*name).unwrap_or(&Known::Unknown);
             let changed = Arc::make_mut(&mut view);
             change_state(changed, name, old, new);
             changed.take_change_of(&set.view);
         }
         for name in annotated.iter().filter(|name| set.names.contains(name)) {
-            Arc::make_mut(&mut view).annotate(name, &own.annotations);
+            Arc::make_mut(&mut view).annotate(name, &names.annotations);
         }
         view
     }
 
     /// The view of a set that the lane does not have yet: the source's view, with the lane's own names.
-    fn view_of_new(&self, set: &WatchedSet, step: &Step<'_>, stamps: &mut Stamps) -> Arc<View> {
-        let own = &self.content.names;
+    fn view_of_new(&self, set: &WatchedSet, update: &TypeUpdate<'_>, stamps: &mut Stamps) -> Arc<View> {
+        let names = &self.content.names;
         let held: Vec<_> = match self.names.len() + self.forgotten.len() < set.names.len() {
             true => {
                 let held = self.names.iter().chain(self.forgotten.names());
                 held.filter(|name| set.names.contains(name)).collect()
             }
-            false => set.names.iter().filter(|name| self.has_own(name)).collect(),
+            false => set.names.iter().filter(|name| self.holds_name(name)).collect(),
         };
         if held.is_empty() {
             return set.view.clone();
         }
         let mut view = (*set.view).clone();
         for name in held {
-            let [old, new] = [&step.live.names.entries, &own.entries].map(|known| known.get(name));
+            let [old, new] = [&update.live.names.entries, &names.entries].map(|states| states.get(name));
             let (old, new) = (old.unwrap_or(&Known::Unknown), new.unwrap_or(&Known::Unknown));
             change_state(&mut view, name, old, new);
-            view.annotate(name, &own.annotations);
+            view.annotate(name, &names.annotations);
         }
         view.forget_changes();
-        let peer = step.peer.and_then(|peer| peer.names.sets.get(&set.names.id())).map(|set| &set.view);
-        settled(Arc::new(view), &Arc::default(), None, Some(&set.view), peer, stamps)
+        let id = set.names.id();
+        update.choose(
+            Arc::new(view),
+            &Arc::default(),
+            |types| types.names.sets.get(&id).map(|set| &set.view),
+            stamps,
+        )
     }
 }
 
 /// Whether the lane keeps its own state of a name.
-fn holds(name: &ResourceName, own: &Known, new: &Known, rule: &Rule) -> bool {
-    let is_same = match (own, new) {
+fn holds(name: &ResourceName, held: &Known, live: &Known, rule: &HoldRule) -> bool {
+    let (resource, live_resource) = (held.resource().map(Arc::as_ref), live.resource().map(Arc::as_ref));
+    let is_same = match (held, live) {
         (Known::Unknown, _) | (Known::Absent(_), Known::Absent(_)) => true,
-        (own, new) => match (own.resource(), new.resource()) {
-            (Some(own), Some(new)) => own.version == new.version,
-            _ => false,
-        },
+        _ => resource.zip(live_resource).is_some_and(|(held, live)| held.version == live.version),
     };
-    !is_same && rule.holds(name, own.resource().map(Arc::as_ref), new.resource().map(Arc::as_ref))
+    !is_same && rule.holds(name, resource, live_resource)
 }
 
 fn change_state(view: &mut View, name: &ResourceName, old: &Known, new: &Known) {
@@ -295,21 +321,35 @@ pub(super) fn changed_names(before: &NamesSnapshot, live: &NamesSnapshot) -> Vec
 }
 
 /// The names whose errors or leases differ.
-pub(super) fn names_of_news(own: &Annotations, live: &Annotations) -> Vec<ResourceName> {
-    if own.is_empty() && live.is_empty() {
+pub(super) fn names_of_news(previous: &Annotations, live: &Annotations) -> Vec<ResourceName> {
+    if previous.is_empty() && live.is_empty() {
         return Vec::new();
     }
-    let news = own.news(live);
+    let news = previous.news(live);
     let names: BTreeSet<_> = news.errors.into_iter().map(|(name, _)| name).collect();
     names.into_iter().chain(news.over).chain(news.beats).chain(news.unleased).collect()
 }
 
-/// The view that the lane publishes after a change: the source's, the other lane's or its former view if that tells the
-/// same, else `view` with a stamp. A view that differs from the source's has a mark of its own. `own`: the former view.
-/// `before` and `live`: the source's. `peer`: the other lane's view.
-pub(super) fn settled(
+impl TypeUpdate<'_> {
+    /// The view of a collection that the lane publishes after a change, as [`choose_view`]. `find`: the
+    /// collection's view in the content of the source or of the other lane.
+    pub fn choose(
+        &self,
+        view: Arc<View>,
+        previous: &Arc<View>,
+        find: impl Fn(&TypeSnapshot) -> Option<&Arc<View>>,
+        stamps: &mut Stamps,
+    ) -> Arc<View> {
+        choose_view(view, previous, find(self.before), find(self.live), self.peer.and_then(find), stamps)
+    }
+}
+
+/// The source's view, the other lane's or the lane's `previous` view if that tells the same, else `view` with
+/// a stamp. A view that differs from the source's has a mark of its own. `before` and `live`: the source's.
+/// `peer`: the other lane's.
+pub(super) fn choose_view(
     mut view: Arc<View>,
-    own: &Arc<View>,
+    previous: &Arc<View>,
     before: Option<&Arc<View>>,
     live: Option<&Arc<View>>,
     peer: Option<&Arc<View>>,
@@ -318,18 +358,18 @@ pub(super) fn settled(
     if let Some(live) = live.filter(|live| view.is_same(live)) {
         return live.clone();
     }
-    let is_changed = !Arc::ptr_eq(&view, own) && !view.is_same(own);
-    let is_sources = before.is_some_and(|before| Arc::ptr_eq(before, own));
-    if !is_changed && !is_sources {
-        return own.clone();
+    let is_changed = !Arc::ptr_eq(&view, previous) && !view.is_same(previous);
+    let was_live = before.is_some_and(|before| Arc::ptr_eq(before, previous));
+    if !is_changed && !was_live {
+        return previous.clone();
     }
     let is_live = |peer: &Arc<View>| live.is_some_and(|live| Arc::ptr_eq(live, peer));
     if let Some(peer) = peer.filter(|peer| !is_live(peer) && view.is_same(peer)) {
         return peer.clone();
     }
     if !is_changed {
-        return Arc::new(own.marked(stamps.fresh()));
+        return Arc::new(previous.marked(stamps.fresh()));
     }
-    stamps.stamp(Arc::make_mut(&mut view), live.unwrap_or(own));
+    stamps.stamp(Arc::make_mut(&mut view), live.unwrap_or(previous));
     view
 }

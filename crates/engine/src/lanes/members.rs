@@ -1,11 +1,12 @@
-//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness on. Before, the lane has
-//! the source's members, in the lane's own content where another way to ask tells it (WAV-7).
+//! The wildcard and the globs of a type in a lane. A membership is the lane's own from its first completeness
+//! on. Before, the lane has the source's members, in the lane's own content where another way to ask tells it
+//! (WAV-7).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::lane_type::{LaneType, Step, names_of_news, settled};
-use super::rule::{Rule, Stamps};
+use super::lane_type::{LaneType, TypeUpdate, choose_view, names_of_news};
+use super::rule::{HoldRule, Stamps};
 use super::stated::{first_wildcard, held_or_elders};
 use crate::cache::slots::WatchedSet;
 use crate::cache::{CachedBodies, Known, members};
@@ -15,25 +16,25 @@ use crate::view::View;
 use sluice_xds::{Resource, ResourceName};
 
 impl LaneType {
-    pub(super) fn follow_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
-        let (before, live) = (&step.before.wildcard, &step.live.wildcard);
-        let own = match &self.content.wildcard.view {
+    pub(super) fn follow_wildcard(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
+        let (before, live) = (&update.before.wildcard, &update.live.wildcard);
+        let previous = match &self.content.wildcard.view {
             Some(view) if view.is_complete() => view.clone(),
-            _ => return self.follow_first_wildcard(step, stamps),
+            _ => return self.follow_first_wildcard(update, stamps),
         };
         let Some(live_view) = live.view.as_ref().filter(|_| live.is_whole()) else {
             self.keeps_wildcard = true;
             self.wildcard.clear();
-            let view = settled(own.clone(), &own, before.view.as_ref(), None, None, stamps);
+            let view = choose_view(previous.clone(), &previous, before.view.as_ref(), None, None, stamps);
             self.content.wildcard.view = Some(view);
             return;
         };
         let is_new = std::mem::take(&mut self.keeps_wildcard) || !before.is_whole();
-        let former = if is_new { &self.content.wildcard.members } else { &before.members };
-        let changed = changed_members(former, &live.members);
-        let mut view = own.clone();
+        let members = if is_new { &self.content.wildcard.members } else { &before.members };
+        let changed = changed_members(members, &live.members);
+        let mut view = previous.clone();
         for name in &changed {
-            let is_held = !self.take_member(name, &live.members, step, &mut view);
+            let is_held = !self.take_member(name, &live.members, update, &mut view);
             match is_held {
                 true => drop(self.wildcard.insert(name.clone())),
                 false => drop(self.wildcard.remove(name)),
@@ -47,26 +48,23 @@ impl LaneType {
                 Arc::make_mut(&mut view).annotate(&name, live_view.annotations());
             }
         }
-        let peer = step.peer.and_then(|peer| peer.wildcard.view.as_ref());
-        let view = settled(view, &own, before.view.as_ref(), Some(live_view), peer, stamps);
+        let view = update.choose(view, &previous, |types| types.wildcard.view.as_ref(), stamps);
         self.content.wildcard.view = Some(view);
     }
 
     /// Takes a wildcard that the lane does not know as a whole.
-    fn follow_first_wildcard(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
-        let (live, own) = (&step.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
-        let (first, differing) = match step.rule {
-            Rule::Gated => first_wildcard(&self.content, live, step.elder.as_ref()),
-            Rule::Endpoints(_) => Default::default(),
+    fn follow_first_wildcard(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
+        let (live, previous) = (&update.live.wildcard, self.content.wildcard.view.take().unwrap_or_default());
+        let (first, differing) = match update.rule {
+            HoldRule::Gated => first_wildcard(&self.content, live, update.elder.as_ref()),
+            HoldRule::Endpoints(_) => Default::default(),
         };
         self.take_wildcard(live);
         if differing.is_empty() {
             return;
         }
-        let (before, peer) =
-            (&step.before.wildcard.view, step.peer.and_then(|peer| peer.wildcard.view.as_ref()));
         let view = first.view.clone().unwrap_or_default();
-        let view = settled(view, &own, before.as_ref(), live.view.as_ref(), peer, stamps);
+        let view = update.choose(view, &previous, |types| types.wildcard.view.as_ref(), stamps);
         self.content.wildcard = WildcardSnapshot { view: Some(view), ..first };
         self.wildcard = differing;
     }
@@ -82,49 +80,48 @@ impl LaneType {
         &mut self,
         name: &ResourceName,
         live: &CachedBodies,
-        step: &Step<'_>,
+        update: &TypeUpdate<'_>,
         view: &mut Arc<View>,
     ) -> bool {
-        let own = self.content.wildcard.members.get(name).map(|cached| cached.resource.clone());
+        let held = self.content.wildcard.members.get(name).map(|cached| cached.resource.clone());
         let new = live.get(name);
-        if holds(name, own.as_ref(), new.map(|cached| &cached.resource), step) {
+        if holds(name, held.as_ref(), new.map(|cached| &cached.resource), update) {
             return false;
         }
         let view = Arc::make_mut(view);
         match new {
             Some(cached) => {
-                members::put(view, own.as_deref(), &cached.resource);
+                members::put(view, held.as_deref(), &cached.resource);
                 self.content.wildcard.members.insert(name.clone(), cached.clone());
             }
             None => {
-                own.iter().for_each(|own| view.take(own));
+                held.iter().for_each(|held| view.take(held));
                 self.content.wildcard.members.remove(name);
             }
         }
-        if let Some(live) = &step.live.wildcard.view {
+        if let Some(live) = &update.live.wildcard.view {
             view.take_change_of(live);
         }
         true
     }
 
-    pub(super) fn follow_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
-        let live = &step.live.globs;
-        for name in self.changed_in_globs(&step.before.globs, live) {
+    pub(super) fn follow_globs(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
+        let live = &update.live.globs;
+        for name in self.changed_in_globs(&update.before.globs, live) {
             let Some(glob) = name.glob() else { continue };
-            let (own, new) = (self.content.globs.members.get(&name), live.members.get(&name));
-            let is_own = self.content.globs.complete.contains(&glob);
-            if is_own && !live.complete.contains(&glob) {
+            let (held, new) = (self.content.globs.members.get(&name), live.members.get(&name));
+            let is_complete = self.content.globs.complete.contains(&glob);
+            if is_complete && !live.complete.contains(&glob) {
                 continue;
             }
-            let resources = [own, new].map(|cached| cached.map(|cached| &cached.resource));
-            if is_own && holds(&name, resources[0], resources[1], step) {
+            let [held, resource] = [held, new].map(|cached| cached.map(|cached| &cached.resource));
+            if is_complete && holds(&name, held, resource, update) {
                 self.globs.insert(name);
                 continue;
             }
-            let is_gated = matches!(step.rule, Rule::Gated) && !is_own;
+            let is_gated = matches!(update.rule, HoldRule::Gated) && !is_complete;
             let stated = new.filter(|_| is_gated).and_then(|new| {
-                let elder = step.elder.as_ref();
-                held_or_elders(&self.content, elder, CollectionKind::Globs, (&name, new))
+                held_or_elders(&self.content, update.elder.as_ref(), CollectionKind::Globs, &name, new)
             });
             match stated {
                 Some(_) => drop(self.globs.insert(name.clone())),
@@ -135,10 +132,10 @@ impl LaneType {
                 None => drop(self.content.globs.members.remove(&name)),
             }
         }
-        self.keep_lost_members(step);
-        let own = &self.content.globs.complete;
+        self.keep_lost_members(update);
+        let complete = &self.content.globs.complete;
         self.globs.retain(|name| {
-            name.glob().is_some_and(|glob| live.complete.contains(&glob) || !own.contains(&glob))
+            name.glob().is_some_and(|glob| live.complete.contains(&glob) || !complete.contains(&glob))
         });
         self.content.globs.complete.extend(live.complete.iter().cloned());
         self.keeps_globs = self.content.globs.complete.len() != live.complete.len();
@@ -147,30 +144,30 @@ impl LaneType {
             return;
         }
         self.annotate_globs(live);
-        self.follow_sets_of_globs(step, stamps);
+        self.follow_sets_of_globs(update, stamps);
     }
 
     /// Takes members from another unit that the source lacks in a glob at its first completeness.
-    fn keep_lost_members(&mut self, step: &Step<'_>) {
-        let (live, own) = (&step.live.globs, &mut self.content.globs);
-        let is_new = |glob: ResourceName| live.complete.contains(&glob) && !own.complete.contains(&glob);
+    fn keep_lost_members(&mut self, update: &TypeUpdate<'_>) {
+        let (live, held) = (&update.live.globs, &mut self.content.globs);
+        let is_new = |glob: ResourceName| live.complete.contains(&glob) && !held.complete.contains(&glob);
         let is_there =
             |name: &ResourceName| live.members.contains_key(name) || !name.glob().is_some_and(is_new);
-        let lost = step.elder.iter().flat_map(|elder| elder.lost_members(CollectionKind::Globs, is_there));
+        let lost = update.elder.iter().flat_map(|elder| elder.lost_members(CollectionKind::Globs, is_there));
         for (name, member) in lost.map(|(name, member)| (name.clone(), member.clone())).collect::<Vec<_>>() {
             self.globs.insert(name.clone());
-            own.members.insert(name, member);
+            held.members.insert(name, member);
         }
     }
 
     /// The names whose membership may differ in another way than before.
     fn changed_in_globs(&self, before: &GlobsSnapshot, live: &GlobsSnapshot) -> Vec<ResourceName> {
         let mut changed = changed_members(&before.members, &live.members);
-        let own = &self.content.globs;
-        let is_back = |glob: &ResourceName| own.complete.contains(glob) && !before.complete.contains(glob);
+        let held = &self.content.globs;
+        let is_back = |glob: &ResourceName| held.complete.contains(glob) && !before.complete.contains(glob);
         let back: BTreeSet<_> = live.complete.iter().filter(|glob| is_back(glob)).collect();
         if !back.is_empty() {
-            let names = own.members.keys().chain(live.members.keys());
+            let names = held.members.keys().chain(live.members.keys());
             let names = names.filter(|name| name.glob().is_some_and(|glob| back.contains(&glob)));
             changed.extend(names.cloned());
             changed.sort_unstable();
@@ -191,10 +188,9 @@ impl LaneType {
         }
     }
 
-    fn follow_sets_of_globs(&mut self, step: &Step<'_>, stamps: &mut Stamps) {
+    fn follow_sets_of_globs(&mut self, update: &TypeUpdate<'_>, stamps: &mut Stamps) {
         use imbl::ordmap::DiffItem;
-        let none = Arc::default();
-        for item in step.before.globs.sets.diff(&step.live.globs.sets) {
+        for item in update.before.globs.sets.diff(&update.live.globs.sets) {
             let (id, set) = match item {
                 DiffItem::Remove(id, _) => {
                     self.content.globs.sets.remove(id);
@@ -203,31 +199,30 @@ impl LaneType {
                 DiffItem::Add(id, set) | DiffItem::Update { new: (id, set), .. } => (id, set),
             };
             let view = Arc::new(self.view_of_globs(&set.names));
-            let own = self.content.globs.sets.get(id).map_or(&none, |set| &set.view).clone();
-            let before = step.before.globs.sets.get(id).map(|set| &set.view);
-            let peer = step.peer.and_then(|peer| peer.globs.sets.get(id)).map(|set| &set.view);
-            let view = settled(view, &own, before, Some(&set.view), peer, stamps);
+            let previous = self.content.globs.sets.get(id).map(|set| set.view.clone()).unwrap_or_default();
+            let view =
+                update.choose(view, &previous, |types| types.globs.sets.get(id).map(|set| &set.view), stamps);
             self.content.globs.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
         }
     }
 
     fn view_of_globs(&self, globs: &NameSet) -> View {
-        let own = &self.content.globs;
+        let held = &self.content.globs;
         let mut view = View::unknown(globs.len());
-        let is_wanted = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
+        let is_member = |name: &ResourceName| name.glob().is_some_and(|glob| globs.contains(&glob));
         let mut filled = BTreeSet::new();
-        for (name, cached) in own.members.iter().filter(|(name, _)| is_wanted(name)) {
+        for (name, cached) in held.members.iter().filter(|(name, _)| is_member(name)) {
             members::put(&mut view, None, &cached.resource);
             filled.extend(name.glob());
         }
-        for glob in globs.iter().filter(|glob| own.complete.contains(*glob)) {
+        for glob in globs.iter().filter(|glob| held.complete.contains(*glob)) {
             view.resolve_glob(glob);
             view.set_glob_empty(glob, !filled.contains(glob));
         }
         let none = View::default();
-        for name in names_of_news(none.annotations(), &own.annotations) {
-            if globs.contains(&name) || is_wanted(&name) {
-                view.annotate(&name, &own.annotations);
+        for name in names_of_news(none.annotations(), &held.annotations) {
+            if globs.contains(&name) || is_member(&name) {
+                view.annotate(&name, &held.annotations);
             }
         }
         view
@@ -237,12 +232,12 @@ impl LaneType {
 /// Whether the lane keeps its own member, or lacks the source's.
 fn holds(
     name: &ResourceName,
-    own: Option<&Arc<Resource>>,
-    new: Option<&Arc<Resource>>,
-    step: &Step<'_>,
+    held: Option<&Arc<Resource>>,
+    live: Option<&Arc<Resource>>,
+    update: &TypeUpdate<'_>,
 ) -> bool {
-    let is_same = own.map(|own| own.version) == new.map(|new| new.version);
-    !is_same && step.rule.holds(name, own.map(Arc::as_ref), new.map(Arc::as_ref))
+    let is_same = held.map(|held| held.version) == live.map(|live| live.version);
+    !is_same && update.rule.holds(name, held.map(Arc::as_ref), live.map(Arc::as_ref))
 }
 
 pub(super) fn changed_members(before: &CachedBodies, live: &CachedBodies) -> Vec<ResourceName> {

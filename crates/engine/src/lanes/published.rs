@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::release::Restated;
-use crate::rollout::{Admission, Seat};
 use crate::snapshot::Snapshot;
 
-/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one release.
+/// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one
+/// release.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     pub live: Arc<Snapshot>,
     /// `None` without a plan, and while nothing is held.
     pub lanes: Option<Box<PublishedLanes>>,
-    /// The latest push that went back, or that was halted while clients keep it. A client that rejected it is restated all of its names
-    /// (WAV-10).
+    /// The latest push that went back, or that was halted while clients keep it. A client with a rejection of
+    /// the push is restated all of its names (WAV-10).
     pub restated: Option<Arc<Restated>>,
 }
 
@@ -38,11 +38,10 @@ impl Published {
 
     /// All snapshots that some client may be served.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
-        let lanes = self.lanes.iter();
-        let of_lanes = lanes.flat_map(|lanes| {
+        let lanes = self.lanes.iter().flat_map(|lanes| {
             lanes.candidate.iter().map(|(_, candidate)| candidate).chain(lanes.stable.as_ref())
         });
-        std::iter::once(&self.live).chain(of_lanes)
+        std::iter::once(&self.live).chain(lanes)
     }
 
     /// The candidate of a push as it is now: with the content that clients asked for after the cut.
@@ -51,35 +50,38 @@ impl Published {
         (*number == push).then_some(candidate)
     }
 
-    /// Whether clients find the same here as in `former`, apart from those that are served live. Then a change is
-    /// held back as a whole, and nobody has to look for it. False may be returned for equal content.
-    pub fn reads_the_same(&self, former: &Published) -> bool {
+    /// Whether clients find the same here as in the `previous` publication, apart from those that are served
+    /// live. Then a change is held back as a whole, and nobody has to look for it. False may be returned for
+    /// equal content.
+    pub fn reads_the_same(&self, previous: &Published) -> bool {
         let Some(lanes) = &self.lanes else { return false };
-        let was = former.lanes.as_deref();
-        let was_candidate = was.and_then(|was| was.candidate.as_ref());
-        let is_same_candidate = match (&lanes.candidate, was_candidate) {
-            (None, None) => true,
-            (Some((push, own)), Some((former, was))) => push == former && own.reads_the_same(was),
-            _ => false,
-        };
-        let was_stable = was.map_or(Some(&former.live), |was| was.stable.as_ref());
+        let previous_lanes = previous.lanes.as_deref();
+        let is_same_candidate =
+            match (&lanes.candidate, previous_lanes.and_then(|lanes| lanes.candidate.as_ref())) {
+                (None, None) => true,
+                (Some((push, candidate)), Some((previous_push, previous))) => {
+                    push == previous_push && candidate.reads_the_same(previous)
+                }
+                _ => false,
+            };
+        let previous = previous_lanes.map_or(Some(&previous.live), |lanes| lanes.stable.as_ref());
         is_same_candidate
-            && lanes.stable.as_ref().zip(was_stable).is_some_and(|(own, was)| own.reads_the_same(was))
+            && lanes.stable.as_ref().zip(previous).is_some_and(|(stable, was)| stable.reads_the_same(was))
     }
 
-    /// The snapshot for a client: the candidate if it is of the admission's push and the client is admitted, else
-    /// stable, else live. `served`: the push that the client was last served.
-    pub fn pick(&self, admission: &Admission, seat: Seat, served: Option<u64>) -> &Arc<Snapshot> {
+    /// The snapshot for a client: the candidate of a push that the client is admitted to, else stable, else
+    /// live. `admits`: the gate of the client, which may be asked about the push with a candidate.
+    pub fn pick(&self, admits: impl FnOnce(u64) -> bool) -> &Arc<Snapshot> {
         let Some(lanes) = &self.lanes else { return &self.live };
         match &lanes.candidate {
-            Some((push, candidate)) if *push == admission.push && admission.admits(seat, served) => candidate,
+            Some((push, candidate)) if admits(*push) => candidate,
             _ => lanes.stable.as_ref().unwrap_or(&self.live),
         }
     }
 }
 
-/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held back are
-/// nothing to look at for the others.
+/// Whether a source wakes all sessions with news, or only those that are served live. Changes that are held
+/// back are nothing to look at for the others.
 #[derive(Debug, Default)]
 pub struct Wakes {
     /// Since the last wake-up, all that was published is held back; `None` if nothing was published.
@@ -113,7 +115,6 @@ impl Wakes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::RolloutState;
 
     #[test]
     fn wav_4_a_session_that_asks_is_woken_although_a_change_is_held_back() {
@@ -139,20 +140,16 @@ mod tests {
     #[test]
     fn wav_2_a_client_takes_the_candidate_if_admitted_else_stable_else_live() {
         let [live, stable, candidate] = [(); 3].map(|()| Arc::new(Snapshot::default()));
-        let seat = Seat { bucket: 5, labelled_step: None };
-        let state = RolloutState::Waving;
-        let admission = |push, threshold| Admission { push, threshold, step: 1, state, ..Admission::NOBODY };
-        let picks = |published: &Published, admission: Admission, expected: &Arc<Snapshot>| {
-            Arc::ptr_eq(published.pick(&admission, seat, None), expected)
+        let picks = |published: &Published, admitted: u64, expected: &Arc<Snapshot>| {
+            Arc::ptr_eq(published.pick(|push| push == admitted), expected)
         };
         let mut published = Published { live: live.clone(), lanes: None, restated: None };
-        assert!(picks(&published, admission(1, 10), &live));
+        assert!(picks(&published, 1, &live));
         let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
         published.lanes = Some(Box::new(lanes));
-        assert!(picks(&published, admission(2, 6), &candidate));
-        assert!(picks(&published, admission(2, 5), &stable), "not admitted");
-        assert!(picks(&published, admission(1, 10), &stable), "the admission of another push");
+        assert!(picks(&published, 2, &candidate));
+        assert!(picks(&published, 1, &stable), "not admitted to this push");
         published.lanes = Some(Box::new(PublishedLanes { candidate: Some((2, candidate)), stable: None }));
-        assert!(picks(&published, admission(1, 10), &live));
+        assert!(picks(&published, 1, &live));
     }
 }

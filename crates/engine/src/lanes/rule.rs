@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::rollout::plan::flows;
+use crate::gated::flows;
 use crate::snapshot::TypeSnapshot;
 use crate::time::Time;
 use crate::view::{View, ViewId};
@@ -10,7 +10,7 @@ use sluice_xds::{Resource, ResourceName};
 
 /// The policy of a type.
 #[derive(Debug)]
-pub(super) enum Rule {
+pub(super) enum HoldRule {
     /// Known content changes by releases.
     Gated,
     /// All changes flow, but endpoints that the source lost as a whole stay while the lane may name them.
@@ -25,16 +25,16 @@ pub(super) enum Named {
     These(BTreeSet<ResourceName>),
 }
 
-impl Rule {
-    /// Whether a lane with `own` as the known content of a name stays there although the source has `new` now. `None`:
-    /// the name is absent.
-    pub fn holds(&self, name: &ResourceName, own: Option<&Resource>, new: Option<&Resource>) -> bool {
-        if own.is_some_and(flows) || new.is_some_and(flows) {
+impl HoldRule {
+    /// Whether a lane with `held` as the known content of a name stays there although the source has `live`
+    /// now. `None`: the name is absent.
+    pub fn holds(&self, name: &ResourceName, held: Option<&Resource>, live: Option<&Resource>) -> bool {
+        if held.is_some_and(flows) || live.is_some_and(flows) {
             return false;
         }
         match self {
-            Rule::Gated => true,
-            Rule::Endpoints(named) => own.is_some() && new.is_none() && named.has(name),
+            HoldRule::Gated => true,
+            HoldRule::Endpoints(named) => held.is_some() && live.is_none() && named.has(name),
         }
     }
 }
@@ -50,7 +50,7 @@ impl Named {
     /// The endpoints that these clusters name.
     pub fn by<'a>(clusters: impl Iterator<Item = &'a TypeSnapshot>) -> Named {
         let resources = clusters.flat_map(|types| {
-            let names = types.names.entries.values().filter_map(|known| known.resource());
+            let names = types.names.entries.values().filter_map(|state| state.resource());
             let members = types.wildcard.members.values().chain(types.globs.members.values());
             names.chain(members.map(|cached| &cached.resource))
         });
@@ -84,9 +84,9 @@ impl Stamps {
         ViewId::fresh(self.source, LANES | number)
     }
 
-    /// Stamps a view that is neither the source's own nor another lane's. `of`: the source's view.
-    pub fn stamp(&mut self, view: &mut View, of: &View) {
+    /// Stamps a view that is neither the source's own nor another lane's. `live`: the source's view.
+    pub fn stamp(&mut self, view: &mut View, live: &View) {
         let (id, lost) = (self.fresh(), self.fresh());
-        view.stamp(id, of.changed_at(), lost);
+        view.stamp(id, live.changed_at(), lost);
     }
 }

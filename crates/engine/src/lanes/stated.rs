@@ -1,10 +1,11 @@
-//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask for in another way.
+//! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask
+//! for in another way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::elder::TypeElder;
-use super::rule::Rule;
+use super::rule::HoldRule;
 use crate::cache::{CachedResource, Known, members};
 use crate::collection::CollectionKind;
 use crate::snapshot::{TypeSnapshot, WildcardSnapshot};
@@ -13,8 +14,8 @@ use sluice_xds::ResourceName;
 /// The collections with members.
 const MEMBERS: [CollectionKind; 2] = [CollectionKind::Wildcard, CollectionKind::Globs];
 
-/// The release's state of a name that nobody asked for by itself before, if another way to ask tells another state than the source's.
-/// `live`: the source's content.
+/// The release's state of a name that nobody asked for by itself before, if another way to ask tells another
+/// state than the source's. `live`: the source's content; `new`: the source's state.
 pub fn held_name(
     content: &TypeSnapshot,
     live: &TypeSnapshot,
@@ -27,10 +28,10 @@ pub fn held_name(
         Known::Present(new) => held(content, new),
         // The source has lost the member, so the source's word on the name is about a later release.
         Known::Absent(_) => MEMBERS.into_iter().find_map(|kind| {
-            let own = member(content, kind, name)??;
+            let member_here = member(content, kind, name)??;
             let is_lost = member(live, kind, name)?.is_none();
-            let is_held = is_lost && Rule::Gated.holds(name, Some(&own.resource), None);
-            is_held.then(|| Known::Present(own.clone()))
+            let is_held = is_lost && HoldRule::Gated.holds(name, Some(&member_here.resource), None);
+            is_held.then(|| Known::Present(member_here.clone()))
         }),
     }
 }
@@ -38,17 +39,19 @@ pub fn held_name(
 /// The release's state of a resource, if different from the source's.
 pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
     let new = &new.resource;
-    let own = stated(content, &new.name)?;
-    let is_other = own.resource().is_none_or(|own| own.version != new.version);
-    (is_other && Rule::Gated.holds(&new.name, own.resource().map(Arc::as_ref), Some(new))).then_some(own)
+    let state = stated(content, &new.name)?;
+    let resource = state.resource().map(Arc::as_ref);
+    let is_other = resource.is_none_or(|resource| resource.version != new.version);
+    (is_other && HoldRule::Gated.holds(&new.name, resource, Some(new))).then_some(state)
 }
 
-/// The same for a first answer. Where the release states nothing, another unit may.
+/// The same for a first answer under a name. Where the release states nothing, another unit may.
 pub(super) fn held_or_elders(
     content: &TypeSnapshot,
     elder: Option<&TypeElder<'_>>,
     kind: CollectionKind,
-    (name, new): (&ResourceName, &CachedResource),
+    name: &ResourceName,
+    new: &CachedResource,
 ) -> Option<Known> {
     match stated(content, &new.resource.name) {
         Some(_) => held(content, new),
@@ -56,8 +59,8 @@ pub(super) fn held_or_elders(
     }
 }
 
-/// The source's wildcard in a release that does not have it as a whole yet, and the names of which the release has another state than the
-/// source. The view has the source's ids.
+/// The source's wildcard in a release that does not have it as a whole yet, and the names with another state
+/// in the release than at the source. The view has the source's ids.
 pub(super) fn first_wildcard(
     content: &TypeSnapshot,
     live: &WildcardSnapshot,
@@ -69,15 +72,14 @@ pub(super) fn first_wildcard(
     }
     let Some(view) = &mut first.view else { return (first, differing) };
     for (name, new) in &live.members {
-        let Some(own) = held_or_elders(content, elder, CollectionKind::Wildcard, (name, new)) else {
-            continue;
-        };
+        let state = held_or_elders(content, elder, CollectionKind::Wildcard, name, new);
+        let Some(state) = state else { continue };
         let view = Arc::make_mut(view);
         view.drop_annotations(name);
-        match own {
-            Known::Present(own) => {
-                members::put(view, Some(&new.resource), &own.resource);
-                first.members.insert(name.clone(), own);
+        match state {
+            Known::Present(cached) => {
+                members::put(view, Some(&new.resource), &cached.resource);
+                first.members.insert(name.clone(), cached);
             }
             Known::Absent(_) | Known::Unknown => {
                 view.take(&new.resource);
@@ -88,9 +90,9 @@ pub(super) fn first_wildcard(
     }
     let is_there = |name: &ResourceName| live.members.contains_key(name);
     let lost = elder.filter(|_| live.is_whole()).into_iter();
-    for (name, own) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
-        members::put(Arc::make_mut(view), None, &own.resource);
-        first.members.insert(name.clone(), own.clone());
+    for (name, cached) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
+        members::put(Arc::make_mut(view), None, &cached.resource);
+        first.members.insert(name.clone(), cached.clone());
         differing.insert(name.clone());
     }
     (first, differing)
@@ -101,11 +103,11 @@ pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> Wildca
     first_wildcard(content, live, None).0
 }
 
-/// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A wildcard or a glob without
-/// the name says nothing, because members prove nothing about names.
+/// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A
+/// wildcard or a glob without the name says nothing, because members prove nothing about names.
 pub(super) fn stated(content: &TypeSnapshot, name: &ResourceName) -> Option<Known> {
     let names = &content.names;
-    let by_name = names.entries.get(name).filter(|known| !matches!(known, Known::Unknown));
+    let by_name = names.entries.get(name).filter(|state| !matches!(state, Known::Unknown));
     let mut aliases = names.aliases.iter().filter(|(_, aliased)| aliased.name() == name);
     let mut by_alias = || aliases.find_map(|(alias, _)| names.entries.get(alias)?.cached());
     let by_member = || MEMBERS.into_iter().find_map(|kind| member(content, kind, name)?);

@@ -14,7 +14,6 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
-use crate::driver::ground::stored_plans::StoredPlan;
 use crate::driver::relay::{memory, reload};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -25,6 +24,7 @@ use crate::telemetry::events::{Kind, Occurrence};
 use sluice_engine::authorization::Policy;
 use sluice_engine::class::NodeClasses;
 use sluice_engine::class::facts::FactTable;
+use sluice_fleet::rollout::Record;
 use sluice_setting::Epoch;
 use sluice_xds::{Code, RelayPath, Status, StreamKind};
 
@@ -86,9 +86,9 @@ impl Relay {
     }
 
     /// Lets the plans go on with the state of another process (WAV-8).
-    pub(super) fn adopt_plans(&self, stored: Vec<StoredPlan>) {
+    pub(super) fn adopt_plans(&self, stored: Vec<Record>) {
         let in_force = self.shared.plans.all();
-        let is_enforced = |stored: &StoredPlan| {
+        let is_enforced = |stored: &Record| {
             in_force
                 .iter()
                 .map(|handle| handle.plan())
@@ -96,7 +96,7 @@ impl Relay {
         };
         let (kept, gone): (Vec<_>, Vec<_>) = stored.into_iter().partition(is_enforced);
         kept.into_iter().for_each(|plan| self.shared.durable.plans.put(plan));
-        for StoredPlan { name, push, .. } in gone {
+        for Record { name, push, .. } in gone {
             if let Some(push) = push {
                 let (push, text) =
                     (push.number, "the halted push of a plan is let go: no plan of this name enforces");

@@ -17,10 +17,10 @@ use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use sluice_engine::Time;
-use sluice_engine::downstream::{PushSet, PushUnit, SourceId};
-use sluice_engine::evidence::{self, KnownContents, condemn, returned};
-use sluice_engine::rollout::{Plan, UnitId, UnitPush};
+use sluice_engine::downstream::SourceId;
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{self, KnownContents, PushSet, PushUnit, condemn, returned};
+use sluice_fleet::rollout::{Plan, UnitId, UnitPush};
 
 /// The maximum time from a publication to the note.
 const LATE_NOTES: Duration = Duration::from_secs(10);

@@ -15,8 +15,8 @@ use crate::telemetry::wall_now;
 use sluice_checkpoint::{Header, Restored};
 use sluice_engine::cache::SessionId;
 use sluice_engine::collection::Collection;
-use sluice_engine::rollout::Mode;
 use sluice_engine::source::{Kept, RestoredType};
+use sluice_fleet::rollout::Mode;
 use sluice_xds::{
     Any, Code, DeltaRequest, Node, RelayPath, Request, Resource, ResourceName, Status, StreamKind, TypeUrl,
     Variant, Version,

@@ -7,7 +7,7 @@ use super::surroundings::Surroundings;
 use crate::driver::api::estate::{ClassHead, Estate};
 use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::stored_plans::StoredUnit;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
 use crate::driver::source::report::Report;
 use crate::telemetry::wall_now;
@@ -34,7 +34,7 @@ impl Saver {
         shared: &DriverContext,
     ) -> Saver {
         let Some(unit) = identity.clone() else { return Saver { identity, schedule: None } };
-        let is_held = || shared.durable.plans.holds(&StoredUnit::from(&unit));
+        let is_held = || shared.durable.plans.holds(&stored_unit(&unit));
         let inherited = shared.durable.inheritance.take(&unit, is_held);
         let begun = shared.durable.checkpoint.as_ref().map(|writer| CheckpointSchedule::begin(writer, unit));
         let (mut schedule, on_disk) = begun.unzip();

@@ -15,10 +15,10 @@ use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
-use sluice_engine::evidence::{Content, GivenContents};
 use sluice_engine::lanes::{Elder, Lanes, Published, Release, Wakes};
-use sluice_engine::rollout::plan::Gated;
 use sluice_engine::snapshot::Snapshot;
+use sluice_fleet::evidence::{Content, GivenContents};
+use sluice_fleet::rollout::plan::Gated;
 use sluice_xds::TypeUrl;
 
 /// The time between two looks at the weight of lanes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::source::handle::{Listing, SourceHandle};
 use sluice_engine::Time;
-use sluice_engine::rollout::UnitId;
+use sluice_fleet::rollout::UnitId;
 
 /// The context of all parts of a source's task: the source as streams see it, the table of sources, and the
 /// relay.

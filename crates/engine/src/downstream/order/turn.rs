@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Time;
-use crate::downstream::session::lanes::Lanes;
+use crate::downstream::session::lanes::LaneMoves;
 use crate::downstream::sources::{ListId, SourceId};
 use crate::snapshot::Snapshot;
 
@@ -19,7 +19,7 @@ pub struct Turn<'a> {
     /// Server lists with a recent move to another server.
     pub moved: Vec<ListId>,
     /// The releases that serve the session; `None` without lanes.
-    pub lanes: Option<&'a Lanes>,
+    pub lanes: Option<&'a LaneMoves>,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,

@@ -22,7 +22,7 @@ const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
 
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
 #[derive(Debug, Default)]
-pub struct Lanes {
+pub struct LaneMoves {
     positions: Vec<Position>,
     restating: Vec<Restating>,
 }
@@ -87,7 +87,7 @@ fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
     }
 }
 
-impl Lanes {
+impl LaneMoves {
     /// The client rejected a push that went back, on this stream or on an earlier one: the client may have
     /// any part of it, whatever the client presents. All that differs at the source is sent again, once for
     /// each type (WAV-10).

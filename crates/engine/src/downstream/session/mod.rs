@@ -24,7 +24,6 @@ pub mod entitlement;
 pub(super) mod lanes;
 mod list_position;
 mod nonce_prefix;
-pub mod push_set;
 mod refused;
 pub mod report;
 pub mod request;
@@ -34,7 +33,6 @@ pub mod routing;
 mod stand_ins;
 pub mod standing;
 mod transitions;
-pub mod without_evidence;
 
 use std::sync::Arc;
 
@@ -50,19 +48,17 @@ use crate::downstream::session::cluster_side::RoutingHold;
 use crate::downstream::session::entitlement::{
     DenialLedger, Entitlement, Excess, Limits, Regrant, judge_again,
 };
-use crate::downstream::session::lanes::{Lanes, has_release};
+use crate::downstream::session::lanes::{LaneMoves, has_release};
 use crate::downstream::session::list_position::{ListPosition, ListPositions, parts};
 use crate::downstream::session::nonce_prefix::NoncePrefix;
-use crate::downstream::session::push_set::PushSet;
 use crate::downstream::session::refused::{Kept, find_kept, has_refused};
 use crate::downstream::session::report::TypeReport;
 use crate::downstream::session::request::{HEALTH, Portion, RequestOutcome, type_of};
 use crate::downstream::session::returning::{end_returns, owes_returning};
 use crate::downstream::session::router::{List, Router};
 use crate::downstream::session::stand_ins::{Latest, Serving};
-use crate::downstream::session::standing::{Compared, PushStanding, TypeStanding};
+use crate::downstream::session::standing::{SentPart, TypeStanding};
 use crate::downstream::session::transitions::Transitions;
-use crate::downstream::session::without_evidence::WithoutEvidence;
 use crate::downstream::sources::{ListId, SourceId};
 use crate::downstream::subscription::carried::{Passed, Unsettled};
 use crate::downstream::subscription::ledger::Ledger;
@@ -70,7 +66,6 @@ use crate::downstream::subscription::name_wait::NameWait;
 use crate::downstream::subscription::nonces::{Judged, Verdict};
 use crate::downstream::subscription::{Change, Subscription};
 use crate::lanes::Restated;
-use crate::snapshot::Snapshot;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
@@ -93,7 +88,7 @@ pub struct Session {
     /// The wait of the routing types, and the time of the next poll.
     hold: RoutingHold,
     /// The releases that serve the session, while a push goes by steps or after it; `None` without a plan.
-    lanes: Option<Box<Lanes>>,
+    lanes: Option<Box<LaneMoves>>,
     transitions: Transitions,
     /// How often the sources may have published something.
     news: u32,
@@ -876,19 +871,8 @@ impl Session {
         standing::has_accepted(&self.subscriptions, type_url, name, version)
     }
 
-    /// The client's standing towards a push. `latest` as in [`Session::poll_answer`].
-    pub fn push_standing(
-        &self,
-        push: &PushSet,
-        compared: &mut Compared,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) -> PushStanding {
-        PushStanding::of_client(&self.subscriptions, self.kind.variant, push, compared, latest, now)
-    }
-
-    /// Takes away what the client was sent, ACKed or not. The client is admitted to the push.
-    pub fn note_sent(&self, push: &PushSet, without: &mut WithoutEvidence) {
-        without.take_sent(&self.subscriptions, push);
+    /// The ledger of the session, for readers: each part with the content that the client was sent, and the answers.
+    pub fn sent_parts(&self) -> impl Iterator<Item = SentPart<'_>> {
+        SentPart::all(&self.subscriptions, self.kind.variant)
     }
 }

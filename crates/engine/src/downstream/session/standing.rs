@@ -3,27 +3,63 @@
 //! Everything is read from the state that the session has anyway, so that no ACK counts anything (TRU-2).
 //! "Accepted" is the client's ACK, and does not say that the client uses the content (TRU-5).
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Time;
-use crate::collection::{CollectionKind, SetId};
+use crate::collection::{Collection, CollectionKind, SetId};
 use crate::downstream::answer::AnswerKey;
 use crate::downstream::order::turn::Turn;
 use crate::downstream::session::list_position::parts;
-use crate::downstream::session::push_set::{PushSet, PushType, PushUnit, PushedName};
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::downstream::subscription::part::Part;
 use crate::downstream::subscription::suspects::{Nack, Suspects};
-use crate::rollout::ClientState;
-use crate::snapshot::Snapshot;
 use crate::view::ViewId;
 use sluice_xds::{ResourceName, TypeUrl, Variant, Version};
 
 /// An unanswered response makes a client silent after this time (TRU-1).
 pub const SILENT_AFTER: Duration = Duration::from_secs(60);
+
+/// The state of one stream towards a push, or towards the newest content of a type. In the order of concern:
+/// of several types or sources, the last state stands for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClientState {
+    /// There is nothing for the client.
+    #[default]
+    Unaffected,
+    /// The client ACKed all that is due.
+    Accepted,
+    /// The client was sent, or has ACKed, only content of a later push.
+    Overtaken,
+    /// Not sent yet, or sent less than 60 s ago.
+    Pending,
+    /// Sent, and unanswered for 60 s.
+    Silent,
+    Rejected,
+}
+
+impl ClientState {
+    pub const ALL: [ClientState; 6] = [
+        ClientState::Unaffected,
+        ClientState::Accepted,
+        ClientState::Overtaken,
+        ClientState::Pending,
+        ClientState::Silent,
+        ClientState::Rejected,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientState::Unaffected => "unaffected",
+            ClientState::Accepted => "accepted",
+            ClientState::Overtaken => "overtaken",
+            ClientState::Pending => "pending",
+            ClientState::Silent => "silent",
+            ClientState::Rejected => "rejected",
+        }
+    }
+}
 
 /// One type of one source at a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,37 +69,18 @@ pub struct TypeStanding {
     pub state: ClientState,
 }
 
-/// A client's standing towards a push.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PushStanding {
-    pub state: ClientState,
-    /// The time when the client was sent content of the push; `None` if it was not. Of content that was
-    /// ACKed, the time of the client's latest answer for the type at most.
-    pub sent_at: Option<Time>,
-    /// A source whose content of the push the client was sent.
-    pub source: Option<SourceId>,
-    pub rejections: Vec<PushRejection>,
+/// A part of a client's subscription, for readers outside of the session: the content that the client was
+/// sent, and its answers.
+#[derive(Clone, Copy)]
+pub struct SentPart<'a> {
+    subscription: &'a Subscription,
+    part: &'a Part,
+    variant: Variant,
 }
 
-/// A client's rejection of content of a push.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PushRejection {
-    pub source: SourceId,
-    pub type_url: TypeUrl,
-    pub at: Time,
-    /// The client's words, without those about a Secret.
-    pub words: String,
-    pub suspects: Suspects,
-}
-
-/// The states of content that clients share, during one walk over the clients. Clients at one place of a push
-/// are compared with it once.
-#[derive(Debug, Default)]
-pub struct Compared(HashMap<Place, Progress>);
-
-/// Everything that the sent content of a part depends on.
+/// Everything that the sent and the answered content of a part depend on. Clients at one place have the same.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct SentPlace {
+pub struct SentPlace {
     source: SourceId,
     type_url: TypeUrl,
     kind: CollectionKind,
@@ -71,10 +88,39 @@ pub(super) struct SentPlace {
     sent: ViewId,
     /// The unfinished answer, and the number of its messages so far.
     unfinished: Option<(AnswerKey, usize)>,
+    before: Option<ViewId>,
+    rejected: Option<(ViewId, ViewId)>,
 }
 
-impl SentPlace {
-    pub(super) fn of(subscription: &Subscription, part: &Part) -> SentPlace {
+impl<'a> SentPart<'a> {
+    /// All parts of a session.
+    pub(super) fn all(
+        subscriptions: &'a [Subscription],
+        variant: Variant,
+    ) -> impl Iterator<Item = SentPart<'a>> {
+        parts(subscriptions).map(move |(subscription, part)| SentPart { subscription, part, variant })
+    }
+
+    pub fn source(self) -> SourceId {
+        self.part.source()
+    }
+
+    pub fn type_url(self) -> &'a TypeUrl {
+        &self.subscription.type_url
+    }
+
+    pub fn collection(self) -> &'a Collection {
+        &self.part.collection
+    }
+
+    /// Whether the absence of a name tells the client of a removal. In the state of the world, the absence
+    /// from a set that is no full state tells nothing.
+    pub fn tells_removals(self) -> bool {
+        self.variant == Variant::Delta || self.subscription.is_full(self.variant)
+    }
+
+    pub fn place(self) -> SentPlace {
+        let (subscription, part) = (self.subscription, self.part);
         SentPlace {
             source: part.source(),
             type_url: subscription.type_url.clone(),
@@ -82,29 +128,42 @@ impl SentPlace {
             names: part.names().map(|names| names.id()),
             sent: part.held.id(),
             unfinished: subscription.delivery.pending.as_ref().map(|answer| (answer.key(), answer.chunk)),
+            before: part.before.as_ref().map(|view| view.id()),
+            rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
         }
     }
-}
 
-/// Everything that a comparison depends on.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Place {
-    sent: SentPlace,
-    before: Option<ViewId>,
-    rejected: Option<(ViewId, ViewId)>,
-    live: u64,
-    tells_removals: bool,
-}
+    /// The part with the messages so far of an unfinished answer.
+    pub fn content(self) -> Cow<'a, Part> {
+        self.subscription.part_so_far(self.part)
+    }
 
-/// The names of a push at a client.
-#[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    accepted: bool,
-    /// Sent, and not accepted.
-    sent: bool,
-    /// Not sent.
-    due: bool,
-    overtaken: bool,
+    /// The send time of the latest response for the type; of ACKed content, the time of the latest answer at
+    /// most.
+    pub fn sent_at(self) -> Option<Time> {
+        self.subscription.nonces.sent_at()
+    }
+
+    /// The state of a client that owes an answer.
+    pub fn unanswered_state(self, now: Time) -> ClientState {
+        unanswered_state(self.subscription, now)
+    }
+
+    /// The rejections of the type, the older one first.
+    pub fn nacks(self) -> impl Iterator<Item = &'a Nack> {
+        self.subscription.nacks()
+    }
+
+    /// Whether a rejected response brought this version of the name, or with `None` its removal.
+    pub fn is_brought_by(self, nack: &Nack, name: &ResourceName, version: Option<Version>) -> bool {
+        // By content: the part may have come to another server of its list since the response (WAV-18).
+        let key = self.part.key();
+        nack.brought.iter().any(|brought| brought.key == key && brought.has(name, version))
+    }
+
+    pub fn suspects(self, nack: &Nack) -> Suspects {
+        self.subscription.suspects(nack)
+    }
 }
 
 /// The state of each type at each of its sources.
@@ -138,59 +197,6 @@ pub(super) fn has_accepted(
     })
 }
 
-impl PushStanding {
-    /// The standing of a client towards a push.
-    pub(super) fn of_client(
-        subscriptions: &[Subscription],
-        variant: Variant,
-        push: &PushSet,
-        compared: &mut Compared,
-        latest: &dyn Fn(SourceId) -> Option<Arc<Snapshot>>,
-        now: Time,
-    ) -> PushStanding {
-        let mut standing = PushStanding::default();
-        for (subscription, part) in parts(subscriptions) {
-            let Some((unit, pushed)) = push.find(part.source(), &subscription.type_url) else { continue };
-            let live = latest(part.source());
-            // In the state of the world, the absence of a name from a set that is no full state tells
-            // nothing.
-            let tells_removals = variant == Variant::Delta || subscription.is_full(variant);
-            let comparison = Comparison { subscription, part, pushed, live: live.as_deref(), tells_removals };
-            let progress = compared.progress(&comparison);
-            if progress.sent || progress.accepted {
-                standing.sent_at = standing.sent_at.max(subscription.nonces.sent_at());
-                standing.source = Some(part.source());
-            }
-            // The older one first: what it says is more than that something else was rejected, too.
-            let nack = subscription.nacks().find(|nack| comparison.is_rejected_by(nack, unit, progress));
-            if let Some(nack) = nack {
-                standing.reject(subscription, nack, part.source());
-            }
-            standing.state = standing.state.max(match nack {
-                Some(_) => ClientState::Rejected,
-                None => progress.state(subscription, now),
-            });
-        }
-        standing
-    }
-
-    fn reject(&mut self, subscription: &Subscription, nack: &Nack, source: SourceId) {
-        let type_url = &subscription.type_url;
-        let is_same =
-            |rejection: &PushRejection| rejection.source == source && rejection.type_url == *type_url;
-        if self.rejections.iter().any(is_same) {
-            return;
-        }
-        self.rejections.push(PushRejection {
-            source,
-            type_url: type_url.clone(),
-            at: nack.at,
-            words: nack.status.to_string(),
-            suspects: subscription.suspects(nack),
-        });
-    }
-}
-
 fn state_of(subscription: &Subscription, part: &Part, turn: &Turn<'_>) -> ClientState {
     let is_rejected = |nack: &Nack| {
         // A response about another part says nothing about this one.
@@ -216,108 +222,5 @@ fn unanswered_state(subscription: &Subscription, now: Time) -> ClientState {
     match subscription.nonces.waiting_since() {
         Some(since) if now.since(since) >= SILENT_AFTER => ClientState::Silent,
         _ => ClientState::Pending,
-    }
-}
-
-impl Progress {
-    fn state(self, subscription: &Subscription, now: Time) -> ClientState {
-        if self.sent || self.due {
-            unanswered_state(subscription, now)
-        } else if self.overtaken {
-            ClientState::Overtaken
-        } else if self.accepted {
-            ClientState::Accepted
-        } else {
-            ClientState::Unaffected
-        }
-    }
-
-    fn add(
-        &mut self,
-        pushed: &PushedName,
-        part: &Part,
-        is_new: bool,
-        live_version: &dyn Fn(&ResourceName) -> Option<Version>,
-    ) {
-        let (version, sent) = (pushed.version(), part.held.version_of(&pushed.name));
-        if version.is_none() && part.never_had(&pushed.name) {
-            return;
-        }
-        if sent == version {
-            let is_accepted = part.has_accepted(&pushed.name, version);
-            self.accepted |= is_accepted;
-            self.sent |= !is_accepted;
-            return;
-        }
-        let live = live_version(&pushed.name);
-        // Content that went back is due to nobody.
-        if is_new || live == version || sent == pushed.version_before() && live != sent {
-            self.due = true;
-        } else {
-            self.overtaken = true;
-        }
-    }
-}
-
-/// A part of a client beside the names that a push changes.
-struct Comparison<'a> {
-    subscription: &'a Subscription,
-    part: &'a Part,
-    pushed: &'a PushType,
-    /// The newest content of the source.
-    live: Option<&'a Snapshot>,
-    /// The absence of a name tells the client of a removal.
-    tells_removals: bool,
-}
-
-impl Compared {
-    fn progress(&mut self, comparison: &Comparison<'_>) -> Progress {
-        let Comparison { subscription, part, live, tells_removals, .. } = comparison;
-        let place = Place {
-            sent: SentPlace::of(subscription, part),
-            before: part.before.as_ref().map(|view| view.id()),
-            rejected: part.rejected.as_ref().map(|rejected| (rejected.before.id(), rejected.sent.id())),
-            live: live.map_or(0, Snapshot::last_change),
-            tells_removals: *tells_removals,
-        };
-        *self.0.entry(place).or_insert_with(|| comparison.progress())
-    }
-}
-
-impl Comparison<'_> {
-    fn progress(&self) -> Progress {
-        let mut progress = Progress::default();
-        let part = &*self.subscription.part_so_far(self.part);
-        let live = self.live.and_then(|live| live.of(&self.subscription.type_url));
-        let live_version = |name: &ResourceName| {
-            live.and_then(|live| live.body(part.kind(), name)).map(|resource| resource.version)
-        };
-        // The client neither was sent anything nor presented anything. An unanswered removal of all names is
-        // something.
-        let had_nothing = part.before.as_ref().is_none_or(|before| before.is_empty());
-        let is_new = part.at.is_none() && part.held.is_empty() && had_nothing;
-        self.pushed.names_of(&part.collection, |name| {
-            if self.tells_removals || name.version().is_some() {
-                progress.add(name, part, is_new, &live_version);
-            }
-        });
-        progress
-    }
-
-    /// Whether a rejected response brought content of the push (TRU-3): by its content, else by its changes.
-    fn is_rejected_by(&self, nack: &Nack, unit: &PushUnit, progress: Progress) -> bool {
-        let part = self.part;
-        // By content: the part may have come to another server of its list since the response (WAV-18).
-        let of_part = || nack.brought.iter().filter(|brought| brought.key == part.key());
-        let mut is_brought = false;
-        self.pushed.names_of(&part.collection, |name| {
-            // A name that the client gave up is gone from what it was sent next, and that is no removal.
-            let is_told = name.version().is_some() || self.tells_removals;
-            is_brought |= is_told && of_part().any(|brought| brought.has(&name.name, name.version()));
-        });
-        let mut changes = nack.carried.rejected().iter().filter(|id| id.source == part.source());
-        // A change that the push itself replaced is not judged while its replacement is due.
-        let is_sent = (progress.sent || progress.accepted) && !progress.due;
-        is_brought || is_sent && changes.any(|id| unit.has_change(id.number))
     }
 }

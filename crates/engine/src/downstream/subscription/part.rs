@@ -452,16 +452,23 @@ impl Part {
 
     /// Whether the client has accepted this version of a name; with `None`, that it has no resource. What a
     /// first answer leaves out is not accepted before its ACK.
-    pub(in crate::downstream) fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
+    pub fn has_accepted(&self, name: &ResourceName, version: Option<Version>) -> bool {
         let is_first =
             || self.before.as_ref().is_some_and(|before| self.is_first || before.id() == ViewId::default());
         self.accepted(name) == version && !(version.is_none() && is_first())
     }
 
     /// Whether the client was sent nothing of the part yet, and had no resource of the name before.
-    pub(in crate::downstream) fn never_had(&self, name: &ResourceName) -> bool {
+    pub fn never_had(&self, name: &ResourceName) -> bool {
         let had = || self.before.as_ref().is_some_and(|before| before.has(name));
         self.at.is_none() && self.held.is_empty() && !had()
+    }
+
+    /// Whether the client neither was sent anything nor presented anything. An unanswered removal of all
+    /// names is something.
+    pub fn is_untouched(&self) -> bool {
+        let had_nothing = self.before.as_ref().is_none_or(|before| before.is_empty());
+        self.at.is_none() && self.held.is_empty() && had_nothing
     }
 
     /// The version of a name that the client has accepted.

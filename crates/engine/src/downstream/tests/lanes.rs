@@ -6,34 +6,14 @@ use std::time::Duration;
 
 use imbl::OrdSet;
 
+use super::bench::lanes::{FIRST, fleet};
 use super::bench::{Bench, CDS, ClientId, EDS, LDS, RDS, name_of, streams, url};
 use crate::collection::CollectionKind;
 use crate::downstream::{Answer, SourceId};
+use crate::gated::Gated;
 use crate::lanes::{Lanes, Restated};
-use crate::rollout::plan::Gated;
 use crate::source::{Attachment, Files};
-use sluice_xds::{Code, Status};
 
-/// Two clients of wildcards, one in each variant, that have a cluster and its routes.
-fn fleet() -> (Bench, ClientId, ClientId) {
-    let mut bench = Bench::files(&FIRST);
-    let (sotw, delta) = (bench.sotw(), bench.delta());
-    for message in [CDS, LDS] {
-        bench.ask(sotw, message, "");
-        bench.change(delta, message, "+*");
-    }
-    for (message, list) in [(EDS, "a b"), (RDS, "r")] {
-        bench.ask(sotw, message, list);
-        let list: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
-        bench.change(delta, message, &list.join(" "));
-    }
-    bench.drain(sotw);
-    bench.drain(delta);
-    bench.hold();
-    (bench, sotw, delta)
-}
-
-const FIRST: [(&str, &str); 4] = [(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")];
 const SECOND: [(&str, &str); 4] = [(CDS, "a=e1 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=b.1")];
 
 #[test]
@@ -322,26 +302,6 @@ fn wav_10_who_rejected_a_push_of_two_sources_is_restated_both() {
     }
     assert_eq!(bench.drain(client), "Cluster x=1 xdstp:y=1");
     assert_eq!(bench.drain(client), "", "once");
-}
-
-/// A client is restated a content before it has answered, and rejects what it was sent before: that content is the suspect.
-#[test]
-fn qua_2_what_was_rejected_before_a_restatement_is_known() {
-    let (mut bench, sotw, delta) = fleet();
-    let before = bench.snapshots[0].clone();
-    bench.state(0, &[(CDS, "a=e2 b=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")]);
-    let push = super::standing::push(&bench, &before);
-    bench.cut(&[sotw, delta]);
-    assert_eq!(bench.poll(delta), "Cluster a=e2 b=e1");
-    let older = bench.held(delta, CDS).nonce.clone();
-    bench.abort();
-    bench.restate(delta);
-    assert_eq!(bench.poll(delta), "Cluster a=e1");
-    let bad = Status::new(Code::Internal, "a is bad");
-    bench.change_with(delta, CDS, "", &older, &[], Some(bad));
-    let rejections = super::standing::standing(&bench, delta, &push).rejections;
-    let versions: Vec<_> = rejections[0].suspects.list.iter().map(|of| of.version).collect();
-    assert_eq!(versions, [Some(super::bench::version_of(CDS, "a=e2"))]);
 }
 
 /// Of what a rejecter may have, and the release lacks, the client is told that it is gone. It is not sent before.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::bench::{Bench, CDS, ClientId, LDS, RDS, name_of, url, version_of};
-use crate::rollout::Refused;
+use crate::gated::Refused;
 use sluice_xds::Variant;
 
 impl Bench {

@@ -1,8 +1,8 @@
 //! First answers of a source whose clients come from another server (WAV-22).
 
-use super::*;
+use super::bench::*;
+use crate::gated::Refused;
 use crate::lanes::Elder;
-use crate::rollout::Refused;
 
 /// Another unit of the plan with these clusters, by name and as members.
 fn elder(clusters: &[(&str, u128)], holds_all: bool) -> Elder {

@@ -1,6 +1,6 @@
 //! The members of globs (NAM-14), in a hold, a push and the way back.
 
-use super::*;
+use super::bench::*;
 
 const LEFT: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/*";
 const RIGHT: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/right/*";

@@ -1,8 +1,7 @@
 //! One release for all ways to ask: names, the wildcard, globs and aliases that clients first ask for while something is held (WAV-7).
 
-use super::*;
+use super::bench::*;
 
-const GLOB: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/*";
 pub(super) const ONE: &str = "xdstp://x/envoy.config.cluster.v3.Cluster/left/one";
 
 pub(super) fn glob() -> Collection {
@@ -20,51 +19,6 @@ pub(super) fn listed(list: &[(&str, u128)]) -> Vec<(String, u128)> {
 /// A resource with an alias.
 fn aliased(name: &str, version: u128, alias: &str) -> Arc<Resource> {
     Arc::new(Resource { aliases: Box::new([alias.into()]), ..(*resource(name, version)).clone() })
-}
-
-impl Bench {
-    fn say_changes(&mut self, changes: impl FnOnce(Changes) -> Changes) {
-        let none = Changes {
-            type_url: url(),
-            kind: CollectionKind::Names,
-            present: Vec::new(),
-            by_alias: Vec::new(),
-            unasked: Vec::new(),
-            absent: Vec::new(),
-            refreshed: Vec::new(),
-            replaces: false,
-            complete: false,
-            settled: Vec::new(),
-        };
-        self.source.handle_changes(changes(none), self.now);
-        self.settle();
-    }
-
-    /// The server states members of the wildcard, and has stated all if the wildcard `is_whole`.
-    fn say_members(&mut self, present: &[(&str, u128)], is_whole: bool) {
-        let present = present.iter().map(|(name, version)| resource(name, *version)).collect();
-        self.say_changes(|none| Changes {
-            kind: CollectionKind::Wildcard,
-            present,
-            complete: is_whole,
-            ..none
-        });
-    }
-
-    pub(super) fn say_glob(&mut self, present: &[(&str, u128)], is_whole: bool) {
-        let present = present.iter().map(|(name, version)| resource(name, *version)).collect();
-        let settled = if is_whole { vec![ResourceName::new(GLOB)] } else { Vec::new() };
-        self.say_changes(|none| Changes { kind: CollectionKind::Globs, present, settled, ..none });
-    }
-}
-
-/// A hold on names: one changes, one comes, one stays, and one goes.
-fn held_by_name() -> Bench {
-    let mut bench = Bench::new();
-    bench.watch(1, &names(&["changed", "comes", "stays", "goes"]));
-    bench.say(CollectionKind::Names, &[("changed", 1), ("stays", 1), ("goes", 1)], &["comes"]);
-    bench.say(CollectionKind::Names, &[("changed", 2), ("comes", 2)], &["goes"]);
-    bench
 }
 
 #[test]
@@ -223,27 +177,4 @@ fn wav_7_a_resource_that_is_held_under_an_alias_is_held_under_its_name_and_as_a_
     bench.watch(2, &Collection::Wildcard);
     bench.say_members(&[("own", 2)], true);
     assert_eq!(shown(bench.stable(), &Collection::Wildcard), listed(&[("own", 1)]));
-}
-
-/// A halted content is compared as clients would get it.
-#[test]
-fn wav_17_a_halted_content_has_its_names_in_a_wildcard_that_is_asked_for_since() {
-    let mut bench = held_by_name();
-    bench.operate(|lanes| lanes.cut(1));
-    let plan = Plan::new("edge");
-    let mut candidate = bench.published.candidate_of(1).unwrap().clone();
-    bench.operate(|lanes| lanes.go_back(1));
-    let mut differs = |bench: &Bench| {
-        evidence::renew(&plan, &mut candidate, &bench.published, 1);
-        evidence::compare(&plan, &bench.published, Some(&candidate), true).from_candidate
-    };
-    bench.say(CollectionKind::Names, &[("changed", 3)], &[]);
-    assert!(differs(&bench));
-    bench.watch(2, &Collection::Wildcard);
-    bench.say_members(&[("changed", 3), ("comes", 2), ("stays", 1)], true);
-    assert!(differs(&bench));
-    bench.say(CollectionKind::Names, &[("changed", 2)], &[]);
-    assert!(differs(&bench), "the wildcard has another content");
-    bench.say(CollectionKind::Wildcard, &[("changed", 2)], &[]);
-    assert!(!differs(&bench), "as halted");
 }

@@ -1,6 +1,6 @@
 //! The names of which a client that rejected a push may have any part (WAV-10).
 
-use super::*;
+use super::bench::*;
 
 /// A push that is put off before its first client has been rejected by nobody.
 #[test]

@@ -1,7 +1,7 @@
 //! A release of the history that clients are given again (HIS-3).
 
+use super::bench::*;
 use super::one_release::{glob, listed, shown};
-use super::*;
 
 /// A release with `old` in version 2. Clients ask for more after it, and have its first content when a push changes all. They are given
 /// the push, and then the release again.

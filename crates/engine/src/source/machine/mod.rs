@@ -270,7 +270,7 @@ impl Source {
 /// The collections of sessions: names, globs and wildcards begin and end.
 impl Source {
     /// As [`Source::watch_after`], without previous names.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench"))]
     pub fn watch(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection, now: Time) {
         self.watch_after(session, type_url, collection, None, now);
     }

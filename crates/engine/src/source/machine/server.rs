@@ -90,14 +90,14 @@ impl Source {
     }
 
     /// Handles changes as if a stream had received them.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn handle_changes(&mut self, changes: Changes, now: Time) {
         self.apply(changes, now);
         self.after(now);
     }
 
     /// Handles an event as if a stream had reported it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn handle_event(&mut self, event: &upstream::Event, now: Time) {
         self.take_errors(0, event, now);
         self.after(now);

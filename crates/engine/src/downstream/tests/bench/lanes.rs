@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::downstream::SourceId;
-use crate::downstream::tests::bench::{Bench, ClientId};
+use crate::downstream::tests::bench::{Bench, CDS, ClientId, EDS, LDS, RDS};
+use crate::gated::Gated;
 use crate::lanes::{Lanes, Published};
-use crate::rollout::plan::Gated;
-use crate::rollout::{Admission, RolloutState, Seat};
 use crate::snapshot::Snapshot;
 
 /// The releases that are kept.
@@ -19,6 +18,27 @@ pub struct LaneBench {
     pub push: u64,
     pub admitted: BTreeSet<ClientId>,
 }
+
+/// Two clients of wildcards, one in each variant, that have a cluster and its routes.
+pub fn fleet() -> (Bench, ClientId, ClientId) {
+    let mut bench = Bench::files(&FIRST);
+    let (sotw, delta) = (bench.sotw(), bench.delta());
+    for message in [CDS, LDS] {
+        bench.ask(sotw, message, "");
+        bench.change(delta, message, "+*");
+    }
+    for (message, list) in [(EDS, "a b"), (RDS, "r")] {
+        bench.ask(sotw, message, list);
+        let list: Vec<_> = list.split(' ').map(|name| format!("+{name}")).collect();
+        bench.change(delta, message, &list.join(" "));
+    }
+    bench.drain(sotw);
+    bench.drain(delta);
+    bench.hold();
+    (bench, sotw, delta)
+}
+
+pub const FIRST: [(&str, &str); 4] = [(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=1"), (RDS, "r=a.1")];
 
 impl Bench {
     /// From now on pushes of the first source go by steps.
@@ -100,11 +120,8 @@ impl Bench {
     pub fn picked(&self, client: ClientId) -> Vec<Arc<Snapshot>> {
         let mut snapshots = self.snapshots.clone();
         if let Some(lanes) = &self.lanes {
-            let bucket = if lanes.admitted.contains(&client) { 0 } else { 9 };
-            let seat = Seat { bucket, labelled_step: None };
-            let (push, state) = (lanes.push, RolloutState::Waving);
-            let admission = Admission { push, threshold: 1, step: 1, state, ..Admission::NOBODY };
-            snapshots[0] = lanes.published.pick(&admission, seat, None).clone();
+            let is_admitted = lanes.admitted.contains(&client);
+            snapshots[0] = lanes.published.pick(|push| push == lanes.push && is_admitted).clone();
         }
         snapshots
     }

@@ -1,6 +1,7 @@
 //! One or two sources, some clients, a clock, and rules that hold for every response.
 
 mod changes;
+pub mod fallback;
 pub mod lanes;
 mod notation;
 mod requests;

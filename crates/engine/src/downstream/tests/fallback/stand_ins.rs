@@ -2,8 +2,8 @@
 
 use crate::downstream::tests::bench::{Bench, CDS, EDS, LDS, RDS, VHDS, version_of};
 use crate::downstream::tests::fallback::*;
+use crate::gated::Gated;
 use crate::lanes::Lanes;
-use crate::rollout::plan::Gated;
 
 #[test]
 fn rly_42_absence_on_the_second_server_deletes_no_name_that_the_first_supplied() {

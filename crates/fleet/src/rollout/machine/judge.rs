@@ -1,0 +1,70 @@
+//! The evidence of the admitted clients (WAV-12).
+
+use crate::rollout::plan::HaltOn;
+use crate::rollout::report::Reason;
+use crate::rollout::tally::{Control, Counts, Tally};
+
+/// A single lost stream is no evidence.
+const LOST_LEAST: u64 = 2;
+
+/// Admitted clients are lost more often than the control group by this factor.
+const LOST_FACTOR: u64 = 3;
+
+/// The reason to halt at once.
+pub(super) fn against(halt_on: &HaltOn, tally: &Tally) -> Option<Reason> {
+    let admitted = &tally.admitted;
+    let (rejected, clients) = (admitted.rejected, admitted.affected());
+    if rejected > u64::from(halt_on.rejected) && is_over(rejected, halt_on.rejected_percent, clients) {
+        return Some(Reason::Rejected { rejected, clients });
+    }
+    let (lost, control) = (admitted.lost, tally.control);
+    let is_lost =
+        lost >= LOST_LEAST && is_over(lost, halt_on.lost_percent, clients) && exceeds(lost, clients, control);
+    is_lost.then_some(Reason::Lost { lost, clients, control })
+}
+
+fn is_over(part: u64, percent: u32, whole: u64) -> bool {
+    part.saturating_mul(100) > whole.saturating_mul(u64::from(percent))
+}
+
+/// Whether the clients of a push are lost more often than others at the same time. Without others to compare
+/// with, as in the last step, more clients must be lost than stay: a rolling restart is no verdict. Lost
+/// clients count as present clients, as their places may be empty or taken.
+fn exceeds(lost: u64, clients: u64, control: Control) -> bool {
+    if control.clients == 0 && control.lost == 0 {
+        return lost > clients;
+    }
+    let [admitted, others] = [clients.saturating_add(lost), control.clients.saturating_add(control.lost)];
+    let expected = LOST_FACTOR.saturating_mul(control.lost).saturating_mul(admitted);
+    control.lost == 0 || lost.saturating_mul(others) > expected
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    Enough,
+    /// No client has a voice, and none was lost.
+    Nobody,
+    Lacking {
+        accepted: u64,
+        clients: u64,
+    },
+}
+
+/// Whether the admitted clients speak for the next step. Where no client with a voice is connected, the
+/// departed and the lost clients decide. Known rejecters have no voice (QUA-4), and where nobody else has a
+/// voice, a push does not go on: the content may be the rejected content.
+pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
+    let (accepted, clients) = match admitted.evidence() {
+        0 => (admitted.departed, admitted.departed + admitted.lost),
+        clients => (admitted.accepted, clients),
+    };
+    if clients == 0 && admitted.rejected_again <= admitted.overtaken {
+        return Evidence::Nobody;
+    }
+    let enough = clients.saturating_mul(u64::from(halt_on.accepted_percent));
+    if clients > 0 && accepted.saturating_mul(100) >= enough {
+        Evidence::Enough
+    } else {
+        Evidence::Lacking { accepted, clients }
+    }
+}

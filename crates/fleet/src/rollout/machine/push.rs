@@ -1,0 +1,710 @@
+//! The push under way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
+use std::time::Duration;
+
+use super::api::{Admission, Output, RolloutEvent, What};
+use super::guards::{self, Findings};
+use super::judge::{self, Evidence};
+use super::record::{PushRecord, UnitRecord};
+use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
+use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
+use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
+use crate::rollout::report::{
+    End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
+};
+use crate::rollout::seat::LAST_BUCKET;
+use crate::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
+use sluice_engine::Time;
+
+/// The clients of a halted push are counted for this time, so that the report tells how many had the push.
+const WATCHED_AFTER_HALT: Duration = Duration::from_secs(60);
+
+/// A reconnecting client is back within this time, and keeps the place.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// The time from an answer that does not open the gate to the next question.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// The condemned contents and the notes that a report lists.
+const LISTED_MAX: usize = 100;
+
+pub(super) type Outputs = VecDeque<Output>;
+
+#[derive(Debug)]
+pub(super) struct Push {
+    pub report: PushReport,
+    current: CurrentStep,
+    /// Since when the clocks stand: the server of a unit is lost, or an operator wants it.
+    stands_since: Option<Time>,
+    pub(super) is_watched: bool,
+    /// Clients spoke for the push in some step.
+    is_judged: bool,
+    /// All clients stood with the push for the final bake.
+    pub(super) is_finished: bool,
+    on_halt: OnHalt,
+    /// The push before, if clients kept the push although halted.
+    holders_of: Option<u64>,
+    /// Clients keep the push, although it is halted.
+    pub(super) has_holders: bool,
+    /// An operator wants the clocks to stand.
+    pub(super) is_paused: bool,
+}
+
+/// The step under way.
+#[derive(Debug)]
+struct CurrentStep {
+    /// The begin of the step, moved on by the time that the clocks stood.
+    from: Time,
+    /// All steps of the plan are over, and everybody is admitted.
+    is_last: bool,
+    /// The step knows the buckets of the affected clients, and has admitted as many as it asks for (WAV-14).
+    is_open: bool,
+    /// Since when fewer of its clients are connected than the step asks for, and others are there.
+    short_since: Option<Time>,
+    /// The labels of the step have named an affected client, so the step bakes.
+    has_named: bool,
+    gate: HookGate,
+}
+
+impl CurrentStep {
+    fn new(from: Time, is_last: bool) -> CurrentStep {
+        let gate = HookGate::default();
+        CurrentStep { from, is_last, is_open: is_last, short_since: None, has_named: false, gate }
+    }
+}
+
+/// The gate of the step under way.
+#[derive(Debug, Default)]
+struct HookGate {
+    /// The hook let the push go on.
+    is_open: bool,
+    /// The hook was asked, and has not answered.
+    is_asked: bool,
+    /// The clients of the step have changed since the question: its answer does not open the gate.
+    is_late: bool,
+    /// No question before.
+    not_before: Option<Time>,
+}
+
+/// A gathered push.
+pub(super) struct GatheredPush {
+    pub number: u64,
+    pub from: Time,
+    pub units: Vec<UnitPush>,
+    pub holders_of: Option<u64>,
+    pub start: PushStart,
+}
+
+/// The begin of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PushStart {
+    /// By the guards, and with the first step.
+    Judged,
+    /// With this step, whatever the guards say.
+    Promoted(u8),
+    /// All clients are admitted, as they had the content before, unless a content is condemned.
+    Restored,
+}
+
+impl Push {
+    pub(super) fn begin(plan: &Plan, gathered: GatheredPush, outputs: &mut Outputs, now: Time) -> Push {
+        let GatheredPush { number, from, units, holders_of, start } = gathered;
+        let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
+        push.report.gathered_from = from;
+        let resources = push.report.resources();
+        push.tell(What::Gathered { units: units.len(), resources }, outputs);
+        let Findings { reason, blamed, notes } = match start {
+            PushStart::Judged => guards::check(plan, &units),
+            PushStart::Promoted(_) => Findings::default(),
+            PushStart::Restored => guards::condemned(&units),
+        };
+        for note in notes {
+            push.note(note, outputs);
+        }
+        push.report.blamed = blamed;
+        match (reason, start) {
+            (Some(reason), _) => push.halt(reason, outputs, now),
+            (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
+            (None, PushStart::Judged) => push.begin_step(plan, 1, outputs, now),
+            (None, PushStart::Promoted(step)) => push.begin_step(plan, step, outputs, now),
+            (None, PushStart::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
+        }
+        push
+    }
+
+    /// A push before its first step.
+    pub(super) fn new(plan: &Plan, number: u64, units: &[UnitPush], now: Time) -> Push {
+        let report = PushReport {
+            number,
+            mode: plan.mode,
+            step_count: plan.step_count(),
+            gathered_from: now,
+            began: now,
+            state: RolloutState::Waving,
+            units: units.iter().map(|unit| unit.unit).collect(),
+            types: merged(units),
+            ..PushReport::default()
+        };
+        Push {
+            report,
+            current: CurrentStep::new(now, false),
+            stands_since: None,
+            is_watched: true,
+            is_judged: false,
+            is_finished: false,
+            on_halt: plan.on_halt,
+            holders_of: None,
+            has_holders: false,
+            is_paused: false,
+        }
+    }
+
+    /// The outcome, if the push ended now.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.report.state {
+            RolloutState::Halted => Outcome::Halted,
+            RolloutState::Paused => Outcome::Paused,
+            _ if self.is_judged => Outcome::Finished,
+            _ => Outcome::Unjudged,
+        }
+    }
+
+    pub(super) fn close(mut self, outcome: Outcome, outputs: &mut Outputs, now: Time) -> PushReport {
+        self.end_step(now);
+        self.report.end = Some(End { at: now, outcome });
+        self.tell(What::Over(outcome), outputs);
+        self.release(outputs);
+        self.report
+    }
+
+    pub(super) fn tally(&mut self, plan: &Plan, tally: Tally, outputs: &mut Outputs, now: Time) {
+        if self.is_halted() {
+            self.note_late(tally, outputs);
+            return self.watch_on(outputs, now);
+        }
+        self.note_tally(&tally, outputs);
+        let at = usize::from(self.number_of_step()).checked_sub(1);
+        self.current.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
+        // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
+        if let Some(reason) = judge::against(&plan.halt_on, &tally) {
+            return self.halt(reason, outputs, now);
+        }
+        // The tally was made with the former threshold, so its silence does not count.
+        let is_raised = self.raise(plan, &tally, outputs, now);
+        if self.number_of_step() == 0 {
+            // The guards did not know of rejections during the wait for the hook.
+            if let Some(condemned) = tally.condemned.first() {
+                if self.report.blamed.is_empty() {
+                    self.report.blamed.clone_from(&self.report.units);
+                }
+                return self.halt(Reason::Condemned(condemned.clone()), outputs, now);
+            }
+            return self.leave_gate(plan, outputs, now);
+        }
+        if self.stands_since.is_some() || is_raised && !self.is_deserted(plan) {
+            return;
+        }
+        self.go_on(plan, &tally, outputs, now);
+    }
+
+    /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
+    /// and again when clients have been gone for [`BACK_WITHIN`]. The losses are no evidence against the
+    /// push: else it is halted. Returns whether the step has other clients than the tally.
+    fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
+        let is_new = !mem::replace(&mut self.current.is_open, true);
+        let short_since = self.current.short_since.take();
+        let Some(threshold) = self.threshold_for(plan, tally) else { return is_new };
+        if !is_new {
+            if self.stands_since.is_some() {
+                return false;
+            }
+            let since = short_since.unwrap_or(now);
+            if now < since + BACK_WITHIN {
+                self.current.short_since = Some(since);
+                return false;
+            }
+            if tally.admitted.accepted + tally.admitted.departed == 0 {
+                // Nobody has stood with the push so far.
+                self.current.from = now;
+            }
+        }
+        if let Some(step) = self.report.steps.last_mut() {
+            step.threshold = threshold;
+        }
+        self.renew_gate();
+        self.admit(outputs);
+        true
+    }
+
+    /// The threshold that admits as many connected and affected clients as the step asks for; `None` if they
+    /// are admitted.
+    fn threshold_for(&self, plan: &Plan, tally: &Tally) -> Option<u16> {
+        let asked = clients_asked(self.step(plan)?, tally).saturating_sub(tally.voices as usize);
+        // Clients without a text for their seat all have the last bucket, and are never first.
+        let seated = tally.smallest.iter().filter(|bucket| **bucket < LAST_BUCKET);
+        let threshold = seated.take(asked).last().map_or(0, |bucket| bucket + 1);
+        self.report.steps.last().filter(|step| step.threshold < threshold).map(|_| threshold)
+    }
+
+    /// Stops the clocks, or lets them go on.
+    pub(super) fn stand_or_go(&mut self, reason: Option<Reason>, outputs: &mut Outputs, now: Time) {
+        if self.is_halted() {
+            self.stands_since = None;
+            return;
+        }
+        let verdict = self.report.verdict.as_ref().map(|verdict| &verdict.reason);
+        let stops = verdict.is_some_and(Reason::stops_clocks);
+        match (reason, self.stands_since) {
+            (Some(reason), since) => {
+                self.stands_since = Some(since.unwrap_or(now));
+                // An operator's word is the better reason than missing evidence.
+                let is_word = matches!(reason, Reason::Operator | Reason::Frozen);
+                if verdict.is_none() || (stops || is_word) && verdict != Some(&reason) {
+                    self.pause(reason, outputs, now);
+                }
+            }
+            (None, Some(since)) => {
+                self.stands_since = None;
+                self.current.from = self.current.from + now.since(since);
+                if stops {
+                    self.resume(outputs);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The step under way; `None` after the last step of the plan.
+    pub(super) fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
+        plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
+    }
+
+    /// The clients of a halted push. Clients of an enforcing plan go back, so only rejections count.
+    fn note_late(&mut self, tally: Tally, outputs: &mut Outputs) {
+        if self.report.mode == Mode::Observe {
+            return self.note_tally(&tally, outputs);
+        }
+        self.report.admitted.take_late_rejections(&tally.admitted);
+        self.report.others.take_late_rejections(&tally.others);
+        let mut rejections = mem::take(&mut self.report.rejections);
+        for rejection in &mut rejections {
+            // Other clients may have accepted some suspects meanwhile (TRU-6).
+            if let Some(later) = tally.rejections.iter().find(|later| later.stream == rejection.stream) {
+                rejection.suspects.clone_from(&later.suspects);
+            }
+        }
+        let is_new =
+            |rejection: &&Rejection| !rejections.iter().any(|present| present.stream == rejection.stream);
+        let more: Vec<_> = tally.rejections.iter().filter(is_new).cloned().collect();
+        self.report.rejections = rejections.into_iter().chain(more).take(REJECTIONS_MAX).collect();
+        self.blame(&tally.blamed);
+        self.note_condemned(&tally, outputs);
+    }
+
+    fn blame(&mut self, units: &[UnitId]) {
+        let all: BTreeSet<UnitId> = self.report.blamed.iter().chain(units).copied().collect();
+        self.report.blamed = all.into_iter().collect();
+    }
+
+    fn note_tally(&mut self, tally: &Tally, outputs: &mut Outputs) {
+        self.report.admitted = tally.admitted;
+        self.report.others = tally.others;
+        self.report.rejections.clone_from(&tally.rejections);
+        self.report.blamed.clone_from(&tally.blamed);
+        self.report.without_evidence.clone_from(&tally.without_evidence);
+        if let Some(step) = self.report.steps.last_mut().filter(|step| step.ended.is_none()) {
+            step.admitted = tally.admitted;
+        }
+        self.note_condemned(tally, outputs);
+    }
+
+    fn note_condemned(&mut self, tally: &Tally, outputs: &mut Outputs) {
+        for condemned in &tally.condemned {
+            self.tell(What::Condemned(condemned.clone()), outputs);
+            if self.report.condemned.len() < LISTED_MAX {
+                self.report.condemned.push(condemned.clone());
+            }
+        }
+    }
+
+    /// A step of labels that name no affected client is passed without a bake (WAV-14). A client with a crash
+    /// by the push leaves no deserted step.
+    fn is_deserted(&self, plan: &Plan) -> bool {
+        let is_only_named = |step: &Step| step.clients.is_some() && step.threshold == 0 && step.at_least == 0;
+        self.step(plan).is_some_and(is_only_named) && !self.current.has_named
+    }
+
+    fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
+        let number = self.number_of_step();
+        if self.is_deserted(plan) {
+            self.note(Note::NobodyInStep(number), outputs);
+            return self.begin_step(plan, number + 1, outputs, now);
+        }
+        let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
+        let baked = self.current.from + bake;
+        if now < baked {
+            return;
+        }
+        match judge::evidence(&plan.halt_on, &tally.admitted) {
+            Evidence::Lacking { accepted, clients } => {
+                if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
+                    self.pause(Reason::NoEvidence { accepted, clients }, outputs, now);
+                }
+                return self.close_gate();
+            }
+            // Clients that were here come back, or others take their place.
+            Evidence::Nobody if self.current.short_since.is_some() => return,
+            Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
+            Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
+            Evidence::Enough => self.is_judged = true,
+        }
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        match self.current.is_last {
+            true => self.is_finished = true,
+            false => self.begin_step(plan, number + 1, outputs, now),
+        }
+    }
+
+    pub(super) fn number_of_step(&self) -> u8 {
+        self.report.reached()
+    }
+
+    pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
+        let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
+        let admitted = Counts::default();
+        self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
+        self.current = CurrentStep::new(now, step.is_none());
+        self.report.state = self.moving_state();
+        let steps = plan.step_count();
+        self.tell(
+            step.map_or(What::Settling, |_| What::StepBegun { step: number, steps, threshold }),
+            outputs,
+        );
+        self.admit(outputs);
+    }
+
+    fn end_step(&mut self, now: Time) {
+        if let Some(step) = self.report.steps.last_mut() {
+            step.ended.get_or_insert(now);
+        }
+    }
+
+    /// The state without a verdict.
+    pub(super) fn moving_state(&self) -> RolloutState {
+        if self.current.is_last { RolloutState::Settling } else { RolloutState::Waving }
+    }
+
+    fn verdict(&self, reason: Reason, now: Time) -> Verdict {
+        let after = now.since(self.report.began);
+        Verdict {
+            at: now,
+            after,
+            step: self.number_of_step(),
+            clients: self.report.admitted.affected(),
+            reason,
+        }
+    }
+
+    pub(super) fn is_halted(&self) -> bool {
+        self.report.state == RolloutState::Halted
+    }
+
+    /// The units to blame for a halt: without evidence all.
+    pub(super) fn blamed(&self) -> &[UnitId] {
+        if self.report.blamed.is_empty() { &self.report.units } else { &self.report.blamed }
+    }
+
+    /// All clients are admitted.
+    pub(super) fn is_settling(&self) -> bool {
+        self.current.is_last && !self.is_halted()
+    }
+
+    pub(super) fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.end_step(now);
+        let stays = self.on_halt == OnHalt::Stay && reason != Reason::Operator;
+        if self.report.mode == Mode::Enforce && !self.report.steps.is_empty() {
+            self.has_holders = stays;
+            let push = self.report.number;
+            outputs.push_back(if stays { Output::Stay { push } } else { Output::Back { push } });
+        }
+        self.stop(RolloutState::Halted, What::Halted, reason, outputs, now);
+    }
+
+    pub(super) fn pause(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.stop(RolloutState::Paused, What::Paused, reason, outputs, now);
+    }
+
+    fn stop(
+        &mut self,
+        state: RolloutState,
+        what: fn(Verdict) -> What,
+        reason: Reason,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
+        let verdict = self.verdict(reason, now);
+        self.report.state = state;
+        self.report.verdict = Some(verdict.clone());
+        self.tell(what(verdict), outputs);
+        self.admit(outputs);
+    }
+
+    pub(super) fn resume(&mut self, outputs: &mut Outputs) {
+        self.report.verdict = None;
+        self.report.state = self.moving_state();
+        self.tell(What::Resumed, outputs);
+        self.admit(outputs);
+    }
+
+    fn watch_on(&mut self, outputs: &mut Outputs, now: Time) {
+        let is_over = |verdict: &Verdict| now >= verdict.at + WATCHED_AFTER_HALT;
+        if self.report.verdict.as_ref().is_some_and(is_over) {
+            self.release(outputs);
+        }
+    }
+
+    fn release(&mut self, outputs: &mut Outputs) {
+        if self.is_watched {
+            self.is_watched = false;
+            outputs.push_back(Output::Release { push: self.report.number });
+        }
+    }
+
+    pub(super) fn admit(&self, outputs: &mut Outputs) {
+        let reached = self.report.steps.last();
+        outputs.push_back(Output::Admit(Admission {
+            push: self.report.number,
+            threshold: reached.map_or(0, |step| step.threshold),
+            step: reached.map_or(0, |step| step.number),
+            state: self.report.state,
+            holders_only: self.has_holders,
+            holders_of: self.holders_of,
+        }));
+    }
+
+    fn note(&mut self, note: Note, outputs: &mut Outputs) {
+        self.tell(What::Note(note.clone()), outputs);
+        if self.report.notes.len() < LISTED_MAX {
+            self.report.notes.push(note);
+        }
+    }
+
+    pub(super) fn tell(&self, what: What, outputs: &mut Outputs) {
+        outputs.push_back(Output::Event(RolloutEvent { push: self.report.number, what }));
+    }
+
+    // === The gate at the begin of a push and at the end of each bake, which the hook opens (WAV-20) ===
+
+    /// The evidence behind the hook's word is gone, and so is the word.
+    pub(super) fn close_gate(&mut self) {
+        if mem::take(&mut self.current.gate.is_open)
+            && let Some(hook) = &mut self.report.hook
+        {
+            hook.answer = None;
+        }
+    }
+
+    /// The step has other clients: the hook has to speak of these.
+    pub(super) fn renew_gate(&mut self) {
+        self.close_gate();
+        self.current.gate.is_late = self.current.gate.is_asked;
+    }
+
+    /// Whether the hook keeps the push where it is. Asks the hook, and pauses the push `patience` after
+    /// `since`.
+    pub(super) fn waits_for_hook(
+        &mut self,
+        plan: &Plan,
+        since: Time,
+        outputs: &mut Outputs,
+        now: Time,
+    ) -> bool {
+        if plan.hook.is_none() || self.current.gate.is_open {
+            return false;
+        }
+        self.ask(outputs, now);
+        if now >= since + plan.halt_on.patience {
+            let reason = Reason::Hook(self.hook_said());
+            match &mut self.report.verdict {
+                // The words of a hook that counts down are no news.
+                Some(verdict) if matches!(verdict.reason, Reason::Hook(_)) => verdict.reason = reason,
+                _ => self.pause(reason, outputs, now),
+            }
+        }
+        true
+    }
+
+    fn ask(&mut self, outputs: &mut Outputs, now: Time) {
+        let is_due = self.current.gate.not_before.is_none_or(|not_before| now >= not_before);
+        if !is_due || mem::replace(&mut self.current.gate.is_asked, true) {
+            return;
+        }
+        let step = self.number_of_step();
+        let previous = self.report.hook.take().filter(|previous| previous.step == step);
+        self.report.hook =
+            Some(HookReport { step, asked: now, answer: previous.and_then(|hook| hook.answer) });
+        outputs.push_back(Output::Ask { push: self.report.number, step });
+    }
+
+    /// The latest answer about the step.
+    fn hook_said(&self) -> HookAnswer {
+        let answer = self.report.hook.as_ref().and_then(|hook| hook.answer.clone());
+        answer.unwrap_or_else(|| HookAnswer { verdict: HookVerdict::Failed, reason: "no answer yet".into() })
+    }
+
+    /// The hook has answered the question about a step.
+    pub(super) fn hear(
+        &mut self,
+        plan: &Plan,
+        step: u8,
+        answer: HookAnswer,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
+        let is_awaited = step == self.number_of_step() && mem::take(&mut self.current.gate.is_asked);
+        let Some(hook) = self.report.hook.as_mut().filter(|_| is_awaited) else { return };
+        self.current.gate.not_before = Some(now + ASK_AGAIN);
+        let verdict = answer.verdict;
+        let is_late = mem::take(&mut self.current.gate.is_late) && verdict == HookVerdict::Go;
+        if hook.answer.as_ref() != Some(&answer) {
+            hook.answer = (!is_late).then(|| answer.clone());
+            self.tell(What::HookSaid { step, answer: answer.clone() }, outputs);
+        }
+        match verdict {
+            HookVerdict::Wait | HookVerdict::Failed => {}
+            HookVerdict::Go if is_late => {}
+            HookVerdict::Go => {
+                self.current.gate.is_open = true;
+                // Before the first step there is no evidence to look at again.
+                if step == 0 {
+                    self.leave_gate(plan, outputs, now);
+                }
+            }
+            HookVerdict::Halt => {
+                // A few rejections may have blamed some of them, and the hook knows no units.
+                self.report.blamed.clone_from(&self.report.units);
+                self.halt(Reason::Hook(answer), outputs, now);
+            }
+        }
+    }
+
+    /// Whether the push waits for its first step.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.report.steps.is_empty() && !self.is_halted()
+    }
+
+    /// Begins the first step, if the clocks run and the hook lets the push go.
+    pub(super) fn leave_gate(&mut self, plan: &Plan, outputs: &mut Outputs, now: Time) {
+        if self.stands_since.is_some() || self.waits_for_hook(plan, self.current.from, outputs, now) {
+            return;
+        }
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        self.begin_step(plan, 1, outputs, now);
+    }
+
+    // === The commands of operators ===
+
+    /// An operator halts the push: all clients go back.
+    pub(super) fn abort(&mut self, outputs: &mut Outputs, now: Time) {
+        if !self.is_halted() {
+            if self.report.blamed.is_empty() {
+                self.report.blamed.clone_from(&self.report.units);
+            }
+            self.halt(Reason::Operator, outputs, now);
+        } else if mem::take(&mut self.has_holders) {
+            outputs.push_back(Output::Back { push: self.report.number });
+            self.admit(outputs);
+        }
+    }
+
+    /// The push is over without a verdict: all clients go back.
+    pub(super) fn withdraw(&mut self, outputs: &mut Outputs) {
+        let is_back = self.is_halted() && !self.has_holders || self.report.steps.is_empty();
+        if !is_back {
+            self.has_holders = false;
+            outputs.push_back(Output::Back { push: self.report.number });
+            outputs.push_back(Output::Admit(Admission { push: self.report.number, ..Admission::NOBODY }));
+        }
+    }
+
+    /// An operator's word in place of evidence.
+    pub(super) fn promote(&mut self, plan: &Plan, step: u8, outputs: &mut Outputs, now: Time) {
+        if self.report.verdict.is_some() {
+            self.resume(outputs);
+        }
+        if step > self.number_of_step() {
+            self.begin_step(plan, step, outputs, now);
+        }
+    }
+
+    /// The push itself, if clients keep the push although halted.
+    pub(super) fn holders(&self) -> Option<u64> {
+        self.has_holders.then_some(self.report.number)
+    }
+
+    // === The record that outlives the process (WAV-8) ===
+
+    pub(super) fn record(
+        &self,
+        digests: &BTreeMap<UnitId, (ReleaseDigest, ReleaseDigest)>,
+    ) -> Option<PushRecord> {
+        let report = &self.report;
+        let unit = |unit: &UnitId| {
+            let (stable, candidate) = digests.get(unit).copied().unwrap_or_default();
+            UnitRecord { unit: *unit, stable, candidate }
+        };
+        let blamed = match (self.is_halted(), self.is_paused) {
+            (true, _) => &report.blamed,
+            (false, true) => &report.units,
+            (false, false) => return None,
+        };
+        Some(PushRecord {
+            number: report.number,
+            step: self.number_of_step(),
+            threshold: report.steps.last().map_or(0, |step| step.threshold),
+            units: report.units.iter().map(unit).collect(),
+            blamed: blamed.clone(),
+        })
+    }
+
+    pub(super) fn restored(plan: &Plan, record: PushRecord, now: Time) -> Push {
+        let mut push = Push::new(plan, record.number, &[], now);
+        push.report.units = record.units.iter().map(|unit| unit.unit).collect();
+        push.report.blamed = record.blamed;
+        if record.step > 0 {
+            let (ended, admitted) = (Some(now), Counts::default());
+            let (number, threshold) = (record.step, record.threshold);
+            push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted });
+        }
+        (push.current.is_open, push.is_watched) = (true, false);
+        let (step, clients, after) = (record.step, 0, Duration::ZERO);
+        push.report.state = RolloutState::Halted;
+        push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });
+        push
+    }
+}
+
+/// The note of a step that nobody spoke for or against.
+fn voiceless(step: u8, admitted: &Counts) -> Note {
+    let Counts { overtaken, rejected_again, .. } = *admitted;
+    match admitted.affected() {
+        0 => Note::NobodyInStep(step),
+        _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
+    }
+}
+
+/// The clients with a voice that a step asks for. A single broken client does not stop a plan: where only
+/// known rejecters answer, the step asks for another client (QUA-4).
+fn clients_asked(step: &Step, tally: &Tally) -> usize {
+    let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
+    (step.at_least as usize).max(usize::from(is_broken))
+}

@@ -1,0 +1,31 @@
+//! Rollouts: the pushes of configuration, and the answers of the clients of a plan (TRU, WAV).
+//!
+//! A *plan* covers *units*: shared sources. Gated changes at units close together are a *push*. The machine
+//! leads a push through the steps of the plan and judges the evidence of clients. In `mode: observe` nothing
+//! is held from anybody: the machine tells what it would have done (WAV-19). In `mode: enforce`, clients get
+//! a push when they are admitted.
+//!
+//! In order: the hook and the plan, as the operator states them; the seat of a client; the content of a push;
+//! contents that a plan refuses; the evidence of clients; the machine; its reports; and the commands of
+//! operators.
+
+pub mod hook;
+pub mod plan;
+pub mod seat;
+pub mod push;
+pub mod tally;
+pub mod report;
+pub mod command;
+mod loosened;
+mod digest;
+mod machine;
+pub mod stored_plans;
+
+pub use command::{Command, CommandError};
+pub use machine::{Admission, Output, PinEnd, PushRecord, Record, Rollout, RolloutEvent, What, record};
+pub use plan::{Mode, OnHalt, Plan};
+pub use push::{Differs, ReleaseDigest, UnitId, UnitPush};
+pub use report::{PushReport, RolloutReport, RolloutState};
+pub use seat::Seat;
+pub use sluice_engine::gated::Refused;
+pub use tally::{ClientState, Counts, Tally};
