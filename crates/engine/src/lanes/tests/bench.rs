@@ -52,6 +52,7 @@ pub fn names(list: &[&str]) -> Collection {
 }
 
 impl Bench {
+    #[allow(clippy::new_without_default, reason = "only tests make one")]
     pub fn new() -> Bench {
         let attachment = Attachment::Streams(Box::new(Streams::new(UpstreamSettings::default())));
         let source = Source::new(1, SourceSettings::default(), attachment);
