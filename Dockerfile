@@ -6,7 +6,7 @@ WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked --package sluice --bin sluice && cp target/release/sluice /sluice
+    cargo build --profile dist --locked --package sluice --bin sluice && cp target/dist/sluice /sluice
 
 # glibc, its name lookups and the usual authorities: no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot@sha256:9dac0a79194e45a7da0158a9c6da57b217585af0786db3845d1f0ec1a0dd182f

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts what an update costs the relay outside the kernel: instructions, and misses of simulated caches, by valgrind.
 
-    cargo build --release --workspace --bins
+    cargo build --profile dist --workspace --bins
     python3 loadtest/counted.py                 # compares with loadtest/counted.json; exits 1 beyond 3 %
     python3 loadtest/counted.py --update        # rewrites that file
     python3 loadtest/counted.py --against OLD   # with an older relay beside, and the ratios
@@ -98,8 +98,8 @@ def total(functions, figure):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("rows", nargs="*", help="beginnings of the names of rows; all without any")
-    arguments.add_argument("--sluice", type=Path, default=ROOT / "target/release/sluice")
-    arguments.add_argument("--tool", type=Path, default=ROOT / "target/release/sluice-load")
+    arguments.add_argument("--sluice", type=Path, default=ROOT / "target/dist/sluice")
+    arguments.add_argument("--tool", type=Path, default=ROOT / "target/dist/sluice-load")
     arguments.add_argument("--against", type=Path, metavar="SLUICE", help="an older relay: each row with both, and the ratios new to old")
     arguments.add_argument("--functions", action="store_true", help="the functions with most instructions, too")
     arguments.add_argument("--update", action="store_true", help="keep the counts as the baseline")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes the figures of `loadtest/results.md`: each row a fresh relay, several runs, medians.
 
-    cargo build --release --workspace --bins
+    cargo build --profile dist --workspace --bins
     python3 loadtest/figures.py                      # all rows, five runs each; about an hour on two quiet cores
     python3 loadtest/figures.py --runs 1 rss cpu     # rows with these prefixes
     python3 loadtest/figures.py --against OLD rss    # rows with an older relay beside, in pairs, and the ratios
@@ -468,8 +468,8 @@ def beside(binaries, transport, runs, kept, clients=10000):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("rows", nargs="*", help="beginnings of the names of rows; all without any")
-    arguments.add_argument("--sluice", type=Path, default=ROOT / "target/release/sluice")
-    arguments.add_argument("--tool", type=Path, default=ROOT / "target/release/sluice-load")
+    arguments.add_argument("--sluice", type=Path, default=ROOT / "target/dist/sluice")
+    arguments.add_argument("--tool", type=Path, default=ROOT / "target/dist/sluice-load")
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--growth", action="store_true", help="the curves instead")
     arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
@@ -483,7 +483,7 @@ def main():
     binaries, kept = (given.sluice, given.tool), []
     for binary in [*binaries, *([given.against] if given.against else [])]:
         if not binary.exists():
-            raise SystemExit(f"{binary} is not there: cargo build --release --workspace --bins")
+            raise SystemExit(f"{binary} is not there: cargo build --profile dist --workspace --bins")
     names = given.tls.split(",")
     if unknown := [name for name in names if name not in TRANSPORTS]:
         raise SystemExit(f"--tls: {', '.join(unknown)} is none of {', '.join(TRANSPORTS)}")

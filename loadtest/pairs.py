@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes ratios of interleaved pairs: what collectors of traces, people who look, and plans cost the clients (OBS-6, ADM-6, TRU-2).
 
-    cargo build --release --workspace --bins
+    cargo build --profile dist --workspace --bins
     python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
     python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
     python3 loadtest/pairs.py plan                   # no plan, and one that observes all clients
