@@ -5,6 +5,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "tidy/ratchets.rs"]
+mod ratchets;
+
 #[path = "tidy/rules.rs"]
 mod rules;
 
