@@ -33,9 +33,9 @@ impl From<io::Error> for DevCertsError {
     }
 }
 
-/// Writes an authority and two pairs, and returns the files with their purposes. The key of the authority is not
-/// written, so that each call makes a new authority. With `keeps_authority`, the key is written, and a later call issues new
-/// pairs by the same authority.
+/// Writes an authority and two pairs, and returns the files with their purposes. The key of the authority is
+/// not written, so that each call makes a new authority. With `keeps_authority`, the key is written, and a
+/// later call issues new pairs by the same authority.
 ///
 /// # Errors
 /// A name or the key of the authority is malformed, or the directory cannot be read or written.

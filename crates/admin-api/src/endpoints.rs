@@ -1,5 +1,5 @@
-//! The table of endpoints: method, path, role, parameters and summary (AUT-14). The relay's routes and the commands' requests are made
-//! from it, and tests compare the documents with it.
+//! The table of endpoints: method, path, role, parameters and summary (AUT-14). The relay's routes and the
+//! commands' requests are made from it, and tests compare the documents with it.
 
 use std::fmt;
 
@@ -152,7 +152,8 @@ impl Endpoint {
         self.line().path
     }
 
-    /// The path with these values in the place of its variables, in order. The values are percent-encoded already.
+    /// The path with these values in the place of its variables, in order. The values are percent-encoded
+    /// already.
     pub fn path_of(self, values: &[&str]) -> String {
         let mut values = values.iter();
         let segment = |segment: &'static str| match segment.starts_with('{') {

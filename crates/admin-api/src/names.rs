@@ -1,4 +1,5 @@
-//! The answers about one client or one resource, name by name: `/clients/{id}/diff`, `/clients/{id}/explain`, `/who`, `/versions`.
+//! The answers about one client or one resource, name by name: `/clients/{id}/diff`, `/clients/{id}/explain`,
+//! `/who`, `/versions`.
 
 use std::collections::BTreeMap;
 
@@ -272,12 +273,14 @@ pub struct HeldVersions {
 #[serde(default)]
 pub struct VersionTally {
     pub version: String,
-    /// `live`: a source has the version now. `candidate`: a push under way brings the version. `stable`: clients outside of the
-    /// push's steps have the version. `condemned`: no push of a plan may bring the version.
+    /// `live`: a source has the version now. `candidate`: a push under way brings the version. `stable`:
+    /// clients outside of the push's steps have the version. `condemned`: no push of a plan may bring the
+    /// version.
     pub is: Vec<String>,
     /// The servers with this version now.
     pub servers: Vec<String>,
-    /// The time at which the relay got the version; null for a version neither newest nor in a release of a plan.
+    /// The time at which the relay got the version; null for a version neither newest nor in a release of a
+    /// plan.
     pub since: Option<String>,
     /// Clients whose latest accepted version is this.
     pub held_by: usize,
@@ -285,7 +288,7 @@ pub struct VersionTally {
     pub pending: usize,
     /// Clients that should have the version, and have no message of the version yet.
     pub unsent: usize,
-    /// Clients with a rejection of a response with the version.
+    /// Clients that rejected a response with the version.
     pub rejected: usize,
     /// Whether the version may be the reason for a rejection (TRU-6).
     pub suspect: bool,
@@ -310,7 +313,7 @@ pub struct VersionRejection {
 #[serde(default)]
 pub struct TypeVerdicts {
     pub r#type: String,
-    /// The shared sources of several clients; the sources with most rejections first.
+    /// The sources of several clients, with most rejections first.
     pub units: Vec<UnitVerdicts>,
     /// Units without room.
     pub more: usize,

@@ -95,8 +95,8 @@ pub struct LatestDelivery {
     pub last_change: String,
     pub r#type: String,
     pub age_seconds: f64,
-    /// The time from the receipt in which the counted answers came: until the slowest one, or until now while clients owe
-    /// theirs.
+    /// The time from the receipt in which the counted answers came: until the slowest one, or until now while
+    /// clients owe theirs.
     pub window_seconds: f64,
     pub acked: u32,
     pub rejected: u32,
@@ -129,7 +129,8 @@ pub struct ReadyReport {
     pub rollouts: Vec<PlanStanding>,
 }
 
-/// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2, WAV-19).
+/// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2,
+/// WAV-19).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanStanding {
@@ -159,9 +160,9 @@ pub struct UpstreamSummary {
     pub connecting: usize,
     pub connected: usize,
     pub backoff: usize,
-    /// Sources with an open stream, and without any answer of the server.
+    /// Sources with an open stream whose server has never answered.
     pub unanswered: usize,
-    /// Sources with an end of each stream by the server.
+    /// Sources whose server ends each stream.
     pub ends_streams: usize,
     pub stale: usize,
     /// The stale sources that serve resources from before a restart.

@@ -25,7 +25,8 @@ pub struct PlanState<'a> {
     pub clients: u64,
     #[serde(flatten)]
     pub admitted: ClientVerdicts,
-    /// Clients that a plan which enforces would not have admitted yet. The clients have the push nevertheless.
+    /// Clients that a plan which enforces would not have admitted yet. The clients have the push
+    /// nevertheless.
     pub others: ClientVerdicts,
     /// The age of the oldest change held from somebody. 0: nothing is held back.
     pub behind_seconds: f64,
@@ -97,7 +98,7 @@ pub struct WholePlan<'a> {
     pub latest: Option<WholePush<'a>>,
     /// The numbers of the remembered pushes, the latest first.
     pub pushes: Vec<u64>,
-    /// The contents barred from every push (TRU-4).
+    /// The contents that no push may bring (TRU-4).
     pub condemned: CondemnedList<'a>,
 }
 
@@ -176,7 +177,7 @@ pub struct WholePush<'a> {
     pub suspects: Vec<SuspectContent<'a>>,
     pub rejections: Vec<PushRejection<'a>>,
     pub condemned: Vec<SuspectContent<'a>>,
-    /// Changed and added resources, unsent to every admitted client so far.
+    /// Changed and added resources that no admitted client was sent so far.
     pub without_evidence: Vec<UnsentNames<'a>>,
     pub notes: Vec<String>,
     /// Null without a hook.
@@ -268,7 +269,7 @@ pub struct PushRejection<'a> {
     pub known_rejecter: bool,
 }
 
-/// The answer of `/freeze` and `/unfreeze`: the obedient plans, and the plans without a hold.
+/// The answer of `/freeze` and `/unfreeze`: the plans that obeyed, and the plans without a hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FrozenPlans {

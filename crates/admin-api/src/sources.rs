@@ -1,4 +1,5 @@
-//! `/sources`, `/classes`, `/refused`: the attachments to control planes, and the node classes that they serve.
+//! `/sources`, `/classes`, `/refused`: the attachments to control planes, and the node classes that they
+//! serve.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

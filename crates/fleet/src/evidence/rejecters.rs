@@ -16,13 +16,14 @@ use sluice_xds::{ResourceName, TypeUrl};
 /// The nodes remembered from push to push.
 const NODES_MAX: usize = 10_000;
 
-/// The nodes with a rejection of a push that went back or was halted. Each is restated all differences, whatever
-/// the node presents (WAV-10).
+/// The nodes with a rejection of a push that went back or was halted. Each is restated all differences,
+/// whatever the node presents (WAV-10).
 #[derive(Clone, Debug, Default)]
 pub struct RejectingNodes {
     push: u64,
     nodes: BTreeSet<Arc<str>>,
-    /// The nodes with a rejection of an earlier push. Their clients may come back late, with any part of the push.
+    /// The nodes with a rejection of an earlier push. Their clients may come back late, with any part of the
+    /// push.
     before: BTreeSet<Arc<str>>,
 }
 
@@ -40,8 +41,8 @@ impl RejectingNodes {
         self.nodes.union(&self.before).cloned().collect()
     }
 
-    /// Notes the nodes with a rejection of the latest push. Returns the new nodes. A node chooses its id, so nodes
-    /// beyond [`NODES_MAX`] are left out, for the latest push and for the earlier pushes.
+    /// Notes the nodes with a rejection of the latest push. Returns the new nodes. A node chooses its id, so
+    /// nodes beyond [`NODES_MAX`] are left out, for the latest push and for the earlier pushes.
     pub fn note(&mut self, push: u64, nodes: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         if self.push != push {
             let room = NODES_MAX.saturating_sub(self.before.len());

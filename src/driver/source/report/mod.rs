@@ -52,7 +52,8 @@ struct TypeReport {
     refused: Option<(Refused, GaugePart)>,
 }
 
-/// The fields beside the contact say which source is reported: its lines, events and metrics need most of them.
+/// The fields beside the contact say which source is reported: its lines, events and metrics need most of
+/// them.
 pub struct Report {
     /// The number of the source.
     id: u64,

@@ -871,7 +871,8 @@ impl Session {
         standing::has_accepted(&self.subscriptions, type_url, name, version)
     }
 
-    /// The ledger of the session, for readers: each part with the content that the client was sent, and the answers.
+    /// The ledger of the session, for readers: each part with the content that the client was sent, and the
+    /// answers.
     pub fn sent_parts(&self) -> impl Iterator<Item = SentPart<'_>> {
         SentPart::all(&self.subscriptions, self.kind.variant)
     }

@@ -9,7 +9,7 @@
 //!       ├──────────────────────────────────────────────── a name that was answered, alone?
 //!       │                                                                │ answered
 //!       │      answered                                                  ▼
-//!       └─────────────────────────── the doubtful names apart: in halves, and at last each alone, now and then
+//!       └─────────────────────────── the doubtful names apart: in halves, at last each alone, now and then
 //! ```
 //!
 //! Any other server answers the first request of a stream with the resources that exist. So a server that is
