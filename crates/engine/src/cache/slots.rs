@@ -10,7 +10,7 @@ use imbl::OrdMap;
 
 use super::content::Content;
 use super::news::{News, SessionId, Stamp};
-use super::watchers::Watchers;
+use super::watchers::{SlotId, Watchers};
 use crate::collection::{NameSet, SetId};
 use crate::filling::Filling;
 use crate::view::{View, ViewId};
@@ -29,10 +29,6 @@ impl PartialEq for WatchedSet {
         Arc::ptr_eq(&self.view, &other.view)
     }
 }
-
-/// A watched set inside one cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotId(pub(super) u32);
 
 /// The effect of a session's new collections on the source. In the cache of globs, names are names of globs.
 #[derive(Debug, Default, PartialEq, Eq)]

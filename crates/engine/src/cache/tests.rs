@@ -10,7 +10,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::slots::{NamesAfter, SlotId, WatchEffect, WatchedInSets};
+use super::slots::{NamesAfter, WatchEffect, WatchedInSets};
+use super::watchers::SlotId;
 use super::*;
 use crate::annotations::ErrorKind;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};

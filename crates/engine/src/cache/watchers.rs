@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use arrayvec::ArrayVec;
 
-use super::slots::SlotId;
+/// A watched set inside one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlotId(pub(super) u32);
 
 /// So many slots take no allocation.
 const FEW: usize = 4;

@@ -51,6 +51,14 @@ impl SourceSettings {
     }
 }
 
+/// Up to this many resources may leave in one response, whatever the size of the collection.
+pub const NAMES_MIN: usize = 10;
+
+/// Whether the removal of `removed` of `before` resources is a mass deletion.
+pub fn is_mass(removed: usize, before: usize) -> bool {
+    removed > NAMES_MIN && removed > before / 2
+}
+
 /// The index of a stream within its source.
 pub type StreamIndex = usize;
 

@@ -1,11 +1,11 @@
 //! Mass deletions: resources that a server removed in one response, and that are still served for a while
 //! (FU18).
 //!
-//! A response is held back if it removes more than [`NAMES_MIN`] resources of a collection and more than half
-//! of them. Only the view of the clients is held back: the stream has accepted the response as sent.
-//! So the relay never claims these resources to the server, on this stream or on the next (DEL-35); no later
-//! response repeats their deletion; and a resource that the server sends again is a change. Held resources go
-//! in one step, when their time is over or when the operator confirms the deletion.
+//! A response is held back if it removes more resources of a collection than [`is_mass`] allows. Only the
+//! view of the clients is held back: the stream has accepted the response as sent. So the relay never claims
+//! these resources to the server, on this stream or on the next (DEL-35); no later response repeats their
+//! deletion; and a resource that the server sends again is a change. Held resources go in one step, when
+//! their time is over or when the operator confirms the deletion.
 //!
 //! Other explicit removals are not held back: an expired time to live (TTL-8), NOT_FOUND in `resource_errors`
 //! (ERR-5), a name without an answer (TMR-5). A first answer deletes nothing, so the guard ignores first
@@ -15,19 +15,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use super::api::is_mass;
 use super::type_cache::TypeCache;
 use crate::Time;
 use crate::collection::CollectionKind;
 use crate::upstream::{Cause, Changes, Event, Hold};
 use sluice_xds::{ResourceName, TypeUrl};
-
-/// Up to this many resources may leave in one response, whatever the size of the collection.
-pub const NAMES_MIN: usize = 10;
-
-/// Whether the removal of `removed` of `before` resources is a mass deletion.
-pub fn is_mass(removed: usize, before: usize) -> bool {
-    removed > NAMES_MIN && removed > before / 2
-}
 
 pub(super) type DeletionKey = (TypeUrl, CollectionKind);
 

@@ -20,10 +20,9 @@ mod publication;
 mod machine;
 
 pub use super::collection::CollectionKey;
-pub use api::{Output, SourceSettings, StreamIndex, UNWATCHED_BYTES};
+pub use api::{Output, SourceSettings, StreamIndex, UNWATCHED_BYTES, is_mass};
 pub use attachment::{Attachment, Files, Streams, Suspect};
 pub use checkpoint::{Image, Kept, RestoredType};
 pub use content_bound::NoRoom;
-pub use mass_deletion::is_mass;
 
 pub use machine::Source;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cache::SessionId;
-use crate::cache::slots::SlotId;
+use crate::cache::watchers::SlotId;
 use crate::class::NameStyle;
 use sluice_xds::TypeUrl;
 

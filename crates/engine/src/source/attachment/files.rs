@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Time;
-use crate::source::mass_deletion::is_mass;
+use crate::source::api::is_mass;
 use crate::time::ReceivedAt;
 use crate::upstream::{Event, Hold};
 use sluice_xds::{Code, Resource, ResourceName, Status, TypeUrl};

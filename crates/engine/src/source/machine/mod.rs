@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Time;
-use crate::cache::slots::{NamesAfter, SlotId, WatchedInSets};
+use crate::cache::slots::{NamesAfter, WatchedInSets};
+use crate::cache::watchers::SlotId;
 use crate::cache::{CacheCounts, Departed, SessionId, WildcardCache};
 use crate::change::Change;
 use crate::class::NameStyle;
