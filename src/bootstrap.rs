@@ -118,7 +118,7 @@ pub fn other_endpoint(text: &str) -> Result<Endpoint, &'static str> {
     match parse_endpoint(text) {
         // A client has another working directory.
         Some(Endpoint::Unix(path)) if !path.is_absolute() => Err("HOST:PORT, or unix: and an absolute path"),
-        found => found.ok_or(FORMS),
+        endpoint => endpoint.ok_or(FORMS),
     }
 }
 
@@ -203,8 +203,8 @@ fn envoy_cluster(relay: &Endpoint) -> String {
     )
 }
 
-/// TLS of the cluster. Envoy as a client stops at TLS 1.2 unless told otherwise (TLS-2), and checks no name unless told
-/// which.
+/// TLS of the cluster. Envoy as a client stops at TLS 1.2 unless told otherwise (TLS-2), and checks no name
+/// unless told which.
 fn envoy_tls(relay: &Endpoint, tls: &ClientTls) -> String {
     let file = |path: &Path| quoted(&path.to_string_lossy());
     let certificate = tls.pair.as_ref().map_or_else(String::new, |(certificate, key)| {
@@ -271,7 +271,8 @@ pub fn grpc(relay: &Endpoint, options: &GrpcOptions) -> String {
     // grpc-js refuses a node without a locality.
     let node = json!({ "id": node.id, "cluster": node.cluster, "locality": {} });
     bootstrap.insert("node".to_owned(), node);
-    // An entry without servers has those above (A47): the relay. Without a template, gRPC uses the default one.
+    // An entry without servers has those above (A47): the relay. Without a template, gRPC uses the default
+    // one.
     let entry = |name: &String| match templates.authorities.get(name) {
         Some(template) => json!({ "client_listener_resource_name_template": template }),
         None => json!({}),

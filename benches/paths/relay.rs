@@ -127,8 +127,8 @@ impl Relay {
         for watch in std::mem::take(&mut taken.watches) {
             let session = SessionId(client as u64);
             match watch {
-                Watch::Watch { type_url, collection, former, .. } => {
-                    self.source.watch_after(session, &type_url, &collection, former.as_deref(), self.now);
+                Watch::Watch { type_url, collection, previous, .. } => {
+                    self.source.watch_after(session, &type_url, &collection, previous.as_deref(), self.now);
                 }
                 Watch::Unwatch { type_url, key, .. } => {
                     self.source.unwatch(session, &type_url, key, self.now);

@@ -89,7 +89,7 @@ fn evidence(status: &EvidenceStatus) -> ClassEvidence {
         at: rfc_3339(status.at),
         count: status.names,
         differ: status.fields.clone(),
-        members: vec![status.former.clone(), status.next.clone()],
+        members: vec![status.previous.clone(), status.next.clone()],
         names: status.first.iter().map(|name| name.as_str().to_owned()).collect(),
         r#type: status.type_url.message().to_owned(),
     }

@@ -185,7 +185,13 @@ mod tests {
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
         ];
         for (millis, text) in cases {
-            assert_eq!(rfc_3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)), text);
+            // Parts of a millisecond are left out.
+            let time = SystemTime::UNIX_EPOCH + Duration::from_millis(millis) + Duration::from_micros(999);
+            assert_eq!(rfc_3339(time), text);
         }
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(rfc_3339(before), "1970-01-01T00:00:00.000Z");
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
+        assert_eq!(rfc_3339(far), "9999-12-30T22:00:00.999Z", "the last time that can be written");
     }
 }

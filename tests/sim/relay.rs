@@ -580,7 +580,7 @@ impl World {
         let id = stream.id;
         let (time, now) = (self.time(), self.now);
         let slot = match watch {
-            Watch::Watch { source, type_url, collection, former } => {
+            Watch::Watch { source, type_url, collection, previous } => {
                 let slot = source.0 as usize;
                 self.begin_source(slot, stream);
                 self.slots[slot].has_begun = true;
@@ -598,7 +598,7 @@ impl World {
                     self.slots[slot].reference.know_nothing();
                 }
                 if let Some(source) = &mut self.slots[slot].source {
-                    source.watch_after(SessionId(id), &type_url, &collection, former.as_deref(), time);
+                    source.watch_after(SessionId(id), &type_url, &collection, previous.as_deref(), time);
                 }
                 slot
             }

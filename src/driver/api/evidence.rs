@@ -14,7 +14,7 @@ pub struct EvidenceStatus {
     pub names: usize,
     pub first: Vec<ResourceName>,
     /// The ids of the two members.
-    pub former: String,
+    pub previous: String,
     pub next: String,
     /// The fields of the node in which the two differ, by path.
     pub fields: Vec<String>,

@@ -88,7 +88,7 @@ impl Collections {
     fn pass_on(&mut self, id: u64, stream: &mut StreamSlot, watch: Watch) {
         let time = self.time();
         let slot = match watch {
-            Watch::Watch { source, type_url, collection, former } => {
+            Watch::Watch { source, type_url, collection, previous } => {
                 let slot = source.0 as usize;
                 if matches!(collection, Collection::Wildcard) {
                     self.fail(Invariant::Isolation, || "nobody asked for a wildcard".to_owned());
@@ -98,7 +98,7 @@ impl Collections {
                     SessionId(id),
                     &type_url,
                     &collection,
-                    former.as_deref(),
+                    previous.as_deref(),
                     time,
                 );
                 slot

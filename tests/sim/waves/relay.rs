@@ -402,9 +402,9 @@ impl World {
         let Unit { source, wakes, .. } = &mut self.units[unit];
         wakes.asked();
         match watch {
-            Watch::Watch { source: id, type_url, collection, former } => {
+            Watch::Watch { source: id, type_url, collection, previous } => {
                 stream.told.insert(id);
-                source.watch_after(SessionId(stream.id), &type_url, &collection, former.as_deref(), time);
+                source.watch_after(SessionId(stream.id), &type_url, &collection, previous.as_deref(), time);
             }
             Watch::Unwatch { type_url, key, .. } => {
                 source.unwatch(SessionId(stream.id), &type_url, key, time);

@@ -62,7 +62,7 @@ impl Report {
             type_url: type_url.clone(),
             names: all.count,
             first: all.names,
-            former: previous,
+            previous,
             next,
             fields,
         }));

@@ -429,15 +429,9 @@ impl StreamState {
 
     fn command(self: &Arc<Self>, watch: Watch, handle: &SourceHandle) -> Command {
         match watch {
-            Watch::Watch { source, type_url, collection, former } => {
+            Watch::Watch { source, type_url, collection, previous } => {
                 let seen = handle.shown_change();
-                Command::Watch {
-                    stream: subscriber_at(self, source),
-                    type_url,
-                    collection,
-                    previous: former,
-                    seen,
-                }
+                Command::Watch { stream: subscriber_at(self, source), type_url, collection, previous, seen }
             }
             Watch::Unwatch { source, type_url, key } => {
                 Command::Unwatch { session: session_at(self.id(), source), type_url, key }

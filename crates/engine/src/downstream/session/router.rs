@@ -18,8 +18,8 @@ pub enum Watch {
         source: SourceId,
         type_url: TypeUrl,
         collection: Collection,
-        /// The session's former names, if the session made the new names from them.
-        former: Option<Arc<NameSet>>,
+        /// The session's previous names, if the session made the new names from them.
+        previous: Option<Arc<NameSet>>,
     },
     Unwatch {
         source: SourceId,

@@ -575,7 +575,7 @@ fn set_part(
             unwatch_former(part, &before, &type_url, watches);
             for source in part.sources() {
                 let (type_url, collection) = (type_url.clone(), part.collection.clone());
-                watches.push(Watch::Watch { source, type_url, collection, former: names.clone() });
+                watches.push(Watch::Watch { source, type_url, collection, previous: names.clone() });
             }
         }
         None => {
@@ -590,7 +590,7 @@ fn set_part(
                 let collection = subscription.parts.iter().find(asks).map(|part| part.collection.clone());
                 let type_url = type_url.clone();
                 watches.push(match collection {
-                    Some(collection) => Watch::Watch { source, type_url, collection, former: None },
+                    Some(collection) => Watch::Watch { source, type_url, collection, previous: None },
                     None => Watch::Unwatch { source, type_url, key },
                 });
             }
@@ -611,7 +611,7 @@ fn watch_instead(part: &Part, before: &[SourceId], type_url: &TypeUrl, watches: 
     unwatch_former(part, before, type_url, watches);
     for source in part.sources().filter(|source| !before.contains(source)) {
         let (type_url, collection) = (type_url.clone(), part.collection.clone());
-        watches.push(Watch::Watch { source, type_url, collection, former: None });
+        watches.push(Watch::Watch { source, type_url, collection, previous: None });
     }
 }
 

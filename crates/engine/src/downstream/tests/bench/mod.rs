@@ -346,12 +346,12 @@ impl Bench {
         for _ in 0..count {
             let Some(watch) = self.clients[client].on_the_way.pop_front() else { break };
             match watch {
-                Watch::Watch { source, type_url, collection, former } => {
+                Watch::Watch { source, type_url, collection, previous } => {
                     self.sources[source.0 as usize].watch_after(
                         session,
                         &type_url,
                         &collection,
-                        former.as_deref(),
+                        previous.as_deref(),
                         self.now,
                     );
                 }
