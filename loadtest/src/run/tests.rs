@@ -164,16 +164,17 @@ fn others_get_their_updates_while_some_misbehave() {
         let figures = good(&spec);
         let [(before, all), (during, others)] = phases(&figures)[..] else { panic!() };
         assert_eq!((before, during), ("before", kind.name().as_str()));
-        assert!(all % 25 == 0 || all > others, "{all}");
-        assert_eq!(others % 20, 0, "{others}");
         let odd = figures.odd_update_ms.map_or(0, |odd| odd.count);
         assert_eq!(odd > 0, kind != Scenario::Stuck, "{kind:?} {variant:?}: {odd}");
-        let changes_during = others / 20;
+        // An update that is under way when the others begin to misbehave counts in both phases, in parts.
+        let (changes, seen) = (figures.changes as u64, all + others + odd);
+        let range = 20 * changes..=25 * changes;
+        assert!(range.contains(&seen), "{kind:?}: {seen} updates of {changes} changes");
         match kind {
             // Reading 24 KB takes five steps of 10 ms.
             Scenario::Slow => assert!(figures.odd_update_ms.unwrap().p50 > 40.0),
             Scenario::Stuck => {
-                let changes_before = figures.changes as u64 - changes_during;
+                let changes_before = changes - others / 20;
                 let most = 25 + 25 * changes_before + others;
                 assert!(figures.responses <= most, "{} were read, {most} at most", figures.responses);
             }
