@@ -1,179 +1,101 @@
-//! The hot paths in instructions, at sizes that valgrind finishes in seconds. `benches/check` compares the
-//! counts with the committed baseline.
-#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run panics with the reason")]
-#![allow(
-    clippy::print_stderr,
-    clippy::disallowed_methods,
-    reason = "a command without connections has nothing to drain"
-)]
+//! The hot paths in instructions, at sizes that valgrind finishes in seconds. `benches/check` starts this program once for
+//! each path under valgrind, which counts what `sluice_counted_path` does, and compares the counts with the committed baseline.
+#![allow(clippy::panic, reason = "a bench that cannot run panics with the reason")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command that lists its paths")]
 
-mod paths;
+use std::hint::black_box;
+use std::process::ExitCode;
 
-/// A module of its own, since the macros generate a `main`.
-mod counted {
-    use std::hint::black_box;
-    use std::sync::Arc;
+use sluice_benches::authorization::Authorize;
+use sluice_benches::decode::{FirstRequest, NodeAgain, decode, delta_response};
+use sluice_benches::fan_out::{FanOut, encode_once, full_set};
+use sluice_benches::first_answer::FirstAnswer;
+use sluice_benches::subscribe::Subscribe;
+use sluice_engine::authorization::Grant;
+use sluice_xds::Variant;
 
-    use bytes::Bytes;
-    use gungraun::{library_benchmark, library_benchmark_group};
-    use sluice_engine::authorization::Grant;
-    use sluice_engine::class::NodeClass;
-    use sluice_engine::downstream::{Answer, Verdict};
-    use sluice_xds::{DeltaResponse, Request, Response, Variant};
+const SESSIONS: usize = 500;
+const CLUSTERS: usize = 1_000;
 
-    use super::paths::authorization::Authorize;
-    use super::paths::decode::{FirstRequest, NodeAgain, decode, delta_response};
-    use super::paths::fan_out::{FanOut, encode_once as encode, full_set};
-    use super::paths::first_answer::FirstAnswer;
-    use super::paths::relay::Encoded;
-    use super::paths::subscribe::Subscribe;
+/// Each path by its name in the baseline.
+const PATHS: [(&str, fn()); 20] = [
+    ("fan_out/delta", || fan_out(FanOut::new(Variant::Delta, SESSIONS, CLUSTERS))),
+    ("fan_out/sotw", || fan_out(FanOut::new(Variant::Sotw, SESSIONS, CLUSTERS))),
+    ("fan_out_by_pushes/delta", || fan_out(FanOut::by_pushes(Variant::Delta, SESSIONS, CLUSTERS))),
+    ("fan_out_by_pushes/sotw", || fan_out(FanOut::by_pushes(Variant::Sotw, SESSIONS, CLUSTERS))),
+    ("acks/delta", || acks(Variant::Delta)),
+    ("acks/sotw", || acks(Variant::Sotw)),
+    ("first_answer/whole", || first_answer(1)),
+    ("first_answer/split", || first_answer(2)),
+    ("encode_once/delta", || encode(Variant::Delta)),
+    ("encode_once/sotw", || encode(Variant::Sotw)),
+    ("subscribe/first", || subscribe(Subscribe::first(1_000))),
+    ("subscribe/repeated", || subscribe(Subscribe::repeated(1_000))),
+    ("subscribe/few", || subscribe(Subscribe::one_more_of(100))),
+    ("subscribe/many", || subscribe(Subscribe::one_more_of(10_000))),
+    ("authorization/stream", || counted(Authorize::new(0), |authorize| authorize.decide())),
+    ("authorization_names/allowed", || judge(Authorize::names)),
+    ("authorization_names/denied", || judge(Authorize::foreign_names)),
+    ("node_class/envoy", || counted(FirstRequest::new(), |request| request.classify())),
+    ("node_again/envoy", || counted(NodeAgain::new(), |stream| stream.read())),
+    ("delta_response_decoded/hundred", || counted(delta_response(100), |message| decode(message.clone()))),
+];
 
-    const SESSIONS: usize = 500;
-
-    fn changed(variant: Variant) -> (FanOut, Response) {
-        let mut relay = FanOut::new(variant, SESSIONS, 1_000);
-        let response = relay.next();
-        (relay, response)
-    }
-
-    // The functions return their set-up, so that dropping the set-up does not count.
-
-    #[library_benchmark(setup = changed)]
-    #[bench::delta(Variant::Delta)]
-    #[bench::sotw(Variant::Sotw)]
-    fn fan_out((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
-        let bytes = relay.deliver(black_box(response));
-        (relay, bytes)
-    }
-
-    fn pushed(variant: Variant) -> (FanOut, Response) {
-        let mut relay = FanOut::by_pushes(variant, SESSIONS, 1_000);
-        let response = relay.next();
-        (relay, response)
-    }
-
-    #[library_benchmark(setup = FirstAnswer::new)]
-    #[bench::whole(1)]
-    #[bench::split(2)]
-    fn first_answer(mut clients: FirstAnswer) -> (FirstAnswer, usize) {
-        let bytes = black_box(&mut clients).send();
-        (clients, bytes)
-    }
-
-    #[library_benchmark(setup = pushed)]
-    #[bench::delta(Variant::Delta)]
-    #[bench::sotw(Variant::Sotw)]
-    fn fan_out_by_pushes((mut relay, response): (FanOut, Response)) -> (FanOut, usize) {
-        let bytes = relay.deliver(black_box(response));
-        (relay, bytes)
-    }
-
-    fn sent(variant: Variant) -> (FanOut, Vec<Request>) {
-        let mut relay = FanOut::new(variant, SESSIONS, 1_000);
-        let acks = relay.acks();
-        (relay, acks)
-    }
-
-    #[library_benchmark(setup = sent)]
-    #[bench::delta(Variant::Delta)]
-    #[bench::sotw(Variant::Sotw)]
-    fn acks((mut relay, acks): (FanOut, Vec<Request>)) -> (FanOut, Vec<Request>, usize) {
-        let looks = relay.take(black_box(&acks));
-        (relay, acks, looks)
-    }
-
-    fn set(variant: Variant) -> Answer {
-        full_set(variant, 100)
-    }
-
-    #[library_benchmark(setup = set)]
-    #[bench::delta(Variant::Delta)]
-    #[bench::sotw(Variant::Sotw)]
-    fn encode_once(answer: Answer) -> (Encoded, Answer) {
-        (encode(black_box(&answer)), answer)
-    }
-
-    #[library_benchmark]
-    #[bench::first(Subscribe::first(1_000))]
-    #[bench::repeated(Subscribe::repeated(1_000))]
-    #[bench::few(Subscribe::one_more_of(100))]
-    #[bench::many(Subscribe::one_more_of(10_000))]
-    fn subscribe(mut session: Subscribe) -> (Subscribe, Verdict) {
-        let verdict = black_box(&mut session).take();
-        (session, verdict)
-    }
-
-    #[library_benchmark]
-    #[bench::stream(Authorize::new(0))]
-    fn authorization(authorize: Authorize) -> (Arc<Grant>, Authorize) {
-        (black_box(&authorize).decide(), authorize)
-    }
-
-    /// A client's grant, and 1,000 names to judge.
-    type Judged = (Authorize, Arc<Grant>, fn(&Authorize, &Grant) -> usize);
-
-    fn granted(judge: fn(&Authorize, &Grant) -> usize) -> Judged {
-        let authorize = Authorize::new(1_000);
-        let grant = authorize.decide();
-        (authorize, grant, judge)
-    }
-
-    #[library_benchmark(setup = granted)]
-    #[bench::allowed(Authorize::names)]
-    #[bench::denied(Authorize::foreign_names)]
-    fn authorization_names((authorize, grant, judge): Judged) -> (usize, Judged) {
-        (judge(&authorize, black_box(&grant)), (authorize, grant, judge))
-    }
-
-    #[library_benchmark]
-    #[bench::envoy(FirstRequest::new())]
-    fn node_class(request: FirstRequest) -> (NodeClass, FirstRequest) {
-        (black_box(&request).classify(), request)
-    }
-
-    #[library_benchmark]
-    #[bench::envoy(NodeAgain::new())]
-    fn node_again(mut stream: NodeAgain) -> (Request, NodeAgain) {
-        (black_box(&mut stream).read(), stream)
-    }
-
-    #[library_benchmark]
-    #[bench::hundred(delta_response(100))]
-    fn delta_response_decoded(message: Bytes) -> (DeltaResponse, Bytes) {
-        (decode(black_box(message.clone())), message)
-    }
-
-    library_benchmark_group!(
-        name = counts,
-        benchmarks = [
-            fan_out,
-            fan_out_by_pushes,
-            acks,
-            first_answer,
-            encode_once,
-            subscribe,
-            authorization,
-            authorization_names,
-            node_class,
-            node_again,
-            delta_response_decoded,
-        ]
-    );
-
-    gungraun::main!(library_benchmark_groups = counts);
-
-    pub fn run() {
-        main();
-    }
+/// The part of a path that counts. Neither the set-up nor the end of what the path returns belongs to it.
+fn counted<S, R>(mut set_up: S, path: impl FnOnce(&mut S) -> R) {
+    let result = sluice_counted_path(black_box(&mut set_up), path);
+    drop((black_box(result), set_up));
 }
 
-/// The path of the runner that `benches/check` installs; set in `.cargo/config.toml`.
-const RUNNER: Option<&str> = option_env!("GUNGRAUN_RUNNER");
+/// The function that valgrind finds by its name.
+#[inline(never)]
+fn sluice_counted_path<S, R>(set_up: &mut S, path: impl FnOnce(&mut S) -> R) -> R {
+    path(set_up)
+}
 
-fn main() {
-    if RUNNER.is_some_and(|runner| std::path::Path::new(runner).exists()) {
-        counted::run();
-    } else {
-        eprintln!("instruction counts: skipped, gungraun-runner is not installed; benches/check does it");
+fn fan_out(mut relay: FanOut) {
+    let response = relay.next_response();
+    counted((relay, Some(response)), |(relay, response)| {
+        response.take().map(|response| relay.deliver(response))
+    });
+}
+
+fn acks(variant: Variant) {
+    let mut relay = FanOut::new(variant, SESSIONS, CLUSTERS);
+    let acks = relay.acks();
+    counted((relay, acks), |(relay, acks)| relay.take(acks));
+}
+
+fn first_answer(messages: usize) {
+    counted(FirstAnswer::new(messages), |clients| clients.send());
+}
+
+fn encode(variant: Variant) {
+    counted(full_set(variant, 100), |answer| encode_once(answer));
+}
+
+fn subscribe(session: Subscribe) {
+    counted(session, |session| session.take());
+}
+
+/// A client's grant, and 1,000 names to judge.
+fn judge(names: fn(&Authorize, &Grant) -> usize) {
+    let authorize = Authorize::new(1_000);
+    let grant = authorize.decide();
+    counted((authorize, grant), |(authorize, grant)| names(authorize, grant));
+}
+
+/// Runs the path of the first argument, or lists all paths. `cargo bench` adds an argument of its own.
+fn main() -> ExitCode {
+    match std::env::args().skip(1).find(|argument| argument != "--bench") {
+        None => PATHS.iter().for_each(|(name, _)| println!("{name}")),
+        Some(path) => match PATHS.iter().find(|(name, _)| *name == path) {
+            Some((_, run)) => run(),
+            None => {
+                eprintln!("no path has the name {path:?}");
+                return ExitCode::FAILURE;
+            }
+        },
     }
+    ExitCode::SUCCESS
 }

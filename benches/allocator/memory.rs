@@ -7,15 +7,13 @@
 )]
 
 #[allow(dead_code, reason = "the benches use more")]
-mod paths;
-
 use std::hint::black_box;
 
-use paths::authorization::Authorize;
-use paths::first_answer::{CLIENTS, FirstAnswer};
-use paths::hold::Hold;
-use paths::relay::Relay;
-use paths::{ENDPOINTS, name};
+use sluice_benches::authorization::Authorize;
+use sluice_benches::first_answer::{CLIENTS, FirstAnswer};
+use sluice_benches::hold::Hold;
+use sluice_benches::relay::Relay;
+use sluice_benches::{ENDPOINTS, name};
 use sluice_engine::authorization::Grant;
 use sluice_engine::downstream::SUBSCRIBED_NAME_BYTES;
 use sluice_xds::{Request, ResourceName, TypeUrl, Variant};

@@ -1,8 +1,6 @@
 //! The hot paths in wall time, at the sizes of a large relay.
 #![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run panics with the reason")]
 
-mod paths;
-
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,12 +8,12 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use sluice_xds::Variant;
 
-use paths::authorization::Authorize;
-use paths::decode::{FirstRequest, NodeAgain, decode, delta_response};
-use paths::fan_out::{FanOut, encode_once, full_set};
-use paths::first_answer::{CLIENTS, FirstAnswer};
-use paths::hold::Hold;
-use paths::subscribe::Subscribe;
+use sluice_benches::authorization::Authorize;
+use sluice_benches::decode::{FirstRequest, NodeAgain, decode, delta_response};
+use sluice_benches::fan_out::{FanOut, encode_once, full_set};
+use sluice_benches::first_answer::{CLIENTS, FirstAnswer};
+use sluice_benches::hold::Hold;
+use sluice_benches::subscribe::Subscribe;
 
 /// The allocator of the relay.
 #[cfg(not(target_env = "msvc"))]
@@ -38,7 +36,7 @@ fn fan_out(criterion: &mut Criterion) {
         let relay = RefCell::new(new(variant, SESSIONS, 1_000));
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || relay.borrow_mut().next(),
+                || relay.borrow_mut().next_response(),
                 |response| relay.borrow_mut().deliver(response),
                 BatchSize::PerIteration,
             );

@@ -38,13 +38,13 @@ impl FanOut {
     pub fn by_pushes(variant: Variant, sessions: usize, clusters: usize) -> FanOut {
         let mut fan_out = FanOut::new(variant, sessions, clusters);
         fan_out.relay.begin_plan();
-        let first = fan_out.next();
+        let first = fan_out.next_response();
         fan_out.deliver(first);
         fan_out
     }
 
     /// Lets every client ACK. Returns the response with the next change.
-    pub fn next(&mut self) -> Response {
+    pub fn next_response(&mut self) -> Response {
         for client in 0..self.relay.clients.len() {
             let ack = self.relay.request(client, &self.type_url, &[]);
             self.relay.take(client, &ack);
@@ -57,9 +57,8 @@ impl FanOut {
     }
 
     /// The ACKs of all clients for one change, with nothing else due.
-    #[allow(dead_code, reason = "counted only")]
     pub fn acks(&mut self) -> Vec<Request> {
-        let response = self.next();
+        let response = self.next_response();
         self.deliver(response);
         let clients = 0..self.relay.clients.len();
         assert!(clients.clone().all(|client| self.relay.poll(client).is_none()), "one change, one answer");
@@ -67,7 +66,6 @@ impl FanOut {
     }
 
     /// Takes the ACKs, and looks for answers as the driver does. Returns the number of looks.
-    #[allow(dead_code, reason = "counted only")]
     pub fn take(&mut self, acks: &[Request]) -> usize {
         let looks = |(client, ack): (usize, &Request)| {
             let is_due = !self.relay.take(client, ack).rests;

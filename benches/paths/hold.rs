@@ -1,6 +1,5 @@
 //! The first change of known content under a plan that enforces: the source freezes all of its content (WAV-4). In wall time
 //! only.
-#![allow(dead_code, reason = "the counts leave these paths out")]
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! The hot paths of the relay, each as a set-up and one call, for wall time and for instruction counts.
 //!
 //! All data is seeded: equal sizes give equal work, instruction by instruction.
+#![allow(clippy::expect_used, clippy::panic, reason = "a path that cannot be set up panics with the reason")]
+#![allow(clippy::new_without_default, reason = "a set-up is no default")]
 
 pub mod relay;
 pub mod authorization;

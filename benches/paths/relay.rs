@@ -238,7 +238,6 @@ impl Relay {
     }
 
     /// The source's own content.
-    #[allow(dead_code, reason = "in wall time only")]
     pub fn live(&self) -> Arc<Snapshot> {
         self.live.clone()
     }

@@ -35,7 +35,6 @@ impl Subscribe {
     }
 
     /// A further name of a delta client that has so many names, and was sent nothing.
-    #[allow(dead_code, reason = "in instructions only")]
     pub fn one_more_of(names: usize) -> Subscribe {
         let mut relay = Relay::new();
         relay.join(Variant::Delta);
