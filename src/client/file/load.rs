@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use tracing::debug;
 use super::FileState;
 use super::changes::KUBERNETES_DATA;
 use super::debounce::FileStamp;
+use crate::trust::contents::{self, ReadFileError};
 use sluice_json::{JsonError, parse_json, parse_text, parse_yaml};
 use sluice_wire::upstream::{DecodeError, decode_file_response, undelimited};
 use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
@@ -43,12 +43,6 @@ pub(super) enum Unusable {
     /// The content is unknown: no change of the file will show that it can be read again.
     Unreadable(String),
     Content(String),
-}
-
-impl Unusable {
-    fn unreadable(error: io::Error) -> Unusable {
-        Unusable::Unreadable(format!("cannot read the file: {error}"))
-    }
 }
 
 /// The reason why a directory's content is not served.
@@ -174,18 +168,18 @@ impl FileStamp {
 
 /// Reads one file.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, Unusable> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(Unusable::unreadable)?;
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(Unusable::unreadable)?;
-    parse(path, bytes, bytes_max).map_err(Unusable::Content)
+    let bytes = contents::read_file(path, bytes_max).map_err(|error| match error {
+        ReadFileError::TooLong(_) => Unusable::Content(format!("the file is {error}")),
+        ReadFileError::NotRegular | ReadFileError::Failed(_) => {
+            Unusable::Unreadable(format!("cannot read the file: {error}"))
+        }
+    })?;
+    parse(path, bytes).map_err(Unusable::Content)
 }
 
 /// The error contains the reason, with the line if known.
-fn parse(path: &Path, bytes: Vec<u8>, bytes_max: u64) -> Result<Loaded, String> {
+fn parse(path: &Path, bytes: Vec<u8>) -> Result<Loaded, String> {
     let format = Format::of(path).ok_or("unknown file extension")?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(format!("the file is longer than {bytes_max} bytes"));
-    }
     let parse = match format {
         Format::Json => parse_json,
         Format::Yaml => parse_yaml,
