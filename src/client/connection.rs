@@ -2,14 +2,15 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::{Ping, PingPong, Reason};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
@@ -146,7 +147,7 @@ impl Connection {
     }
 
     fn permits(&self) -> MutexGuard<'_, Permits> {
-        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.permits.lock()
     }
 
     /// Closes an unused connection to new streams. Returns false if the connection is in use after all.

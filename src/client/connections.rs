@@ -1,18 +1,20 @@
 //! All connections to one gRPC server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::Guard;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::connection::{Connection, SendRequest, StreamPermit};
 use super::dial::Dialer;
+use super::settings::backoff;
 use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
-use sluice_setting::{Backoff, Epoch, InForce};
+use sluice_setting::{Epoch, InForce};
 use sluice_xds::Status;
 
 /// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a
@@ -262,33 +264,14 @@ impl PoolInner {
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
-}
-
-/// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
-/// (CLI-4). `jitter` is from 0 to 1.
-pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
-    // Beyond this exponent, the delay has reached the cap.
-    let factor = 1.6_f64.powi(failures.min(64) as i32);
-    let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
-    Duration::from_secs_f64(seconds * (0.8 + 0.4 * jitter))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
-        let delays = |jitter| {
-            let settings = Backoff::default();
-            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures, jitter).as_millis())
-        };
-        assert_eq!(delays(0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
-        assert_eq!(delays(0.0), [800, 1280, 2048, 21474, 24000, 24000]);
-        assert_eq!(delays(1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
-    }
     #[test]
     fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };

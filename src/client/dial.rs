@@ -3,12 +3,13 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -105,7 +106,7 @@ impl Dialer {
 
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let answer = self.within_connect(tokio::net::lookup_host((host, port))).await;
-        let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_good = self.last_good.lock();
         resolved(&mut last_good, answer.map(Iterator::collect))
     }
 
