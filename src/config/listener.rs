@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
-use super::form::{Form, Shaped};
+use super::form::{Form, Parsed, Shaped};
 use super::reader::Map;
 use super::tls::read_server_tls;
 use super::tree::Tree;
-use super::units::{Parsed, boolean, text, word};
+use super::units::{boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintext};
 use super::classes::{read_keys, read_node_match, read_type};
 use super::error::Problem;
-use super::form::{Form, Shaped};
+use super::form::{Form, Parsed, Shaped};
 use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
-use super::units::{Parsed, TEXT, number, one_of, word};
+use super::units::{TEXT, number, one_of, word};
 use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use sluice_fleet::rollout::hook::{Hook, HookSettings};
 use sluice_fleet::rollout::plan::{

@@ -1,11 +1,8 @@
 //! Parsers of single values: numbers, texts, words.
 
-use super::form::{Form, Parser, Shaped};
+use super::form::{Form, Parsed, Parser, Shaped};
 use super::tree::Tree;
 use sluice_setting::{Range, TIME_UNITS, Unit, Value, with_unit};
-
-/// The result of a parser for one value. The error describes the expected value.
-pub(super) type Parsed<T> = Result<T, String>;
 
 pub(super) const TEXT: &str = "text (in quotes if it looks like a number)";
 

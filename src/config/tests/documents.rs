@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::config::effect::{EFFECTS, effect_of, entry_of};
-use crate::config::reader::{Declared, Item, Report};
+use crate::config::key_report::{Declared, KeyReport};
+use crate::config::reader::Item;
 use crate::config::schema::VISITS;
-use crate::config::tree::Node;
+use crate::config::syntax;
 use crate::config::units::show;
 use crate::telemetry::Limit;
 use sluice_engine::upstream::REFRESH_DELAY;
@@ -27,9 +28,9 @@ const SAME: [(&str, &str); 5] = [
 fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
     let (mut keys, mut settings) = (BTreeSet::new(), BTreeMap::new());
     for text in [EXAMPLE, VISITS] {
-        let tree = Node::parse(text, Format::Yaml, &|_| None).unwrap();
-        let report = Report::default();
-        Item::root(&tree, &report).map(|map| read::read_config(map, origin("")));
+        let tree = syntax::parse(text, Format::Yaml, &|_| None).unwrap();
+        let report = KeyReport::default();
+        Item::root(&tree, &report).map(|map| read::read_config(map, context("")));
         assert_eq!(report.errors.into_inner(), []);
         // The same keys, read by the same reader.
         let shown = |key: String| {

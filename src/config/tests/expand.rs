@@ -24,7 +24,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn expanded(text: &str, format: Format) -> Result<Loaded, ConfigError> {
-    parse(text, format, Origin { variables: &variable, ..origin("/etc/sluice") })
+    parse(text, format, FileContext { variables: &variable, ..context("/etc/sluice") })
 }
 
 fn yaml(text: &str) -> Result<Loaded, ConfigError> {

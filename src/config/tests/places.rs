@@ -3,7 +3,7 @@
 use super::*;
 
 fn places(text: &str, format: Format) -> Vec<(String, String)> {
-    let ConfigError::Invalid { errors } = parse(text, format, origin("")).unwrap_err() else {
+    let ConfigError::Invalid { errors } = parse(text, format, context("")).unwrap_err() else {
         panic!("no errors of keys: {text}")
     };
     errors.into_iter().map(|error| (error.place.to_string(), error.path)).collect()
@@ -133,7 +133,7 @@ xds_servers:
     let below = format!("{SERVER}node: {{ x-a: 1 }}");
     assert_eq!(messages(&read(&below).unwrap_err())[0].split(';').next(), Some("node.x-a: unknown key"));
     let json = "{\"x-a\": {}, \"xds_servers\": [{\"server_uri\": \"file:a\"}]}";
-    assert!(parse(json, Format::Json, origin("")).is_ok());
+    assert!(parse(json, Format::Json, context("")).is_ok());
 }
 
 /// A few lines could otherwise fill the memory.

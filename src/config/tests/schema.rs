@@ -9,13 +9,14 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::config::form::Form;
 use crate::config::schema::{SAME, schema, visit};
-use crate::config::tree::{Node, Tree};
+use crate::config::syntax;
+use crate::config::tree::{Tree, TreeNode};
 
 /// Fails if the schema refuses a text that the reader accepts.
 pub(super) fn agrees(text: &str, read: Result<(), &ConfigError>) {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     let schema = SCHEMA.get_or_init(schema);
-    if let (Ok(()), Ok(node)) = (read, Node::parse(text, Format::Yaml, &|_| None)) {
+    if let (Ok(()), Ok(node)) = (read, syntax::parse(text, Format::Yaml, &|_| None)) {
         let found = faults(schema, schema, &value(&node), "");
         assert_eq!(
             found,
@@ -25,7 +26,7 @@ pub(super) fn agrees(text: &str, read: Result<(), &ConfigError>) {
     }
 }
 
-fn value(node: &Node) -> Value {
+fn value(node: &TreeNode) -> Value {
     match &node.tree {
         // As in the file.
         Tree::Unset(_) => json!("${A}"),
@@ -232,7 +233,7 @@ fn pkg_8_the_schema_refuses_what_it_can_know() {
     ] {
         let root = schema();
         let text = if why == "xds_servers" { text.to_owned() } else { format!("{SERVER}{text}") };
-        let node = Node::parse(&text, Format::Yaml, &|_| None).unwrap();
+        let node = syntax::parse(&text, Format::Yaml, &|_| None).unwrap();
         let found = faults(&root, &root, &value(&node), "");
         assert!(found.iter().any(|fault| fault.contains(why)), "{text}: {found:?}");
         assert!(read(&text).is_err(), "{text}");

@@ -69,7 +69,7 @@ fn fed_1_a_bootstrap_of_grpc_with_tls_loads_as_it_is() {
             "ca_certificate_file": "/cp/ca.crt", "certificate_file": "/id/tls.crt",
             "private_key_file": "/id/tls.key", "refresh_interval": "600.500s"}}]
     }]}"#;
-    let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
+    let loaded = parse(bootstrap, Format::Json, context(".")).unwrap();
     let file = AnchorFiles::Authorities { file: "/cp/ca.crt".into(), trust_domain: None };
     let pair = PairFiles { certificate: "/id/tls.crt".into(), private_key: "/id/tls.key".into() };
     let expected = ClientTls {

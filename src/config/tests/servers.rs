@@ -18,7 +18,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
         "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {}}},
         "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s"
     }"#;
-    let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
+    let loaded = parse(bootstrap, Format::Json, context(".")).unwrap();
     let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(warned, ["certificate_providers"]);
     let template = loaded.config.servers.templates.server.as_deref();

@@ -14,8 +14,9 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::error::{ConfigError, Warning};
-use super::reader::{Item, Map, Report};
-use super::tree::{Format, Node};
+use super::reader::{Item, Map, walk};
+use super::syntax;
+use super::tree::Format;
 use bootstrap::Bootstrap;
 use fragment::Fragment;
 
@@ -43,9 +44,8 @@ impl Migration {
     /// # Errors
     /// The file is neither, or breaks xds-relay's own rules.
     pub fn add(&mut self, text: &str) -> Result<Vec<Warning>, ConfigError> {
-        let node = Node::parse_literally(text, Format::Yaml)?;
-        let report = Report::default();
-        Item::root(&node, &report).map(|map| {
+        let node = syntax::parse_literally(text, Format::Yaml)?;
+        let ((), warnings) = walk(&node, |map| {
             if map.has("fragments") {
                 self.fragments = Some(fragment::read(map));
             } else if map.has("origin_server") || map.has("originServer") || map.has("server") {
@@ -54,13 +54,9 @@ impl Migration {
                 map.allow_unknown_keys();
                 map.invalid(BOTH);
             }
-        });
-        let errors = report.errors.into_inner();
-        if errors.is_empty() {
-            Ok(report.warnings.into_inner())
-        } else {
-            Err(ConfigError::Invalid { errors })
-        }
+            Some(())
+        })?;
+        Ok(warnings)
     }
 
     /// The translation of the files so far.
