@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::tls::{OwnLeaf, Secured};
-use super::transport::{Socket, Traffic, Transport};
-use super::{Channel, ClientSettings, GrpcAddress};
+use super::transport::{ByteStream, Traffic, UpstreamTransport};
+use super::{ClientSettings, GrpcAddress, ServerChannel};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::trust::refusal::Reason;
 use sluice_setting::InForce;
@@ -31,7 +31,7 @@ const FAILURES_NAMED: usize = 4;
 /// An HTTP/2 connection with the server's SETTINGS received.
 pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
-    pub(super) h2: h2::client::Connection<Transport, Bytes>,
+    pub(super) h2: h2::client::Connection<UpstreamTransport, Bytes>,
     pub(super) traffic: Arc<Traffic>,
     /// The relay's certificate on the connection.
     pub(super) leaf: Option<OwnLeaf>,
@@ -39,7 +39,7 @@ pub(super) struct Dialed {
 
 /// An HTTP/1.1 connection.
 pub(super) struct Http1 {
-    pub(super) transport: Transport,
+    pub(super) transport: UpstreamTransport,
     pub(super) leaf: Option<OwnLeaf>,
 }
 
@@ -58,14 +58,17 @@ impl Ready for Dialed {
 impl Ready for Http1 {
     async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
         let Secured { socket, leaf } = secured;
-        Ok(Http1 { transport: Transport::of_bytes(socket, Traffic::new(dialer.metrics.clone())), leaf })
+        Ok(Http1 {
+            transport: UpstreamTransport::of_bytes(socket, Traffic::new(dialer.metrics.clone())),
+            leaf,
+        })
     }
 }
 
 /// Connects to one server.
 #[derive(Debug)]
 pub(super) struct Dialer {
-    channel: Channel,
+    channel: ServerChannel,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     /// The last addresses of the name, for use when resolution fails (FU31).
@@ -74,7 +77,7 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(
-        channel: Channel,
+        channel: ServerChannel,
         settings: InForce<ClientSettings>,
         metrics: Arc<ClientMetrics>,
     ) -> Dialer {
@@ -84,7 +87,7 @@ impl Dialer {
         Dialer { channel, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 
-    pub(super) fn channel(&self) -> &Channel {
+    pub(super) fn channel(&self) -> &ServerChannel {
         &self.channel
     }
 
@@ -141,7 +144,7 @@ impl Dialer {
     }
 
     /// From a connected socket to a ready connection. TLS has a time limit of its own (TLS-7).
-    async fn make_ready<T: Ready>(&self, socket: Box<dyn Socket>) -> Result<T, String> {
+    async fn make_ready<T: Ready>(&self, socket: Box<dyn ByteStream>) -> Result<T, String> {
         let secured = match &self.channel.tls {
             // TLS-8: nothing falls back to plaintext.
             None if self.channel.credentials.tls.is_some() => {
@@ -175,7 +178,7 @@ impl Dialer {
     async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
         let Secured { socket, leaf } = secured;
         let traffic = Traffic::new(self.metrics.clone());
-        let transport = Transport::of_frames(socket, traffic.clone());
+        let transport = UpstreamTransport::of_frames(socket, traffic.clone());
         let handshake = async {
             let (send, mut h2) = h2::client::Builder::new()
                 .initial_max_send_streams(0)

@@ -14,7 +14,7 @@ use super::reader::Map;
 use super::syntax::{read_text, repeated_key, syntax_error, without_position};
 use super::tree::Format;
 use super::units::{TEXT, boolean};
-use crate::kubernetes::{Access, Interest};
+use crate::kubernetes::{ClusterAccess, Interest};
 use sluice_engine::class::NodeKey;
 use sluice_engine::class::facts::{FactTable, Fields};
 use sluice_text::shortened;
@@ -65,7 +65,7 @@ fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> Interest {
     if context.is_some() && kubeconfig.is_none() {
         map.contradiction("context", "needs the key `kubeconfig` of the file with the context");
     }
-    let access = Access {
+    let access = ClusterAccess {
         kubeconfig: kubeconfig.map(|file| directory.join(file)),
         context: context.map(str::to_owned),
     };

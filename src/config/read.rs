@@ -7,7 +7,7 @@ use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::expand::{Variables, environment, no_environment};
 use super::facts::read_facts;
-use super::listener::{Listener, read_listeners};
+use super::listener::{ListenerSettings, read_listeners};
 use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
 use super::reader::{Map, walk};
@@ -18,7 +18,7 @@ use super::syntax;
 use super::traces::read_traces;
 use super::tree::{Format, Tree};
 use super::units::word;
-use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
+use super::{AdminListener, Config, Endpoint, GrpcServer, Limits, LogFormat, LogSettings};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
@@ -128,7 +128,8 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
         None => warn_of_any_node(map, &listeners),
         Some(authorization) => warn_of_domains(map, authorization, &listeners),
     }
-    let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
+    let admin =
+        map.section("admin", |map| AdminListener::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
     let source = source::SourceSettings::read(map);
@@ -162,7 +163,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
 
 /// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's
 /// node.
-fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
+fn warn_of_any_node(map: &Map<'_>, listeners: &[ListenerSettings]) {
     for (index, listener) in listeners.iter().enumerate() {
         let authorities = listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref());
         if let Some(authorities) = authorities {
@@ -176,9 +177,12 @@ fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
     }
 }
 
-fn read_log(map: &mut Map<'_>) -> Log {
-    let d = Log::default();
-    Log { format: map.or("format", d.format, word(FORMATS)), level: map.or("level", d.level, read_level) }
+fn read_log(map: &mut Map<'_>) -> LogSettings {
+    let d = LogSettings::default();
+    LogSettings {
+        format: map.or("format", d.format, word(FORMATS)),
+        level: map.or("level", d.level, read_level),
+    }
 }
 
 /// Checks each directive: the filter would take a misspelled level for the name of a target.

@@ -12,14 +12,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The API server of a cluster, and the way to its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct ClusterAccess {
     /// A file of `kubectl`. `None`: the service account of the relay's own Pod.
     pub kubeconfig: Option<PathBuf>,
     /// The name of a context in the file. `None`: the current context.
     pub context: Option<String>,
 }
 
-impl Access {
+impl ClusterAccess {
     /// Reads the file, as a start does.
     ///
     /// # Errors

@@ -45,13 +45,13 @@ pub(super) struct ValueFile {
 
 #[derive(Debug, Default)]
 struct FileState {
-    value: Option<Known>,
+    value: Option<ReadValue>,
     /// The last reading failed.
     failure: Option<ReadFailure>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct ReadValue {
     header: HeaderValue,
     read_at: Instant,
     /// Tokens only.
@@ -92,7 +92,7 @@ impl ValueFile {
         }
     }
 
-    fn settle(&self, state: &mut FileState, read: Result<Known, (Code, String)>, settings: &Backoff) {
+    fn settle(&self, state: &mut FileState, read: Result<ReadValue, (Code, String)>, settings: &Backoff) {
         match read {
             Ok(value) => {
                 if state.failure.take().is_some() {
@@ -113,7 +113,7 @@ impl ValueFile {
     }
 }
 
-impl Known {
+impl ReadValue {
     fn is_due(&self, now: SystemTime) -> bool {
         match self.expires {
             Some(expires) => expires <= now + RENEWAL,
@@ -127,7 +127,7 @@ impl Known {
 }
 
 /// Reads the file once. No reason names any part of the content (TLS-14).
-fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, String)> {
+fn read(path: &Path, content: Content, now: SystemTime) -> Result<ReadValue, (Code, String)> {
     let unavailable = |reason: String| (Code::Unavailable, reason);
     let text = read_text(path, VALUE_BYTES_MAX as u64).map_err(|error| unavailable(error.to_string()))?;
     let text = text.trim();
@@ -152,7 +152,7 @@ fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, 
     let mut header = HeaderValue::from_str(&header)
         .map_err(|_| unavailable("the content has characters that no header can have".to_owned()))?;
     header.set_sensitive(true);
-    Ok(Known { header, read_at: Instant::now(), expires })
+    Ok(ReadValue { header, read_at: Instant::now(), expires })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const TLS: &str = "tls: {certificates: [{certificate_file: id/tls.crt, private_k
 const MUTUAL: &str = "client_certificate: optional, ca_certificate_file: ca.crt, trust_domain: prod.example";
 const TOKEN: &str = "{name: a, token_file: b, roles: [view]}";
 
-fn admin(text: &str) -> Admin {
+fn admin(text: &str) -> AdminListener {
     with_server(&format!("admin: {{{text}}}")).admin
 }
 

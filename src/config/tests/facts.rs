@@ -1,7 +1,7 @@
 //! `facts:`, and the file with the table.
 
 use super::*;
-use crate::kubernetes::{Access, Interest};
+use crate::kubernetes::{ClusterAccess, Interest};
 use sluice_engine::class::facts::{FactTable, Facts};
 use sluice_engine::class::{MetadataParts, NodeKey};
 use sluice_xds::Node;
@@ -35,7 +35,8 @@ fn rly_11_facts_may_come_from_a_cluster() {
     let of =
         |text: &str| with_server(&format!("{RULE}facts: {{key: id, kubernetes: {text}}}")).facts.unwrap();
     let interest = |kubeconfig: Option<&str>, context: Option<&str>, nodes| {
-        let access = Access { kubeconfig: kubeconfig.map(Into::into), context: context.map(str::to_owned) };
+        let access =
+            ClusterAccess { kubeconfig: kubeconfig.map(Into::into), context: context.map(str::to_owned) };
         FactsSource::Kubernetes(Interest { access, nodes })
     };
     assert_eq!(of("{}"), interest(None, None, true));

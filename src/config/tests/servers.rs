@@ -129,8 +129,9 @@ types:
 "
     ))
     .unwrap();
-    let uris =
-        |list: &ServerList| list.servers.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
+    let uris = |list: &ServerListSettings| {
+        list.servers.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>()
+    };
     let lists: Vec<_> =
         loaded.config.servers.lists().map(|(path, list)| (path, uris(list).join(" "))).collect();
     let expected = [
@@ -174,7 +175,7 @@ fn rst_10_a_rest_server_has_its_own_keys() {
             other => panic!("{other:?}"),
         }
     };
-    let plain = RestServer::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
+    let plain = RestServerSettings::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
     assert_eq!(rest(""), plain);
     assert_eq!(rest(", api_type: REST, channel_creds: [{type: insecure}]"), plain);
     let stated = rest(
@@ -191,7 +192,7 @@ fn rst_10_a_rest_server_has_its_own_keys() {
         ..ClientSettings::default()
     };
     let stream = UpstreamSettings { backoff: backoff.into(), ..plain.stream.clone() };
-    let expected = RestServer { connection, stream, ..plain };
+    let expected = RestServerSettings { connection, stream, ..plain };
     assert_eq!(stated, expected);
 }
 
