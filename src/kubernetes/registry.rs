@@ -183,7 +183,7 @@ impl PodRegistry {
             WatchNews::Begins => self.of_pods.begins(),
             WatchNews::Found(pod) => {
                 let name = self.pods.put_pod(pod);
-                return self.of_pods.found(name);
+                return self.of_pods.note(name);
             }
             WatchNews::Gone(pod) => {
                 self.pods.remove_pod(&pod.metadata.pod_name());
@@ -204,7 +204,7 @@ impl PodRegistry {
             WatchNews::Begins => self.of_nodes.begins(),
             WatchNews::Found(node) => {
                 let name = self.pods.put_node(node);
-                return self.of_nodes.found(name);
+                return self.of_nodes.note(name);
             }
             WatchNews::Gone(node) => {
                 self.pods.remove_node(&node.metadata.name);
@@ -238,7 +238,7 @@ impl KindState {
     }
 
     /// Notes an object. Returns whether the object is news of a watch.
-    fn found(&mut self, name: Arc<str>) -> bool {
+    fn note(&mut self, name: Arc<str>) -> bool {
         match &mut self.listed {
             Some(listed) => {
                 listed.insert(name);

@@ -86,8 +86,8 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
     ];
     for (uri, expected) in cases {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
-        let found = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
-        assert_eq!(found, expected, "{uri}");
+        let endpoint = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
+        assert_eq!(endpoint, expected, "{uri}");
     }
     for (uri, expected) in [
         ("http://cp.example:8080", Some(("cp.example", 8080, ""))),
@@ -104,13 +104,13 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         ("http:///a", None),
     ] {
         let text = format!("xds_servers: [{{server_uri: '{uri}', refresh_delay: 1s}}]");
-        let found =
+        let address =
             read(&text).ok().map(|loaded| match loaded.config.servers.default.servers[0].kind.clone() {
                 ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
                 other => panic!("{other:?}"),
             });
         let expected = expected.map(|(host, port, prefix)| (host.to_owned(), port, prefix.to_owned()));
-        assert_eq!(found, expected, "{uri}");
+        assert_eq!(address, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
     let directory = ServerKind::Directory { path: "/etc/sluice/snapshot".into(), mass_deletion_hold: None };
