@@ -189,13 +189,13 @@ struct Driver {
 
 impl Driver {
     async fn run(mut self, mut h2: h2::client::Connection<super::transport::UpstreamTransport, Bytes>) {
-        let metrics = self.connection.peer.metrics().clone();
+        let metrics = self.connection.peer.metrics.clone();
         metrics.connections.inc();
         let status = self.drive(&mut h2).await;
         if let Some(Err(error)) = poll_fn(|context| self.send.poll_ready(context)).now_or_never() {
             self.leave(&error);
         }
-        debug!(server = %self.connection.peer.address(), %status, "an upstream connection ended");
+        debug!(server = %self.connection.peer.address, %status, "an upstream connection ended");
         self.connection.permits().send = None;
         // Set before the connection is dropped, so that failing streams find the reason.
         self.connection.phase.send_modify(|phase| phase.ended = Some(status));
@@ -256,8 +256,8 @@ impl Driver {
                     *probe = None;
                 }
                 () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
-                    connection.peer.metrics().unanswered.inc();
-                    info!(server = %connection.peer.address(),
+                    connection.peer.metrics.unanswered.inc();
+                    info!(server = %connection.peer.address,
                         "closing a connection: the server does not answer");
                     return Status::new(Code::Unavailable, NO_ANSWER);
                 }
@@ -314,7 +314,7 @@ impl Driver {
             pinger.round = self.connection.rounds.begun.load(Ordering::Relaxed);
             pinger.is_for_round = is_for_round;
             self.connection.traffic.pings.send();
-            self.connection.peer.metrics().pings.inc();
+            self.connection.peer.metrics.pings.inc();
         }
     }
 
@@ -326,7 +326,7 @@ impl Driver {
         // An error means that earlier SETTINGS are still unacknowledged, which serves the same purpose.
         let _ = h2.set_initial_window_size(peer.settings().stream_window);
         self.probe = Some(Probe { received, answer_by: Instant::now() + peer.settings().ping_timeout });
-        peer.metrics().probes.inc();
+        peer.metrics.probes.inc();
     }
 
     /// Closes the connection to new streams. Open streams continue until there is another connection for them
@@ -339,8 +339,8 @@ impl Driver {
         // Any other error means that stream numbers ran out, or that the connection is about to end with an
         // error of its own.
         if error.is_go_away() && error.is_remote() {
-            debug!(server = %peer.address(), %error, "received GOAWAY");
-            peer.metrics().goaways.inc();
+            debug!(server = %peer.address, %error, "received GOAWAY");
+            peer.metrics.goaways.inc();
             // gRPC's mark (A8) is in the debug data, which the library shows only in the error's text.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
@@ -357,7 +357,7 @@ impl Driver {
     fn replace(&mut self) {
         if self.close_to_streams() {
             let peer = &self.connection.peer;
-            info!(server = %peer.address(), "replacing a connection: the relay has a newer certificate");
+            info!(server = %peer.address, "replacing a connection: the relay has a newer certificate");
             self.connection.phase.send_modify(|phase| phase.leaving = true);
             peer.notify();
         }

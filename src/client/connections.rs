@@ -62,7 +62,7 @@ impl PoolInner {
             retry_at: None,
         };
         PoolInner {
-            dialer: Dialer::new(channel, peer.in_force(), peer.metrics().clone()),
+            dialer: Dialer::new(channel, peer.settings.clone(), peer.metrics.clone()),
             peer: Arc::new(peer),
             state: Mutex::new(state),
         }
@@ -161,8 +161,8 @@ impl PoolInner {
                     state.retry_at = None;
                     state.connections.push(Arc::downgrade(&connection));
                     drop(state);
-                    self.peer.metrics().connects.inc();
-                    info!(server = %self.peer.address(), "connected");
+                    self.peer.metrics.connects.inc();
+                    info!(server = %self.peer.address, "connected");
                     self.peer.news.send_modify(|news| news.failed = None);
                     return;
                 }
@@ -177,9 +177,9 @@ impl PoolInner {
         state.retry_at = Some(Instant::now() + delay);
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
-        self.peer.metrics().connect_failures.inc();
+        self.peer.metrics.connect_failures.inc();
         // The waiting stream reports the failure to the operator, once.
-        debug!(server = %self.peer.address(), %status, ?delay, "cannot connect");
+        debug!(server = %self.peer.address, %status, ?delay, "cannot connect");
         self.peer.news.send_modify(|news| {
             news.failures += 1;
             news.failed = Some(status);

@@ -20,9 +20,9 @@ const ROUND_PINGS: u32 = 2;
 /// One server, as its connections and their pool know it.
 #[derive(Debug)]
 pub(super) struct GrpcPeer {
-    address: GrpcAddress,
-    settings: InForce<ClientSettings>,
-    metrics: Arc<ClientMetrics>,
+    pub(super) address: GrpcAddress,
+    pub(super) settings: InForce<ClientSettings>,
+    pub(super) metrics: Arc<ClientMetrics>,
     tolerance: Mutex<PingTolerance>,
     pub(super) news: watch::Sender<ConnectionNews>,
 }
@@ -61,21 +61,9 @@ impl GrpcPeer {
         self.settings.get()
     }
 
-    pub(super) fn in_force(&self) -> InForce<ClientSettings> {
-        self.settings.clone()
-    }
-
     pub(super) fn configure(&self, settings: ClientSettings) {
         self.settings.publish(settings);
         self.notify();
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.metrics
-    }
-
-    pub(super) fn address(&self) -> &GrpcAddress {
-        &self.address
     }
 
     pub(super) fn ping_interval(&self) -> Duration {

@@ -69,6 +69,6 @@ impl Pool {
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
-        self.inner.peer.metrics()
+        &self.inner.peer.metrics
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn open(
     relays: Option<HeaderValue>,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
-    let queue = Arc::new(Queue::new(pool.peer.in_force()));
+    let queue = Arc::new(Queue::new(pool.peer.settings.clone()));
     let probed = Arc::new(Notify::new());
     let rounds = Arc::new(Notify::new());
     let (queued, probing, returning) = (queue.clone(), probed.clone(), rounds.clone());
@@ -278,7 +278,7 @@ impl StreamTask {
                         }
                     }
                     Err(status) => {
-                        self.pool.peer.metrics().undecodable.inc();
+                        self.pool.peer.metrics.undecodable.inc();
                         self.report(StreamEvent::Undecodable(status.clone())).await;
                         return status.into();
                     }

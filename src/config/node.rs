@@ -81,7 +81,8 @@ fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
     })
 }
 
-fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Option<Item<'a>> {
+/// A field in protobuf's spelling, or in that of its JSON.
+pub(super) fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Option<Item<'a>> {
     let (first, second) = (map.item(key), map.item(other));
     first.or(second)
 }
@@ -89,7 +90,7 @@ fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Opti
 /// As in protobuf, a text may be empty.
 const ANY_TEXT: &[Form] = &[Form::AnyText];
 
-fn any_text(tree: &Tree) -> Result<String, String> {
+pub(super) fn any_text(tree: &Tree) -> Result<String, String> {
     match tree {
         Tree::Text(text) => Ok(text.clone()),
         _ => Err(super::units::TEXT.into()),

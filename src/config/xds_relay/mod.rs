@@ -14,6 +14,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::error::{ConfigError, Warning};
+use super::node::either;
 use super::reader::{Item, Map, walk};
 use super::syntax;
 use super::tree::Format;
@@ -86,12 +87,6 @@ const HEAD: &str = "\
 
 /// The variable that stands for an unknown control plane.
 const CONTROL_PLANE: &str = "CONTROL_PLANE";
-
-/// A field in protobuf's spelling, or in that of its JSON.
-fn either<'a>(map: &mut Map<'a>, key: &'static str, camel: &'static str) -> Option<Item<'a>> {
-    let (first, second) = (map.item(key), map.item(camel));
-    first.or(second)
-}
 
 /// A field of which a message has exactly one, like the others in `fields`.
 fn one_of<'a>(
