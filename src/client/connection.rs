@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use super::dial::Dialed;
+use super::dial::{Dialed, Http2};
 use super::peer::GrpcPeer;
 use super::tls::OwnLeaf;
 use super::transport::Traffic;
@@ -188,7 +188,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self, mut h2: h2::client::Connection<super::transport::UpstreamTransport, Bytes>) {
+    async fn run(mut self, mut h2: Http2) {
         let metrics = self.connection.peer.metrics.clone();
         metrics.connections.inc();
         let status = self.drive(&mut h2).await;
@@ -211,10 +211,7 @@ impl Driver {
     }
 
     /// Returns the reason for the end of the connection.
-    async fn drive(
-        &mut self,
-        h2: &mut h2::client::Connection<super::transport::UpstreamTransport, Bytes>,
-    ) -> Status {
+    async fn drive(&mut self, h2: &mut Http2) -> Status {
         let mut ping_at = Instant::now();
         let mut idle_at = Instant::now() + self.connection.peer.settings().idle_timeout;
         let mut was_used = false;
@@ -277,7 +274,7 @@ impl Driver {
     }
 
     /// Advances the round trips that have begun.
-    fn see_to_rounds(&mut self, h2: &mut h2::client::Connection<super::transport::UpstreamTransport, Bytes>) {
+    fn see_to_rounds(&mut self, h2: &mut Http2) {
         let connection = self.connection.clone();
         let rounds = &connection.rounds;
         let begun = rounds.begun.load(Ordering::Relaxed);
@@ -320,7 +317,7 @@ impl Driver {
 
     /// Makes the server send something. SETTINGS without changes must be acknowledged at once (RFC 9113
     /// §6.5.3). Unlike PINGs, no server takes SETTINGS for abuse, however often a silent stream is probed.
-    fn probe(&mut self, h2: &mut h2::client::Connection<super::transport::UpstreamTransport, Bytes>) {
+    fn probe(&mut self, h2: &mut Http2) {
         let peer = &self.connection.peer;
         let received = self.connection.traffic.received();
         // An error means that earlier SETTINGS are still unacknowledged, which serves the same purpose.

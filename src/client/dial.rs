@@ -28,10 +28,12 @@ const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// The maximum number of an attempt's failures in its status.
 const FAILURES_NAMED: usize = 4;
 
+pub(super) type Http2 = h2::client::Connection<UpstreamTransport, Bytes>;
+
 /// An HTTP/2 connection with the server's SETTINGS received.
 pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
-    pub(super) h2: h2::client::Connection<UpstreamTransport, Bytes>,
+    pub(super) h2: Http2,
     pub(super) traffic: Arc<Traffic>,
     /// The relay's certificate on the connection.
     pub(super) leaf: Option<OwnLeaf>,
