@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{admin, facts, servers, tls};
 use crate::client::{FileServer, FileSettings, MetadataValue};
 use crate::config::{self, Config, Endpoint, FactsSource, ServerKind};
-use crate::kubernetes::{Access, Interest};
+use crate::kubernetes::{ClusterAccess, Interest};
 use crate::trust::contents::PlaceFile;
 use sluice_checkpoint::store::check_usable;
 use sluice_engine::class::facts::Facts;
@@ -164,7 +164,9 @@ pub fn needs_of_host(config: &Config) -> Vec<String> {
     }
     needs.extend(config.facts.iter().map(|source| match source {
         FactsSource::File(file) => format!("facts.file: the file {}", file.display()),
-        FactsSource::Kubernetes(Interest { access: Access { kubeconfig: Some(file), .. }, .. }) => {
+        FactsSource::Kubernetes(Interest {
+            access: ClusterAccess { kubeconfig: Some(file), .. }, ..
+        }) => {
             format!("facts.kubernetes: the file {}, and whether it may list Pods", file.display())
         }
         FactsSource::Kubernetes(_) => "facts.kubernetes: whether the Pod may list Pods".to_owned(),

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
-use crate::client::{self, Channel, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT};
-use crate::config::{self, Endpoint, GrpcServer, RestServer, ServerKind, ServerList, UpstreamServer};
+use crate::client::{
+    self, ClientSettings, Credentials, GrpcAddress, Pool, RESERVE_IDLE_TIMEOUT, ServerChannel,
+};
+use crate::config::{
+    self, Endpoint, GrpcServer, RestServerSettings, ServerKind, ServerListSettings, UpstreamServer,
+};
 use crate::driver::ground::servers::{Attach, Server as Upstream, ServerLists};
 use crate::telemetry::Metrics;
 use crate::trust::client::{Generation, Protocol, place};
@@ -19,7 +23,7 @@ use sluice_engine::upstream;
 #[derive(Clone, Default)]
 pub(super) struct Channels {
     grpc: Vec<OpenServers<GrpcServer, Pool>>,
-    rest: Vec<OpenServers<RestServer, client::RestServer>>,
+    rest: Vec<OpenServers<RestServerSettings, client::RestServer>>,
 }
 
 #[derive(Clone)]
@@ -126,7 +130,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn servers(&mut self, path: &str, list: &ServerList) -> Result<Vec<Arc<Upstream>>> {
+    fn servers(&mut self, path: &str, list: &ServerListSettings) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {
             let (uri, path) = (&server.server_uri, format!("{path}[{number}]"));
@@ -184,9 +188,10 @@ impl Opening<'_> {
         Ok(channel)
     }
 
-    fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServer) -> Result<Attach> {
-        let is_free = |open: &&OpenServers<RestServer, client::RestServer>| {
-            let is_it = |taken: &OpenServers<RestServer, client::RestServer>| taken.channel.is(&open.channel);
+    fn attach_rest(&mut self, uri: &str, path: &str, rest: &RestServerSettings) -> Result<Attach> {
+        let is_free = |open: &&OpenServers<RestServerSettings, client::RestServer>| {
+            let is_it =
+                |taken: &OpenServers<RestServerSettings, client::RestServer>| taken.channel.is(&open.channel);
             open.uri == uri && open.config.is_same_server(rest) && !self.now.rest.iter().any(is_it)
         };
         let settings = self.bounded(&rest.connection);
@@ -220,18 +225,18 @@ impl Opening<'_> {
         credentials: Credentials,
         protocol: Protocol,
         path: &str,
-    ) -> Result<Channel> {
+    ) -> Result<ServerChannel> {
         if !self.has_files {
-            return Ok(Channel::planned(address, credentials));
+            return Ok(ServerChannel::planned(address, credentials));
         }
         let metrics = &self.metrics.downstream.tls;
-        let channel = Channel::open(address, credentials, protocol, path, metrics);
+        let channel = ServerChannel::open(address, credentials, protocol, path, metrics);
         channel.map_err(|fault| anyhow!(describe(path, &fault)))
     }
 }
 
 /// The settings of a server's streams, with the behaviour by the rules of the list.
-fn in_list(server: &GrpcServer, list: &ServerList) -> upstream::UpstreamSettings {
+fn in_list(server: &GrpcServer, list: &ServerListSettings) -> upstream::UpstreamSettings {
     let has_others = list.servers.len() > 1;
     let failover = has_others && list.fallback.policy == FallbackPolicy::Envoy;
     // One machine asks both servers, so an `api_type` of either is an order.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::ClientSettings;
-use crate::config::{Config, Listener};
+use crate::config::{Config, ListenerSettings};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::driver::ground::servers::ServerLists;
@@ -19,7 +19,7 @@ pub(super) fn relay_settings(
     (lists, facts): (ServerLists, Arc<FactTable>),
     generation: u64,
 ) -> DriverSettings {
-    let fails = |listener: &Listener| listener.options.when_unavailable == WhenUnavailable::Fail;
+    let fails = |listener: &ListenerSettings| listener.options.when_unavailable == WhenUnavailable::Fail;
     DriverSettings {
         generation,
         lists,

@@ -15,7 +15,7 @@ use sluice_setting::InForce;
 /// connections (REL-5).
 #[derive(Clone)]
 pub(super) struct LiveListener {
-    pub config: config::Listener,
+    pub config: config::ListenerSettings,
     pub options: InForce<ListenerOptions>,
     /// `None`: plaintext.
     pub tls: Option<LiveTls>,

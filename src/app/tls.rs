@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 
-use crate::config::{Config, Listener};
+use crate::config::{Config, ListenerSettings};
 use crate::server;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client;
@@ -15,7 +15,7 @@ use crate::trust::server::{ChainLimits, Generation, OnClientExpiry, ServerTls};
 use sluice_setting::InForce;
 
 /// The files of one listener. `index` is the place of the listener in the configuration.
-fn place_of(listener: &Listener, tls: &ServerTls, limits: ChainLimits) -> Place<Generation> {
+fn place_of(listener: &ListenerSettings, tls: &ServerTls, limits: ChainLimits) -> Place<Generation> {
     let settings = tls.clone();
     Place {
         name: format!("listeners[{}].tls", listener.name),
@@ -39,7 +39,7 @@ fn key_of(index: usize) -> String {
 /// The unusable certificate files of all listeners: a line each, beginning with the key.
 pub(super) fn faults(config: &Config) -> Vec<String> {
     let limits = config.limits.server.client_chain;
-    let fault = |(index, listener): (usize, &Listener)| {
+    let fault = |(index, listener): (usize, &ListenerSettings)| {
         let tls = listener.tls.as_ref()?;
         let fault = place_of(listener, tls, limits).read().err()?;
         Some(describe(&key_of(index), &fault))
@@ -84,7 +84,7 @@ fn ends_at_expiry(tls: &ServerTls) -> bool {
 pub(super) fn prepare(
     config: &Config,
     index: usize,
-    listener: &Listener,
+    listener: &ListenerSettings,
 ) -> Result<Option<Prepared<Generation>>> {
     let Some(tls) = &listener.tls else { return Ok(None) };
     let place = place_of(listener, tls, config.limits.server.client_chain);

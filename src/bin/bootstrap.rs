@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions, GrpcOptions};
-use sluice::config::{self, Config, Endpoint, Listener};
+use sluice::config::{self, Config, Endpoint, ListenerSettings};
 use sluice::trust::server::ClientCertificate;
 
 use crate::host::hostname;
@@ -144,7 +144,7 @@ fn connection(options: BootstrapArgs) -> Result<(Connection, Config), Failure> {
 }
 
 /// The files that a client of the listener needs.
-fn client_tls(listener: &Listener, options: &BootstrapArgs) -> Result<Option<ClientTls>, Failure> {
+fn client_tls(listener: &ListenerSettings, options: &BootstrapArgs) -> Result<Option<ClientTls>, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let pair = options.certificate.as_ref().zip(options.private_key.as_ref());
     let pair = pair.map(|(certificate, key)| (absolute(certificate), absolute(key)));

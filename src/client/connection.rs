@@ -2,20 +2,21 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::{Ping, PingPong, Reason};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use super::connections::PoolInner;
-use super::dial::Dialed;
+use super::dial::{Dialed, Http2};
+use super::peer::GrpcPeer;
 use super::tls::OwnLeaf;
 use super::transport::Traffic;
 use sluice_xds::{Code, Status};
@@ -33,7 +34,7 @@ pub(super) type SendRequest = h2::client::SendRequest<Bytes>;
 
 /// The state of a connection, as reported to its streams.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Phase {
+pub(super) struct ConnectionPhase {
     /// The connection is to be left: the server asks for it, or our certificate is nearly over.
     pub(super) leaving: bool,
     /// The connection has ended, for this reason.
@@ -42,15 +43,15 @@ pub(super) struct Phase {
 
 /// A connection, as used by its streams and its pool.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct UpstreamConnection {
     permits: Mutex<Permits>,
     permits_changed: Notify,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ConnectionPhase>,
     /// Streams ask whether the server is alive.
     probed: Notify,
     rounds: Rounds,
     pub(super) traffic: Arc<Traffic>,
-    pool: Arc<PoolInner>,
+    peer: Arc<GrpcPeer>,
 }
 
 #[derive(Debug)]
@@ -63,30 +64,30 @@ struct Permits {
 /// The right to one stream on a connection. Dropping the permit frees the slot.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<UpstreamConnection>,
 }
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connection.permits().used -= 1;
         self.connection.permits_changed.notify_one();
-        self.connection.pool.news();
+        self.connection.peer.notify();
     }
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// Wraps a ready connection, and starts its task.
-    pub(super) fn start(dialed: Dialed, pool: Arc<PoolInner>) -> Arc<Connection> {
+    pub(super) fn start(dialed: Dialed, peer: Arc<GrpcPeer>) -> Arc<UpstreamConnection> {
         let Dialed { send, mut h2, traffic, leaf } = dialed;
         let ping = h2.ping_pong();
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(UpstreamConnection {
             permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
             permits_changed: Notify::new(),
-            phase: watch::Sender::new(Phase::default()),
+            phase: watch::Sender::new(ConnectionPhase::default()),
             probed: Notify::new(),
             rounds: Rounds::default(),
             traffic,
-            pool,
+            peer,
         });
         let driver = Driver {
             pinger: ping.map(|ping| Pinger { ping, answer_by: None, round: 0, is_for_round: false }),
@@ -118,7 +119,7 @@ impl Connection {
         self.permits().send.is_none()
     }
 
-    pub(super) fn phase(&self) -> watch::Receiver<Phase> {
+    pub(super) fn phase(&self) -> watch::Receiver<ConnectionPhase> {
         self.phase.subscribe()
     }
 
@@ -129,7 +130,7 @@ impl Connection {
         self.traffic.received_more_than(received).await;
     }
 
-    /// Begins a round trip of the transport. Returns its number for [`Connection::round_ended`].
+    /// Begins a round trip of the transport. Returns its number for [`UpstreamConnection::round_ended`].
     pub(super) fn begin_round(&self) -> u64 {
         let number = self.rounds.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.rounds.news.notify_one();
@@ -138,7 +139,7 @@ impl Connection {
 
     /// Waits until the server has answered a PING sent after the round trip began. Everything that the server
     /// had passed to its transport before has then been received. After as many PINGs as the server bears
-    /// ([`PoolInner::round_pings`]), another answer and a short silence replace the PING. Never returns if
+    /// ([`GrpcPeer::round_pings`]), another answer and a short silence replace the PING. Never returns if
     /// the connection dies first.
     pub(super) async fn round_ended(&self, number: u64) {
         let mut ended = self.rounds.ended.subscribe();
@@ -146,7 +147,7 @@ impl Connection {
     }
 
     fn permits(&self) -> MutexGuard<'_, Permits> {
-        self.permits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.permits.lock()
     }
 
     /// Closes an unused connection to new streams. Returns false if the connection is in use after all.
@@ -176,7 +177,7 @@ impl Rounds {
 
 /// Owns the connection's I/O until the end.
 struct Driver {
-    connection: Arc<Connection>,
+    connection: Arc<UpstreamConnection>,
     /// Kept to prevent the library from closing an idle connection, and to learn of a GOAWAY.
     send: SendRequest,
     pinger: Option<Pinger>,
@@ -187,14 +188,14 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self, mut h2: h2::client::Connection<super::transport::Transport, Bytes>) {
-        let metrics = self.connection.pool.metrics().clone();
+    async fn run(mut self, mut h2: Http2) {
+        let metrics = self.connection.peer.metrics.clone();
         metrics.connections.inc();
         let status = self.drive(&mut h2).await;
         if let Some(Err(error)) = poll_fn(|context| self.send.poll_ready(context)).now_or_never() {
             self.leave(&error);
         }
-        debug!(server = %self.connection.pool.address(), %status, "an upstream connection ended");
+        debug!(server = %self.connection.peer.address, %status, "an upstream connection ended");
         self.connection.permits().send = None;
         // Set before the connection is dropped, so that failing streams find the reason.
         self.connection.phase.send_modify(|phase| phase.ended = Some(status));
@@ -206,13 +207,13 @@ impl Driver {
             let _ = timeout(FAREWELL, &mut h2).await;
         }
         metrics.connections.dec();
-        connection.pool.forget(&connection);
+        connection.peer.notify();
     }
 
     /// Returns the reason for the end of the connection.
-    async fn drive(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) -> Status {
+    async fn drive(&mut self, h2: &mut Http2) -> Status {
         let mut ping_at = Instant::now();
-        let mut idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
+        let mut idle_at = Instant::now() + self.connection.peer.settings().idle_timeout;
         let mut was_used = false;
         let leaf = self.leaf.take();
         let mut outlived = pin!(outlived(leaf.as_ref()));
@@ -220,8 +221,8 @@ impl Driver {
             let used = self.connection.permits().used > 0;
             if used != was_used {
                 was_used = used;
-                ping_at = Instant::now() + self.connection.pool.ping_interval();
-                idle_at = Instant::now() + self.connection.pool.settings().idle_timeout;
+                ping_at = Instant::now() + self.connection.peer.ping_interval();
+                idle_at = Instant::now() + self.connection.peer.settings().idle_timeout;
             }
             if self.leaving && !used {
                 return Status::new(Code::Unavailable, "the connection takes no more streams");
@@ -243,7 +244,7 @@ impl Driver {
                 round = answered(pinger.as_mut()), if pong_by.is_some() => {
                     connection.rounds.end(round);
                     // From the answer on: the server counts the time between two arrivals.
-                    ping_at = Instant::now() + connection.pool.ping_interval();
+                    ping_at = Instant::now() + connection.peer.ping_interval();
                 }
                 () = sleep_until(silent_at.unwrap_or(ping_at)), if silent_at.is_some() => {}
                 () = connection.rounds.news.notified() => {}
@@ -252,14 +253,14 @@ impl Driver {
                     *probe = None;
                 }
                 () = sleep_until(answer_by.unwrap_or(ping_at)), if answer_by.is_some() => {
-                    connection.pool.metrics().unanswered.inc();
-                    info!(server = %connection.pool.address(),
+                    connection.peer.metrics.unanswered.inc();
+                    info!(server = %connection.peer.address,
                         "closing a connection: the server does not answer");
                     return Status::new(Code::Unavailable, NO_ANSWER);
                 }
                 () = connection.probed.notified(), if probed.is_none() => self.probe(h2),
                 () = sleep_until(ping_at), if used => {
-                    ping_at = Instant::now() + connection.pool.ping_interval();
+                    ping_at = Instant::now() + connection.peer.ping_interval();
                     self.ping(false);
                 }
                 () = connection.permits_changed.notified() => {}
@@ -273,11 +274,11 @@ impl Driver {
     }
 
     /// Advances the round trips that have begun.
-    fn see_to_rounds(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
+    fn see_to_rounds(&mut self, h2: &mut Http2) {
         let connection = self.connection.clone();
         let rounds = &connection.rounds;
         let begun = rounds.begun.load(Ordering::Relaxed);
-        if self.pinger.is_some() && connection.traffic.pings.count() < connection.pool.round_pings() {
+        if self.pinger.is_some() && connection.traffic.pings.count() < connection.peer.round_pings() {
             self.silence = None;
             if begun > *rounds.ended.borrow() {
                 self.ping(true);
@@ -306,23 +307,23 @@ impl Driver {
     fn ping(&mut self, is_for_round: bool) {
         let Some(pinger) = &mut self.pinger else { return };
         if pinger.answer_by.is_none() && pinger.ping.send_ping(Ping::opaque()).is_ok() {
-            pinger.answer_by = Some(Instant::now() + self.connection.pool.settings().ping_timeout);
+            pinger.answer_by = Some(Instant::now() + self.connection.peer.settings().ping_timeout);
             pinger.round = self.connection.rounds.begun.load(Ordering::Relaxed);
             pinger.is_for_round = is_for_round;
             self.connection.traffic.pings.send();
-            self.connection.pool.metrics().pings.inc();
+            self.connection.peer.metrics.pings.inc();
         }
     }
 
     /// Makes the server send something. SETTINGS without changes must be acknowledged at once (RFC 9113
     /// §6.5.3). Unlike PINGs, no server takes SETTINGS for abuse, however often a silent stream is probed.
-    fn probe(&mut self, h2: &mut h2::client::Connection<super::transport::Transport, Bytes>) {
-        let pool = &self.connection.pool;
+    fn probe(&mut self, h2: &mut Http2) {
+        let peer = &self.connection.peer;
         let received = self.connection.traffic.received();
         // An error means that earlier SETTINGS are still unacknowledged, which serves the same purpose.
-        let _ = h2.set_initial_window_size(pool.settings().stream_window);
-        self.probe = Some(Probe { received, answer_by: Instant::now() + pool.settings().ping_timeout });
-        pool.metrics().probes.inc();
+        let _ = h2.set_initial_window_size(peer.settings().stream_window);
+        self.probe = Some(Probe { received, answer_by: Instant::now() + peer.settings().ping_timeout });
+        peer.metrics.probes.inc();
     }
 
     /// Closes the connection to new streams. Open streams continue until there is another connection for them
@@ -331,31 +332,31 @@ impl Driver {
         if !self.close_to_streams() {
             return;
         }
-        let pool = &self.connection.pool;
+        let peer = &self.connection.peer;
         // Any other error means that stream numbers ran out, or that the connection is about to end with an
         // error of its own.
         if error.is_go_away() && error.is_remote() {
-            debug!(server = %pool.address(), %error, "received GOAWAY");
-            pool.metrics().goaways.inc();
+            debug!(server = %peer.address, %error, "received GOAWAY");
+            peer.metrics.goaways.inc();
             // gRPC's mark (A8) is in the debug data, which the library shows only in the error's text.
             if error.reason() == Some(Reason::ENHANCE_YOUR_CALM)
                 && error.to_string().contains("too_many_pings")
             {
-                pool.too_many_pings(self.pinger.as_ref().is_some_and(|pinger| pinger.is_for_round));
+                peer.too_many_pings(self.pinger.as_ref().is_some_and(|pinger| pinger.is_for_round));
             }
             self.connection.phase.send_modify(|phase| phase.leaving = true);
         }
-        pool.news();
+        peer.notify();
     }
 
     /// Replaces the connection before its certificate ends: streams move to another one, as after a GOAWAY
     /// (CRT-10).
     fn replace(&mut self) {
         if self.close_to_streams() {
-            let pool = &self.connection.pool;
-            info!(server = %pool.address(), "replacing a connection: the relay has a newer certificate");
+            let peer = &self.connection.peer;
+            info!(server = %peer.address, "replacing a connection: the relay has a newer certificate");
             self.connection.phase.send_modify(|phase| phase.leaving = true);
-            pool.news();
+            peer.notify();
         }
     }
 

@@ -1,36 +1,32 @@
 //! All connections to one gRPC server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
-use arc_swap::Guard;
-use tokio::sync::{mpsc, watch};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
-use super::connection::{Connection, SendRequest, StreamPermit};
+use super::connection::{SendRequest, StreamPermit, UpstreamConnection};
 use super::dial::Dialer;
-use super::{Channel, ClientSettings, GrpcAddress, StreamEvent};
+use super::peer::GrpcPeer;
+use super::settings::backoff;
+use super::{ClientSettings, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
-use sluice_setting::{Backoff, Epoch, InForce};
+use sluice_setting::InForce;
 use sluice_xds::Status;
-
-/// PINGs for round trips that may follow each other while the server writes nothing. grpc-go closes a
-/// connection at the third PING that comes too early (gRFC A8); the PING of the interval may come between.
-const ROUND_PINGS: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct PoolInner {
     dialer: Dialer,
-    settings: InForce<ClientSettings>,
-    metrics: Arc<ClientMetrics>,
+    pub(super) peer: Arc<GrpcPeer>,
     state: Mutex<ConnectionsState>,
-    news: watch::Sender<ConnectionNews>,
 }
 
 #[derive(Debug)]
 struct ConnectionsState {
-    connections: Vec<Arc<Connection>>,
+    /// Each belongs to its task and its streams.
+    connections: Vec<Weak<UpstreamConnection>>,
     /// The connecting task is running.
     connecting: bool,
     /// Streams without a connection.
@@ -39,19 +35,6 @@ struct ConnectionsState {
     failures_in_a_row: u32,
     /// The end of the backoff after the last failed attempt.
     retry_at: Option<Instant>,
-    /// Multiplies the interval of PINGs; doubles when the server says `too_many_pings` to such a PING (FU32).
-    ping_factor: u32,
-    /// See [`ROUND_PINGS`]. One less when the server says `too_many_pings` to the PING of a round trip.
-    round_pings: u32,
-}
-
-/// Changes whenever waiting streams should check again.
-#[derive(Clone, Debug, Default)]
-struct ConnectionNews {
-    /// The number of failed attempts.
-    failures: u64,
-    /// The failure of the last attempt.
-    failed: Option<Status>,
 }
 
 /// A stream that waits for a connection. The pool connects only while there are such streams.
@@ -64,60 +47,29 @@ impl Drop for Waiting<'_> {
 }
 
 impl PoolInner {
-    pub(super) fn new(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> PoolInner {
-        let settings = InForce::new(settings);
+    pub(super) fn new(
+        channel: ServerChannel,
+        settings: ClientSettings,
+        metrics: Arc<ClientMetrics>,
+    ) -> PoolInner {
+        let address = channel.address.clone();
+        let peer = GrpcPeer::new(address, InForce::new(settings), metrics);
         let state = ConnectionsState {
             connections: Vec::new(),
             connecting: false,
             waiting: 0,
             failures_in_a_row: 0,
             retry_at: None,
-            ping_factor: 1,
-            round_pings: ROUND_PINGS,
         };
         PoolInner {
-            dialer: Dialer::new(channel, settings.clone(), metrics.clone()),
-            settings,
-            metrics,
+            dialer: Dialer::new(channel, peer.settings.clone(), peer.metrics.clone()),
+            peer: Arc::new(peer),
             state: Mutex::new(state),
-            news: watch::Sender::new(ConnectionNews::default()),
         }
     }
 
-    /// The settings in force, for the next connection, stream, message or timer. A connection keeps its
-    /// windows and socket options.
-    pub(super) fn settings(&self) -> Guard<Arc<Epoch<ClientSettings>>> {
-        self.settings.get()
-    }
-
-    pub(super) fn in_force(&self) -> InForce<ClientSettings> {
-        self.settings.clone()
-    }
-
-    pub(super) fn configure(&self, settings: ClientSettings) {
-        self.settings.publish(settings);
-        self.news();
-    }
-
-    pub(super) fn metrics(&self) -> &Arc<ClientMetrics> {
-        &self.metrics
-    }
-
-    pub(super) fn channel(&self) -> &Channel {
+    pub(super) fn channel(&self) -> &ServerChannel {
         self.dialer.channel()
-    }
-
-    pub(super) fn address(&self) -> &GrpcAddress {
-        &self.channel().address
-    }
-
-    pub(super) fn ping_interval(&self) -> Duration {
-        self.settings().ping_interval.saturating_mul(self.state().ping_factor)
-    }
-
-    /// The PINGs for round trips that the server bears without DATA or HEADERS between.
-    pub(super) fn round_pings(&self) -> u32 {
-        self.state().round_pings
     }
 
     /// Waits for a permit on a ready connection ("wait for ready"), and reports each failed attempt to
@@ -141,7 +93,7 @@ impl PoolInner {
     ) -> (StreamPermit, SendRequest) {
         self.state().waiting += 1;
         let _waiting = Waiting(self);
-        let mut news = self.news.subscribe();
+        let mut news = self.peer.news.subscribe();
         let mut reported = None;
         loop {
             let now = news.borrow_and_update().clone();
@@ -157,7 +109,7 @@ impl PoolInner {
                 // A send error means that the handle was dropped, which aborts this task.
                 let _ = events.send(StreamEvent::ConnectFailed(status)).await;
             }
-            // The sender lives in `self`, so this cannot fail.
+            // The sender lives in the peer, so this cannot fail.
             let _ = news.changed().await;
         }
     }
@@ -167,39 +119,12 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    /// The server considers our PINGs too frequent (FU32). Only the kind of the last PING becomes less
-    /// frequent: `is_for_round`, or that of the interval.
-    pub(super) fn too_many_pings(&self, is_for_round: bool) {
-        self.metrics.too_many_pings.inc();
-        let mut state = self.state();
-        if is_for_round {
-            state.round_pings = state.round_pings.saturating_sub(1);
-        } else {
-            state.ping_factor = state.ping_factor.saturating_mul(2);
-        }
-        let round_pings = state.round_pings;
-        drop(state);
-        let interval = self.ping_interval();
-        warn!(server = %self.address(), ?interval, round_pings,
-            "the server said too_many_pings; PINGs become less frequent");
-    }
-
-    /// Makes all waiting streams check again.
-    pub(super) fn news(&self) {
-        self.news.send_modify(|_| ());
-    }
-
-    /// Removes a closed connection. Pool and connection refer to each other, so this breaks the cycle.
-    pub(super) fn forget(&self, gone: &Arc<Connection>) {
-        self.state().connections.retain(|connection| !Arc::ptr_eq(connection, gone));
-        self.news();
-    }
-
     fn take(&self) -> Option<(StreamPermit, SendRequest)> {
-        let max = self.settings().streams_per_connection;
+        let max = self.peer.settings().streams_per_connection;
         let mut state = self.state();
-        state.connections.retain(|connection| !connection.is_closed_to_streams());
-        state.connections.iter().find_map(|connection| connection.take(max))
+        let is_open = |connection: Arc<UpstreamConnection>| !connection.is_closed_to_streams();
+        state.connections.retain(|connection| connection.upgrade().is_some_and(is_open));
+        state.connections.iter().find_map(|connection| connection.upgrade()?.take(max))
     }
 
     /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
@@ -230,15 +155,15 @@ impl PoolInner {
             }
             match self.dialer.dial().await {
                 Ok(dialed) => {
-                    let connection = Connection::start(dialed, self.clone());
+                    let connection = UpstreamConnection::start(dialed, self.peer.clone());
                     let mut state = self.state();
                     state.connecting = false;
                     state.retry_at = None;
-                    state.connections.push(connection);
+                    state.connections.push(Arc::downgrade(&connection));
                     drop(state);
-                    self.metrics.connects.inc();
-                    info!(server = %self.address(), "connected");
-                    self.news.send_modify(|news| news.failed = None);
+                    self.peer.metrics.connects.inc();
+                    info!(server = %self.peer.address, "connected");
+                    self.peer.news.send_modify(|news| news.failed = None);
                     return;
                 }
                 Err(status) => self.failed(status),
@@ -248,72 +173,20 @@ impl PoolInner {
 
     fn failed(&self, status: Status) {
         let mut state = self.state();
-        let delay = backoff(&self.settings().backoff, state.failures_in_a_row, fastrand::f64());
+        let delay = backoff(&self.peer.settings().backoff, state.failures_in_a_row, fastrand::f64());
         state.retry_at = Some(Instant::now() + delay);
         state.failures_in_a_row = state.failures_in_a_row.saturating_add(1);
         drop(state);
-        self.metrics.connect_failures.inc();
+        self.peer.metrics.connect_failures.inc();
         // The waiting stream reports the failure to the operator, once.
-        debug!(server = %self.address(), %status, ?delay, "cannot connect");
-        self.news.send_modify(|news| {
+        debug!(server = %self.peer.address, %status, ?delay, "cannot connect");
+        self.peer.news.send_modify(|news| {
             news.failures += 1;
             news.failed = Some(status);
         });
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
-/// (CLI-4). `jitter` is from 0 to 1.
-pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
-    // Beyond this exponent, the delay has reached the cap.
-    let factor = 1.6_f64.powi(failures.min(64) as i32);
-    let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
-    Duration::from_secs_f64(seconds * (0.8 + 0.4 * jitter))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
-        let delays = |jitter| {
-            let settings = Backoff::default();
-            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures, jitter).as_millis())
-        };
-        assert_eq!(delays(0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
-        assert_eq!(delays(0.0), [800, 1280, 2048, 21474, 24000, 24000]);
-        assert_eq!(delays(1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
-    }
-    #[test]
-    fn fu32_rel_5_too_many_pings_doubles_the_interval_each_time() {
-        let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
-        let pool = PoolInner::new(
-            Channel::plaintext(address),
-            ClientSettings::default(),
-            Arc::new(ClientMetrics::default()),
-        );
-        assert_eq!(pool.ping_interval(), Duration::from_secs(300));
-        for seconds in [600, 1200] {
-            pool.too_many_pings(false);
-            assert_eq!((pool.ping_interval(), pool.round_pings()), (Duration::from_secs(seconds), 2));
-        }
-        for round_pings in [1, 0, 0] {
-            pool.too_many_pings(true);
-            assert_eq!((pool.ping_interval(), pool.round_pings()), (Duration::from_secs(1200), round_pings));
-        }
-        pool.configure(ClientSettings {
-            ping_interval: Duration::from_secs(60),
-            ..ClientSettings::default()
-        });
-        assert_eq!(
-            pool.ping_interval(),
-            Duration::from_secs(240),
-            "the server's wish stays with its connections"
-        );
+        self.state.lock()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::calls::Calls;
-use super::tls::Tls;
+use super::calls::MetadataInForce;
+use super::tls::UpstreamTls;
 use super::{CallMetadata, GrpcAddress};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client::{ClientTls, Generation, Protocol};
@@ -21,25 +21,25 @@ pub struct Credentials {
 
 /// The address of a server, and the credentials with their files in force.
 #[derive(Debug)]
-pub struct Channel {
+pub struct ServerChannel {
     pub(super) address: GrpcAddress,
     pub(super) credentials: Credentials,
-    pub(super) calls: Calls,
-    pub(super) tls: Option<Tls>,
+    pub(super) calls: MetadataInForce,
+    pub(super) tls: Option<UpstreamTls>,
 }
 
-impl Channel {
+impl ServerChannel {
     /// Plaintext, and calls without metadata.
-    pub fn plaintext(address: GrpcAddress) -> Channel {
-        let (credentials, calls) = (Credentials::default(), Calls::new(&CallMetadata::default()));
-        Channel { address, credentials, calls, tls: None }
+    pub fn plaintext(address: GrpcAddress) -> ServerChannel {
+        let (credentials, calls) = (Credentials::default(), MetadataInForce::new(&CallMetadata::default()));
+        ServerChannel { address, credentials, calls, tls: None }
     }
 
     /// For plans, which ask nobody. The certificates of the credentials are not read, and no connection is
     /// made without them.
-    pub fn planned(address: GrpcAddress, credentials: Credentials) -> Channel {
-        let calls = Calls::new(&credentials.calls);
-        Channel { address, credentials, calls, tls: None }
+    pub fn planned(address: GrpcAddress, credentials: Credentials) -> ServerChannel {
+        let calls = MetadataInForce::new(&credentials.calls);
+        ServerChannel { address, credentials, calls, tls: None }
     }
 
     /// Reads the certificates of the credentials, and watches their files from then on. `place`: the name of
@@ -53,20 +53,20 @@ impl Channel {
         protocol: Protocol,
         place: &str,
         metrics: &TlsMetrics,
-    ) -> Result<Channel, Fault> {
-        let calls = Calls::new(&credentials.calls);
+    ) -> Result<ServerChannel, Fault> {
+        let calls = MetadataInForce::new(&credentials.calls);
         let host = match &address {
             GrpcAddress::Tcp { host, .. } => Some(host.as_str()),
             GrpcAddress::Unix(_) => None,
         };
         let tls = credentials.tls.as_ref();
-        let tls = tls.map(|tls| Tls::new(tls, host, protocol, place, metrics)).transpose()?;
-        Ok(Channel { address, credentials, calls, tls })
+        let tls = tls.map(|tls| UpstreamTls::new(tls, host, protocol, place, metrics)).transpose()?;
+        Ok(ServerChannel { address, credentials, calls, tls })
     }
 
     /// The certificate files in force.
     pub fn files(&self) -> Option<Watched<Generation>> {
-        self.tls.as_ref().map(Tls::files)
+        self.tls.as_ref().map(UpstreamTls::files)
     }
 
     /// The beginning of the URI of each request (TLS-9).

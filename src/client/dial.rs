@@ -3,19 +3,20 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::tls::{OwnLeaf, Secured};
-use super::transport::{Socket, Traffic, Transport};
-use super::{Channel, ClientSettings, GrpcAddress};
+use super::transport::{ByteStream, Traffic, UpstreamTransport};
+use super::{ClientSettings, GrpcAddress, ServerChannel};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::trust::refusal::Reason;
 use sluice_setting::InForce;
@@ -27,10 +28,12 @@ const HEADER_BYTES_MAX: u32 = 64 << 10;
 /// The maximum number of an attempt's failures in its status.
 const FAILURES_NAMED: usize = 4;
 
+pub(super) type Http2 = h2::client::Connection<UpstreamTransport, Bytes>;
+
 /// An HTTP/2 connection with the server's SETTINGS received.
 pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
-    pub(super) h2: h2::client::Connection<Transport, Bytes>,
+    pub(super) h2: Http2,
     pub(super) traffic: Arc<Traffic>,
     /// The relay's certificate on the connection.
     pub(super) leaf: Option<OwnLeaf>,
@@ -38,7 +41,7 @@ pub(super) struct Dialed {
 
 /// An HTTP/1.1 connection.
 pub(super) struct Http1 {
-    pub(super) transport: Transport,
+    pub(super) transport: UpstreamTransport,
     pub(super) leaf: Option<OwnLeaf>,
 }
 
@@ -57,14 +60,17 @@ impl Ready for Dialed {
 impl Ready for Http1 {
     async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
         let Secured { socket, leaf } = secured;
-        Ok(Http1 { transport: Transport::of_bytes(socket, Traffic::new(dialer.metrics.clone())), leaf })
+        Ok(Http1 {
+            transport: UpstreamTransport::of_bytes(socket, Traffic::new(dialer.metrics.clone())),
+            leaf,
+        })
     }
 }
 
 /// Connects to one server.
 #[derive(Debug)]
 pub(super) struct Dialer {
-    channel: Channel,
+    channel: ServerChannel,
     settings: InForce<ClientSettings>,
     metrics: Arc<ClientMetrics>,
     /// The last addresses of the name, for use when resolution fails (FU31).
@@ -73,7 +79,7 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(
-        channel: Channel,
+        channel: ServerChannel,
         settings: InForce<ClientSettings>,
         metrics: Arc<ClientMetrics>,
     ) -> Dialer {
@@ -83,7 +89,7 @@ impl Dialer {
         Dialer { channel, settings, metrics, last_good: Mutex::new(Vec::new()) }
     }
 
-    pub(super) fn channel(&self) -> &Channel {
+    pub(super) fn channel(&self) -> &ServerChannel {
         &self.channel
     }
 
@@ -105,7 +111,7 @@ impl Dialer {
 
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let answer = self.within_connect(tokio::net::lookup_host((host, port))).await;
-        let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_good = self.last_good.lock();
         resolved(&mut last_good, answer.map(Iterator::collect))
     }
 
@@ -140,7 +146,7 @@ impl Dialer {
     }
 
     /// From a connected socket to a ready connection. TLS has a time limit of its own (TLS-7).
-    async fn make_ready<T: Ready>(&self, socket: Box<dyn Socket>) -> Result<T, String> {
+    async fn make_ready<T: Ready>(&self, socket: Box<dyn ByteStream>) -> Result<T, String> {
         let secured = match &self.channel.tls {
             // TLS-8: nothing falls back to plaintext.
             None if self.channel.credentials.tls.is_some() => {
@@ -174,7 +180,7 @@ impl Dialer {
     async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
         let Secured { socket, leaf } = secured;
         let traffic = Traffic::new(self.metrics.clone());
-        let transport = Transport::of_frames(socket, traffic.clone());
+        let transport = UpstreamTransport::of_frames(socket, traffic.clone());
         let handshake = async {
             let (send, mut h2) = h2::client::Builder::new()
                 .initial_max_send_streams(0)

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::transport::Socket;
+use super::transport::ByteStream;
 
 /// The head of an HTTP/2 frame.
 const HEAD: usize = 9;
@@ -16,13 +16,13 @@ const RECORDS: std::ops::RangeInclusive<u8> = 20..=23;
 
 /// A socket that keeps the first bytes it has received.
 pub(super) struct FirstBytes {
-    socket: Box<dyn Socket>,
+    socket: Box<dyn ByteStream>,
     bytes: [u8; HEAD],
     length: usize,
 }
 
 impl FirstBytes {
-    pub(super) fn new(socket: Box<dyn Socket>) -> FirstBytes {
+    pub(super) fn new(socket: Box<dyn ByteStream>) -> FirstBytes {
         FirstBytes { socket, bytes: [0; HEAD], length: 0 }
     }
 

@@ -16,6 +16,7 @@ mod settings;
 mod event;
 mod file;
 mod connections;
+mod peer;
 mod pool;
 mod stream;
 mod rest_connector;
@@ -35,7 +36,7 @@ mod status;
 
 pub use address::GrpcAddress;
 pub use calls::{CallMetadata, InitialMetadata, MetadataValue, TokenError, VALUE_BYTES_MAX, token_expiry};
-pub use credentials::{Channel, Credentials};
+pub use credentials::{Credentials, ServerChannel};
 pub use event::{Arrival, StreamEvent};
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};
 pub use poll::PollHandle;

@@ -116,9 +116,9 @@ mod tests {
             [settings, frame(8, PING, ACK), frame(0, DATA, 1), frame(8, PING, 0), frame(200, HEADERS, 4)]
                 .concat();
         for cut in 1..bytes.len() {
-            let (mut frames, mut found) = (PingFrames::default(), Vec::new());
-            bytes.chunks(cut).for_each(|part| frames.read(part, |frame| found.push(frame)));
-            assert_eq!(found, [PingFrame::Pong, PingFrame::Content, PingFrame::Content], "cut at {cut}");
+            let (mut frames, mut seen) = (PingFrames::default(), Vec::new());
+            bytes.chunks(cut).for_each(|part| frames.read(part, |frame| seen.push(frame)));
+            assert_eq!(seen, [PingFrame::Pong, PingFrame::Content, PingFrame::Content], "cut at {cut}");
         }
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
-use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
+use super::{ClientSettings, Credentials, GrpcAddress, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_xds::Variant;
 use sluice_xds::service::ads_path;
@@ -24,7 +24,7 @@ pub struct Pool {
 impl Pool {
     /// Puts other settings in force for all connections to this server.
     pub fn configure(&self, settings: ClientSettings) {
-        self.inner.configure(settings);
+        self.inner.peer.configure(settings);
     }
 
     /// Whether both are clones of one pool.
@@ -34,10 +34,14 @@ impl Pool {
 
     /// Connections in plaintext, and calls without metadata.
     pub fn new(address: GrpcAddress, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
-        Pool::with_channel(Channel::plaintext(address), settings, metrics)
+        Pool::with_channel(ServerChannel::plaintext(address), settings, metrics)
     }
 
-    pub fn with_channel(channel: Channel, settings: ClientSettings, metrics: Arc<ClientMetrics>) -> Pool {
+    pub fn with_channel(
+        channel: ServerChannel,
+        settings: ClientSettings,
+        metrics: Arc<ClientMetrics>,
+    ) -> Pool {
         Pool { inner: Arc::new(PoolInner::new(channel, settings, metrics)) }
     }
 
@@ -65,6 +69,6 @@ impl Pool {
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
-        self.inner.metrics()
+        &self.inner.peer.metrics
     }
 }

@@ -1,9 +1,9 @@
 //! The send queue of one stream.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::ClientSettings;
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

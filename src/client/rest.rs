@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::dial::Dialer;
 use super::poll::{self, PollHandle};
 use super::rest_connector::{Connector, RestInner};
-use super::{Channel, ClientSettings, Credentials, GrpcAddress, StreamEvent};
+use super::{ClientSettings, Credentials, GrpcAddress, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::InForce;
 use sluice_xds::TypeUrl;
@@ -32,12 +32,12 @@ impl RestServer {
         metrics: Arc<ClientMetrics>,
     ) -> RestServer {
         let address = GrpcAddress::Tcp { host: host.to_owned(), port };
-        RestServer::with_channel(Channel::plaintext(address), prefix, settings, metrics)
+        RestServer::with_channel(ServerChannel::plaintext(address), prefix, settings, metrics)
     }
 
     /// As [`RestServer::new`], with credentials.
     pub fn with_channel(
-        channel: Channel,
+        channel: ServerChannel,
         prefix: &str,
         settings: ClientSettings,
         metrics: Arc<ClientMetrics>,

@@ -14,8 +14,8 @@ use hyper_util::rt::TokioIo;
 
 use super::dial::{Dialer, Http1};
 use super::tls::OwnLeaf;
-use super::transport::Transport;
-use super::{Channel, ClientSettings};
+use super::transport::UpstreamTransport;
+use super::{ClientSettings, ServerChannel};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::InForce;
 use sluice_xds::Status;
@@ -31,7 +31,7 @@ pub(super) struct RestInner {
 }
 
 impl RestInner {
-    pub(super) fn channel(&self) -> &Channel {
+    pub(super) fn channel(&self) -> &ServerChannel {
         self.dialer.channel()
     }
 }
@@ -78,7 +78,7 @@ pub(super) struct ConnectError(pub(super) Status);
 
 /// A connection that counts as open until dropped.
 pub(super) struct Counted {
-    io: TokioIo<Transport>,
+    io: TokioIo<UpstreamTransport>,
     leaf: Option<OwnLeaf>,
     metrics: Arc<ClientMetrics>,
 }

@@ -85,3 +85,28 @@ settings! {
         user_timeout: Duration = seconds(12), KEEPALIVE;
     }
 }
+
+/// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
+/// (CLI-4). `jitter` is from 0 to 1.
+pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
+    // Beyond this exponent, the delay has reached the cap.
+    let factor = 1.6_f64.powi(failures.min(64) as i32);
+    let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());
+    Duration::from_secs_f64(seconds * (0.8 + 0.4 * jitter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cli_4_the_backoff_grows_to_its_cap_within_its_jitter() {
+        let delays = |jitter| {
+            let settings = Backoff::default();
+            [0, 1, 2, 7, 8, 1_000_000].map(|failures| backoff(&settings, failures, jitter).as_millis())
+        };
+        assert_eq!(delays(0.5), [1000, 1600, 2560, 26843, 30000, 30000]);
+        assert_eq!(delays(0.0), [800, 1280, 2048, 21474, 24000, 24000]);
+        assert_eq!(delays(1.0), [1200, 1920, 3072, 32212, 36000, 36000]);
+    }
+}

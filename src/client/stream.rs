@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{Connection, Phase, SendRequest, StreamPermit};
+use super::connection::{ConnectionPhase, SendRequest, StreamPermit, UpstreamConnection};
 use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::{Queue, Queued};
@@ -73,16 +73,16 @@ pub(super) fn open(
     relays: Option<HeaderValue>,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
-    let queue = Arc::new(Queue::new(pool.in_force()));
+    let queue = Arc::new(Queue::new(pool.peer.settings.clone()));
     let probed = Arc::new(Notify::new());
     let rounds = Arc::new(Notify::new());
     let (queued, probing, returning) = (queue.clone(), probed.clone(), rounds.clone());
     let stream =
-        Stream { pool, path, variant, relays, events, queue: queued, probed: probing, rounds: returning };
+        StreamTask { pool, path, variant, relays, events, queue: queued, probed: probing, rounds: returning };
     StreamHandle { queue, probed, rounds, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
 }
 
-struct Stream {
+struct StreamTask {
     pool: Arc<PoolInner>,
     /// The path of the method.
     path: String,
@@ -104,7 +104,7 @@ enum Round {
 }
 
 /// A stream with its request headers sent.
-struct OpenStream {
+struct StartedStream {
     permit: StreamPermit,
     response: ResponseFuture,
     request: SendStream<Bytes>,
@@ -131,7 +131,7 @@ impl From<Status> for StreamEnd {
     }
 }
 
-impl Stream {
+impl StreamTask {
     async fn run(self) {
         let event = match self.establish().await {
             Ok(opened) => self.live(opened).await,
@@ -142,10 +142,10 @@ impl Stream {
 
     /// If the server is leaving the connection when the request is sent, the request moves to the next
     /// connection: only headers were sent so far.
-    async fn establish(&self) -> Result<OpenStream, Status> {
+    async fn establish(&self) -> Result<StartedStream, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.events).await;
-            let settings = self.pool.settings();
+            let settings = self.pool.peer.settings();
             let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
             drop(settings);
             // A status of ours, without a call: the server would only refuse a call without its token
@@ -153,7 +153,7 @@ impl Stream {
             let mut head = self.head()?;
             self.pool.channel().calls.add_to(head.headers_mut(), &backoff).await?;
             match timeout(limit, self.send_headers(&mut send, head)).await {
-                Ok(Ok((response, request))) => return Ok(OpenStream { permit, response, request }),
+                Ok(Ok((response, request))) => return Ok(StartedStream { permit, response, request }),
                 Ok(Err(error)) if error.is_go_away() && error.is_remote() => {
                     // The connection's task will close the connection to new streams. Wait for that, or this
                     // loop would find the same connection again.
@@ -200,8 +200,8 @@ impl Stream {
     }
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.
-    async fn live(&self, opened: OpenStream) -> StreamEvent {
-        let OpenStream { permit, response, request } = opened;
+    async fn live(&self, opened: StartedStream) -> StreamEvent {
+        let StartedStream { permit, response, request } = opened;
         let connection = &*permit.connection;
         self.report(StreamEvent::Opened).await;
 
@@ -240,7 +240,7 @@ impl Stream {
 
     /// Reads responses until the stream ends. While the event channel is full, nothing is read, and HTTP/2's
     /// flow control stops the server.
-    async fn read(&self, connection: &Connection, response: ResponseFuture) -> StreamEnd {
+    async fn read(&self, connection: &UpstreamConnection, response: ResponseFuture) -> StreamEnd {
         let (head, mut body) = match response.await {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(connection, &error).await,
@@ -262,7 +262,7 @@ impl Stream {
             };
             // Release capacity at once: a message may be longer than the window.
             let _ = body.flow_control().release_capacity(chunk.len());
-            decoder.push(chunk, self.pool.settings().max_response_bytes);
+            decoder.push(chunk, self.pool.peer.settings().max_response_bytes);
             while let Some(response) = decoder.next().await {
                 is_receiving = false;
                 match response {
@@ -278,7 +278,7 @@ impl Stream {
                         }
                     }
                     Err(status) => {
-                        self.pool.metrics().undecodable.inc();
+                        self.pool.peer.metrics.undecodable.inc();
                         self.report(StreamEvent::Undecodable(status.clone())).await;
                         return status.into();
                     }
@@ -295,7 +295,7 @@ impl Stream {
     /// The next bytes of the body; `None` at the end. Handles round trips in the meantime.
     async fn next_chunk(
         &self,
-        connection: &Connection,
+        connection: &UpstreamConnection,
         body: &mut RecvStream,
         round: &mut Round,
     ) -> Option<Result<Bytes, h2::Error>> {
@@ -340,7 +340,7 @@ impl Stream {
         tokio::select! {
             () = sending => pending().await,
             () = self.queue.overflowed() => {
-                let settings = self.pool.settings();
+                let settings = self.pool.peer.settings();
                 let message = format!(
                     "the server does not read: more than {} bytes or {} messages wait to be sent",
                     settings.queue_bytes_max, settings.queue_messages_max
@@ -350,7 +350,7 @@ impl Stream {
         }
     }
 
-    async fn answer_probes(&self, connection: &Connection) -> Infallible {
+    async fn answer_probes(&self, connection: &UpstreamConnection) -> Infallible {
         loop {
             self.probed.notified().await;
             loop {
@@ -376,7 +376,7 @@ impl Stream {
 }
 
 /// Waits until the server asks clients to leave the connection.
-async fn until_leaving(phase: &mut watch::Receiver<Phase>) {
+async fn until_leaving(phase: &mut watch::Receiver<ConnectionPhase>) {
     let _ = phase.wait_for(|phase| phase.leaving).await;
 }
 
@@ -421,7 +421,7 @@ fn refusal(http: StatusCode, headers: &HeaderMap, ended: bool) -> Option<Status>
 }
 
 /// The status in the trailers.
-async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decoder) -> StreamEnd {
+async fn finish(connection: &UpstreamConnection, body: &mut RecvStream, decoder: &Decoder) -> StreamEnd {
     match body.trailers().await {
         Err(error) => failed(connection, &error).await,
         Ok(trailers) => match trailers.as_ref().and_then(status::of_trailers) {
@@ -437,7 +437,7 @@ async fn finish(connection: &Connection, body: &mut RecvStream, decoder: &Decode
 
 /// The status of a stream that HTTP/2 ended: by an error of the stream, by a GOAWAY, or by the end of the
 /// connection. In the last case, the connection's task knows the reason.
-async fn failed(connection: &Connection, error: &h2::Error) -> StreamEnd {
+async fn failed(connection: &UpstreamConnection, error: &h2::Error) -> StreamEnd {
     let by_goaway = error.is_go_away() && error.is_remote();
     if error.is_io() {
         let mut phase = connection.phase();

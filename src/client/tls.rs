@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::first_bytes::FirstBytes;
-use super::transport::Socket;
+use super::transport::ByteStream;
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::telemetry::wall_now;
 use crate::trust::certificate::Certificate;
@@ -38,27 +38,27 @@ const LOOK_FOR_NEW: Duration = Duration::from_secs(1);
 const ALERT_READS: usize = 4;
 
 /// TLS towards one server, with its files in force.
-pub(super) struct Tls {
+pub(super) struct UpstreamTls {
     files: Watched<Generation>,
     failures: Arc<Failures>,
     protocol: Protocol,
     name: ServerName<'static>,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for UpstreamTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("UpstreamTls").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// A socket that is ready for HTTP.
 pub(super) struct Secured {
-    pub(super) socket: Box<dyn Socket>,
+    pub(super) socket: Box<dyn ByteStream>,
     /// The relay's certificate on this connection.
     pub(super) leaf: Option<OwnLeaf>,
 }
 
-impl Tls {
+impl UpstreamTls {
     /// Reads the files, and watches them from then on. `host` is the host of the address, and `place` the
     /// name of the files in logs and metrics.
     pub(super) fn new(
@@ -67,13 +67,13 @@ impl Tls {
         protocol: Protocol,
         place_name: &str,
         metrics: &TlsMetrics,
-    ) -> Result<Tls, Fault> {
+    ) -> Result<UpstreamTls, Fault> {
         let files = place(place_name.to_owned(), settings, protocol).watch(metrics.clone())?;
         let name = settings.server_name.as_deref().or(host).map(|name| name.trim_end_matches('.'));
         // Without a name, `match_sans` decides, and an address sends no SNI (IDN-7).
         let unnamed = || ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
         let name = name.and_then(|name| ServerName::try_from(name.to_owned()).ok()).unwrap_or_else(unnamed);
-        Ok(Tls { files, failures: Arc::new(Failures::new(settings)), protocol, name })
+        Ok(UpstreamTls { files, failures: Arc::new(Failures::new(settings)), protocol, name })
     }
 
     pub(super) fn files(&self) -> Watched<Generation> {
@@ -86,7 +86,7 @@ impl Tls {
     /// The reason in words. Plaintext is never tried instead (TLS-8).
     pub(super) async fn secure(
         &self,
-        socket: Box<dyn Socket>,
+        socket: Box<dyn ByteStream>,
         limit: Duration,
         metrics: &Arc<ClientMetrics>,
     ) -> Result<Secured, String> {

@@ -13,9 +13,9 @@ use super::pings::{PingFrames, Pings};
 use crate::telemetry::metrics::ClientMetrics;
 
 /// The byte stream below a connection.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// The bytes received by one connection: the proof of a live transport (RLY-29).
 #[derive(Debug)]
@@ -54,21 +54,21 @@ impl Traffic {
     }
 }
 
-pub(super) struct Transport {
-    socket: Box<dyn Socket>,
+pub(super) struct UpstreamTransport {
+    socket: Box<dyn ByteStream>,
     traffic: Arc<Traffic>,
     /// `None`: the bytes are no HTTP/2.
     frames: Option<PingFrames>,
 }
 
-impl Transport {
+impl UpstreamTransport {
     /// The transport of HTTP/2 from its first byte on.
-    pub(super) fn of_frames(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
-        Transport { socket, traffic, frames: Some(PingFrames::default()) }
+    pub(super) fn of_frames(socket: Box<dyn ByteStream>, traffic: Arc<Traffic>) -> UpstreamTransport {
+        UpstreamTransport { socket, traffic, frames: Some(PingFrames::default()) }
     }
 
-    pub(super) fn of_bytes(socket: Box<dyn Socket>, traffic: Arc<Traffic>) -> Transport {
-        Transport { socket, traffic, frames: None }
+    pub(super) fn of_bytes(socket: Box<dyn ByteStream>, traffic: Arc<Traffic>) -> UpstreamTransport {
+        UpstreamTransport { socket, traffic, frames: None }
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -79,14 +79,14 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for UpstreamTransport {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let Transport { socket, traffic, frames } = &mut *self;
+        let UpstreamTransport { socket, traffic, frames } = &mut *self;
         let result = Pin::new(socket).poll_read(context, buffer);
         let new = buffer.filled().get(before..).unwrap_or_default();
         let bytes = new.len() as u64;
@@ -102,7 +102,7 @@ impl AsyncRead for Transport {
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for UpstreamTransport {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::dial::Dialer;
 use super::rest_connector::Connector;
 use super::stream::USER_AGENT;
-use super::{Channel, ClientSettings, Credentials, GrpcAddress};
+use super::{ClientSettings, Credentials, GrpcAddress, ServerChannel};
 use crate::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use crate::trust::client::{ClientTls, Protocol};
 use sluice_setting::InForce;
@@ -45,7 +45,8 @@ impl Webhook {
         let address = GrpcAddress::Tcp { host, port };
         // The metrics of control planes are not about hooks.
         let (metrics, tls_metrics) = (std::sync::Arc::new(ClientMetrics::default()), TlsMetrics::default());
-        let channel = Channel::open(address, credentials, Protocol::Http1, "rollouts.hook", &tls_metrics);
+        let channel =
+            ServerChannel::open(address, credentials, Protocol::Http1, "rollouts.hook", &tls_metrics);
         let channel = channel.map_err(|fault| fault.to_string())?;
         let dialer = Dialer::new(channel, InForce::new(ClientSettings::default()), metrics.clone());
         let client = Client::builder(TokioExecutor::new())

@@ -43,7 +43,7 @@ impl Relays {
             server_name: reach.server_name.clone(),
         })?;
         let token = reach.token_file.as_deref().map(read_token).transpose()?;
-        let default = [config::Admin::default().address.to_string()];
+        let default = [config::AdminListener::default().address.to_string()];
         let texts = if reach.relays.is_empty() { &default[..] } else { &reach.relays };
         let resolved = join_all(texts.iter().map(|text| relays_at(text))).await;
         let mut relays: Vec<Relay> = Vec::new();

@@ -40,7 +40,7 @@ pub(super) struct WebAddress {
 }
 
 /// The parsed form of `server_uri`.
-pub(super) enum Target {
+pub(super) enum ServerUri {
     Grpc(Endpoint),
     Rest(WebAddress),
     Directory(PathBuf),
@@ -66,20 +66,20 @@ pub(super) fn warn_of_plaintext(uri: &Item<'_>, host: &str) {
     }
 }
 
-pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<Target> {
+pub(super) fn read_uri(item: &Item<'_>, directory: &Path) -> Option<ServerUri> {
     let text = item.text()?;
     let target = if text.starts_with("http://") || text.starts_with("https://") {
-        read_web_address(text).map(Target::Rest)
+        read_web_address(text).map(ServerUri::Rest)
     } else if let Some(path) = text.strip_prefix("file:") {
-        local_path(path).map(|path| Target::Directory(directory.join(path)))
+        local_path(path).map(|path| ServerUri::Directory(directory.join(path)))
     } else if let Some(path) = text.strip_prefix("unix:") {
-        local_path(path).map(|path| Target::Grpc(Endpoint::Unix(directory.join(path))))
+        local_path(path).map(|path| ServerUri::Grpc(Endpoint::Unix(directory.join(path))))
     } else {
         let authority = match text.strip_prefix("dns:") {
             Some(rest) => rest.strip_prefix("///").or_else(|| (!rest.starts_with('/')).then_some(rest)),
             None => Some(text),
         };
-        authority.and_then(host_and_port).map(|(host, port)| Target::Grpc(Endpoint::Tcp { host, port }))
+        authority.and_then(host_and_port).map(|(host, port)| ServerUri::Grpc(Endpoint::Tcp { host, port }))
     };
     if target.is_none() {
         item.invalid(if has_no_such_port(text) { PORTS } else { URI_FORMS });

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::authorization::read_identity;
 use super::error::Problem;
-use super::listener::{Address, Listener};
+use super::listener::{Address, ListenerSettings};
 use super::reader::{Item, Map};
 use super::tls::{read_path, read_server_tls};
 use super::units::{boolean, text, word};
@@ -17,7 +17,7 @@ use sluice_engine::authorization::IdentityPattern;
 
 /// The admin server: health, metrics, dumps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
+pub struct AdminListener {
     pub address: Address,
     /// Whether `/ready` also requires that an upstream has answered.
     pub ready_requires_upstream: bool,
@@ -30,9 +30,9 @@ pub struct Admin {
     pub content: ContentMode,
 }
 
-impl Default for Admin {
+impl Default for AdminListener {
     fn default() -> Self {
-        Admin {
+        AdminListener {
             address: Address::loopback(19000),
             ready_requires_upstream: false,
             hosts: Vec::new(),
@@ -59,9 +59,9 @@ const PLAINTEXT: &str = "open to the network without `admin.tls`: only the publi
 const NO_AUTH: &str =
     "open to the network without `admin.auth`: only health and readiness are answered there";
 
-impl Admin {
-    pub(super) fn read(map: &mut Map<'_>, listeners: &[Listener], directory: &Path) -> Admin {
-        let default = Admin::default();
+impl AdminListener {
+    pub(super) fn read(map: &mut Map<'_>, listeners: &[ListenerSettings], directory: &Path) -> AdminListener {
+        let default = AdminListener::default();
         let (tls_item, auth_item) = (map.item("tls"), map.item("auth"));
         let warning = match (&tls_item, &auth_item) {
             (None, _) => Some(PLAINTEXT),
@@ -81,7 +81,7 @@ impl Admin {
         }
         let is_local = address.is_local();
         let content = if is_local { ContentMode::Redacted } else { ContentMode::Off };
-        Admin {
+        AdminListener {
             content: map.or("content", content, word(CONTENT)),
             ready_requires_upstream: map.or(
                 "ready_requires_upstream",

@@ -1,7 +1,6 @@
 //! `node_classes:`: the clients that may share upstream answers (RLY-10 to RLY-12).
 
 use super::error::Problem;
-use super::facts::read_key;
 use super::form::{Form, Shaped};
 use super::node::to_value;
 use super::reader::{Item, Map};
@@ -10,7 +9,8 @@ use super::units::{boolean, text, word};
 use super::upstream_node::{check_upstream_node, read_upstream_node};
 use sluice_engine::class::{
     ClassRule, IdPart, IdentityPart, LocalityDepth, MetadataMatch, MetadataParts, NameStyle, NodeClasses,
-    NodeMatch, Paths, Projection, Resources, RuleId, ShareSecrets, TextMatch, ValueMatch, VersionPart,
+    NodeKey, NodeMatch, Paths, Projection, Resources, RuleId, ShareSecrets, TextMatch, ValueMatch,
+    VersionPart,
 };
 use sluice_xds::{Kind, TypeUrl};
 
@@ -345,7 +345,7 @@ const PLACES: u64 = 64;
 const PLACE: &[Form] = &[Form::Integer { least: 0, most: PLACES - 1 }];
 
 /// The number of a part of the id, from 0.
-pub(super) fn read_place(item: &Item<'_>) -> Option<usize> {
+fn read_place(item: &Item<'_>) -> Option<usize> {
     let place = |tree: &Tree| match tree {
         Tree::Integer(place) if (0..i128::from(PLACES)).contains(place) => {
             usize::try_from(*place).map_err(|error| error.to_string())
@@ -353,6 +353,39 @@ pub(super) fn read_place(item: &Item<'_>) -> Option<usize> {
         _ => Err(format!("the number of a part, from 0 to {}", PLACES - 1)),
     };
     item.parse(Shaped(PLACE, place))
+}
+
+pub(super) const NODE_KEY: &str = "id, { id: { separator: TEXT, part: NUMBER } } or { metadata: PATH }";
+
+/// `id`, `{ id: { separator: TEXT, part: NUMBER } }` or `{ metadata: PATH }`.
+pub(super) fn read_key(item: &Item<'_>) -> Option<NodeKey> {
+    if item.is_word("id") {
+        return Some(NodeKey::Id);
+    }
+    if !matches!(item.tree, Tree::Map(_)) {
+        item.invalid(NODE_KEY);
+        return None;
+    }
+    item.map(|map| {
+        map.can_be("metadata", &[Form::Text, Form::List]);
+        map.can_be("metadata[]", &[Form::Text]);
+        let of_id = map.item("id").map(|item| item.map(read_part).flatten());
+        let metadata = map.item("metadata").map(|item| read_path(&item).map(NodeKey::Metadata));
+        match (of_id, metadata) {
+            (Some(key), None) | (None, Some(key)) => key,
+            (None, None) | (Some(_), Some(_)) => {
+                map.invalid("one of `id` and `metadata`");
+                None
+            }
+        }
+    })
+    .flatten()
+}
+
+fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
+    let separator = map.required("separator", "a text").and_then(|item| Some(item.text()?.into()));
+    let place = map.required("part", "the number of a part").and_then(|item| read_place(&item));
+    Some(NodeKey::IdPart { separator: separator?, place: place? })
 }
 
 /// `true`, `false`, or `{ separator: TEXT, parts: [NUMBER, …] }`.

@@ -1,8 +1,8 @@
 //! The effect of a reload on each key (REL-3). A test walks over every key that the readers know.
 
 use super::Config;
+use super::key_report::without_indices;
 use super::listener::Address;
-use super::reader::without_indices;
 
 /// The way in which a changed value comes into force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

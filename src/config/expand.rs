@@ -2,27 +2,12 @@
 //! structure.
 
 use std::ffi::OsString;
-use std::path::Path;
 
-use super::authorization::Authorization;
 use super::error::Problem;
-use super::tree::{Expansion, Format, Node, Tree};
+use super::tree::{Expansion, Format, Tree, TreeNode};
 
 /// The environment: the value of a variable, if it is set.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
-/// The surroundings of a file, which decide its meaning together with its text.
-#[derive(Clone, Copy)]
-pub struct Origin<'a> {
-    /// Relative paths are relative to this directory.
-    pub directory: &'a Path,
-    /// A part of the relay's default node id.
-    pub hostname: &'a str,
-    pub variables: Variables<'a>,
-    /// Where the policy of `authorization.file` comes from. `None`: from the file. Else no file is opened,
-    /// and only the file in force is known.
-    pub policy: Option<&'a Authorization>,
-}
 
 /// No variables: for a text that is not the host's own.
 pub fn no_environment(_: &str) -> Option<OsString> {
@@ -35,7 +20,7 @@ pub fn environment(name: &str) -> Option<OsString> {
 }
 
 /// Expands the texts of a tree. Keys stay as they are.
-pub(super) fn expand(node: &mut Node, source: &str, format: Format, variables: Variables<'_>) {
+pub(super) fn expand(node: &mut TreeNode, source: &str, format: Format, variables: Variables<'_>) {
     match &mut node.tree {
         Tree::Map(entries) => {
             entries.iter_mut().for_each(|entry| expand(&mut entry.node, source, format, variables));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::servers::{ServerList, Servers};
+use super::servers::{ServerListSettings, Servers};
 use crate::driver::ground::class_identity::class_digest;
 use sluice_engine::class::{NodeClass, NodeClasses, UpstreamNode};
 use sluice_engine::fallback::{FallbackPolicy, FallbackSettings};
@@ -102,7 +102,7 @@ fn values(class: &NodeClass) -> String {
 /// One line per server list: the resources that the list is responsible for, and its servers.
 pub fn explain_servers(servers: &Servers) -> String {
     let mut text = String::new();
-    let mut line = |list: &str, names: &str, servers: &ServerList| {
+    let mut line = |list: &str, names: &str, servers: &ServerListSettings| {
         let uris: Vec<&str> = servers.servers.iter().map(|server| server.server_uri.as_str()).collect();
         let rules = match (&servers.fallback, uris.len()) {
             (_, 0 | 1) => "",

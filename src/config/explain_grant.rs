@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::{Address, Config, Listener};
+use super::{Address, Config, ListenerSettings};
 use sluice_engine::authorization::{
     Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
 };
@@ -20,8 +20,8 @@ use sluice_xds::{Node, ResourceName, TypeUrl};
 ///
 /// # Errors
 /// The names of the listeners, if there is no such listener.
-pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a Listener, String> {
-    let has_name = |listener: &&Listener| name.is_none_or(|name| *name == *listener.name);
+pub fn find_listener<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a ListenerSettings, String> {
+    let has_name = |listener: &&ListenerSettings| name.is_none_or(|name| *name == *listener.name);
     config.listeners.iter().find(has_name).ok_or_else(|| {
         let names: Vec<&str> = config.listeners.iter().map(|listener| &*listener.name).collect();
         format!("no such listener; available are {}", names.join(", "))
@@ -50,7 +50,7 @@ pub fn parse_identity(text: &str) -> Option<Identity> {
 /// them.
 pub fn explain_decision(
     config: &Config,
-    listener: &Listener,
+    listener: &ListenerSettings,
     identity: Identity,
     node: Option<&Node>,
     ask: Option<(&str, Option<&str>)>,

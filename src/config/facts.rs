@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::classes::{read_path, read_place};
-use super::error::ConfigError;
-use super::error::Place;
+use super::classes::{NODE_KEY, read_key};
+use super::error::{ConfigError, Place};
 use super::form::Form;
-use super::read::{is_json, read_bounded};
-use super::reader::{Item, Map};
-use super::tree::{Tree, repeated_key, syntax_error, without_position};
+use super::reader::Map;
+use super::syntax::{read_text, repeated_key, syntax_error, without_position};
+use super::tree::Format;
 use super::units::{TEXT, boolean};
-use crate::kubernetes::{Access, Interest};
+use crate::kubernetes::{ClusterAccess, Interest};
 use sluice_engine::class::NodeKey;
 use sluice_engine::class::facts::{FactTable, Fields};
 use sluice_text::shortened;
@@ -43,7 +42,7 @@ pub(super) struct Facts {
 
 /// `None` only if an error was reported.
 pub(super) fn read_facts(map: &mut Map<'_>, directory: &Path) -> Option<Facts> {
-    let key = map.required("key", KEY).and_then(|item| read_key(&item));
+    let key = map.required("key", NODE_KEY).and_then(|item| read_key(&item));
     map.can_be("file", &[Form::Text]);
     let file = map.item("file").map(|item| item.text());
     let kubernetes = map.item("kubernetes").map(|item| item.map(|map| read_kubernetes(map, directory)));
@@ -66,44 +65,11 @@ fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> Interest {
     if context.is_some() && kubeconfig.is_none() {
         map.contradiction("context", "needs the key `kubeconfig` of the file with the context");
     }
-    let access = Access {
+    let access = ClusterAccess {
         kubeconfig: kubeconfig.map(|file| directory.join(file)),
         context: context.map(str::to_owned),
     };
     Interest { access, nodes: map.or("nodes", true, boolean()) }
-}
-
-const KEY: &str = "id, { id: { separator: TEXT, part: NUMBER } } or { metadata: PATH }";
-
-/// `id`, `{ id: { separator: TEXT, part: NUMBER } }` or `{ metadata: PATH }`.
-pub(super) fn read_key(item: &Item<'_>) -> Option<NodeKey> {
-    if item.is_word("id") {
-        return Some(NodeKey::Id);
-    }
-    if !matches!(item.tree, Tree::Map(_)) {
-        item.invalid(KEY);
-        return None;
-    }
-    item.map(|map| {
-        map.can_be("metadata", &[Form::Text, Form::List]);
-        map.can_be("metadata[]", &[Form::Text]);
-        let of_id = map.item("id").map(|item| item.map(read_part).flatten());
-        let metadata = map.item("metadata").map(|item| read_path(&item).map(NodeKey::Metadata));
-        match (of_id, metadata) {
-            (Some(key), None) | (None, Some(key)) => key,
-            (None, None) | (Some(_), Some(_)) => {
-                map.invalid("one of `id` and `metadata`");
-                None
-            }
-        }
-    })
-    .flatten()
-}
-
-fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
-    let separator = map.required("separator", "a text").and_then(|item| Some(item.text()?.into()));
-    let place = map.required("part", "the number of a part").and_then(|item| read_place(&item));
-    Some(NodeKey::IdPart { separator: separator?, place: place? })
 }
 
 /// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each
@@ -113,7 +79,7 @@ fn read_part(map: &mut Map<'_>) -> Option<NodeKey> {
 /// The first error of the file. The file as a whole is not used then. An error quotes keys and numbers,
 /// shortened, and no text: the file may be another than the operator meant.
 pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
-    let text = read_bounded(file, FILE_BYTES_MAX)?;
+    let text = read_text(file, FILE_BYTES_MAX)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     // Half a write may be empty, and would take the facts of all clients away.
     let empty = || ConfigError::Syntax {
@@ -123,7 +89,7 @@ pub fn load_facts(file: &Path) -> Result<FactTable, ConfigError> {
     if text.trim().is_empty() {
         return Err(empty());
     }
-    if is_json(file) {
+    if Format::of(file) == Format::Json {
         let entries = serde_json::from_str::<FactEntries>(text);
         return entries.map(|FactEntries(table)| table).map_err(|error| ConfigError::Syntax {
             place: Place::new(error.line() as u64, error.column() as u64),

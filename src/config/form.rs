@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reader::{Report, without_indices};
 use super::tree::Tree;
-use super::units::Parsed;
 use sluice_setting::Range;
 
 /// A form of a value; a value may have several.
@@ -65,21 +63,8 @@ impl MapForm {
     }
 }
 
-impl Report {
-    pub(super) fn can_be(&self, path: &str, forms: &[Form]) {
-        let mut all = self.forms.borrow_mut();
-        let path_forms = all.entry(without_indices(path)).or_default();
-        for form in forms {
-            if !path_forms.contains(form) {
-                path_forms.push(*form);
-            }
-        }
-    }
-
-    pub(super) fn map(&self, path: &str, change: impl FnOnce(&mut MapForm)) {
-        change(self.maps.borrow_mut().entry(without_indices(path)).or_default());
-    }
-}
+/// The result of a parser for one value. The error describes the expected value.
+pub(super) type Parsed<T> = Result<T, String>;
 
 /// A parser of single values. A function is a parser of text.
 pub(super) trait Parser<T> {

@@ -1,10 +1,10 @@
 //! The places of a JSON text's keys and values, which its parser does not report.
 
 use super::error::Place;
-use super::tree::{Node, Tree};
+use super::tree::{Tree, TreeNode};
 
 /// Fills in the places of a tree that was parsed from this text.
-pub(super) fn find_places(node: &mut Node, text: &str) {
+pub(super) fn find_places(node: &mut TreeNode, text: &str) {
     Scanner { rest: text.as_bytes(), place: Place::START }.visit(node);
 }
 
@@ -14,7 +14,7 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
-    fn visit(&mut self, node: &mut Node) {
+    fn visit(&mut self, node: &mut TreeNode) {
         self.skip_to_token();
         node.place = self.place;
         match &mut node.tree {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::address::{PORTS, has_no_such_port, local_path};
 use super::error::Problem;
-use super::form::{Form, Shaped};
+use super::form::{Form, Parsed, Shaped};
 use super::reader::Map;
 use super::tls::read_server_tls;
 use super::tree::Tree;
-use super::units::{Parsed, boolean, text, word};
+use super::units::{boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::server::listener::REST_HOLD;
 use crate::server::{ListenerOptions, LoadReports};
@@ -20,7 +20,7 @@ use sluice_setting::Read;
 
 /// An xDS listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenerSettings {
     /// The name in logs and metrics.
     pub name: Arc<str>,
     pub address: Address,
@@ -29,9 +29,9 @@ pub struct Listener {
     pub tls: Option<ServerTls>,
 }
 
-impl Default for Listener {
+impl Default for ListenerSettings {
     fn default() -> Self {
-        Listener {
+        ListenerSettings {
             name: Arc::from("main"),
             address: Address::loopback(18000),
             options: ListenerOptions::default(),
@@ -87,15 +87,15 @@ const PLAINTEXT: &str =
     "open to the network without encryption; anyone with network access can read all served resources";
 
 /// Reads `listeners:`, or returns the default listener.
-pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listener> {
-    let Some(list) = map.item("listeners") else { return vec![Listener::default()] };
+pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<ListenerSettings> {
+    let Some(list) = map.item("listeners") else { return vec![ListenerSettings::default()] };
     let Some(items) = list.list() else { return Vec::new() };
     if items.is_empty() {
         list.invalid("at least one listener");
     }
-    let mut listeners: Vec<(String, Listener)> = Vec::new();
+    let mut listeners: Vec<(String, ListenerSettings)> = Vec::new();
     for item in items {
-        let Some(Some(listener)) = item.map(|map| Listener::read(map, directory)) else { continue };
+        let Some(Some(listener)) = item.map(|map| ListenerSettings::read(map, directory)) else { continue };
         for (path, other) in &listeners {
             if listener.name == other.name {
                 let reason = format!("{:?} is also {path}.name", listener.name);
@@ -110,8 +110,8 @@ pub(super) fn read_listeners(map: &mut Map<'_>, directory: &Path) -> Vec<Listene
     listeners.into_iter().map(|(_, listener)| listener).collect()
 }
 
-impl Listener {
-    fn read(map: &mut Map<'_>, directory: &Path) -> Option<Listener> {
+impl ListenerSettings {
+    fn read(map: &mut Map<'_>, directory: &Path) -> Option<ListenerSettings> {
         let name = map.required("name", "a name for logs and metrics").and_then(|item| item.parse(text));
         let tls_item = map.item("tls");
         let warning = tls_item.is_none().then_some(PLAINTEXT);
@@ -130,7 +130,7 @@ impl Listener {
         if has_tls && tls.is_none() {
             return None;
         }
-        Some(Listener { name, address: address?, options, tls })
+        Some(ListenerSettings { name, address: address?, options, tls })
     }
 }
 

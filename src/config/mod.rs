@@ -10,8 +10,10 @@ pub mod error;
 mod tree;
 mod json_places;
 mod expand;
+mod syntax;
 mod form;
 mod units;
+mod key_report;
 mod reader;
 mod address;
 mod server_keys;
@@ -49,22 +51,22 @@ use std::time::Duration;
 
 pub use crate::telemetry::logging::LogFormat;
 pub use address::{Endpoint, parse_endpoint};
-pub use admin::Admin;
+pub use admin::AdminListener;
 pub use authorization::{Authorization, load_policy, parse_policy};
 pub use effect::{Effect, process_keys};
 pub use error::{ConfigError, KeyError, Place, Problem, Warning};
-pub use expand::{Origin, Variables, environment};
+pub use expand::{Variables, environment};
 pub use explain::{explain_classes, explain_servers};
 pub use explain_grant::{explain_decision, explain_unbound, find_listener, parse_identity};
 pub use facts::{FactsSource, load_facts};
 pub use limits::Limits;
-pub use listener::{Address, Listener};
+pub use listener::{Address, ListenerSettings};
 pub use node::parse_client_node;
-pub use process::Reload;
-pub use read::{Loaded, load, parse, parse_file, parse_foreign};
-pub use rest::RestServer;
+pub use process::ReloadSettings;
+pub use read::{FileContext, Loaded, load, parse, parse_file, parse_foreign};
+pub use rest::RestServerSettings;
 pub use schema::schema;
-pub use servers::{ListenerTemplates, ServerList, Servers};
+pub use servers::{ListenerTemplates, ServerListSettings, Servers};
 pub use shown::{ChangedKey, Shown};
 pub use traces::traces_to;
 pub use tree::Format;
@@ -98,9 +100,9 @@ pub struct Config {
     pub history: History,
     pub authorization: Authorization,
     /// At least one, with distinct names and addresses.
-    pub listeners: Vec<Listener>,
-    pub admin: Admin,
-    pub log: Log,
+    pub listeners: Vec<ListenerSettings>,
+    pub admin: AdminListener,
+    pub log: LogSettings,
     pub limits: Limits,
     /// `coalescing`, `linger` and `cache.unwatched_bytes`.
     pub source: source::SourceSettings,
@@ -115,7 +117,7 @@ pub struct Config {
     /// See [`DRAIN_DELAY`].
     pub drain_delay: Duration,
     pub handover: HandoverSettings,
-    pub reload: Reload,
+    pub reload: ReloadSettings,
     /// The beginning of the BLAKE3 hash of the file's text, in hex digits. Empty without a file.
     pub hash: String,
 }
@@ -131,9 +133,9 @@ impl Config {
             rollouts: Vec::new(),
             history: History::default(),
             authorization: Authorization::default(),
-            listeners: vec![Listener::default()],
-            admin: Admin::default(),
-            log: Log::default(),
+            listeners: vec![ListenerSettings::default()],
+            admin: AdminListener::default(),
+            log: LogSettings::default(),
             limits: Limits::default(),
             source: source::SourceSettings::default(),
             encoded_bytes: ENCODED_BYTES.default,
@@ -142,7 +144,7 @@ impl Config {
             drain: DRAIN.default,
             drain_delay: DRAIN_DELAY.default,
             handover: HandoverSettings::default(),
-            reload: Reload::default(),
+            reload: ReloadSettings::default(),
             hash: String::new(),
         }
     }
@@ -164,14 +166,14 @@ fn relay_node(id: String) -> Node {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
+pub struct LogSettings {
     pub format: LogFormat,
     /// Comma-separated directives `level` or `target=level`, valid for `tracing_subscriber::EnvFilter`.
     pub level: String,
 }
 
-impl Default for Log {
+impl Default for LogSettings {
     fn default() -> Self {
-        Log { format: LogFormat::Text, level: "info".into() }
+        LogSettings { format: LogFormat::Text, level: "info".into() }
     }
 }

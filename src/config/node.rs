@@ -2,8 +2,9 @@
 
 use super::error::ConfigError;
 use super::form::{Form, Shaped};
-use super::reader::{Item, Map, Report};
-use super::tree::{Entry, Format, Node as Syntax, Tree};
+use super::reader::{Item, Map, walk};
+use super::syntax;
+use super::tree::{Format, Tree, TreeEntry, TreeNode};
 use super::units::text;
 use sluice_xds::{Locality, Node, UserAgentVersion, Value};
 
@@ -12,9 +13,8 @@ use sluice_xds::{Locality, Node, UserAgentVersion, Value};
 ///
 /// Skips fields that no class can depend on, as on the wire (STR-3).
 pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
-    let tree = Syntax::parse_literally(json, Format::Json)?;
-    let report = Report::default();
-    let node = Item::root(&tree, &report).map(|map| {
+    let tree = syntax::parse_literally(json, Format::Json)?;
+    let (node, _) = walk(&tree, |map| {
         map.allow_unknown_keys();
         let build = either(map, "user_agent_build_version", "userAgentBuildVersion");
         let version = build.and_then(|item| item.map(read_build_version).flatten());
@@ -27,7 +27,7 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
             .collect();
         client_features.sort();
         client_features.dedup();
-        Node {
+        Some(Node {
             user_agent_name: either(map, "user_agent_name", "userAgentName")
                 .and_then(|item| item.parse(Shaped(ANY_TEXT, any_text)))
                 .unwrap_or_default(),
@@ -35,13 +35,9 @@ pub fn parse_client_node(json: &str) -> Result<Node, ConfigError> {
                 .or_else(|| named?.parse(Shaped(ANY_TEXT, any_text)).map(UserAgentVersion::Text)),
             client_features,
             ..read_identity(map, true)
-        }
-    });
-    let errors = report.errors.into_inner();
-    match node {
-        Some(node) if errors.is_empty() => Ok(node),
-        _ => Err(ConfigError::Invalid { errors }),
-    }
+        })
+    })?;
+    Ok(node)
 }
 
 /// Reads the relay's own node over its defaults.
@@ -85,7 +81,8 @@ fn read_build_version(map: &mut Map<'_>) -> Option<UserAgentVersion> {
     })
 }
 
-fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Option<Item<'a>> {
+/// A field in protobuf's spelling, or in that of its JSON.
+pub(super) fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Option<Item<'a>> {
     let (first, second) = (map.item(key), map.item(other));
     first.or(second)
 }
@@ -93,7 +90,7 @@ fn either<'a>(map: &mut Map<'a>, key: &'static str, other: &'static str) -> Opti
 /// As in protobuf, a text may be empty.
 const ANY_TEXT: &[Form] = &[Form::AnyText];
 
-fn any_text(tree: &Tree) -> Result<String, String> {
+pub(super) fn any_text(tree: &Tree) -> Result<String, String> {
     match tree {
         Tree::Text(text) => Ok(text.clone()),
         _ => Err(super::units::TEXT.into()),
@@ -101,7 +98,7 @@ fn any_text(tree: &Tree) -> Result<String, String> {
 }
 
 /// A value of a `google.protobuf.Struct`, where every number is a double.
-pub(super) fn to_value(node: &Syntax) -> Value {
+pub(super) fn to_value(node: &TreeNode) -> Value {
     match node.free() {
         // The reader has reported an unset variable.
         Tree::Null | Tree::Unset(_) => Value::Null,
@@ -112,7 +109,7 @@ pub(super) fn to_value(node: &Syntax) -> Value {
         Tree::Text(text) => Value::String(text.clone()),
         Tree::List(items) => Value::List(items.iter().map(to_value).collect()),
         Tree::Map(entries) => {
-            let field = |entry: &Entry| (entry.key.clone(), to_value(&entry.node));
+            let field = |entry: &TreeEntry| (entry.key.clone(), to_value(&entry.node));
             Value::Struct(entries.iter().map(field).collect())
         }
     }

@@ -42,20 +42,20 @@ pub(super) fn read_handover(map: &mut Map<'_>, directory: &Path) -> HandoverSett
 pub const MAX_MOVED: Setting<u32> = Setting::new("max_moved", 50, count(0..=100));
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reload {
+pub struct ReloadSettings {
     /// A changed file is taken by itself (REL-8).
     pub watch: bool,
     /// See [`MAX_MOVED`].
     pub max_moved: u32,
 }
 
-impl Default for Reload {
-    fn default() -> Reload {
-        Reload { watch: false, max_moved: MAX_MOVED.default }
+impl Default for ReloadSettings {
+    fn default() -> ReloadSettings {
+        ReloadSettings { watch: false, max_moved: MAX_MOVED.default }
     }
 }
 
-pub(super) fn read_reload(map: &mut Map<'_>) -> Reload {
-    let d = Reload::default();
-    Reload { watch: map.or("watch", d.watch, boolean()), max_moved: map.value(&MAX_MOVED) }
+pub(super) fn read_reload(map: &mut Map<'_>) -> ReloadSettings {
+    let d = ReloadSettings::default();
+    ReloadSettings { watch: map.or("watch", d.watch, boolean()), max_moved: map.value(&MAX_MOVED) }
 }

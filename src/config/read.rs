@@ -1,25 +1,24 @@
 //! Builds a [`Config`] from a file: the top level, and the checks across its parts.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::authorization::{Authorization, read_authorization, warn_of_domains};
 use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
-use super::expand::{Origin, environment, no_environment};
+use super::expand::{Variables, environment, no_environment};
 use super::facts::read_facts;
-use super::listener::{Listener, read_listeners};
+use super::listener::{ListenerSettings, read_listeners};
 use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
-use super::reader::{Item, Map, Report};
+use super::reader::{Map, walk};
 use super::rollouts::read_rollouts;
 use super::servers::read_servers;
 use super::shown::Shown;
+use super::syntax;
 use super::traces::read_traces;
-use super::tree::{Format, Node, Tree};
+use super::tree::{Format, Tree};
 use super::units::word;
-use super::{Admin, Config, Endpoint, GrpcServer, Limits, Log, LogFormat};
+use super::{AdminListener, Config, Endpoint, GrpcServer, Limits, LogFormat, LogSettings};
 use super::{ServerKind, UpstreamServer};
 use crate::driver::ENCODED_BYTES;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
@@ -39,6 +38,18 @@ pub struct Loaded {
     pub shown: Shown,
 }
 
+/// The surroundings of a file, which decide its meaning together with its text.
+#[derive(Clone, Copy)]
+pub struct FileContext<'a> {
+    /// Relative paths are relative to this directory.
+    pub directory: &'a Path,
+    /// A part of the relay's default node id.
+    pub hostname: &'a str,
+    pub variables: Variables<'a>,
+    /// The policy of `authorization.file`, if no file may be opened. Only the file in force has one then.
+    pub policy: Option<&'a Authorization>,
+}
+
 /// Reads a file: JSON if its name is `*.json`, else YAML. Relative paths are relative to the file's own
 /// directory.
 ///
@@ -52,7 +63,7 @@ pub fn load(file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
 /// Reads the text of a file, as [`load`] does.
 pub fn parse_file(text: &str, file: &Path, hostname: &str) -> Result<Loaded, ConfigError> {
     let directory = file.parent().unwrap_or(Path::new(""));
-    parse_as(text, file, Origin { directory, hostname, variables: &environment, policy: None })
+    parse_as(text, file, FileContext { directory, hostname, variables: &environment, policy: None })
 }
 
 /// Reads a text of somebody else as [`parse_file`] does, without the files and the variables of this host
@@ -65,52 +76,21 @@ pub fn parse_foreign(
 ) -> Result<Loaded, ConfigError> {
     let directory = file.parent().unwrap_or(Path::new(""));
     let policy = Some(in_force);
-    parse_as(text, file, Origin { directory, hostname, variables: &no_environment, policy })
+    parse_as(text, file, FileContext { directory, hostname, variables: &no_environment, policy })
 }
 
-/// Whether a file is JSON, by its name. All others are YAML.
-pub(super) fn is_json(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
-}
-
-/// Reads a file that the configuration names. Nothing that is no file is opened, and no more than `bytes` are
-/// read.
-pub(super) fn read_bounded(file: &Path, bytes: u64) -> Result<String, ConfigError> {
-    let unreadable = |error| ConfigError::Unreadable { path: file.to_path_buf(), error };
-    // Looked at first: to open a pipe waits for a writer.
-    if !fs::metadata(file).map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
-    }
-    let open = File::open(file).map_err(unreadable)?;
-    let mut text = String::new();
-    open.take(bytes + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > bytes {
-        let text = format!("the file is too long; at most {bytes} bytes are read");
-        return Err(unreadable(io::Error::new(io::ErrorKind::FileTooLarge, text)));
-    }
-    Ok(text)
-}
-
-fn parse_as(text: &str, file: &Path, origin: Origin<'_>) -> Result<Loaded, ConfigError> {
-    let format = if is_json(file) { Format::Json } else { Format::Yaml };
-    let mut loaded = parse(text, format, origin)?;
+fn parse_as(text: &str, file: &Path, context: FileContext<'_>) -> Result<Loaded, ConfigError> {
+    let mut loaded = parse(text, Format::of(file), context)?;
     loaded.config.hash = blake3::hash(text.as_bytes()).to_hex().chars().take(HASH_DIGITS).collect();
     Ok(loaded)
 }
 
 /// Reads the text of a file. The error contains every error of the file, or the first syntax
 /// error.
-pub fn parse(text: &str, format: Format, origin: Origin<'_>) -> Result<Loaded, ConfigError> {
-    let tree = Node::parse(text, format, origin.variables)?;
-    let report = Report::default();
-    let config = Item::root(&tree, &report).map(|map| read_config(map, origin)).flatten();
-    let errors = report.errors.into_inner();
-    match config {
-        Some(config) if errors.is_empty() => {
-            Ok(Loaded { config, warnings: report.warnings.into_inner(), shown: Shown::of(&tree) })
-        }
-        _ => Err(ConfigError::Invalid { errors }),
-    }
+pub fn parse(text: &str, format: Format, context: FileContext<'_>) -> Result<Loaded, ConfigError> {
+    let tree = syntax::parse(text, format, context.variables)?;
+    let (config, warnings) = walk(&tree, |map| read_config(map, context))?;
+    Ok(Loaded { config, warnings, shown: Shown::of(&tree) })
 }
 
 /// Keys of a gRPC bootstrap that only gRPC clients use.
@@ -120,8 +100,8 @@ const BOOTSTRAP_KEYS: &[&str] =
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 /// `None` only if an error was reported.
-pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Config> {
-    let Origin { directory, hostname, .. } = origin;
+pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option<Config> {
+    let FileContext { directory, hostname, variables, policy } = context;
     map.allow_holders();
     // A placeholder until the file's own server is known, so that errors of all other keys are found, too.
     let unnamed = GrpcServer::new(Endpoint::Tcp { host: String::new(), port: 0 });
@@ -142,12 +122,14 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
-    let authorization = map.item("authorization").map(|item| read_authorization(&item, origin, &names));
+    let authorization =
+        map.item("authorization").map(|item| read_authorization(&item, directory, variables, policy, &names));
     match &authorization {
         None => warn_of_any_node(map, &listeners),
         Some(authorization) => warn_of_domains(map, authorization, &listeners),
     }
-    let admin = map.section("admin", |map| Admin::read(map, &listeners, directory)).unwrap_or(d.admin);
+    let admin =
+        map.section("admin", |map| AdminListener::read(map, &listeners, directory)).unwrap_or(d.admin);
     let log = map.section("log", read_log).unwrap_or(d.log);
     let limits = map.section("limits", Limits::read).unwrap_or(d.limits);
     let source = source::SourceSettings::read(map);
@@ -181,7 +163,7 @@ pub(super) fn read_config(map: &mut Map<'_>, origin: Origin<'_>) -> Option<Confi
 
 /// AUT-2: without rules, a certificate proves that its holder may connect, and nothing about the holder's
 /// node.
-fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
+fn warn_of_any_node(map: &Map<'_>, listeners: &[ListenerSettings]) {
     for (index, listener) in listeners.iter().enumerate() {
         let authorities = listener.tls.as_ref().and_then(|tls| tls.anchors.as_ref());
         if let Some(authorities) = authorities {
@@ -195,9 +177,12 @@ fn warn_of_any_node(map: &Map<'_>, listeners: &[Listener]) {
     }
 }
 
-fn read_log(map: &mut Map<'_>) -> Log {
-    let d = Log::default();
-    Log { format: map.or("format", d.format, word(FORMATS)), level: map.or("level", d.level, read_level) }
+fn read_log(map: &mut Map<'_>) -> LogSettings {
+    let d = LogSettings::default();
+    LogSettings {
+        format: map.or("format", d.format, word(FORMATS)),
+        level: map.or("level", d.level, read_level),
+    }
 }
 
 /// Checks each directive: the filter would take a misspelled level for the name of a target.

@@ -1,71 +1,28 @@
 //! A walk over a [`Tree`]. The walk tracks its position, continues after errors, and reports all of them at
 //! the end.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::error::Place;
-use super::error::{KeyError, Problem, Warning};
-use super::form::{Form, MapForm, Parser};
-use super::tree::{Entry, Node, Tree};
+use super::error::{ConfigError, KeyError, Place, Problem, Warning};
+use super::form::{Form, Parser};
+use super::key_report::{Declared, KeyReport, join, without_indices};
+use super::tree::{Tree, TreeEntry, TreeNode};
 use super::units::{TEXT, number, show};
 use sluice_setting::{Read, Setting, Value};
 use sluice_text::nearest::nearest;
-
-/// The errors of a walk. A text has more only if it is none of a configuration, and each error has the keys
-/// that are known at its place.
-const ERRORS_MAX: usize = 500;
-
-/// The results of a walk so far.
-#[derive(Default)]
-pub(super) struct Report {
-    pub errors: RefCell<Vec<KeyError>>,
-    pub warnings: RefCell<Vec<Warning>>,
-    /// Every key known to the readers, without list indices and operator-chosen names:
-    /// `xds_servers[].server_uri`.
-    pub keys: RefCell<BTreeSet<String>>,
-    /// The settings among the keys: the default and the range, as the file spells them.
-    pub settings: RefCell<BTreeMap<String, Declared>>,
-    /// The forms of the values that readers accept, by the paths of `keys` and by those of entries
-    /// (`hosts[]`).
-    pub forms: RefCell<BTreeMap<String, Vec<Form>>>,
-    pub maps: RefCell<BTreeMap<String, MapForm>>,
-}
-
-impl Report {
-    fn add(&self, error: KeyError) {
-        if !self.is_full() {
-            self.errors.borrow_mut().push(error);
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.errors.borrow().len() >= ERRORS_MAX
-    }
-}
-
-/// A setting for the reader of the documentation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Declared {
-    pub default: String,
-    pub least: String,
-    pub most: String,
-}
 
 /// A value and its path.
 #[derive(Clone)]
 pub(super) struct Item<'a> {
     pub tree: &'a Tree,
     pub path: String,
-    node: &'a Node,
-    report: &'a Report,
+    node: &'a TreeNode,
+    report: &'a KeyReport,
 }
 
 /// A map, read key by key. Keys left over at the end are unknown.
 pub(super) struct Map<'a> {
     pub path: String,
     place: Place,
-    entries: &'a [Entry],
+    entries: &'a [TreeEntry],
     asked: Vec<&'static str>,
     required: Vec<&'static str>,
     /// Settings to read as their defaults: their keys do not apply here.
@@ -73,18 +30,35 @@ pub(super) struct Map<'a> {
     /// Unknown keys are allowed.
     allows_unknown_keys: bool,
     allows_holders: bool,
-    report: &'a Report,
+    report: &'a KeyReport,
 }
 
 /// The beginning of top-level keys that hold anchors.
 pub(super) const HOLDER: &str = "x-";
 
+/// Walks over a tree. Returns the value that `read` makes of it, and the warnings.
+///
+/// # Errors
+/// Every error of the walk.
+pub(super) fn walk<T>(
+    node: &TreeNode,
+    read: impl for<'a> FnOnce(&mut Map<'a>) -> Option<T>,
+) -> Result<(T, Vec<Warning>), ConfigError> {
+    let report = KeyReport::default();
+    let value = Item::root(node, &report).map(read).flatten();
+    let errors = report.errors.into_inner();
+    match value {
+        Some(value) if errors.is_empty() => Ok((value, report.warnings.into_inner())),
+        _ => Err(ConfigError::Invalid { errors }),
+    }
+}
+
 impl<'a> Item<'a> {
-    pub(super) fn root(node: &'a Node, report: &'a Report) -> Self {
+    pub(super) fn root(node: &'a TreeNode, report: &'a KeyReport) -> Self {
         Item::new(node, String::new(), report)
     }
 
-    fn new(node: &'a Node, path: String, report: &'a Report) -> Self {
+    fn new(node: &'a TreeNode, path: String, report: &'a KeyReport) -> Self {
         Item { tree: &node.tree, path, node, report }
     }
 
@@ -125,13 +99,13 @@ impl<'a> Item<'a> {
     }
 
     /// The value where any type is fine.
-    pub(super) fn free(&self) -> &'a Node {
+    pub(super) fn free(&self) -> &'a TreeNode {
         self.can_be(&[Form::Any]);
         self.node
     }
 
     /// The value of a map that belongs to someone else.
-    pub(super) fn free_map(&self) -> &'a Node {
+    pub(super) fn free_map(&self) -> &'a TreeNode {
         self.can_be(&[Form::Fields]);
         self.node
     }
@@ -170,7 +144,7 @@ impl<'a> Item<'a> {
             }
             Tree::Map(entries) => {
                 let item =
-                    |entry: &'a Entry| Item::new(&entry.node, join(&self.path, &entry.key), self.report);
+                    |entry: &'a TreeEntry| Item::new(&entry.node, join(&self.path, &entry.key), self.report);
                 entries.iter().filter(|entry| !item(entry).has_all_variables()).count() == 0
             }
             Tree::List(_) => {
@@ -209,7 +183,7 @@ impl<'a> Item<'a> {
     }
 
     /// The entries of a map. A key without a value (`limits:` with nothing below) is an empty map.
-    fn pairs(&self) -> Option<&'a [Entry]> {
+    fn pairs(&self) -> Option<&'a [TreeEntry]> {
         match self.tree {
             Tree::Map(entries) => Some(entries),
             Tree::Null => Some(&[]),
@@ -234,7 +208,7 @@ impl<'a> Item<'a> {
     pub(super) fn entries(&self) -> Option<Vec<(&'a str, Item<'a>)>> {
         self.can_be(&[Form::Entries]);
         let entries = self.pairs()?;
-        let at = |Entry { key, node, .. }: &'a Entry| {
+        let at = |TreeEntry { key, node, .. }: &'a TreeEntry| {
             (key.as_str(), Item::new(node, format!("{}[{key}]", self.path), self.report))
         };
         Some(entries.iter().map(at).collect())
@@ -242,7 +216,7 @@ impl<'a> Item<'a> {
 
     pub(super) fn list(&self) -> Option<Vec<Item<'a>>> {
         self.can_be(&[Form::List]);
-        let items: &[Node] = match self.tree {
+        let items: &[TreeNode] = match self.tree {
             Tree::List(items) => items,
             Tree::Null => &[],
             _ => {
@@ -262,7 +236,7 @@ impl Read for Map<'_> {
 }
 
 impl<'a> Map<'a> {
-    fn new(path: String, place: Place, entries: &'a [Entry], report: &'a Report) -> Self {
+    fn new(path: String, place: Place, entries: &'a [TreeEntry], report: &'a KeyReport) -> Self {
         Map {
             path,
             place,
@@ -423,7 +397,7 @@ impl<'a> Map<'a> {
         self.entry(key).is_some()
     }
 
-    fn entry(&self, key: &str) -> Option<&'a Entry> {
+    fn entry(&self, key: &str) -> Option<&'a TreeEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
@@ -454,7 +428,7 @@ impl<'a> Map<'a> {
         }
         let is_known =
             |key: &str| self.asked.contains(&key) || (self.allows_holders && key.starts_with(HOLDER));
-        for Entry { key, .. } in self.entries.iter().filter(|entry| !is_known(&entry.key)) {
+        for TreeEntry { key, .. } in self.entries.iter().filter(|entry| !is_known(&entry.key)) {
             if self.report.is_full() {
                 return;
             }
@@ -462,21 +436,4 @@ impl<'a> Map<'a> {
             self.error(key, Problem::UnknownKey { nearest, keys: self.asked.clone() });
         }
     }
-}
-
-pub(super) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_string() } else { format!("{path}.{key}") }
-}
-
-pub(super) fn without_indices(path: &str) -> String {
-    let mut plain = String::new();
-    let mut inside = false;
-    for c in path.chars() {
-        inside &= c != ']';
-        if !inside {
-            plain.push(c);
-        }
-        inside |= c == '[';
-    }
-    plain
 }

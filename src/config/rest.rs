@@ -15,7 +15,7 @@ use sluice_xds::Variant;
 
 /// A control plane polled by REST-JSON (RST-10).
 #[derive(Clone, Debug, PartialEq)]
-pub struct RestServer {
+pub struct RestServerSettings {
     /// A host name, or an address (IPv6 without brackets).
     pub host: String,
     pub port: u16,
@@ -26,7 +26,7 @@ pub struct RestServer {
     pub stream: UpstreamSettings,
 }
 
-impl RestServer {
+impl RestServerSettings {
     /// A server with all defaults.
     pub fn new(host: String, port: u16, prefix: String, refresh_delay: Duration) -> Self {
         let stream = UpstreamSettings {
@@ -37,12 +37,12 @@ impl RestServer {
             ..UpstreamSettings::default()
         };
         let (credentials, connection) = (Credentials::default(), ClientSettings::default());
-        RestServer { host, port, prefix, credentials, connection, stream }
+        RestServerSettings { host, port, prefix, credentials, connection, stream }
     }
 
     /// Whether connections to the other server can serve this one after a reload.
-    pub fn is_same_server(&self, other: &RestServer) -> bool {
-        let address = |server: &RestServer| (server.host.clone(), server.port, server.prefix.clone());
+    pub fn is_same_server(&self, other: &RestServerSettings) -> bool {
+        let address = |server: &RestServerSettings| (server.host.clone(), server.port, server.prefix.clone());
         address(self) == address(other) && self.credentials == other.credentials
     }
 
@@ -52,12 +52,12 @@ impl RestServer {
         uri: Option<&Item<'_>>,
         address: WebAddress,
         directory: &Path,
-    ) -> Option<RestServer> {
+    ) -> Option<RestServerSettings> {
         const DELAY: &str = "how long to wait between two polls, e.g. 5s";
         let delay = map.required("refresh_delay", DELAY);
         let delay = delay.and_then(|item| item.parse(number(REFRESH_DELAY)));
         let WebAddress { host, port, prefix, is_tls } = address;
-        let d = RestServer::new(host, port, prefix, delay.unwrap_or_default());
+        let d = RestServerSettings::new(host, port, prefix, delay.unwrap_or_default());
         map.reject_inapplicable(GRPC_KEYS, "a REST server");
         let chosen = read_chosen(map, is_tls, directory);
         if let Some(item) = map.item("api_type")
@@ -75,7 +75,7 @@ impl RestServer {
             mass_deletion_hold,
             ..d.stream
         };
-        delay.map(|_| RestServer { credentials, connection, stream, ..d })
+        delay.map(|_| RestServerSettings { credentials, connection, stream, ..d })
     }
 }
 

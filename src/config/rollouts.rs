@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintext};
 use super::classes::{read_keys, read_node_match, read_type};
 use super::error::Problem;
-use super::form::{Form, Shaped};
+use super::form::{Form, Parsed, Shaped};
+use super::node::any_text;
 use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
-use super::units::{Parsed, TEXT, number, one_of, word};
+use super::units::{number, one_of, word};
 use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use sluice_fleet::rollout::hook::{Hook, HookSettings};
 use sluice_fleet::rollout::plan::{
@@ -195,14 +196,6 @@ fn plan_name(tree: &Tree) -> Parsed<String> {
     }
 }
 
-fn any_text(tree: &Tree) -> Parsed<String> {
-    match tree {
-        Tree::Text(text) => Ok(text.clone()),
-        _ => Err(TEXT.into()),
-    }
-}
-
-/// A plan has to state the mode: another default of a later version must change no relay.
 /// The mode has no default: a later version can add modes without changing the meaning of a file.
 fn read_mode(map: &mut Map<'_>) -> Mode {
     let mode = map.required("mode", "observe or enforce").and_then(|item| item.parse(word(MODES)));

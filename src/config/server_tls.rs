@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::Problem;
-use super::form::{Form, Shaped};
+use super::form::{Form, Parsed, Shaped};
 use super::reader::{Item, Map};
 use super::tree::Tree;
-use super::units::{Parsed, text, word};
+use super::units::{text, word};
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::client::{
     ClientTls, HANDSHAKE_TIMEOUT, KeyExchange, REFRESH_INTERVAL, SanMatch, ServerAuthorities, is_server_name,

@@ -14,16 +14,16 @@ use sluice_xds::{Kind, TypeUrl};
 
 /// Servers that replace each other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ServerList {
+pub struct ServerListSettings {
     /// In order of preference; never empty.
     pub servers: Vec<UpstreamServer>,
     pub fallback: FallbackSettings,
 }
 
-impl ServerList {
+impl ServerListSettings {
     /// A list with gRPC's fallback rules and their defaults.
-    pub fn new(servers: Vec<UpstreamServer>) -> ServerList {
-        ServerList { servers, fallback: FallbackSettings::default() }
+    pub fn new(servers: Vec<UpstreamServer>) -> ServerListSettings {
+        ServerListSettings { servers, fallback: FallbackSettings::default() }
     }
 }
 
@@ -31,12 +31,12 @@ impl ServerList {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Servers {
     /// `xds_servers`: for everything without a list of its own.
-    pub default: ServerList,
+    pub default: ServerListSettings,
     /// `authorities`, by name; "" is the authority of `xdstp:///` (NAM-4). An authority without servers has
     /// those of the default list (FED-3). If the map is empty, the default list serves every authority.
-    pub authorities: BTreeMap<String, ServerList>,
+    pub authorities: BTreeMap<String, ServerListSettings>,
     /// `types`: for old-style names and the wildcard of these types.
-    pub types: BTreeMap<TypeUrl, ServerList>,
+    pub types: BTreeMap<TypeUrl, ServerListSettings>,
     pub templates: ListenerTemplates,
 }
 
@@ -54,7 +54,7 @@ pub struct ListenerTemplates {
 impl Servers {
     /// One list for everything.
     pub fn new(default: Vec<UpstreamServer>) -> Servers {
-        let default = ServerList::new(default);
+        let default = ServerListSettings::new(default);
         Servers {
             default,
             authorities: BTreeMap::new(),
@@ -64,7 +64,7 @@ impl Servers {
     }
 
     /// All server lists with the paths of their keys, the default list first.
-    pub fn lists(&self) -> impl Iterator<Item = (String, &ServerList)> {
+    pub fn lists(&self) -> impl Iterator<Item = (String, &ServerListSettings)> {
         let of_authorities =
             self.authorities.iter().map(|(name, servers)| (format!("authorities[{name}]"), servers));
         let of_types =
@@ -86,7 +86,7 @@ const CLIENT_TEMPLATE: &str = "client_listener_resource_name_template";
 pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Servers> {
     let servers = map.required("xds_servers", SOME).and_then(|list| read_items(&list, directory));
     let fallback = read_fallback(map, &FallbackSettings::default());
-    let default = servers.map(|servers| ServerList { servers, fallback: fallback.clone() });
+    let default = servers.map(|servers| ServerListSettings { servers, fallback: fallback.clone() });
     // The flag applies to each list alone (FBK-17).
     let inherited = FallbackSettings { on_reachability_only: false, ..fallback };
     let (authorities, of_authorities) = read_authorities(map, default.as_ref(), &inherited, directory);
@@ -97,7 +97,7 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
         server: map.optional("server_listener_resource_name_template", text),
     };
     let servers = Servers { default: default?, authorities, types, templates };
-    let ServerList { servers: first, fallback } = &servers.default;
+    let ServerListSettings { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {
         warn_if_single(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
@@ -127,10 +127,10 @@ fn read_items(list: &Item<'_>, directory: &Path) -> Option<Vec<UpstreamServer>> 
 
 fn read_authorities(
     map: &mut Map<'_>,
-    default: Option<&ServerList>,
+    default: Option<&ServerListSettings>,
     inherited: &FallbackSettings,
     directory: &Path,
-) -> (BTreeMap<String, ServerList>, BTreeMap<String, String>) {
+) -> (BTreeMap<String, ServerListSettings>, BTreeMap<String, String>) {
     let (mut authorities, mut templates) = (BTreeMap::new(), BTreeMap::new());
     for (name, item) in map.item("authorities").and_then(|item| item.entries()).unwrap_or_default() {
         if name.contains(['/', '?', '#']) {
@@ -173,10 +173,10 @@ fn read_client_template(item: &Item<'_>, authority: &str) -> Option<String> {
 /// An authority without servers of its own still has its own fallback state (FBK-15).
 fn read_authority(
     map: &mut Map<'_>,
-    default: Option<&ServerList>,
+    default: Option<&ServerListSettings>,
     inherited: &FallbackSettings,
     directory: &Path,
-) -> Option<ServerList> {
+) -> Option<ServerListSettings> {
     let servers = match map.item("xds_servers") {
         Some(list) => read_items(&list, directory),
         None => default.map(|list| list.servers.clone()),
@@ -189,7 +189,7 @@ fn read_list(
     map: &mut Map<'_>,
     servers: Option<Vec<UpstreamServer>>,
     inherited: &FallbackSettings,
-) -> Option<ServerList> {
+) -> Option<ServerListSettings> {
     let fallback = read_fallback(map, inherited);
     let servers = servers?;
     // A list inherited with all its rules was checked at its origin.
@@ -199,14 +199,14 @@ fn read_list(
     if servers.len() == 1 {
         warn_if_single(map, &fallback, false);
     }
-    Some(ServerList { servers, fallback })
+    Some(ServerListSettings { servers, fallback })
 }
 
 fn read_types(
     map: &mut Map<'_>,
     inherited: &FallbackSettings,
     directory: &Path,
-) -> BTreeMap<TypeUrl, ServerList> {
+) -> BTreeMap<TypeUrl, ServerListSettings> {
     let mut types = BTreeMap::new();
     for (name, item) in map.item("types").and_then(|item| item.entries()).unwrap_or_default() {
         let type_url = TypeUrl::of_message(name);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::effect::{Effect, effect_of};
 use super::error::Place;
 use super::reader::HOLDER;
-use super::tree::{Entry, Node, Tree};
+use super::tree::{Tree, TreeEntry, TreeNode};
 use sluice_text::{secrets, shortened};
 
 /// The only credentials in the text itself; all others are in files of their own.
@@ -72,7 +72,7 @@ pub struct ChangedKey {
 }
 
 impl Shown {
-    pub(super) fn of(node: &Node) -> Shown {
+    pub(super) fn of(node: &TreeNode) -> Shown {
         let mut shown = Shown::default();
         shown.document = Arc::new(shown.add(String::new(), "", node));
         shown.class_places = class_places(node);
@@ -85,7 +85,7 @@ impl Shown {
     }
 
     /// Adds a value and everything below. `plain` is the path without indices.
-    fn add(&mut self, path: String, plain: &str, node: &Node) -> Value {
+    fn add(&mut self, path: String, plain: &str, node: &TreeNode) -> Value {
         let is_named = FREE.iter().any(|map| plain.starts_with(map))
             && plain.split(['.', '[', ']']).any(secrets::is_name);
         let is_credential = is_named || CREDENTIALS.iter().any(|key| plain.ends_with(key));
@@ -94,7 +94,7 @@ impl Shown {
                 // Holders of anchors are no settings, and may have credentials.
                 let is_holder = |key: &str| path.is_empty() && key.starts_with(HOLDER);
                 let settings = entries.iter().filter(|entry| !is_holder(&entry.key));
-                let below = settings.map(|Entry { key, node, .. }| {
+                let below = settings.map(|TreeEntry { key, node, .. }| {
                     let join =
                         |path: &str| if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     (key.clone(), self.add(join(&path), &join(plain), node))
@@ -155,7 +155,7 @@ impl Shown {
     }
 }
 
-fn class_places(node: &Node) -> ClassPlaces {
+fn class_places(node: &TreeNode) -> ClassPlaces {
     let Tree::Map(entries) = &node.tree else { return ClassPlaces::default() };
     let classes = entries.iter().find(|entry| entry.key == "node_classes").map(|entry| &entry.node.tree);
     let Some(Tree::List(items)) = classes else { return ClassPlaces::default() };
@@ -181,10 +181,10 @@ fn json_of(tree: &Tree) -> Value {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::config::Format;
+    use crate::config::{Format, syntax};
 
     fn shown(text: &str) -> Shown {
-        Shown::of(&Node::parse(text, Format::Yaml, &|_| None).unwrap())
+        Shown::of(&syntax::parse(text, Format::Yaml, &|_| None).unwrap())
     }
 
     #[test]

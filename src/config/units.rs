@@ -1,11 +1,8 @@
 //! Parsers of single values: numbers, texts, words.
 
-use super::form::{Form, Parser, Shaped};
+use super::form::{Form, Parsed, Parser, Shaped};
 use super::tree::Tree;
 use sluice_setting::{Range, TIME_UNITS, Unit, Value, with_unit};
-
-/// The result of a parser for one value. The error describes the expected value.
-pub(super) type Parsed<T> = Result<T, String>;
 
 pub(super) const TEXT: &str = "text (in quotes if it looks like a number)";
 
@@ -13,12 +10,12 @@ pub(super) const SIZE_UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 
 
 /// A number within the range: a count; a size in bytes, also in units; or a time. `off`, if the type has it.
 pub(super) fn number<T: Value>(range: Range) -> impl Parser<T> {
-    Number(range)
+    NumberParser(range)
 }
 
-struct Number(Range);
+struct NumberParser(Range);
 
-impl<T: Value> Parser<T> for Number {
+impl<T: Value> Parser<T> for NumberParser {
     fn forms(&self) -> Vec<Form> {
         let number = Form::Number(self.0);
         if T::OFF.is_some() { vec![number, Form::Word("off")] } else { vec![number] }
@@ -68,12 +65,12 @@ pub(super) fn text(tree: &Tree) -> Parsed<String> {
 
 /// A word from a fixed set.
 pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> impl Parser<T> {
-    Words(words)
+    WordParser(words)
 }
 
-struct Words<T: 'static>(&'static [(&'static str, T)]);
+struct WordParser<T: 'static>(&'static [(&'static str, T)]);
 
-impl<T: Copy> Parser<T> for Words<T> {
+impl<T: Copy> Parser<T> for WordParser<T> {
     fn forms(&self) -> Vec<Form> {
         self.0.iter().map(|(word, _)| Form::Word(word)).collect()
     }

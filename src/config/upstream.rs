@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::address::{Endpoint, Target, URI_FORMS, WebAddress, read_uri};
+use super::address::{Endpoint, ServerUri, URI_FORMS, WebAddress, read_uri};
 use super::classes::read_type_name;
 use super::credentials::{read_channel_creds, read_credentials, read_features};
 use super::reader::{Item, Map};
-use super::rest::RestServer;
+use super::rest::RestServerSettings;
 use super::server_keys::{REST_KEYS, read_connection, read_mass_deletion};
 use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
@@ -29,7 +29,7 @@ pub struct UpstreamServer {
 #[allow(clippy::large_enum_variant, reason = "there is one per server, for as long as the process lives")]
 pub enum ServerKind {
     Grpc(GrpcServer),
-    Rest(RestServer),
+    Rest(RestServerSettings),
     /// A directory of files, each with one `DiscoveryResponse` (FIL-4, FIL-8).
     Directory {
         path: PathBuf,
@@ -154,15 +154,15 @@ impl UpstreamServer {
         let uri = map.required("server_uri", URI_FORMS);
         let target = uri.as_ref().and_then(|uri| read_uri(uri, directory));
         let kind = match target {
-            Some(Target::Directory(path)) => {
+            Some(ServerUri::Directory(path)) => {
                 map.reject_inapplicable(NETWORK_KEYS, "a file: server");
                 Some(ServerKind::Directory { path, mass_deletion_hold: read_mass_deletion(map) })
             }
-            Some(Target::Grpc(endpoint)) => {
+            Some(ServerUri::Grpc(endpoint)) => {
                 Some(ServerKind::Grpc(GrpcServer::read(map, uri.as_ref(), endpoint, directory)))
             }
-            Some(Target::Rest(address)) => {
-                Some(ServerKind::Rest(RestServer::read(map, uri.as_ref(), address, directory)?))
+            Some(ServerUri::Rest(address)) => {
+                Some(ServerKind::Rest(RestServerSettings::read(map, uri.as_ref(), address, directory)?))
             }
             // Read the other keys nevertheless, to report their errors.
             None => {
@@ -171,7 +171,12 @@ impl UpstreamServer {
                     let is_tls =
                         uri.as_ref().and_then(Item::text).is_some_and(|uri| uri.starts_with("https"));
                     let (host, prefix) = (String::new(), String::new());
-                    RestServer::read(map, None, WebAddress { host, port: 0, prefix, is_tls }, directory);
+                    RestServerSettings::read(
+                        map,
+                        None,
+                        WebAddress { host, port: 0, prefix, is_tls },
+                        directory,
+                    );
                 } else {
                     GrpcServer::read(map, None, Endpoint::Tcp { host: String::new(), port: 0 }, directory);
                 }

@@ -7,7 +7,7 @@ use super::error::Problem;
 use super::form::Form;
 use super::node::to_value;
 use super::reader::{Item, Map};
-use super::tree::{Entry, Node, Tree};
+use super::tree::{Tree, TreeEntry, TreeNode};
 use sluice_engine::class::{NodeTemplate, Projection, TemplateText, TemplateValue, UpstreamNode};
 
 const EXPECTED: &str = "projection, member or {template: {…}}";
@@ -70,14 +70,14 @@ fn read_fillings(item: &Item<'_>) -> Option<BTreeMap<String, TemplateValue>> {
 
 fn fillings(tree: &Tree) -> Result<BTreeMap<String, TemplateValue>, String> {
     let Tree::Map(entries) = tree else { return Err("a map".into()) };
-    let read = |Entry { key, node, .. }: &Entry| {
+    let read = |TreeEntry { key, node, .. }: &TreeEntry| {
         let filling = filling(node).map_err(|reason| format!("{reason} (at {key})"))?;
         Ok((key.clone(), filling))
     };
     entries.iter().map(read).collect()
 }
 
-fn filling(node: &Node) -> Result<TemplateValue, String> {
+fn filling(node: &TreeNode) -> Result<TemplateValue, String> {
     let tree = node.free();
     Ok(match tree {
         Tree::Text(text) => TemplateValue::Text(

@@ -12,14 +12,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The API server of a cluster, and the way to its credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct ClusterAccess {
     /// A file of `kubectl`. `None`: the service account of the relay's own Pod.
     pub kubeconfig: Option<PathBuf>,
     /// The name of a context in the file. `None`: the current context.
     pub context: Option<String>,
 }
 
-impl Access {
+impl ClusterAccess {
     /// Reads the file, as a start does.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ pub(super) fn reason(error: &kube::Error) -> String {
 
 /// The text of an error alone. A program for credentials gets secrets, and prints some: its errors are not
 /// quoted.
-fn said(error: &(dyn std::error::Error + 'static)) -> String {
+fn text_alone(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<AuthError>() {
         Some(AuthError::AuthExecRun { out, .. }) => {
             format!("the program for credentials failed: {}", out.status)
@@ -102,10 +102,10 @@ fn unquoted(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// An error and all causes, without repetition.
 fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = said(error);
+    let mut text = text_alone(error);
     let mut cause = error.source().filter(|_| !error.is::<AuthError>());
     while let Some(error) = cause {
-        let more = said(error);
+        let more = text_alone(error);
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

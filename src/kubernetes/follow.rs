@@ -16,7 +16,7 @@ use kube::core::params::{ListParams, WatchParams};
 use kube::core::{ObjectList, Request, WatchEvent};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::access::{Access, reason};
+use super::access::{ClusterAccess, reason};
 use super::object::Object;
 
 /// The objects of an answer. An object has at most 1.5 MB, and the text of an answer is in memory at once.
@@ -59,7 +59,7 @@ pub(super) enum WatchNews<K> {
 /// The news of a kind, for ever. A fault is told each time, and followed by a list after a delay.
 /// `lists_again`: set by the caller for another list at the end of the present watch.
 pub(super) fn follow<K: Object>(
-    access: Access,
+    access: ClusterAccess,
     lists_again: Arc<AtomicBool>,
 ) -> impl Stream<Item = Result<WatchNews<K>, String>> + Send {
     let follower = Follower { access, lists_again, client: None, state: WatchState::Begin, faults: 0 };
@@ -70,7 +70,7 @@ pub(super) fn follow<K: Object>(
 }
 
 struct Follower<K> {
-    access: Access,
+    access: ClusterAccess,
     lists_again: Arc<AtomicBool>,
     /// `None` after a fault: the credentials may have changed.
     client: Option<Client>,

@@ -15,5 +15,5 @@ mod follow;
 mod pods;
 mod registry;
 
-pub use access::Access;
-pub use registry::{Interest, Registry, Report};
+pub use access::ClusterAccess;
+pub use registry::{Interest, PodRegistry, RegistryNews};

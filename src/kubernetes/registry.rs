@@ -10,7 +10,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
-use super::access::Access;
+use super::access::ClusterAccess;
 use super::follow::{WatchNews, follow};
 use super::object::{Node, Pod};
 use super::pods::Pods;
@@ -26,14 +26,14 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(600);
 /// The objects of a cluster to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
-    pub access: Access,
+    pub access: ClusterAccess,
     /// Whether facts have the place of the Pod's Node: region and zones.
     pub nodes: bool,
 }
 
 /// News of the registry.
 #[derive(Debug)]
-pub enum Report {
+pub enum RegistryNews {
     /// Other facts. The first report has the facts of all Pods.
     Facts(Arc<FactTable>),
     /// The API server was heard just now, and the facts are up to date.
@@ -50,7 +50,7 @@ enum Word {
 }
 
 /// The facts of all Pods.
-pub struct Registry {
+pub struct PodRegistry {
     words: Pin<Box<dyn Stream<Item = Word> + Send>>,
     pods: Pods,
     of_pods: KindState,
@@ -77,9 +77,9 @@ struct KindState {
     listed: Option<HashSet<Arc<str>>>,
 }
 
-impl Registry {
-    /// Asks the API server as soon as [`Registry::next`] is called.
-    pub fn new(interest: &Interest) -> Registry {
+impl PodRegistry {
+    /// Asks the API server as soon as [`PodRegistry::next`] is called.
+    pub fn new(interest: &Interest) -> PodRegistry {
         let lists_again = Arc::new(AtomicBool::new(false));
         let pods = follow::<Pod>(interest.access.clone(), lists_again.clone()).map(Word::Pod);
         let words: Pin<Box<dyn Stream<Item = Word> + Send>> = if interest.nodes {
@@ -89,7 +89,7 @@ impl Registry {
             Box::pin(pods)
         };
         let no_nodes = KindState { is_complete: true, is_well: true, ..KindState::default() };
-        Registry {
+        PodRegistry {
             words,
             pods: Pods::new(interest.nodes),
             of_pods: KindState::default(),
@@ -102,7 +102,7 @@ impl Registry {
     }
 
     /// Waits for something new. Callers may stop waiting, and lose nothing.
-    pub async fn next(&mut self) -> Report {
+    pub async fn next(&mut self) -> RegistryNews {
         loop {
             // A list has all objects of an answer at hand.
             consume_budget().await;
@@ -116,7 +116,7 @@ impl Registry {
                 self.due = None;
                 if let Some(table) = self.pods.take_change() {
                     self.last = Some(Instant::now());
-                    return Report::Facts(Arc::new(table));
+                    return RegistryNews::Facts(Arc::new(table));
                 }
                 continue;
             };
@@ -126,7 +126,7 @@ impl Registry {
         }
     }
 
-    fn take(&mut self, word: Word) -> Option<Report> {
+    fn take(&mut self, word: Word) -> Option<RegistryNews> {
         let was_complete = self.is_complete();
         let is_confirmed = match word {
             Word::Pod(Ok(news)) => self.take_pod(news),
@@ -144,13 +144,13 @@ impl Registry {
             let earliest = self.last.map_or_else(Instant::now, |last| last + BETWEEN);
             self.due = Some(earliest.max(Instant::now() + GATHER));
         }
-        self.note_refused().or_else(|| (is_confirmed && self.is_well()).then_some(Report::Confirmed))
+        self.note_refused().or_else(|| (is_confirmed && self.is_well()).then_some(RegistryNews::Confirmed))
     }
 
     /// The first table, also if empty.
-    fn first(&mut self) -> Report {
+    fn first(&mut self) -> RegistryNews {
         self.last = Some(Instant::now());
-        Report::Facts(Arc::new(self.pods.table()))
+        RegistryNews::Facts(Arc::new(self.pods.table()))
     }
 
     fn is_complete(&self) -> bool {
@@ -162,7 +162,7 @@ impl Registry {
     }
 
     /// Pods without room: told now and then, and listed again once there is room.
-    fn note_refused(&mut self) -> Option<Report> {
+    fn note_refused(&mut self) -> Option<RegistryNews> {
         let refused = self.pods.refused();
         if refused == 0 {
             return None;
@@ -174,7 +174,7 @@ impl Registry {
             return None;
         }
         self.refused_told = Some(Instant::now());
-        Some(Report::Refused(refused))
+        Some(RegistryNews::Refused(refused))
     }
 
     /// Returns whether the server has confirmed all earlier news.
@@ -183,7 +183,7 @@ impl Registry {
             WatchNews::Begins => self.of_pods.begins(),
             WatchNews::Found(pod) => {
                 let name = self.pods.put_pod(pod);
-                return self.of_pods.found(name);
+                return self.of_pods.note(name);
             }
             WatchNews::Gone(pod) => {
                 self.pods.remove_pod(&pod.metadata.pod_name());
@@ -204,7 +204,7 @@ impl Registry {
             WatchNews::Begins => self.of_nodes.begins(),
             WatchNews::Found(node) => {
                 let name = self.pods.put_node(node);
-                return self.of_nodes.found(name);
+                return self.of_nodes.note(name);
             }
             WatchNews::Gone(node) => {
                 self.pods.remove_node(&node.metadata.name);
@@ -222,13 +222,13 @@ impl Registry {
 }
 
 impl KindState {
-    fn tell(&mut self, fault: String) -> Option<Report> {
+    fn tell(&mut self, fault: String) -> Option<RegistryNews> {
         self.is_well = false;
         if self.fault.as_ref() == Some(&fault) {
             return None;
         }
         self.fault = Some(fault.clone());
-        Some(Report::Fault(fault))
+        Some(RegistryNews::Fault(fault))
     }
 
     /// Until the end of the list, nobody knows how old the facts are.
@@ -238,7 +238,7 @@ impl KindState {
     }
 
     /// Notes an object. Returns whether the object is news of a watch.
-    fn found(&mut self, name: Arc<str>) -> bool {
+    fn note(&mut self, name: Arc<str>) -> bool {
         match &mut self.listed {
             Some(listed) => {
                 listed.insert(name);

@@ -1,4 +1,4 @@
-//! The files of a place, read as a whole (CRT-2).
+//! The files of a place, read as a whole (CRT-2). The bounded read of any file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use thiserror::Error;
 
 use super::fault::Fault;
 
@@ -118,18 +120,39 @@ impl Contents {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    let unreadable = |error: io::Error| Fault::passing(path, format!("cannot read the file: {error}"));
+    read_file(path, FILE_BYTES_MAX).map_err(|error| match error {
+        ReadFileError::NotRegular => Fault::new(path, error.to_string()),
+        ReadFileError::TooLong(bytes) => Fault::new(path, format!("longer than {} MiB", bytes >> 20)),
+        ReadFileError::Failed(error) => Fault::passing(path, format!("cannot read the file: {error}")),
+    })
+}
+
+/// The reason why a bounded read has no content.
+#[derive(Debug, Error)]
+pub enum ReadFileError {
+    #[error("not a regular file")]
+    NotRegular,
+    #[error("longer than {0} bytes")]
+    TooLong(u64),
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+/// The content of a regular file of at most `bytes_max` bytes. No more than this is ever in memory.
+pub fn read_file(path: &Path, bytes_max: u64) -> Result<Vec<u8>, ReadFileError> {
     // Looked at first: to open a pipe waits for a writer.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(Fault::new(path, "not a regular file"));
+    if !fs::metadata(path)?.is_file() {
+        return Err(ReadFileError::NotRegular);
     }
-    let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Fault::new(path, format!("longer than {} MiB", FILE_BYTES_MAX >> 20)));
-    }
-    Ok(bytes)
+    File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(ReadFileError::TooLong(bytes_max)) } else { Ok(bytes) }
+}
+
+/// The content of a file in UTF-8, as [`read_file`] reads it.
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, ReadFileError> {
+    let not_utf_8 = |_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8");
+    Ok(String::from_utf8(read_file(path, bytes_max)?).map_err(not_utf_8)?)
 }
 
 #[cfg(test)]

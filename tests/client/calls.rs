@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use h2::server::Builder;
 use sluice::client::{
-    CallMetadata, Channel, Credentials, GrpcAddress, InitialMetadata, MetadataValue, Pool, StreamEvent,
+    CallMetadata, Credentials, GrpcAddress, InitialMetadata, MetadataValue, Pool, ServerChannel, StreamEvent,
 };
 use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use sluice::telemetry::wall_now;
@@ -27,7 +27,7 @@ fn pool_with(port: u16, calls: CallMetadata) -> Pool {
     let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
     let credentials = Credentials { tls: None, calls };
     let channel =
-        Channel::open(address, credentials, Protocol::Http2, "xds_servers[0]", &TlsMetrics::default());
+        ServerChannel::open(address, credentials, Protocol::Http2, "xds_servers[0]", &TlsMetrics::default());
     Pool::with_channel(channel.unwrap(), settings(), Arc::new(ClientMetrics::default()))
 }
 

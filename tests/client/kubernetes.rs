@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice::kubernetes::{Access, Interest, Registry, Report};
+use sluice::kubernetes::{ClusterAccess, Interest, PodRegistry, RegistryNews};
 use sluice_engine::class::facts::FactTable;
 use sluice_xds::Value;
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 struct Site {
     api: Api,
-    registry: Registry,
+    registry: PodRegistry,
     directory: TempDir,
 }
 
@@ -28,12 +28,15 @@ async fn site() -> Site {
     Site { api, registry, directory }
 }
 
-fn registry(kubeconfig: PathBuf, nodes: bool) -> Registry {
-    Registry::new(&Interest { access: Access { kubeconfig: Some(kubeconfig), context: None }, nodes })
+fn registry(kubeconfig: PathBuf, nodes: bool) -> PodRegistry {
+    PodRegistry::new(&Interest {
+        access: ClusterAccess { kubeconfig: Some(kubeconfig), context: None },
+        nodes,
+    })
 }
 
 impl Site {
-    async fn next(&mut self) -> Report {
+    async fn next(&mut self) -> RegistryNews {
         timeout(DEADLINE, self.registry.next()).await.expect("a report")
     }
 
@@ -41,9 +44,9 @@ impl Site {
     async fn facts(&mut self) -> Arc<FactTable> {
         loop {
             match self.next().await {
-                Report::Facts(table) => return table,
-                Report::Confirmed | Report::Refused(_) => {}
-                Report::Fault(fault) => panic!("{fault}"),
+                RegistryNews::Facts(table) => return table,
+                RegistryNews::Confirmed | RegistryNews::Refused(_) => {}
+                RegistryNews::Fault(fault) => panic!("{fault}"),
             }
         }
     }
@@ -59,14 +62,14 @@ impl Site {
 
     async fn fault(&mut self) -> String {
         loop {
-            if let Report::Fault(fault) = self.next().await {
+            if let RegistryNews::Fault(fault) = self.next().await {
                 return fault;
             }
         }
     }
 
     async fn confirmed(&mut self) {
-        while !matches!(self.next().await, Report::Confirmed) {}
+        while !matches!(self.next().await, RegistryNews::Confirmed) {}
     }
 }
 
@@ -273,7 +276,7 @@ async fn rly_11_the_words_of_a_program_for_credentials_are_not_told() {
     ] {
         std::fs::write(&file, config("sh", argument)).unwrap();
         let fault = match registry(file.clone(), false).next().await {
-            Report::Fault(fault) => fault,
+            RegistryNews::Fault(fault) => fault,
             other => panic!("{other:?}"),
         };
         assert!(fault.contains(expected) && !fault.contains("hidden"), "{fault}");
@@ -290,9 +293,9 @@ async fn rly_11_a_server_that_falls_silent_is_told() {
     tokio::time::pause();
     let fault = loop {
         match site.registry.next().await {
-            Report::Fault(fault) => break fault,
+            RegistryNews::Fault(fault) => break fault,
             // On its way before.
-            Report::Confirmed => {}
+            RegistryNews::Confirmed => {}
             other => panic!("{other:?}"),
         }
     };
@@ -306,7 +309,7 @@ async fn rly_11_a_server_that_falls_silent_is_told() {
 async fn rly_11_a_file_that_is_none_is_named_without_its_text() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
-    let access = |context: Option<&str>| Access {
+    let access = |context: Option<&str>| ClusterAccess {
         kubeconfig: Some(file.clone()),
         context: context.map(str::to_owned),
     };

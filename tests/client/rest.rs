@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice::client::{
-    CallMetadata, Channel, ClientSettings, Credentials, GrpcAddress, InitialMetadata, MetadataValue,
-    PollHandle, RestServer, StreamEvent,
+    CallMetadata, ClientSettings, Credentials, GrpcAddress, InitialMetadata, MetadataValue, PollHandle,
+    RestServer, ServerChannel, StreamEvent,
 };
 use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use sluice::trust::client::Protocol;
@@ -36,7 +36,8 @@ impl Peer {
         let metrics = Arc::new(ClientMetrics::default());
         let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
         let tls = TlsMetrics::default();
-        let channel = Channel::open(address, credentials, Protocol::Http1, "xds_servers[0]", &tls).unwrap();
+        let channel =
+            ServerChannel::open(address, credentials, Protocol::Http1, "xds_servers[0]", &tls).unwrap();
         let server = RestServer::with_channel(channel, "/some/prefix", settings, metrics.clone());
         Peer { listener, server, metrics }
     }

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use sluice::client::{CallMetadata, Channel, ClientSettings, Credentials, GrpcAddress, Pool};
+use sluice::client::{CallMetadata, ClientSettings, Credentials, GrpcAddress, Pool, ServerChannel};
 use sluice::telemetry::metrics::{ClientMetrics, TlsMetrics};
 use sluice::telemetry::wall_now;
 use sluice::trust::anchors::AnchorFiles;
@@ -150,10 +150,10 @@ pub fn der(path: &Path) -> Vec<u8> {
     CertificateDer::from_pem_slice(&std::fs::read(path).unwrap()).unwrap().to_vec()
 }
 
-pub fn channel(port: u16, tls: ClientTls, protocol: Protocol) -> Channel {
+pub fn channel(port: u16, tls: ClientTls, protocol: Protocol) -> ServerChannel {
     let address = GrpcAddress::Tcp { host: "127.0.0.1".to_owned(), port };
     let credentials = Credentials { tls: Some(tls), calls: CallMetadata::default() };
-    Channel::open(address, credentials, protocol, "xds_servers[0]", &TlsMetrics::default()).unwrap()
+    ServerChannel::open(address, credentials, protocol, "xds_servers[0]", &TlsMetrics::default()).unwrap()
 }
 
 pub fn pool(port: u16, tls: ClientTls) -> Pool {

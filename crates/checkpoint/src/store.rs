@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
+
+use parking_lot::Mutex;
 
 use super::disk::{Disk, HostDisk, UNFINISHED, replace};
 use super::format::{decode, encode};
@@ -97,7 +98,7 @@ impl Store {
     /// # Errors
     /// Another process holds the lock, or the host refuses access.
     pub fn open(&self) -> Result<(), StoreError> {
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         if lock.is_some() {
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl Store {
     /// The open lock, to be passed to a successor: the lock belongs to the open file, not to the process
     /// (HND-2). `None` if this process does not hold the lock.
     pub fn lock_file(&self) -> Option<io::Result<File>> {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = self.lock.lock();
         lock.as_ref().map(File::try_clone)
     }
 
@@ -132,7 +133,7 @@ impl Store {
         let is_held = is_it && file.try_lock().is_ok();
         if is_held {
             self.is_inherited.store(true, Ordering::Relaxed);
-            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            *self.lock.lock() = Some(file);
         }
         is_held
     }

@@ -1,15 +1,15 @@
 //! The facts of a cluster.
 
 use super::keeper::Keeper;
-use crate::kubernetes::{Registry, Report};
+use crate::kubernetes::{PodRegistry, RegistryNews};
 
-pub(super) async fn follow(mut registry: Registry, mut keeper: Keeper) {
+pub(super) async fn follow(mut registry: PodRegistry, mut keeper: Keeper) {
     loop {
         match registry.next().await {
-            Report::Facts(table) => keeper.learn("kubernetes", table).await,
-            Report::Refused(pods) => keeper.tell_refused(pods),
-            Report::Confirmed => keeper.confirm(),
-            Report::Fault(reason) => keeper.tell("kubernetes", &reason),
+            RegistryNews::Facts(table) => keeper.learn("kubernetes", table).await,
+            RegistryNews::Refused(pods) => keeper.tell_refused(pods),
+            RegistryNews::Confirmed => keeper.confirm(),
+            RegistryNews::Fault(reason) => keeper.tell("kubernetes", &reason),
         }
     }
 }

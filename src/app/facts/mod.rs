@@ -16,7 +16,7 @@ use tracing::warn;
 use self::keeper::Keeper;
 use crate::config::{self, Config, FactsSource};
 use crate::driver::Relay;
-use crate::kubernetes::{Registry, Report};
+use crate::kubernetes::{PodRegistry, RegistryNews};
 use crate::telemetry::{Metrics, wall_now};
 use sluice_engine::class::facts::FactTable;
 use sluice_engine::class::{MetadataParts, NodeClasses};
@@ -42,7 +42,7 @@ pub(super) struct Opened {
 enum FactsOrigin {
     Nowhere,
     File,
-    Cluster(Box<Registry>),
+    Cluster(Box<PodRegistry>),
 }
 
 impl Opened {
@@ -112,13 +112,13 @@ pub(super) async fn open(config: &Config, limit: Duration) -> Result<Opened, Str
         }
         Some(FactsSource::Kubernetes(interest)) => interest,
     };
-    let mut registry = Box::new(Registry::new(interest));
+    let mut registry = Box::new(PodRegistry::new(interest));
     let (mut end, mut fault) = (Instant::now() + limit, None);
     let table = loop {
         match timeout_at(end, registry.next()).await {
-            Ok(Report::Facts(table)) => break Some(table),
-            Ok(Report::Confirmed | Report::Refused(_)) => {}
-            Ok(Report::Fault(reason)) => {
+            Ok(RegistryNews::Facts(table)) => break Some(table),
+            Ok(RegistryNews::Confirmed | RegistryNews::Refused(_)) => {}
+            Ok(RegistryNews::Fault(reason)) => {
                 end = end.min(Instant::now() + AFTER_FAULT);
                 fault = Some(reason);
             }

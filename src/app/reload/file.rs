@@ -1,10 +1,9 @@
 //! The file of the configuration, as the start reads it and a reload reads it again.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::config::{self, Authorization, Config, ConfigError, KeyError, Loaded, Problem};
+use crate::trust::contents;
 
 /// The longest file: a thousand times a long one.
 const BYTES_MAX: u64 = 16 << 20;
@@ -34,19 +33,8 @@ impl ConfigFile {
     /// # Errors
     /// The reason in words.
     pub(super) fn read(&self) -> Result<String, String> {
-        let read = || {
-            if !std::fs::metadata(&self.path)?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-            }
-            let mut text = String::new();
-            File::open(&self.path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-            if text.len() as u64 > BYTES_MAX {
-                let text = format!("longer than {BYTES_MAX} bytes");
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-            }
-            Ok(text)
-        };
-        read().map_err(|error: io::Error| format!("cannot read {}: {error}", self.path.display()))
+        let text = contents::read_text(&self.path, BYTES_MAX);
+        text.map_err(|error| format!("cannot read {}: {error}", self.path.display()))
     }
 
     /// Reads a text as that of the file.

@@ -95,7 +95,7 @@ pub(super) fn prepare(
 
 /// An address beside a colliding socket in service can only be bound after the end of the socket, too late
 /// for a way back.
-fn check_beside(live: &[LiveListener], listener: &crate::config::Listener) -> Result<()> {
+fn check_beside(live: &[LiveListener], listener: &crate::config::ListenerSettings) -> Result<()> {
     let Some(other) = live.iter().find(|open| open.config.address.collides(&listener.address)) else {
         return Ok(());
     };
@@ -151,7 +151,7 @@ impl NextListeners {
 
 fn keep(
     live: &LiveListener,
-    listener: &crate::config::Listener,
+    listener: &crate::config::ListenerSettings,
     files: Option<Prepared<Generation>>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {
@@ -167,7 +167,7 @@ fn keep(
 
 fn open(
     socket: Option<Listener>,
-    listener: &crate::config::Listener,
+    listener: &crate::config::ListenerSettings,
     files: Option<Prepared<Generation>>,
     listening: &Listening<Relay>,
     metrics: &TlsMetrics,

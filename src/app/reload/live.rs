@@ -96,7 +96,7 @@ impl Live {
         let (of_listeners, of_servers) = (listener_files(&self.listeners), self.channels.files());
         self.certificates.publish(Certificates { listeners: of_listeners, servers: of_servers });
 
-        let names = |listeners: &[crate::config::Listener]| -> Vec<Arc<str>> {
+        let names = |listeners: &[crate::config::ListenerSettings]| -> Vec<Arc<str>> {
             listeners.iter().map(|listener| listener.name.clone()).collect()
         };
         if before.authorization != *authorization || names(&before.listeners) != names(listeners) {

@@ -50,30 +50,31 @@ impl MetadataValue {
 
 /// The metadata of all calls to one server, with the values of files.
 #[derive(Debug)]
-pub(super) struct Calls {
-    entries: Vec<(HeaderName, Value)>,
+pub(super) struct MetadataInForce {
+    entries: Vec<(HeaderName, EntryValue)>,
 }
 
 #[derive(Debug)]
-enum Value {
+enum EntryValue {
     Text(HeaderValue),
     File(ValueFile),
 }
 
-impl Calls {
-    pub(super) fn new(metadata: &CallMetadata) -> Calls {
-        let token = metadata
-            .token_file
-            .iter()
-            .map(|path| (header::AUTHORIZATION, Value::File(ValueFile::new(path.clone(), Content::Token))));
+impl MetadataInForce {
+    pub(super) fn new(metadata: &CallMetadata) -> MetadataInForce {
+        let token = metadata.token_file.iter().map(|path| {
+            (header::AUTHORIZATION, EntryValue::File(ValueFile::new(path.clone(), Content::Token)))
+        });
         let initial = metadata.initial.iter().map(|entry| {
             let value = match &entry.value {
-                MetadataValue::Text(text) => Value::Text(text.clone()),
-                MetadataValue::File(path) => Value::File(ValueFile::new(path.clone(), Content::Constant)),
+                MetadataValue::Text(text) => EntryValue::Text(text.clone()),
+                MetadataValue::File(path) => {
+                    EntryValue::File(ValueFile::new(path.clone(), Content::Constant))
+                }
             };
             (entry.key.clone(), value)
         });
-        Calls { entries: token.chain(initial).collect() }
+        MetadataInForce { entries: token.chain(initial).collect() }
     }
 
     /// Adds the metadata to the headers of one call.
@@ -84,8 +85,8 @@ impl Calls {
     pub(super) async fn add_to(&self, headers: &mut HeaderMap, backoff: &Backoff) -> Result<(), Status> {
         for (key, value) in &self.entries {
             let value = match value {
-                Value::Text(text) => text.clone(),
-                Value::File(file) => file.value(backoff).await?,
+                EntryValue::Text(text) => text.clone(),
+                EntryValue::File(file) => file.value(backoff).await?,
             };
             headers.append(key.clone(), value);
         }

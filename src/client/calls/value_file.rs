@@ -1,6 +1,5 @@
 //! One value of call metadata in a file that an agent rotates (IDN-9, IDN-12).
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,8 +10,9 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::token::{VALUE_BYTES_MAX, token_expiry};
-use crate::client::connections::backoff;
+use crate::client::settings::backoff;
 use crate::telemetry::wall_now;
+use crate::trust::contents::read_text;
 use sluice_setting::Backoff;
 use sluice_xds::{Code, Status};
 
@@ -45,13 +45,13 @@ pub(super) struct ValueFile {
 
 #[derive(Debug, Default)]
 struct FileState {
-    value: Option<Known>,
+    value: Option<ReadValue>,
     /// The last reading failed.
     failure: Option<ReadFailure>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct ReadValue {
     header: HeaderValue,
     read_at: Instant,
     /// Tokens only.
@@ -92,7 +92,7 @@ impl ValueFile {
         }
     }
 
-    fn settle(&self, state: &mut FileState, read: Result<Known, (Code, String)>, settings: &Backoff) {
+    fn settle(&self, state: &mut FileState, read: Result<ReadValue, (Code, String)>, settings: &Backoff) {
         match read {
             Ok(value) => {
                 if state.failure.take().is_some() {
@@ -113,7 +113,7 @@ impl ValueFile {
     }
 }
 
-impl Known {
+impl ReadValue {
     fn is_due(&self, now: SystemTime) -> bool {
         match self.expires {
             Some(expires) => expires <= now + RENEWAL,
@@ -127,25 +127,9 @@ impl Known {
 }
 
 /// Reads the file once. No reason names any part of the content (TLS-14).
-fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, String)> {
+fn read(path: &Path, content: Content, now: SystemTime) -> Result<ReadValue, (Code, String)> {
     let unavailable = |reason: String| (Code::Unavailable, reason);
-    // Looked at first: to open a pipe waits for a writer.
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => {}
-        Ok(_) => return Err(unavailable("not a regular file".to_owned())),
-        Err(error) => return Err(unavailable(error.to_string())),
-    }
-    let file = std::fs::File::open(path).map_err(|error| unavailable(error.to_string()))?;
-    let mut text = String::new();
-    // The bound, and one more byte to notice a longer file.
-    let limit = VALUE_BYTES_MAX as u64 + 1;
-    match file.take(limit).read_to_string(&mut text) {
-        Ok(length) if length > VALUE_BYTES_MAX => {
-            return Err(unavailable(format!("longer than {VALUE_BYTES_MAX} bytes")));
-        }
-        Ok(_) => {}
-        Err(error) => return Err(unavailable(error.to_string())),
-    }
+    let text = read_text(path, VALUE_BYTES_MAX as u64).map_err(|error| unavailable(error.to_string()))?;
     let text = text.trim();
     if text.is_empty() {
         return Err(unavailable("empty".to_owned()));
@@ -168,7 +152,7 @@ fn read(path: &Path, content: Content, now: SystemTime) -> Result<Known, (Code, 
     let mut header = HeaderValue::from_str(&header)
         .map_err(|_| unavailable("the content has characters that no header can have".to_owned()))?;
     header.set_sensitive(true);
-    Ok(Known { header, read_at: Instant::now(), expires })
+    Ok(ReadValue { header, read_at: Instant::now(), expires })
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use notify::event::{Event, EventKind, ModifyKind, RenameMode};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -66,7 +67,7 @@ impl Watch {
     /// Waits for a change.
     pub(super) async fn changes(&self) -> Changes {
         self.events.news.notified().await;
-        std::mem::take(&mut *self.events.changes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.events.changes.lock())
     }
 }
 
@@ -76,7 +77,7 @@ impl WatchEvents {
         if matches!(event.kind, EventKind::Access(_)) && !event.need_rescan() {
             return;
         }
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         let names = || event.paths.iter().filter_map(|path| path.file_name());
         let arrived: Option<&OsStr> = match event.kind {
             EventKind::Modify(ModifyKind::Name(RenameMode::To | RenameMode::Both)) => names().next_back(),

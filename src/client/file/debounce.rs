@@ -31,7 +31,7 @@ pub(super) struct Changes {
 
 /// The files to handle now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Due {
+pub(super) struct DueFiles {
     pub(super) read: Vec<OsString>,
     pub(super) gone: Vec<OsString>,
 }
@@ -64,8 +64,8 @@ impl Debounce {
         is_hidden: impl Fn(&OsString) -> bool,
         changes: &Changes,
         now: Instant,
-    ) -> Due {
-        let mut due = Due::default();
+    ) -> DueFiles {
+        let mut due = DueFiles::default();
         let missing = self.taken.iter().filter(|(name, _)| !present.contains_key(*name) && !is_hidden(name));
         let missing: Vec<_> = missing.map(|(name, stamp)| (name.clone(), stamp.clone())).collect();
         for (name, stamp) in present {
@@ -146,9 +146,9 @@ mod tests {
         Changes { touched: BTreeSet::from([name.into()]), ..Changes::default() }
     }
 
-    fn due(read: &[&str], gone: &[&str]) -> Due {
+    fn due(read: &[&str], gone: &[&str]) -> DueFiles {
         let names = |names: &[&str]| names.iter().map(OsString::from).collect();
-        Due { read: names(read), gone: names(gone) }
+        DueFiles { read: names(read), gone: names(gone) }
     }
 
     /// A directory with `a` and `b`, both taken.
@@ -178,18 +178,18 @@ mod tests {
         let mut debounce = settled(now);
         let nothing = Changes::default();
         let (first, second) = (files(&[("a", 1, 1), ("b", 2, 0)]), files(&[("a", 1, 2), ("b", 2, 0)]));
-        assert_eq!(debounce.look(&first, seen, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&first, seen, &touched("a"), now), DueFiles::default());
         assert_eq!(debounce.timeout(), Some(now + QUIET));
         // Each further write begins the quiet time anew, with or without an event.
         let (later, latest) = (now + QUIET / 2, now + QUIET);
-        assert_eq!(debounce.look(&first, seen, &touched("a"), later), Due::default());
-        assert_eq!(debounce.look(&second, seen, &nothing, latest), Due::default());
+        assert_eq!(debounce.look(&first, seen, &touched("a"), later), DueFiles::default());
+        assert_eq!(debounce.look(&second, seen, &nothing, latest), DueFiles::default());
         assert_eq!(
             debounce.look(&second, seen, &nothing, latest + QUIET - Duration::from_nanos(1)),
-            Due::default()
+            DueFiles::default()
         );
         assert_eq!(debounce.look(&second, seen, &nothing, latest + QUIET), due(&["a"], &[]));
-        assert_eq!(debounce.look(&second, seen, &nothing, latest + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&second, seen, &nothing, latest + QUIET * 2), DueFiles::default());
     }
 
     #[test]
@@ -197,14 +197,14 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let without = files(&[("b", 2, 0)]);
-        assert_eq!(debounce.look(&without, seen, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &touched("a"), now), DueFiles::default());
         assert_eq!(debounce.look(&without, seen, &Changes::default(), now + QUIET), due(&[], &["a"]));
         assert_eq!(debounce.timeout(), None);
 
         let mut debounce = settled(now);
-        assert_eq!(debounce.look(&without, seen, &touched("a"), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &touched("a"), now), DueFiles::default());
         let again = files(&[("a", 7, 5), ("b", 2, 0)]);
-        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET), Due::default());
+        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET), DueFiles::default());
         assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET * 2), due(&["a"], &[]));
     }
 
@@ -215,18 +215,18 @@ mod tests {
         let (without, hidden) = (files(&[("b", 2, 0)]), |name: &OsString| name == "a");
         let all = Changes { all_moved: true, ..Changes::default() };
         assert_eq!(debounce.look(&without, hidden, &all, now), due(&["b"], &[]));
-        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET), Due::default());
+        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET), DueFiles::default());
         assert_eq!(debounce.timeout(), None);
         // As it was.
         let again = files(&[("a", 1, 0), ("b", 2, 0)]);
-        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&again, seen, &Changes::default(), now + QUIET * 2), DueFiles::default());
         assert_eq!(debounce.timeout(), None);
         // While it was being written.
         let written = files(&[("a", 1, 1), ("b", 2, 0)]);
-        assert_eq!(debounce.look(&written, seen, &touched("a"), now + QUIET * 2), Due::default());
-        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&written, seen, &touched("a"), now + QUIET * 2), DueFiles::default());
+        assert_eq!(debounce.look(&without, hidden, &touched("a"), now + QUIET * 2), DueFiles::default());
         assert_eq!(debounce.timeout(), None);
-        assert_eq!(debounce.look(&written, seen, &Changes::default(), now + QUIET * 3), Due::default());
+        assert_eq!(debounce.look(&written, seen, &Changes::default(), now + QUIET * 3), DueFiles::default());
         assert_eq!(debounce.look(&written, seen, &Changes::default(), now + QUIET * 4), due(&["a"], &[]));
     }
 
@@ -237,12 +237,12 @@ mod tests {
         let both = files(&[("a", 1, 0), ("b", 2, 0)]);
         debounce.unread("a".as_ref());
         assert_eq!(debounce.timeout(), None);
-        assert_eq!(debounce.look(&both, seen, &Changes::default(), now), Due::default());
+        assert_eq!(debounce.look(&both, seen, &Changes::default(), now), DueFiles::default());
         assert_eq!(debounce.look(&both, seen, &Changes::default(), now + QUIET), due(&["a"], &[]));
-        assert_eq!(debounce.look(&both, seen, &Changes::default(), now + QUIET * 2), Due::default());
+        assert_eq!(debounce.look(&both, seen, &Changes::default(), now + QUIET * 2), DueFiles::default());
         debounce.unread("a".as_ref());
         let without = files(&[("b", 2, 0)]);
-        assert_eq!(debounce.look(&without, seen, &Changes::default(), now), Due::default());
+        assert_eq!(debounce.look(&without, seen, &Changes::default(), now), DueFiles::default());
         assert_eq!(debounce.look(&without, seen, &Changes::default(), now + QUIET), due(&[], &["a"]));
     }
 
@@ -273,10 +273,10 @@ mod tests {
         let now = Instant::now();
         let mut debounce = settled(now);
         let with = files(&[("a", 1, 0), ("b", 2, 0), ("t", 3, 0)]);
-        assert_eq!(debounce.look(&with, seen, &touched("t"), now), Due::default());
+        assert_eq!(debounce.look(&with, seen, &touched("t"), now), DueFiles::default());
         assert_eq!(
             debounce.look(&files(&[("a", 1, 0), ("b", 2, 0)]), seen, &touched("t"), now),
-            Due::default()
+            DueFiles::default()
         );
         assert_eq!(debounce.timeout(), None);
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,19 +14,20 @@ use tracing::debug;
 use super::FileState;
 use super::changes::KUBERNETES_DATA;
 use super::debounce::FileStamp;
+use crate::trust::contents::{self, ReadFileError};
 use sluice_json::{JsonError, parse_json, parse_text, parse_yaml};
 use sluice_wire::upstream::{DecodeError, decode_file_response, undelimited};
 use sluice_xds::{Resource, ResourceName, SotwResponse, TypeUrl};
 
 /// The content of one file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Loaded {
+pub(super) struct LoadedFile {
     /// `None` for a file without resources and without a type.
     type_url: Option<TypeUrl>,
     resources: Vec<Arc<Resource>>,
 }
 
-impl Loaded {
+impl LoadedFile {
     pub(super) fn says_nothing(&self) -> bool {
         self.type_url.is_none()
     }
@@ -45,21 +45,15 @@ pub(super) enum Unusable {
     Content(String),
 }
 
-impl Unusable {
-    fn unreadable(error: io::Error) -> Unusable {
-        Unusable::Unreadable(format!("cannot read the file: {error}"))
-    }
-}
-
 /// The reason why a directory's content is not served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Problem {
+pub(super) struct FileProblem {
     pub(super) path: PathBuf,
     pub(super) reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+enum FileFormat {
     Json,
     Yaml,
     Binary,
@@ -68,14 +62,14 @@ enum Format {
     Text,
 }
 
-impl Format {
-    fn of(path: &Path) -> Option<Format> {
+impl FileFormat {
+    fn of(path: &Path) -> Option<FileFormat> {
         match path.extension()?.to_ascii_lowercase().to_str()? {
-            "json" => Some(Format::Json),
-            "yaml" | "yml" => Some(Format::Yaml),
-            "pb" => Some(Format::Binary),
-            "pb_length_delimited" => Some(Format::Delimited),
-            "pb_text" => Some(Format::Text),
+            "json" => Some(FileFormat::Json),
+            "yaml" | "yml" => Some(FileFormat::Yaml),
+            "pb" => Some(FileFormat::Binary),
+            "pb_length_delimited" => Some(FileFormat::Delimited),
+            "pb_text" => Some(FileFormat::Text),
             _ => None,
         }
     }
@@ -83,7 +77,7 @@ impl Format {
 
 /// The entries of a directory with the extension of a format.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct DirectoryListing {
     pub(super) files: BTreeMap<OsString, FileStamp>,
     /// The entries that cannot be looked at, with the reasons. Their files may still exist.
     pub(super) faults: BTreeMap<OsString, String>,
@@ -91,7 +85,7 @@ pub(super) struct Listing {
     pub(super) others: BTreeSet<OsString>,
 }
 
-impl Listing {
+impl DirectoryListing {
     pub(super) fn has_no_file(&self) -> bool {
         self.files.is_empty() && self.faults.is_empty()
     }
@@ -104,15 +98,15 @@ enum FileEntry {
 }
 
 /// Looks at all entries of a directory.
-pub(super) fn scan(directory: &Path) -> io::Result<Listing> {
-    let mut listing = Listing::default();
+pub(super) fn scan(directory: &Path) -> io::Result<DirectoryListing> {
+    let mut listing = DirectoryListing::default();
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
         let path = directory.join(&name);
         if name.as_bytes().starts_with(b".") {
             continue;
         }
-        if Format::of(&path).is_none() {
+        if FileFormat::of(&path).is_none() {
             debug!(path = %path.display(), "ignored: unknown file extension");
             continue;
         }
@@ -173,25 +167,25 @@ impl FileStamp {
 }
 
 /// Reads one file.
-pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Loaded, Unusable> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(Unusable::unreadable)?;
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(Unusable::unreadable)?;
-    parse(path, bytes, bytes_max).map_err(Unusable::Content)
+pub(super) fn read(path: &Path, bytes_max: u64) -> Result<LoadedFile, Unusable> {
+    let bytes = contents::read_file(path, bytes_max).map_err(|error| match error {
+        ReadFileError::TooLong(_) => Unusable::Content(format!("the file is {error}")),
+        ReadFileError::NotRegular | ReadFileError::Failed(_) => {
+            Unusable::Unreadable(format!("cannot read the file: {error}"))
+        }
+    })?;
+    parse(path, bytes).map_err(Unusable::Content)
 }
 
 /// The error contains the reason, with the line if known.
-fn parse(path: &Path, bytes: Vec<u8>, bytes_max: u64) -> Result<Loaded, String> {
-    let format = Format::of(path).ok_or("unknown file extension")?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(format!("the file is longer than {bytes_max} bytes"));
-    }
+fn parse(path: &Path, bytes: Vec<u8>) -> Result<LoadedFile, String> {
+    let format = FileFormat::of(path).ok_or("unknown file extension")?;
     let parse = match format {
-        Format::Json => parse_json,
-        Format::Yaml => parse_yaml,
-        Format::Text => parse_text,
-        Format::Binary | Format::Delimited => {
-            let is_delimited = format == Format::Delimited;
+        FileFormat::Json => parse_json,
+        FileFormat::Yaml => parse_yaml,
+        FileFormat::Text => parse_text,
+        FileFormat::Binary | FileFormat::Delimited => {
+            let is_delimited = format == FileFormat::Delimited;
             let message = if is_delimited { undelimited(bytes.into()) } else { Ok(bytes.into()) };
             return loaded(message.and_then(decode_file_response).map_err(|error| error.to_string())?);
         }
@@ -201,7 +195,7 @@ fn parse(path: &Path, bytes: Vec<u8>, bytes_max: u64) -> Result<Loaded, String> 
         Ok(response) => loaded(response),
         // An empty file was cut off more likely than written.
         Err(JsonError::Response(DecodeError::NoType)) if !text.trim().is_empty() => {
-            Ok(Loaded { type_url: None, resources: Vec::new() })
+            Ok(LoadedFile { type_url: None, resources: Vec::new() })
         }
         Err(error) => Err(error.to_string()),
     }
@@ -215,7 +209,7 @@ fn text(bytes: &[u8]) -> Result<&str, String> {
 }
 
 /// A file is all or nothing: one unusable resource makes the file bad (FIL-7).
-fn loaded(response: SotwResponse) -> Result<Loaded, String> {
+fn loaded(response: SotwResponse) -> Result<LoadedFile, String> {
     let mut resources = Vec::with_capacity(response.resources.len());
     for (index, element) in response.resources.into_iter().enumerate() {
         let received = element.map_err(|bad| match bad.name {
@@ -226,26 +220,28 @@ fn loaded(response: SotwResponse) -> Result<Loaded, String> {
         resources
             .push(received.resource.ok_or_else(|| format!("resources[{index}] {name:?} has no content"))?);
     }
-    Ok(Loaded { type_url: Some(response.type_url), resources })
+    Ok(LoadedFile { type_url: Some(response.type_url), resources })
 }
 
 /// The state of a directory, or all its problems. A directory without a file is a problem, as at the start
 /// (FIL-3): it may be the place of a volume that is not mounted.
 pub(super) fn merge(
     directory: &Path,
-    files: &BTreeMap<OsString, Result<Loaded, Unusable>>,
+    files: &BTreeMap<OsString, Result<LoadedFile, Unusable>>,
     faults: &BTreeMap<OsString, String>,
-) -> Result<FileState, BTreeSet<Problem>> {
-    let of_file =
-        |(name, reason): (&OsString, &String)| Problem { path: directory.join(name), reason: reason.clone() };
+) -> Result<FileState, BTreeSet<FileProblem>> {
+    let of_file = |(name, reason): (&OsString, &String)| FileProblem {
+        path: directory.join(name),
+        reason: reason.clone(),
+    };
     let mut problems: BTreeSet<_> = faults.iter().map(of_file).collect();
     if files.is_empty() && faults.is_empty() {
         let reason = "the directory contains no file to serve".to_owned();
-        problems.insert(Problem { path: directory.to_owned(), reason });
+        problems.insert(FileProblem { path: directory.to_owned(), reason });
     }
     let mut types: BTreeMap<TypeUrl, BTreeMap<ResourceName, (&Arc<Resource>, &OsString)>> = BTreeMap::new();
     for (file, content) in files {
-        let mut problem = |reason| problems.insert(Problem { path: directory.join(file), reason });
+        let mut problem = |reason| problems.insert(FileProblem { path: directory.join(file), reason });
         let loaded = match content {
             Ok(loaded) => loaded,
             Err(Unusable::Unreadable(reason) | Unusable::Content(reason)) => {

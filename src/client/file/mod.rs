@@ -30,8 +30,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use self::changes::Watch;
-use self::debounce::{Changes, Debounce, Due};
-use self::load::{Listing, Loaded, Problem, Unusable};
+use self::debounce::{Changes, Debounce, DueFiles};
+use self::load::{DirectoryListing, FileProblem, LoadedFile, Unusable};
 use crate::client::Arrival;
 use sluice_xds::{Resource, TypeUrl};
 
@@ -109,7 +109,7 @@ impl FileServer {
         let read = |name: &OsString| load::read(&directory.join(name), settings.file_bytes_max);
         let files = listing.files.keys().map(|name| (name.clone(), read(name))).collect();
         let merged = load::merge(directory, &files, &listing.faults).map(drop);
-        let shown = |problem: Problem| format!("{}: {}", problem.path.display(), problem.reason);
+        let shown = |problem: FileProblem| format!("{}: {}", problem.path.display(), problem.reason);
         merged.map_err(|problems| problems.into_iter().map(shown).collect())
     }
 
@@ -149,7 +149,7 @@ struct Directory {
     watch: Watch,
     debounce: Debounce,
     /// The last known content of each file.
-    files: BTreeMap<OsString, Result<Loaded, Unusable>>,
+    files: BTreeMap<OsString, Result<LoadedFile, Unusable>>,
     /// The names whose files cannot be looked at now, with the reasons.
     faults: BTreeMap<OsString, String>,
     /// The files with resources in the last state reported.
@@ -159,7 +159,7 @@ struct Directory {
     /// The last state reported.
     served: Option<FileState>,
     /// Current problems that were reported.
-    reported: BTreeSet<Problem>,
+    reported: BTreeSet<FileProblem>,
     events: mpsc::Sender<FileEvent>,
 }
 
@@ -179,13 +179,13 @@ impl Directory {
 
     /// Reads the settled files, and reports changes.
     async fn look(&mut self, changes: &Changes) {
-        let Listing { files: present, faults, others } = match scan(&self.path).await {
+        let DirectoryListing { files: present, faults, others } = match scan(&self.path).await {
             Ok(listing) => listing,
             Err(error) => {
                 self.watch.lost();
                 let reason = format!("cannot read the directory: {error}");
                 return self
-                    .report_problems(BTreeSet::from([Problem { path: self.path.clone(), reason }]))
+                    .report_problems(BTreeSet::from([FileProblem { path: self.path.clone(), reason }]))
                     .await;
             }
         };
@@ -195,7 +195,7 @@ impl Directory {
         self.faults.extend(replaced.map(|name| (name, "not a regular file any more".to_owned())));
         let begin = Instant::now();
         let faults = &self.faults;
-        let Due { read, gone } =
+        let DueFiles { read, gone } =
             self.debounce.look(&present, |name| faults.contains_key(name), changes, Instant::now());
         for name in &gone {
             self.files.remove(name);
@@ -231,8 +231,9 @@ impl Directory {
         self.judge_silent();
         match load::merge(&self.path, &self.files, &self.faults) {
             Ok(state) => {
-                let bears =
-                    |content: &&Result<Loaded, Unusable>| content.as_ref().is_ok_and(Loaded::has_resources);
+                let bears = |content: &&Result<LoadedFile, Unusable>| {
+                    content.as_ref().is_ok_and(LoadedFile::has_resources)
+                };
                 let bearers = self.files.iter().filter(|(_, content)| bears(content));
                 self.bearers = bearers.map(|(name, _)| name.clone()).collect();
                 let is_new = self.served.as_ref() != Some(&state);
@@ -264,7 +265,7 @@ impl Directory {
     /// resources, and otherwise ignored.
     fn judge_silent(&mut self) {
         for (name, content) in &mut self.files {
-            if !content.as_ref().is_ok_and(Loaded::says_nothing) {
+            if !content.as_ref().is_ok_and(LoadedFile::says_nothing) {
                 continue;
             }
             let path = self.path.join(name);
@@ -278,8 +279,8 @@ impl Directory {
     }
 
     /// Reports the problems not reported yet (FIL-7).
-    async fn report_problems(&mut self, problems: BTreeSet<Problem>) {
-        for Problem { path, reason } in problems.difference(&self.reported) {
+    async fn report_problems(&mut self, problems: BTreeSet<FileProblem>) {
+        for FileProblem { path, reason } in problems.difference(&self.reported) {
             debug!(path = %path.display(), reason, "the last good state of the directory stays in force");
             self.report(FileEvent::Bad { path: path.clone(), reason: reason.clone() }).await;
         }
@@ -292,7 +293,7 @@ impl Directory {
     }
 }
 
-async fn scan(path: &Path) -> std::io::Result<Listing> {
+async fn scan(path: &Path) -> std::io::Result<DirectoryListing> {
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || load::scan(&path)).await.map_err(std::io::Error::other)?
 }

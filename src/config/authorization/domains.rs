@@ -1,6 +1,6 @@
 //! Rules for trust domains that no listener proves.
 
-use super::super::listener::Listener;
+use super::super::listener::ListenerSettings;
 use super::super::reader::Map;
 use super::Authorization;
 use crate::trust::anchors::AnchorFiles;
@@ -11,7 +11,7 @@ use sluice_engine::authorization::{IdentityPattern, Rule};
 pub(in super::super) fn warn_of_domains(
     map: &Map<'_>,
     authorization: &Authorization,
-    listeners: &[Listener],
+    listeners: &[ListenerSettings],
 ) {
     let rules = authorization.policy().map_or(&[][..], |policy| policy.rules());
     for (index, rule) in rules.iter().enumerate() {
@@ -39,8 +39,8 @@ pub(in super::super) fn warn_of_domains(
 }
 
 /// The trust domains of a rule's listeners; `None` if the domains are in a file.
-fn proved_to<'a>(rule: &Rule, listeners: &'a [Listener]) -> Option<Vec<&'a str>> {
-    let is_of = |listener: &&Listener| {
+fn proved_to<'a>(rule: &Rule, listeners: &'a [ListenerSettings]) -> Option<Vec<&'a str>> {
+    let is_of = |listener: &&ListenerSettings| {
         rule.listeners.is_empty() || rule.listeners.iter().any(|name| **name == *listener.name)
     };
     let mut proved = Vec::new();

@@ -7,12 +7,12 @@ mod domains;
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, KeyError, Problem};
-use super::expand::{Origin, Variables, environment};
-use super::form::{Form, Shaped};
-use super::read::{is_json, read_bounded};
-use super::reader::{Item, Map, Report};
-use super::tree::{Format, Node, Tree};
-use super::units::{Parsed, boolean, word};
+use super::expand::{Variables, environment};
+use super::form::{Form, Parsed, Shaped};
+use super::reader::{Item, Map, walk};
+use super::syntax;
+use super::tree::{Format, Tree};
+use super::units::{boolean, word};
 pub(super) use domains::warn_of_domains;
 use sluice_engine::authorization::{
     IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
@@ -47,8 +47,15 @@ impl Authorization {
     }
 }
 
-/// Reads `authorization`. `listeners` are the names of the listeners.
-pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners: &[&str]) -> Authorization {
+/// Reads `authorization`. `in_force`: the policy for a text that opens no file (REL-10). `listeners` are the
+/// names of the listeners.
+pub(super) fn read_authorization(
+    item: &Item<'_>,
+    directory: &Path,
+    variables: Variables<'_>,
+    in_force: Option<&Authorization>,
+    listeners: &[&str],
+) -> Authorization {
     if item.is_word("off") {
         return Authorization::Off;
     }
@@ -58,11 +65,11 @@ pub(super) fn read_authorization(item: &Item<'_>, origin: Origin<'_>, listeners:
             return read_policy(map, listeners).map(Authorization::Inline);
         };
         map.reject_inapplicable(&["mode", "rules"], "`file`, which has these keys itself");
-        let file = origin.directory.join(item.text()?);
-        if let Some(in_force) = origin.policy {
+        let file = directory.join(item.text()?);
+        if let Some(in_force) = in_force {
             return policy_in_force(&item, file, in_force);
         }
-        match load_from(&file, listeners, origin.variables) {
+        match load_from(&file, listeners, variables) {
             Ok(policy) => Some(Authorization::File(file, policy)),
             Err(ConfigError::Invalid { errors }) => {
                 let at = |error: &KeyError| match &error.problem {
@@ -112,9 +119,8 @@ pub fn load_policy(file: &Path, listeners: &[&str]) -> Result<Policy, ConfigErro
 }
 
 fn load_from(file: &Path, listeners: &[&str], variables: Variables<'_>) -> Result<Policy, ConfigError> {
-    let text = read_bounded(file, FILE_BYTES_MAX)?;
-    let format = if is_json(file) { Format::Json } else { Format::Yaml };
-    parse_policy(&text, format, listeners, variables)
+    let text = syntax::read_text(file, FILE_BYTES_MAX)?;
+    parse_policy(&text, Format::of(file), listeners, variables)
 }
 
 /// Reads a policy from the text of its own file.
@@ -127,15 +133,12 @@ pub fn parse_policy(
     listeners: &[&str],
     variables: Variables<'_>,
 ) -> Result<Policy, ConfigError> {
-    let tree = Node::parse(text, format, variables)?;
-    let report = Report::default();
-    let policy = Item::root(&tree, &report).map(|map| {
+    let tree = syntax::parse(text, format, variables)?;
+    let (policy, _) = walk(&tree, |map| {
         map.allow_holders();
         read_policy(map, listeners)
-    });
-    let policy = policy.flatten();
-    let errors = report.errors.into_inner();
-    policy.filter(|_| errors.is_empty()).ok_or(ConfigError::Invalid { errors })
+    })?;
+    Ok(policy)
 }
 
 /// `None` only if an error was reported.

@@ -9,11 +9,13 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use self::docs::{DocRow, rows};
-use super::expand::{Origin, no_environment};
+use super::expand::no_environment;
 use super::form::{Form, MapForm};
-use super::read::read_config;
-use super::reader::{Declared, HOLDER, Item, Report, join};
-use super::tree::{Format, Node};
+use super::key_report::{Declared, KeyReport, join};
+use super::read::{FileContext, read_config};
+use super::reader::{HOLDER, Item};
+use super::syntax;
+use super::tree::Format;
 use super::units::SIZE_UNITS;
 use sluice_setting::{Range, TIME_UNITS, Unit};
 
@@ -64,18 +66,19 @@ pub fn schema() -> Value {
 }
 
 /// Everything that the readers declare.
-pub(super) fn visit() -> Report {
-    let report = Report::default();
-    let origin = Origin { directory: Path::new("/"), hostname: "", variables: &no_environment, policy: None };
+pub(super) fn visit() -> KeyReport {
+    let report = KeyReport::default();
+    let context =
+        FileContext { directory: Path::new("/"), hostname: "", variables: &no_environment, policy: None };
     // A test reads the file without an error.
-    if let Ok(tree) = Node::parse(VISITS, Format::Yaml, origin.variables) {
-        Item::root(&tree, &report).map(|map| read_config(map, origin));
+    if let Ok(tree) = syntax::parse(VISITS, Format::Yaml, context.variables) {
+        Item::root(&tree, &report).map(|map| read_config(map, context));
     }
     report
 }
 
 struct Schema {
-    report: Report,
+    report: KeyReport,
     rows: Vec<DocRow>,
 }
 

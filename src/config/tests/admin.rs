@@ -11,7 +11,7 @@ const TLS: &str = "tls: {certificates: [{certificate_file: id/tls.crt, private_k
 const MUTUAL: &str = "client_certificate: optional, ca_certificate_file: ca.crt, trust_domain: prod.example";
 const TOKEN: &str = "{name: a, token_file: b, roles: [view]}";
 
-fn admin(text: &str) -> Admin {
+fn admin(text: &str) -> AdminListener {
     with_server(&format!("admin: {{{text}}}")).admin
 }
 
@@ -25,22 +25,22 @@ fn areas(areas: &[Area]) -> Areas {
 
 #[test]
 fn aut_14_tokens_and_identities_have_roles() {
-    let found = admin(&format!(
+    let listener = admin(&format!(
         "address: '0.0.0.0:19000', {TLS}, {MUTUAL}}}, auth: {{public: [health, metrics], \
          tokens: [{{name: scraper, token_file: admin/scraper.token, roles: [metrics, view]}}], \
          identities: [{{match: 'spiffe://prod.example/ns/ops/sa/{{sa}}', roles: [act]}}]}}"
     ));
-    let tls = found.tls.unwrap();
+    let tls = listener.tls.unwrap();
     assert_eq!(tls.client_certificate, ClientCertificate::Optional);
-    let auth = found.auth.unwrap();
+    let auth = listener.auth.unwrap();
     assert_eq!(auth.public, areas(&[Area::Health, Area::Metrics]));
     let file = TokenFile { name: "scraper".into(), path: "/etc/sluice/admin/scraper.token".into() };
     assert_eq!(auth.tokens, [TokenGrant { file, roles: areas(&[Area::Metrics, Area::View]) }]);
     let pattern = IdentityPattern::spiffe("spiffe://prod.example/ns/ops/sa/{sa}").unwrap();
     assert_eq!(auth.identities, [IdentityGrant { pattern, roles: areas(&[Area::Act]) }]);
 
-    let found = admin("auth: {}");
-    assert_eq!(found.auth.unwrap().public, areas(&[Area::Health, Area::Ready]));
+    let listener = admin("auth: {}");
+    assert_eq!(listener.auth.unwrap().public, areas(&[Area::Health, Area::Ready]));
     assert_eq!(admin("auth: {public: []}").auth.unwrap().public, areas(&[]));
     assert_eq!((admin("").auth, admin("").tls), (None, None));
 }
@@ -131,7 +131,8 @@ fn every_contradiction_is_named() {
         ("tls: {}".to_owned(), "admin.tls.certificates", "missing"),
     ] {
         let errors = errors(&text);
-        let found = errors.iter().any(|error| error.starts_with(&format!("{key}: ")) && error.contains(says));
-        assert!(found && !format!("{errors:?}").contains("s3cr3t"), "{text}: {errors:?}");
+        let is_reported =
+            errors.iter().any(|error| error.starts_with(&format!("{key}: ")) && error.contains(says));
+        assert!(is_reported && !format!("{errors:?}").contains("s3cr3t"), "{text}: {errors:?}");
     }
 }

@@ -127,7 +127,7 @@ fn aut_12_a_file_of_rules_is_read_with_its_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("rules.json");
     let config = format!("{SERVER}authorization: {{ file: rules.json }}");
-    let load = || parse(&config, Format::Yaml, Origin { directory: directory.path(), ..origin("") });
+    let load = || parse(&config, Format::Yaml, FileContext { directory: directory.path(), ..context("") });
     std::fs::write(&file, r#"{"rules": [{"name": "a", "match": {"identity": "any"}, "deny": true}]}"#)
         .unwrap();
     let loaded = load().unwrap().config.authorization;

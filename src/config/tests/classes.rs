@@ -92,14 +92,14 @@ fn rly_11_all_metadata_but_some_paths_can_split() {
     let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
     let left_out = MetadataParts::AllBut(vec![path(&["a", "c"]), path(&["b"])]);
     assert_eq!(classes.rules[0].projection, Projection { metadata: left_out, ..Projection::default() });
-    let told = |metadata: &str| {
+    let class = |metadata: &str| {
         let node = parse_client_node(&format!("{{\"id\": \"x\", \"metadata\": {metadata}}}")).unwrap();
         let text = explain_classes(&classes, &node, &Identity::Anonymous);
         text.lines().find(|line| line.starts_with("Cluster ")).unwrap().to_owned()
     };
-    assert!(told(r#"{"a": {"c": 1, "d": 1}, "b": 1}"#).ends_with(" metadata=\"a\""));
-    assert_eq!(told(r#"{"a": {"c": 1}, "b": 1}"#), told(r#"{"a": {"c": 2}, "b": [2]}"#));
-    assert_ne!(told(r#"{"b": 1}"#), told(r#"{"b": 1, "of_a_later_version": 1}"#));
+    assert!(class(r#"{"a": {"c": 1, "d": 1}, "b": 1}"#).ends_with(" metadata=\"a\""));
+    assert_eq!(class(r#"{"a": {"c": 1}, "b": 1}"#), class(r#"{"a": {"c": 2}, "b": [2]}"#));
+    assert_ne!(class(r#"{"b": 1}"#), class(r#"{"b": 1, "of_a_later_version": 1}"#));
 }
 
 /// The other parts of the id are of one client.
@@ -109,15 +109,15 @@ fn rly_11_parts_of_the_id_can_split() {
     let classes = with_server(&format!("node_classes: [{rule}]")).node_classes;
     let id = IdPart::At { separator: "~".into(), places: vec![0, 3] };
     assert_eq!(classes.rules[0].projection, Projection { id, ..Projection::default() });
-    let told = |id: &str| {
+    let class = |id: &str| {
         let node = parse_client_node(&format!("{{\"id\": \"{id}\"}}")).unwrap();
         let text = explain_classes(&classes, &node, &Identity::Anonymous);
         text.lines().find(|line| line.starts_with("Cluster ")).unwrap().to_owned()
     };
-    let one = told("sidecar~10.1.1.1~web-1.prod~prod.svc");
+    let one = class("sidecar~10.1.1.1~web-1.prod~prod.svc");
     assert!(one.ends_with(" id.parts=\"sidecar~~~prod.svc\""), "{one}");
-    assert_eq!(one, told("sidecar~10.1.1.2~web-2.prod~prod.svc"));
-    assert_ne!(one, told("sidecar~10.1.1.1~web-1.prod~test.svc"));
+    assert_eq!(one, class("sidecar~10.1.1.2~web-2.prod~prod.svc"));
+    assert_ne!(one, class("sidecar~10.1.1.1~web-1.prod~test.svc"));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::config::effect::{EFFECTS, effect_of, entry_of};
-use crate::config::reader::{Declared, Item, Report};
+use crate::config::key_report::{Declared, KeyReport};
+use crate::config::reader::Item;
 use crate::config::schema::VISITS;
-use crate::config::tree::Node;
+use crate::config::syntax;
 use crate::config::units::show;
 use crate::telemetry::Limit;
 use sluice_engine::upstream::REFRESH_DELAY;
@@ -24,12 +25,12 @@ const SAME: [(&str, &str); 5] = [
 ];
 
 /// The keys that readers ask for, over files that together visit every map, and the settings among them.
-fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
+fn keys_and_settings() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
     let (mut keys, mut settings) = (BTreeSet::new(), BTreeMap::new());
     for text in [EXAMPLE, VISITS] {
-        let tree = Node::parse(text, Format::Yaml, &|_| None).unwrap();
-        let report = Report::default();
-        Item::root(&tree, &report).map(|map| read::read_config(map, origin("")));
+        let tree = syntax::parse(text, Format::Yaml, &|_| None).unwrap();
+        let report = KeyReport::default();
+        Item::root(&tree, &report).map(|map| read::read_config(map, context("")));
         assert_eq!(report.errors.into_inner(), []);
         // The same keys, read by the same reader.
         let shown = |key: String| {
@@ -37,7 +38,8 @@ fn known() -> (BTreeSet<String>, BTreeMap<String, Declared>) {
             SAME.iter().find_map(same).unwrap_or(key.clone())
         };
         keys.extend(report.keys.into_inner().into_iter().map(shown));
-        settings.extend(report.settings.into_inner().into_iter().map(|(key, found)| (shown(key), found)));
+        settings
+            .extend(report.settings.into_inner().into_iter().map(|(key, declared)| (shown(key), declared)));
     }
     (keys, settings)
 }
@@ -47,24 +49,24 @@ fn the_documentation_and_the_reader_know_the_same_keys() {
     let row = |line: &'static str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_string());
     let documented: BTreeSet<String> = DOCS.lines().filter_map(row).collect();
     let is_section = |key: &&String| !documented.iter().any(|other| other.starts_with(&format!("{key}.")));
-    let (known, _) = known();
-    let known: BTreeSet<&String> = known.iter().collect();
+    let (keys, _) = keys_and_settings();
+    let keys: BTreeSet<&String> = keys.iter().collect();
     let undocumented: Vec<_> =
-        known.iter().copied().filter(is_section).filter(|key| !documented.contains(*key)).collect();
-    let unknown: Vec<_> = documented.iter().filter(|key| !known.contains(key)).collect();
+        keys.iter().copied().filter(is_section).filter(|key| !documented.contains(*key)).collect();
+    let unknown: Vec<_> = documented.iter().filter(|key| !keys.contains(key)).collect();
     assert_eq!((undocumented, unknown), (vec![], vec![]));
 }
 
 /// REL-3: an entry for each key, or for a section whose keys have one effect. `limits` is no such section.
 #[test]
 fn rel_3_the_effect_of_a_reload_on_every_key_is_known() {
-    let known = known().0;
+    let keys = keys_and_settings().0;
     let sections = ["limits", "log", "admin", "cache", "reload", "fallback", "handover", "history"];
-    let without: Vec<_> = known.iter().filter(|key| entry_of(key).is_none()).collect();
+    let without: Vec<_> = keys.iter().filter(|key| entry_of(key).is_none()).collect();
     let without: BTreeSet<_> = without.into_iter().map(String::as_str).collect();
     assert_eq!(without, BTreeSet::from(sections), "keys without an effect");
     let entries: BTreeSet<&str> = EFFECTS.iter().map(|(key, _)| *key).collect();
-    let gone: Vec<_> = entries.iter().filter(|key| !known.contains(**key)).collect();
+    let gone: Vec<_> = entries.iter().filter(|key| !keys.contains(**key)).collect();
     assert!(gone.is_empty(), "entries without a key: {gone:?}");
     for (key, effect) in [
         ("node.locality.zone", Effect::Process),
@@ -85,11 +87,11 @@ fn rel_3_the_effect_of_a_reload_on_every_key_is_known() {
 #[test]
 fn rel_3_another_number_needs_a_new_process_or_not_as_its_entry_says() {
     let before = read(EXAMPLE).unwrap();
-    for key in known().1.into_keys().filter(|key| !key.contains("[]")) {
+    for key in keys_and_settings().1.into_keys().filter(|key| !key.contains("[]")) {
         let Some(text) = with_another_number(&key) else { continue };
         let Ok(after) = read(&text) else { continue };
         let changes = before.shown.difference(&after.shown);
-        assert_eq!(changes.iter().map(|of| of.key.as_str()).collect::<Vec<_>>(), [key.as_str()]);
+        assert_eq!(changes.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), [key.as_str()]);
         assert_ne!(before.config, after.config, "{key}");
         let needs = !before.config.needs_process(&after.config).is_empty();
         assert_eq!(needs, effect_of(&key) == Effect::Process, "{key}");
@@ -147,7 +149,7 @@ fn rel_3_another_spelling_is_no_other_value() {
 
 #[test]
 fn the_example_shows_every_key() {
-    for key in known().0 {
+    for key in keys_and_settings().0 {
         let name = key.rsplit('.').next().unwrap().trim_end_matches("[]").to_string();
         let is_condition = key.contains(".match.") || key.contains("channel_creds[].config");
         assert!(is_condition || EXAMPLE.contains(&format!("{name}:")), "{key}");
@@ -166,7 +168,7 @@ fn rows() -> BTreeMap<&'static str, (&'static str, &'static str)> {
 /// The owner of a number declares its default and its range; the table repeats both.
 #[test]
 fn the_documentation_has_the_default_and_the_range_of_every_setting() {
-    let (rows, (_, settings)) = (rows(), known());
+    let (rows, (_, settings)) = (rows(), keys_and_settings());
     let show = |number| show(REFRESH_DELAY.unit, number);
     let (least, most) = (show(REFRESH_DELAY.least), show(REFRESH_DELAY.most));
     let mut expected: Vec<_> = settings
@@ -176,15 +178,15 @@ fn the_documentation_has_the_default_and_the_range_of_every_setting() {
     expected.push(("xds_servers[].refresh_delay".into(), "required".into(), least, most));
     let mut wrong = Vec::new();
     for (key, default, least, most) in expected {
-        let (found, row) = rows.get(key.as_str()).copied().unwrap_or(("no row", ""));
+        let (documented_default, row) = rows.get(key.as_str()).copied().unwrap_or(("no row", ""));
         let is_inherited = ["authorities[].", "types[]."].iter().any(|list| key.starts_with(list));
         let is_right = if is_inherited {
-            found == "as above"
+            documented_default == "as above"
         } else {
-            found == default && row.contains(&format!("`{least}` to `{most}`"))
+            documented_default == default && row.contains(&format!("`{least}` to `{most}`"))
         };
         if !is_right {
-            wrong.push(format!("{key}: {default}, `{least}` to `{most}`; the page has {found}"));
+            wrong.push(format!("{key}: {default}, `{least}` to `{most}`; the page has {documented_default}"));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -193,7 +195,7 @@ fn the_documentation_has_the_default_and_the_range_of_every_setting() {
 /// A label is the last part of a key, or the page of the metrics explains the label.
 #[test]
 fn the_label_of_a_limit_is_its_key() {
-    let (keys, _) = known();
+    let (keys, _) = keys_and_settings();
     let is_key = |label: &str| keys.contains(&format!("limits.{label}"));
     let is_explained = |label: &str| METRICS.contains(&format!("\n| {label} | "));
     for label in Limit::ALL.map(Limit::name) {

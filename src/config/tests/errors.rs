@@ -54,7 +54,7 @@ fn of_syntax_have_a_place() {
         ("{\"a\": 1,\n \"a\": 2}", Format::Json, "2:"),
         ("{\"a\": 1,\n \"b\" 2}", Format::Json, "2:6: "),
     ] {
-        let error = parse(text, format, origin("")).unwrap_err();
+        let error = parse(text, format, context("")).unwrap_err();
         assert!(matches!(error, ConfigError::Syntax { .. }), "{error}");
         assert!(error.to_string().starts_with(place), "{error}");
         assert_eq!(error.to_string().matches("line").count(), 0, "{error}");
@@ -310,7 +310,7 @@ fn adm_6_a_text_of_errors_is_answered_in_some() {
     let keys: String = (0..40_000).map(|number| format!("xds_server{number}: 1\n")).collect();
     let variables: String = (0..20_000).map(|number| format!("- ${{V{number}}}\n")).collect();
     for text in [format!("{SERVER}{keys}"), format!("{SERVER}node_classes:\n{variables}")] {
-        let error = parse(&text, Format::Yaml, origin("/")).unwrap_err();
+        let error = parse(&text, Format::Yaml, context("/")).unwrap_err();
         assert_eq!(messages(&error).len(), 500);
     }
 }

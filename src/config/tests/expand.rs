@@ -24,7 +24,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn expanded(text: &str, format: Format) -> Result<Loaded, ConfigError> {
-    parse(text, format, Origin { variables: &variable, ..origin("/etc/sluice") })
+    parse(text, format, FileContext { variables: &variable, ..context("/etc/sluice") })
 }
 
 fn yaml(text: &str) -> Result<Loaded, ConfigError> {
@@ -122,11 +122,11 @@ node_classes: [{ match: { metadata: [{ path: a, exact: \"${G}\" }] } }]
         ("node_classes[0].match.metadata[0].exact", "G"),
         ("checkpoint", "F"),
     ];
-    let found = error(text);
+    let errors = error(text);
     for (path, name) in expected {
-        assert!(found.contains(&format!("{path}: {}", hint(name))), "{path}\n{found}");
+        assert!(errors.contains(&format!("{path}: {}", hint(name))), "{path}\n{errors}");
     }
-    assert_eq!(found.lines().count(), expected.len(), "{found}");
+    assert_eq!(errors.lines().count(), expected.len(), "{errors}");
 }
 
 #[test]
@@ -134,8 +134,11 @@ fn a_dollar_brace_without_a_variable_is_an_error() {
     for value in
         ["${", "${}", "${A", "${a-b}", "${1A}", "${:-x}", "${A:-${B}}", "${ A }", "${A:=x}", "${A:?x}"]
     {
-        let found = error(&format!("node: {{ id: '{value}' }}"));
-        assert!(found.starts_with("node.id: `${` without a variable; expected ${NAME}"), "{value}: {found}");
+        let errors = error(&format!("node: {{ id: '{value}' }}"));
+        assert!(
+            errors.starts_with("node.id: `${` without a variable; expected ${NAME}"),
+            "{value}: {errors}"
+        );
     }
     assert_eq!(
         error("node: { id: '${BYTES}' }"),
@@ -175,9 +178,9 @@ fn an_error_shows_the_variable_and_not_its_value() {
          allow: [{ types: all }] }] }",
         "traces: { endpoint: '${TOKEN}' }",
     ] {
-        let found = error(text);
-        assert!(!found.contains("s3cret"), "{text}: {found}");
-        assert!(found.contains("${TOKEN}") || found.contains("variables"), "{text}: {found}");
+        let errors = error(text);
+        assert!(!errors.contains("s3cret"), "{text}: {errors}");
+        assert!(errors.contains("${TOKEN}") || errors.contains("variables"), "{text}: {errors}");
     }
 }
 

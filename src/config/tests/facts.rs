@@ -1,7 +1,7 @@
 //! `facts:`, and the file with the table.
 
 use super::*;
-use crate::kubernetes::{Access, Interest};
+use crate::kubernetes::{ClusterAccess, Interest};
 use sluice_engine::class::facts::{FactTable, Facts};
 use sluice_engine::class::{MetadataParts, NodeKey};
 use sluice_xds::Node;
@@ -32,15 +32,16 @@ fn rly_11_the_key_of_the_facts_is_an_id_a_part_of_the_id_or_metadata() {
 
 #[test]
 fn rly_11_facts_may_come_from_a_cluster() {
-    let of =
+    let source =
         |text: &str| with_server(&format!("{RULE}facts: {{key: id, kubernetes: {text}}}")).facts.unwrap();
     let interest = |kubeconfig: Option<&str>, context: Option<&str>, nodes| {
-        let access = Access { kubeconfig: kubeconfig.map(Into::into), context: context.map(str::to_owned) };
+        let access =
+            ClusterAccess { kubeconfig: kubeconfig.map(Into::into), context: context.map(str::to_owned) };
         FactsSource::Kubernetes(Interest { access, nodes })
     };
-    assert_eq!(of("{}"), interest(None, None, true));
-    assert_eq!(of("{nodes: false}"), interest(None, None, false));
-    let named = of("{kubeconfig: admin.conf, context: west}");
+    assert_eq!(source("{}"), interest(None, None, true));
+    assert_eq!(source("{nodes: false}"), interest(None, None, false));
+    let named = source("{kubeconfig: admin.conf, context: west}");
     assert_eq!(named, interest(Some("/etc/sluice/admin.conf"), Some("west"), true));
 }
 
@@ -82,7 +83,8 @@ fn rly_11_faults_of_the_keys_are_named() {
         assert!(error.contains(expected), "{text}\n{error}");
     }
     let unused = read(&format!("{SERVER}facts: {{key: id, file: a}}")).unwrap();
-    let warnings: Vec<_> = unused.warnings.iter().map(|of| format!("{}: {}", of.path, of.text)).collect();
+    let warnings: Vec<_> =
+        unused.warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.text)).collect();
     assert_eq!(warnings[1..], ["facts: no rule of `node_classes` splits by facts (`split_by.facts`)"]);
 }
 
@@ -101,10 +103,10 @@ fn rly_11_a_file_of_facts_is_read_in_both_formats() {
     let table = load("facts.yaml", yaml).unwrap();
     assert_eq!(table, load("facts.json", json).unwrap());
     let facts = Facts { key: NodeKey::Id, table: table.into() };
-    let of = |id: &str| facts.of(&Node { id: id.into(), ..Node::default() }).cloned();
-    assert_eq!(of("10.1.1.1").unwrap().get("zone"), Some(&sluice_xds::Value::String("z1".into())));
-    assert_eq!(of("::1").unwrap().len(), 0);
-    assert_eq!(of("10.1.1.2"), None);
+    let fields = |id: &str| facts.of(&Node { id: id.into(), ..Node::default() }).cloned();
+    assert_eq!(fields("10.1.1.1").unwrap().get("zone"), Some(&sluice_xds::Value::String("z1".into())));
+    assert_eq!(fields("::1").unwrap().len(), 0);
+    assert_eq!(fields("10.1.1.2"), None);
     assert_eq!(load("facts.yaml", "{}").unwrap().len(), 0);
     for empty in ["", "# nobody yet\n"] {
         assert!(

@@ -116,14 +116,14 @@ types:
         hold_down: Duration::ZERO,
         ..FallbackSettings::default()
     };
-    let found: Vec<_> = config(&text).servers.lists().map(|(_, list)| list.fallback.clone()).collect();
+    let fallbacks: Vec<_> = config(&text).servers.lists().map(|(_, list)| list.fallback.clone()).collect();
     let expected = [
         top.clone(),
         FallbackSettings { hold_down: Duration::from_secs(3600), ..top.clone() },
         FallbackSettings { policy: FallbackPolicy::Envoy, ..top.clone() },
         top,
     ];
-    assert_eq!(found, expected);
+    assert_eq!(fallbacks, expected);
 }
 
 #[test]
@@ -246,11 +246,11 @@ fn fed_9_dat_2_fail_on_data_errors_is_a_feature_of_a_server() {
 
 #[test]
 fn rly_4_a_listener_holds_or_fails() {
-    let of = |keys: &str| {
+    let when_unavailable = |keys: &str| {
         let text = format!("{SERVER}listeners: [{{name: a, address: 'unix:a'{keys}}}]");
         config(&text).listeners[0].options.when_unavailable
     };
-    assert_eq!(of(""), WhenUnavailable::Hold);
-    assert_eq!(of(", when_unavailable: hold"), WhenUnavailable::Hold);
-    assert_eq!(of(", when_unavailable: fail"), WhenUnavailable::Fail);
+    assert_eq!(when_unavailable(""), WhenUnavailable::Hold);
+    assert_eq!(when_unavailable(", when_unavailable: hold"), WhenUnavailable::Hold);
+    assert_eq!(when_unavailable(", when_unavailable: fail"), WhenUnavailable::Fail);
 }

@@ -36,14 +36,14 @@ const REST: &str = "xds_servers: [{server_uri: 'http://localhost:1', refresh_del
                     mass_deletion: {policy: hold_then_honour}}]";
 
 fn read(text: &str) -> Result<Loaded, ConfigError> {
-    let loaded = parse(text, Format::Yaml, origin("/etc/sluice"));
+    let loaded = parse(text, Format::Yaml, context("/etc/sluice"));
     schema::agrees(text, loaded.as_ref().map(|_| ()));
     loaded
 }
 
 /// A host without variables.
-fn origin(directory: &str) -> Origin<'_> {
-    Origin { directory: Path::new(directory), hostname: "host-1", variables: &|_| None, policy: None }
+fn context(directory: &str) -> FileContext<'_> {
+    FileContext { directory: Path::new(directory), hostname: "host-1", variables: &|_| None, policy: None }
 }
 
 /// The errors of keys without the line and the column, with which each begins.
@@ -102,7 +102,7 @@ fn the_example_has_every_default() {
 #[test]
 fn the_quickstart_loads() {
     let text = include_str!("../../../config/sluice.yaml");
-    let loaded = parse(text, Format::Yaml, origin("config")).unwrap();
+    let loaded = parse(text, Format::Yaml, context("config")).unwrap();
     assert_eq!(loaded.warnings, []);
     assert_eq!(
         loaded.config.servers.default.servers[0].kind,

@@ -3,15 +3,15 @@
 use super::*;
 
 fn places(text: &str, format: Format) -> Vec<(String, String)> {
-    let ConfigError::Invalid { errors } = parse(text, format, origin("")).unwrap_err() else {
+    let ConfigError::Invalid { errors } = parse(text, format, context("")).unwrap_err() else {
         panic!("no errors of keys: {text}")
     };
     errors.into_iter().map(|error| (error.place.to_string(), error.path)).collect()
 }
 
-fn expect(found: &[(String, String)], expected: &[(&str, &str)]) {
-    let found: Vec<_> = found.iter().map(|(place, path)| (place.as_str(), path.as_str())).collect();
-    assert_eq!(found, expected);
+fn expect(places: &[(String, String)], expected: &[(&str, &str)]) {
+    let places: Vec<_> = places.iter().map(|(place, path)| (place.as_str(), path.as_str())).collect();
+    assert_eq!(places, expected);
 }
 
 #[test]
@@ -79,9 +79,9 @@ listeners:
 #[test]
 fn an_empty_file_and_a_scalar_have_a_place() {
     for text in ["", "# nothing\n", "---\n", "~", "7"] {
-        let found = places(text, Format::Yaml);
-        assert_eq!(found.len(), 1, "{text}: {found:?}");
-        assert!(!found[0].0.contains(":0"), "{text}: {found:?}");
+        let errors = places(text, Format::Yaml);
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        assert!(!errors[0].0.contains(":0"), "{text}: {errors:?}");
     }
 }
 
@@ -92,10 +92,10 @@ fn a_warning_has_a_place() {
          {{certificates: [{{certificate_file: a, private_key_file: b}}], ca_certificate_file: c, trust_domain: d}}\n"
     );
     let warnings = read(&text).unwrap().warnings;
-    let found: Vec<_> = warnings.iter().map(|warning| (warning.place.to_string(), &*warning.path)).collect();
+    let warned: Vec<_> = warnings.iter().map(|warning| (warning.place.to_string(), &*warning.path)).collect();
     let expected =
         [("1:28".to_owned(), "xds_servers[0].server_uri"), ("6:10".to_owned(), "listeners[1].tls")];
-    assert_eq!(found, expected);
+    assert_eq!(warned, expected);
 }
 
 #[test]
@@ -122,18 +122,18 @@ xds_servers:
 ";
     let config = config(text);
     let servers = &config.servers.default.servers;
-    let of = |index: usize| match &servers[index].kind {
+    let timeouts = |index: usize| match &servers[index].kind {
         ServerKind::Grpc(server) => {
             (server.connection.connect_timeout.as_secs(), server.stream.resource_timeout.as_secs())
         }
         other => panic!("{other:?}"),
     };
     // A key of the map itself counts, and not the merged one.
-    assert_eq!((of(0), of(1)), ((2, 20), (1, 20)));
+    assert_eq!((timeouts(0), timeouts(1)), ((2, 20), (1, 20)));
     let below = format!("{SERVER}node: {{ x-a: 1 }}");
     assert_eq!(messages(&read(&below).unwrap_err())[0].split(';').next(), Some("node.x-a: unknown key"));
     let json = "{\"x-a\": {}, \"xds_servers\": [{\"server_uri\": \"file:a\"}]}";
-    assert!(parse(json, Format::Json, origin("")).is_ok());
+    assert!(parse(json, Format::Json, context("")).is_ok());
 }
 
 /// A few lines could otherwise fill the memory.

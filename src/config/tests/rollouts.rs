@@ -107,8 +107,8 @@ rollouts:
     };
     assert_eq!(**plan, expected);
     let by = |word: &str| plans(&format!("rollouts: [{{name: a, mode: observe, bucket_by: {word}}}]"));
-    let found = ["id", "cluster", "locality.zone"].map(|word| by(word)[0].bucket_by.clone());
-    assert_eq!(found, [BucketBy::Id, BucketBy::Cluster, BucketBy::Zone]);
+    let bucketings = ["id", "cluster", "locality.zone"].map(|word| by(word)[0].bucket_by.clone());
+    assert_eq!(bucketings, [BucketBy::Id, BucketBy::Cluster, BucketBy::Zone]);
 }
 
 #[test]
@@ -177,21 +177,21 @@ fn plans_of_the_same_units_are_refused() {
     let never = ["rollouts[1]: never reached: the plan \"a\" before it has all of its units"];
     assert_eq!(faults(&two("", "match: {lists: [xds_servers]}")), never);
     assert_eq!(faults(&two("match: {lists: [xds_servers]}", "match: {lists: [xds_servers]}")), never);
-    let of = |cluster: &str| format!("match: {{node: {{cluster: {cluster}}}}}");
-    assert_eq!(faults(&two(&of("x"), &of("x"))), never);
-    assert_eq!(plans(&two(&of("x"), &of("y"))).len(), 2);
+    let matching = |cluster: &str| format!("match: {{node: {{cluster: {cluster}}}}}");
+    assert_eq!(faults(&two(&matching("x"), &matching("x"))), never);
+    assert_eq!(plans(&two(&matching("x"), &matching("y"))).len(), 2);
     assert_eq!(plans(&two("match: {lists: [xds_servers]}", "")).len(), 2);
     let twice = "rollouts: [{name: a, mode: observe, match: {node: {cluster: x}}}, {name: a, mode: observe}]";
     assert_eq!(faults(twice), ["rollouts[1].name: repeats \"a\""]);
     for name in ["''", "a/b", ".a", "'a b'", &"n".repeat(65)] {
-        let found = faults(&format!("rollouts: [{{name: {name}, mode: observe}}]"));
-        assert!(found[0].starts_with("name: found ") && found.len() == 1, "{found:?}");
+        let errors = faults(&format!("rollouts: [{{name: {name}, mode: observe}}]"));
+        assert!(errors[0].starts_with("name: found ") && errors.len() == 1, "{errors:?}");
     }
     let many: Vec<_> =
-        (0..65).map(|n| format!("{{name: p{n}, mode: observe, {}}}", of(&format!("c{n}")))).collect();
-    let found = faults(&format!("rollouts: [{}]", many.join(", ")));
-    assert!(found.len() == 1 && found[0].starts_with("rollouts[64]: found "), "{found:?}");
-    assert!(found[0].ends_with("expected at most 64 plans"), "{found:?}");
+        (0..65).map(|n| format!("{{name: p{n}, mode: observe, {}}}", matching(&format!("c{n}")))).collect();
+    let errors = faults(&format!("rollouts: [{}]", many.join(", ")));
+    assert!(errors.len() == 1 && errors[0].starts_with("rollouts[64]: found "), "{errors:?}");
+    assert!(errors[0].ends_with("expected at most 64 plans"), "{errors:?}");
 }
 
 #[test]
@@ -300,11 +300,11 @@ fn warned(text: &str) -> Vec<(String, String)> {
 #[test]
 fn wav_8_a_plan_that_enforces_without_a_checkpoint_is_warned_of() {
     let plan = "rollouts: [{name: a, mode: enforce}]";
-    let found = warned(plan);
-    assert_eq!((found.len(), &*found[0].0), (1, "rollouts[0].mode"));
+    let warnings = warned(plan);
+    assert_eq!((warnings.len(), &*warnings[0].0), (1, "rollouts[0].mode"));
     assert!(
-        found[0].1.starts_with("without `checkpoint`, a restart forgets what the plan holds back"),
-        "{found:?}"
+        warnings[0].1.starts_with("without `checkpoint`, a restart forgets what the plan holds back"),
+        "{warnings:?}"
     );
     assert_eq!(warned(&format!("{plan}\ncheckpoint: off")).len(), 1);
     assert_eq!(warned(&format!("{plan}\ncheckpoint: {{directory: a}}")), []);

@@ -9,23 +9,24 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::config::form::Form;
 use crate::config::schema::{SAME, schema, visit};
-use crate::config::tree::{Node, Tree};
+use crate::config::syntax;
+use crate::config::tree::{Tree, TreeNode};
 
 /// Fails if the schema refuses a text that the reader accepts.
 pub(super) fn agrees(text: &str, read: Result<(), &ConfigError>) {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     let schema = SCHEMA.get_or_init(schema);
-    if let (Ok(()), Ok(node)) = (read, Node::parse(text, Format::Yaml, &|_| None)) {
-        let found = faults(schema, schema, &value(&node), "");
+    if let (Ok(()), Ok(node)) = (read, syntax::parse(text, Format::Yaml, &|_| None)) {
+        let faults_of_text = faults(schema, schema, &value(&node), "");
         assert_eq!(
-            found,
+            faults_of_text,
             Vec::<String>::new(),
             "the schema refuses a configuration that the reader accepts:\n{text}"
         );
     }
 }
 
-fn value(node: &Node) -> Value {
+fn value(node: &TreeNode) -> Value {
     match &node.tree {
         // As in the file.
         Tree::Unset(_) => json!("${A}"),
@@ -46,67 +47,67 @@ fn value(node: &Node) -> Value {
 /// The faults that draft-07 finds, by the keywords that the schema uses. Any other keyword is a fault of the
 /// schema.
 fn faults(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut all = Vec::new();
     let mut inner = |schema: &Value, value: &Value, path: String| {
-        found.extend(faults(root, schema, value, &path));
+        all.extend(faults(root, schema, value, &path));
     };
-    for (keyword, of) in schema.as_object().expect("a schema") {
+    for (keyword, operand) in schema.as_object().expect("a schema") {
         let object = value.as_object();
         match keyword.as_str() {
             "$ref" => {
-                let name = of.as_str().unwrap().strip_prefix("#/definitions/").unwrap();
+                let name = operand.as_str().unwrap().strip_prefix("#/definitions/").unwrap();
                 inner(&root["definitions"][name], value, path.to_owned());
             }
-            "allOf" => of.as_array().unwrap().iter().for_each(|one| inner(one, value, path.to_owned())),
-            "if" if faults(root, of, value, path).is_empty() => {
+            "allOf" => operand.as_array().unwrap().iter().for_each(|one| inner(one, value, path.to_owned())),
+            "if" if faults(root, operand, value, path).is_empty() => {
                 inner(&schema["then"], value, path.to_owned())
             }
             "properties" => {
-                for (key, schema) in of.as_object().unwrap() {
+                for (key, schema) in operand.as_object().unwrap() {
                     let value = object.and_then(|object| object.get(key));
                     value.into_iter().for_each(|value| inner(schema, value, format!("{path}.{key}")));
                 }
             }
-            "additionalProperties" if of.is_object() => {
+            "additionalProperties" if operand.is_object() => {
                 let others = object.into_iter().flatten().filter(|(key, _)| !is_named(schema, key));
-                others.for_each(|(key, value)| inner(of, value, format!("{path}[{key}]")));
+                others.for_each(|(key, value)| inner(operand, value, format!("{path}[{key}]")));
             }
             "items" => {
                 let items = value.as_array().into_iter().flatten();
-                items.for_each(|item| inner(of, item, format!("{path}[]")));
+                items.for_each(|item| inner(operand, item, format!("{path}[]")));
             }
             _ => {}
         }
     }
-    let wrong = |(keyword, of): &(&String, &Value)| !is_right(root, schema, keyword, of, value);
+    let wrong = |(keyword, operand): &(&String, &Value)| !is_right(root, schema, keyword, operand, value);
     let words = schema.as_object().unwrap().iter().filter(wrong);
-    found.extend(words.map(|(keyword, of)| format!("{path}: {value} against {keyword} {of}")));
-    found
+    all.extend(words.map(|(keyword, operand)| format!("{path}: {value} against {keyword} {operand}")));
+    all
 }
 
 /// Whether the value as a whole obeys a keyword.
-fn is_right(root: &Value, schema: &Value, keyword: &str, of: &Value, value: &Value) -> bool {
+fn is_right(root: &Value, schema: &Value, keyword: &str, operand: &Value, value: &Value) -> bool {
     let object = value.as_object();
     match keyword {
         "$schema" | "title" | "definitions" | "description" | "default" => true,
         "$ref" | "allOf" | "if" | "then" | "properties" | "patternProperties" | "items" => true,
-        "anyOf" => of.as_array().unwrap().iter().any(|one| faults(root, one, value, "").is_empty()),
-        "enum" => of.as_array().unwrap().contains(value),
-        "type" => match of {
+        "anyOf" => operand.as_array().unwrap().iter().any(|one| faults(root, one, value, "").is_empty()),
+        "enum" => operand.as_array().unwrap().contains(value),
+        "type" => match operand {
             Value::Array(types) => types.iter().any(|one| has_type(value, one)),
             one => has_type(value, one),
         },
-        "minimum" => value.as_u64().is_none_or(|number| number >= of.as_u64().unwrap()),
-        "maximum" => value.as_u64().is_none_or(|number| number <= of.as_u64().unwrap()),
-        "minLength" => value.as_str().is_none_or(|text| text.len() as u64 >= of.as_u64().unwrap()),
+        "minimum" => value.as_u64().is_none_or(|number| number >= operand.as_u64().unwrap()),
+        "maximum" => value.as_u64().is_none_or(|number| number <= operand.as_u64().unwrap()),
+        "minLength" => value.as_str().is_none_or(|text| text.len() as u64 >= operand.as_u64().unwrap()),
         "pattern" => {
-            value.as_str().is_none_or(|text| Regex::new(of.as_str().unwrap()).unwrap().is_match(text))
+            value.as_str().is_none_or(|text| Regex::new(operand.as_str().unwrap()).unwrap().is_match(text))
         }
         "required" => {
             let has = |key: &Value| object.is_none_or(|object| object.contains_key(key.as_str().unwrap()));
-            of.as_array().unwrap().iter().all(has)
+            operand.as_array().unwrap().iter().all(has)
         }
-        "additionalProperties" if of == &json!(false) => {
+        "additionalProperties" if operand == &json!(false) => {
             object.is_none_or(|object| object.keys().all(|key| is_named(schema, key)))
         }
         "additionalProperties" => true,
@@ -161,19 +162,19 @@ fn pkg_8_the_schema_has_the_keys_and_the_words_of_the_documentation() {
     let page = include_str!("../../../docs/configuration.md");
     let mut count = 0;
     for key in page.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0)) {
-        let found = find(&schema, &schema, key).unwrap_or_else(|| panic!("{key} is not in the schema"));
+        let property = find(&schema, &schema, key).unwrap_or_else(|| panic!("{key} is not in the schema"));
         let is_empty = page.contains(&format!("| `{key}` | | |\n"));
         assert!(
-            is_empty || found["description"].as_str().is_some_and(|text| text.len() > 5),
-            "{key}: {found}"
+            is_empty || property["description"].as_str().is_some_and(|text| text.len() > 5),
+            "{key}: {property}"
         );
         count += 1;
     }
     assert!(count > 200, "{count} keys");
-    let of = |key: &str| find(&schema, &schema, key).unwrap();
-    assert_eq!(of("limits.connections")["default"], 20000);
-    assert_eq!(of("drain")["default"], "10s");
-    let words = |key: &str| of(key)["description"].as_str().unwrap().to_owned();
+    let property = |key: &str| find(&schema, &schema, key).unwrap();
+    assert_eq!(property("limits.connections")["default"], 20000);
+    assert_eq!(property("drain")["default"], "10s");
+    let words = |key: &str| property(key)["description"].as_str().unwrap().to_owned();
     let text = words("limits.connections");
     assert_eq!(text, "Default: `20000`. `1` to `1000000000`; open connections over all listeners.");
     let text = words("admin.tls");
@@ -189,11 +190,11 @@ fn find(root: &Value, schema: &Value, key: &str) -> Option<Value> {
         let name = name.as_str()?.strip_prefix("#/definitions/")?;
         return find(root, &root["definitions"][name], key);
     }
-    let lists = ["allOf", "anyOf"].iter().filter_map(|of| schema.get(of)?.as_array()).flatten();
+    let lists = ["allOf", "anyOf"].iter().filter_map(|part| schema.get(part)?.as_array()).flatten();
     let choices = lists.chain(schema.get("then"));
     let item = key.strip_prefix("[]").map(|rest| (rest, ["items", "additionalProperties"]));
     if let Some((rest, names)) = item {
-        let inner = names.iter().filter_map(|name| schema.get(name).filter(|of| of.is_object()));
+        let inner = names.iter().filter_map(|name| schema.get(name).filter(|part| part.is_object()));
         return inner.chain(choices).find_map(|one| {
             match schema.get("items").or(schema.get("additionalProperties")) {
                 Some(_) => find(root, one, rest),
@@ -204,9 +205,9 @@ fn find(root: &Value, schema: &Value, key: &str) -> Option<Value> {
     let plain = key.strip_prefix('.').unwrap_or(key);
     let end = plain.find(['.', '[']).unwrap_or(plain.len());
     let (name, rest) = plain.split_at(end);
-    let inner = schema.get("properties").and_then(|of| of.get(name));
+    let inner = schema.get("properties").and_then(|part| part.get(name));
     inner
-        .and_then(|of| find(root, of, rest))
+        .and_then(|part| find(root, part, rest))
         .or_else(|| choices.into_iter().find_map(|one| find(root, one, key)))
 }
 
@@ -232,9 +233,9 @@ fn pkg_8_the_schema_refuses_what_it_can_know() {
     ] {
         let root = schema();
         let text = if why == "xds_servers" { text.to_owned() } else { format!("{SERVER}{text}") };
-        let node = Node::parse(&text, Format::Yaml, &|_| None).unwrap();
-        let found = faults(&root, &root, &value(&node), "");
-        assert!(found.iter().any(|fault| fault.contains(why)), "{text}: {found:?}");
+        let node = syntax::parse(&text, Format::Yaml, &|_| None).unwrap();
+        let errors = faults(&root, &root, &value(&node), "");
+        assert!(errors.iter().any(|fault| fault.contains(why)), "{text}: {errors:?}");
         assert!(read(&text).is_err(), "{text}");
     }
     for text in

@@ -48,7 +48,7 @@ fn tls_8_the_first_supported_type_counts_and_nothing_falls_to_plaintext() {
     ] {
         let types: Vec<_> = list.split(' ').map(|kind| format!("{{type: {kind}}}")).collect();
         let keys = format!("channel_creds: [{}]", types.join(", "));
-        let found = match read(&entry("localhost:1", &keys)) {
+        let chosen = match read(&entry("localhost:1", &keys)) {
             Ok(loaded) => {
                 let warned = loaded.warnings.iter().map(|warning| warning.path.clone()).collect::<Vec<_>>();
                 Ok((grpc(&loaded.config).credentials.tls.is_some(), warned))
@@ -57,7 +57,7 @@ fn tls_8_the_first_supported_type_counts_and_nothing_falls_to_plaintext() {
         };
         let path = |index: usize| format!("xds_servers[0].channel_creds[{index}].type");
         let expected = expected.map(|(is_tls, warned)| (is_tls, warned.into_iter().map(path).collect()));
-        assert_eq!(found, expected, "{list}");
+        assert_eq!(chosen, expected, "{list}");
     }
 }
 
@@ -69,7 +69,7 @@ fn fed_1_a_bootstrap_of_grpc_with_tls_loads_as_it_is() {
             "ca_certificate_file": "/cp/ca.crt", "certificate_file": "/id/tls.crt",
             "private_key_file": "/id/tls.key", "refresh_interval": "600.500s"}}]
     }]}"#;
-    let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
+    let loaded = parse(bootstrap, Format::Json, context(".")).unwrap();
     let file = AnchorFiles::Authorities { file: "/cp/ca.crt".into(), trust_domain: None };
     let pair = PairFiles { certificate: "/id/tls.crt".into(), private_key: "/id/tls.key".into() };
     let expected = ClientTls {

@@ -18,7 +18,7 @@ fn fed_1_a_grpc_bootstrap_loads_as_it_is() {
         "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {}}},
         "server_listener_resource_name_template": "xds.istio.io/grpc/lds/inbound/%s"
     }"#;
-    let loaded = parse(bootstrap, Format::Json, origin(".")).unwrap();
+    let loaded = parse(bootstrap, Format::Json, context(".")).unwrap();
     let warned: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(warned, ["certificate_providers"]);
     let template = loaded.config.servers.templates.server.as_deref();
@@ -86,8 +86,8 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
     ];
     for (uri, expected) in cases {
         let text = format!("xds_servers: [{{server_uri: '{uri}', channel_creds: [{{type: insecure}}]}}]");
-        let found = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
-        assert_eq!(found, expected, "{uri}");
+        let endpoint = read(&text).ok().map(|loaded| grpc(&loaded.config).endpoint.clone());
+        assert_eq!(endpoint, expected, "{uri}");
     }
     for (uri, expected) in [
         ("http://cp.example:8080", Some(("cp.example", 8080, ""))),
@@ -104,13 +104,13 @@ fn fed_2_a_server_uri_is_one_of_five_forms() {
         ("http:///a", None),
     ] {
         let text = format!("xds_servers: [{{server_uri: '{uri}', refresh_delay: 1s}}]");
-        let found =
+        let address =
             read(&text).ok().map(|loaded| match loaded.config.servers.default.servers[0].kind.clone() {
                 ServerKind::Rest(rest) => (rest.host, rest.port, rest.prefix),
                 other => panic!("{other:?}"),
             });
         let expected = expected.map(|(host, port, prefix)| (host.to_owned(), port, prefix.to_owned()));
-        assert_eq!(found, expected, "{uri}");
+        assert_eq!(address, expected, "{uri}");
     }
     let files = config("xds_servers: [{server_uri: 'file:snapshot'}]");
     let directory = ServerKind::Directory { path: "/etc/sluice/snapshot".into(), mass_deletion_hold: None };
@@ -129,8 +129,9 @@ types:
 "
     ))
     .unwrap();
-    let uris =
-        |list: &ServerList| list.servers.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>();
+    let uris = |list: &ServerListSettings| {
+        list.servers.iter().map(|server| server.server_uri.clone()).collect::<Vec<_>>()
+    };
     let lists: Vec<_> =
         loaded.config.servers.lists().map(|(path, list)| (path, uris(list).join(" "))).collect();
     let expected = [
@@ -174,7 +175,7 @@ fn rst_10_a_rest_server_has_its_own_keys() {
             other => panic!("{other:?}"),
         }
     };
-    let plain = RestServer::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
+    let plain = RestServerSettings::new("localhost".into(), 1, "/x".into(), Duration::from_secs(5));
     assert_eq!(rest(""), plain);
     assert_eq!(rest(", api_type: REST, channel_creds: [{type: insecure}]"), plain);
     let stated = rest(
@@ -191,7 +192,7 @@ fn rst_10_a_rest_server_has_its_own_keys() {
         ..ClientSettings::default()
     };
     let stream = UpstreamSettings { backoff: backoff.into(), ..plain.stream.clone() };
-    let expected = RestServer { connection, stream, ..plain };
+    let expected = RestServerSettings { connection, stream, ..plain };
     assert_eq!(stated, expected);
 }
 

@@ -197,9 +197,9 @@ fn every_contradiction_is_named() {
         (format!("{PAIR}, jwt: {{}}"), "jwt", "not supported"),
     ] {
         let errors = errors(&text);
-        let found =
+        let is_reported =
             errors.iter().any(|error| error.starts_with(&format!("{}: ", key(name))) && error.contains(says));
-        assert!(found, "{text}: {errors:?}");
+        assert!(is_reported, "{text}: {errors:?}");
         assert_eq!(errors.len(), 1, "one error for one fault: {errors:?}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use sluice_engine::class::{NodeTemplate, TemplateText, UpstreamNode};
 
-fn told(rule: &str) -> UpstreamNode {
+fn upstream_node(rule: &str) -> UpstreamNode {
     let loaded = with_server(&format!("node_classes: [{{{rule}}}]"));
     loaded.node_classes.rules[0].upstream_node.clone()
 }
@@ -15,13 +15,13 @@ fn errors(rule: &str) -> Vec<String> {
 
 #[test]
 fn rly_15_a_server_is_told_the_projection_unless_the_operator_says_otherwise() {
-    assert_eq!(told("split_by: {}"), UpstreamNode::Projection);
-    assert_eq!(told("split_by: {}, upstream_node: projection"), UpstreamNode::Projection);
-    assert_eq!(told("split_by: {}, upstream_node: member"), UpstreamNode::Member);
+    assert_eq!(upstream_node("split_by: {}"), UpstreamNode::Projection);
+    assert_eq!(upstream_node("split_by: {}, upstream_node: projection"), UpstreamNode::Projection);
+    assert_eq!(upstream_node("split_by: {}, upstream_node: member"), UpstreamNode::Member);
     let id = TemplateText::parse("router~{class}~{node.metadata.NAMESPACE}").unwrap();
     let template = NodeTemplate { id: Some(id), ..NodeTemplate::default() };
     assert_eq!(
-        told(
+        upstream_node(
             "split_by: {metadata: [NAMESPACE]}, \
              upstream_node: {template: {id: 'router~{class}~{node.metadata.NAMESPACE}'}}"
         ),

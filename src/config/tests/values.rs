@@ -5,14 +5,14 @@ use crate::server::LoadReports;
 
 #[test]
 fn load_reports_are_dropped_or_refused() {
-    let of = |text: &str| {
+    let load_reports = |text: &str| {
         config(&format!("{SERVER}listeners: [{{name: a, address: '127.0.0.1:1'{text}}}]")).listeners[0]
             .options
             .load_reports
     };
-    assert_eq!(of(""), LoadReports::Drop);
-    assert_eq!(of(", load_reports: drop"), LoadReports::Drop);
-    assert_eq!(of(", load_reports: refuse"), LoadReports::Refuse);
+    assert_eq!(load_reports(""), LoadReports::Drop);
+    assert_eq!(load_reports(", load_reports: drop"), LoadReports::Drop);
+    assert_eq!(load_reports(", load_reports: refuse"), LoadReports::Refuse);
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn crt_14_durations_come_as_protobuf_writes_them_too() {
         ("1.0000000000s", None),
         ("1.5m", None),
     ] {
-        let found = read(&format!("{SERVER}linger: {text}")).ok();
-        let found = found.map(|loaded| loaded.config.source.linger.as_millis());
-        assert_eq!(found, ms, "{text}");
+        let linger = read(&format!("{SERVER}linger: {text}")).ok();
+        let linger = linger.map(|loaded| loaded.config.source.linger.as_millis());
+        assert_eq!(linger, ms, "{text}");
     }
 }
 

@@ -41,7 +41,7 @@ impl Test {
 
     fn yaml(&self) -> String {
         let set = |all: &[Test]| all.iter().map(Test::yaml).collect::<Vec<_>>().join(", ");
-        let of = |field: usize, matched: String| match field {
+        let field_match = |field: usize, matched: String| match field {
             0 => format!("{{ request_node_match: {{ id_match: {matched} }} }}"),
             1 => format!("{{ request_node_match: {{ cluster_match: {matched} }} }}"),
             2 => format!("{{ request_node_match: {{ locality_match: {{ region: {matched} }} }} }}"),
@@ -52,8 +52,8 @@ impl Test {
             Test::Type(name) => {
                 format!("{{ request_type_match: {{ types: [type.googleapis.com/{name}] }} }}")
             }
-            Test::Exact(field, text) => of(*field, format!("{{ exact_match: {text} }}")),
-            Test::Regex(field) => of(*field, "{ regex_match: '^a' }".to_owned()),
+            Test::Exact(field, text) => field_match(*field, format!("{{ exact_match: {text} }}")),
+            Test::Regex(field) => field_match(*field, "{ regex_match: '^a' }".to_owned()),
             Test::And(all) => format!("{{ and_match: {{ rules: [{}] }} }}", set(all)),
             Test::Or(all) => format!("{{ or_match: {{ rules: [{}] }} }}", set(all)),
             Test::Not(test) => format!("{{ not_match: {} }}", test.yaml()),
@@ -127,14 +127,14 @@ proptest! {
         }
         for name in [CLUSTER, LISTENER] {
             let type_url = TypeUrl::of_message(name);
-            let of = |fields: &Fields| {
+            let key_and_class = |fields: &Fields| {
                 let class =
                     classes.classify(Some(&node(*fields)), &Identity::Anonymous, &type_url, NameStyle::Old);
                 (key(&rules, name, fields), class.unwrap())
             };
-            let found: Vec<_> = nodes.iter().map(of).collect();
-            for (a, (key, class)) in found.iter().enumerate() {
-                for (b, (other_key, other)) in found.iter().enumerate().skip(a) {
+            let pairs: Vec<_> = nodes.iter().map(key_and_class).collect();
+            for (a, (key, class)) in pairs.iter().enumerate() {
+                for (b, (other_key, other)) in pairs.iter().enumerate().skip(a) {
                     prop_assert!(
                         key == other_key || class != other,
                         "{}\n{:?} {:?}\n{migrated}", yaml, nodes[a], nodes[b]

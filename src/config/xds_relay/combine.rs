@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fragment::{Fragment, Rule};
 use super::line;
-use super::predicate::{ExpectedValue, Field, Predicate, Together};
+use super::predicate::{ExpectedValue, NodeField, Predicate, Together};
 use super::quoted;
 
 /// The translated rules.
@@ -20,8 +20,8 @@ pub(super) struct CombinedClasses {
 #[derive(Clone, PartialEq)]
 pub(super) struct ClassRule {
     types: Vec<&'static str>,
-    matched: BTreeMap<Field, ExpectedValue>,
-    fields: BTreeSet<Field>,
+    matched: BTreeMap<NodeField, ExpectedValue>,
+    fields: BTreeSet<NodeField>,
 }
 
 /// The types that xds-relay serves: the name in API v3, and the one in v2.
@@ -89,7 +89,7 @@ fn types_of(predicate: &Predicate, named: &mut BTreeSet<String>) {
 /// The entries of a type, the most special first; none if no rule can apply.
 fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<ClassRule> {
     let mut base = BTreeSet::new();
-    let mut conditional: Vec<(Together, &[Field])> = Vec::new();
+    let mut conditional: Vec<(Together, &[NodeField])> = Vec::new();
     let (mut applies, mut always) = (false, false);
     for rule in rules {
         let mut alternatives = rule.predicate.for_type(&format!("{PREFIX}{v3}"));
@@ -142,7 +142,7 @@ fn of_type(v3: &str, v2: &str, rules: &[&Rule], lost: &mut Vec<String>) -> Vec<C
 
 /// An entry for each set of conditions that can hold together: the fields of a condition split, too, because
 /// equal selections are one class.
-fn branches(base: &BTreeSet<Field>, conditions: &[(Together, &[Field])]) -> Vec<ClassRule> {
+fn branches(base: &BTreeSet<NodeField>, conditions: &[(Together, &[NodeField])]) -> Vec<ClassRule> {
     let mut sets: Vec<u32> = (0..1 << conditions.len()).collect();
     sets.sort_by_key(|set| std::cmp::Reverse(set.count_ones()));
     let mut rules: Vec<ClassRule> = Vec::new();
@@ -170,8 +170,8 @@ impl ClassRule {
     /// A locality splits from the region down.
     fn is_too_deep(&self) -> bool {
         let has = |field| self.fields.contains(&field);
-        (has(Field::Zone) && !has(Field::Region))
-            || (has(Field::SubZone) && !(has(Field::Region) && has(Field::Zone)))
+        (has(NodeField::Zone) && !has(NodeField::Region))
+            || (has(NodeField::SubZone) && !(has(NodeField::Region) && has(NodeField::Zone)))
     }
 
     pub(super) fn render(&self, yaml: &mut String) {
@@ -179,16 +179,17 @@ impl ClassRule {
         for name in &self.types {
             line(yaml, format_args!("        - {name}"));
         }
-        let text = |field: &Field| match self.matched.get(field) {
+        let text = |field: &NodeField| match self.matched.get(field) {
             Some(ExpectedValue::Text(text)) => Some(quoted(text)),
             _ => None,
         };
-        for (name, field) in [("id", Field::Id), ("cluster", Field::Cluster)] {
+        for (name, field) in [("id", NodeField::Id), ("cluster", NodeField::Cluster)] {
             if let Some(text) = text(&field) {
                 line(yaml, format_args!("      {name}: {text}"));
             }
         }
-        let parts = [("region", Field::Region), ("zone", Field::Zone), ("sub_zone", Field::SubZone)];
+        let parts =
+            [("region", NodeField::Region), ("zone", NodeField::Zone), ("sub_zone", NodeField::SubZone)];
         let parts = parts.iter().filter_map(|(name, field)| Some(format!("{name}: {}", text(field)?)));
         let parts: Vec<_> = parts.collect();
         if !parts.is_empty() {
@@ -198,8 +199,8 @@ impl ClassRule {
             .matched
             .iter()
             .filter_map(|(field, value)| match (field, value) {
-                (Field::Metadata(path), ExpectedValue::Text(text)) => Some((path, quoted(text))),
-                (Field::Metadata(path), ExpectedValue::Bool(value)) => Some((path, value.to_string())),
+                (NodeField::Metadata(path), ExpectedValue::Text(text)) => Some((path, quoted(text))),
+                (NodeField::Metadata(path), ExpectedValue::Bool(value)) => Some((path, value.to_string())),
                 _ => None,
             })
             .collect();
@@ -213,18 +214,19 @@ impl ClassRule {
     }
 
     fn render_projection(&self, yaml: &mut String) {
-        let has = |field: &Field| self.fields.contains(field);
+        let has = |field: &NodeField| self.fields.contains(field);
         let mut parts = Vec::new();
-        parts.extend(has(&Field::Id).then(|| "id: true".to_owned()));
-        parts.extend(has(&Field::Cluster).then(|| "cluster: true".to_owned()));
-        let depths = [(Field::SubZone, "sub_zone"), (Field::Zone, "zone"), (Field::Region, "region")];
+        parts.extend(has(&NodeField::Id).then(|| "id: true".to_owned()));
+        parts.extend(has(&NodeField::Cluster).then(|| "cluster: true".to_owned()));
+        let depths =
+            [(NodeField::SubZone, "sub_zone"), (NodeField::Zone, "zone"), (NodeField::Region, "region")];
         let depth = depths.iter().find(|(field, _)| has(field));
         parts.extend(depth.map(|(_, name)| format!("locality: {name}")));
         let paths: Vec<_> = self
             .fields
             .iter()
             .filter_map(|field| match field {
-                Field::Metadata(path) => Some(path_text(path)),
+                NodeField::Metadata(path) => Some(path_text(path)),
                 _ => None,
             })
             .collect();

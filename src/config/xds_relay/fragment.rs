@@ -2,7 +2,7 @@
 
 use super::super::reader::{Item, Map};
 use super::super::units::boolean;
-use super::predicate::{self, Field, Predicate};
+use super::predicate::{self, NodeField, Predicate};
 use super::{either, one_of};
 
 /// A part of the key.
@@ -13,7 +13,7 @@ pub(super) struct Fragment {
 pub(super) struct Rule {
     pub predicate: Predicate,
     /// The fields of the node that become a part of the key.
-    pub fields: Vec<Field>,
+    pub fields: Vec<NodeField>,
 }
 
 /// The deepest nesting of `and_result`; people need one level.
@@ -46,7 +46,7 @@ const KINDS: &[(&str, &str)] = &[
     ("string_fragment", "stringFragment"),
 ];
 
-fn read_result(item: &Item<'_>, depth: usize, fields: &mut Vec<Field>) {
+fn read_result(item: &Item<'_>, depth: usize, fields: &mut Vec<NodeField>) {
     if depth > DEPTH_MAX {
         return item.invalid(format!("at most {DEPTH_MAX} levels of and_result"));
     }
@@ -79,17 +79,17 @@ const NODE_KINDS: &[(&str, &str)] = &[
     ("node_metadata_action", "nodeMetadataAction"),
 ];
 
-fn read_node_fragment(item: &Item<'_>, fields: &mut Vec<Field>) {
+fn read_node_fragment(item: &Item<'_>, fields: &mut Vec<NodeField>) {
     let Some(Some((kind, value))) = item.map(|map| one_of(map, NODE_KINDS)) else { return };
     match kind {
-        "id_action" => read_action(&value, Field::Id, fields),
-        "cluster_action" => read_action(&value, Field::Cluster, fields),
+        "id_action" => read_action(&value, NodeField::Id, fields),
+        "cluster_action" => read_action(&value, NodeField::Cluster, fields),
         "locality_action" => {
             value.map(|map| {
                 let parts = [
-                    (either(map, "region_action", "regionAction"), Field::Region),
-                    (either(map, "zone_action", "zoneAction"), Field::Zone),
-                    (either(map, "subzone_action", "subzoneAction"), Field::SubZone),
+                    (either(map, "region_action", "regionAction"), NodeField::Region),
+                    (either(map, "zone_action", "zoneAction"), NodeField::Zone),
+                    (either(map, "subzone_action", "subzoneAction"), NodeField::SubZone),
                 ];
                 for (item, field) in parts {
                     if let Some(item) = item {
@@ -104,14 +104,14 @@ fn read_node_fragment(item: &Item<'_>, fields: &mut Vec<Field>) {
                     map.required("path", "a list of keys").and_then(|item| predicate::read_path(&item));
                 let action = map.required("action", "exact or regex_action");
                 if let (Some(path), Some(action)) = (path, action) {
-                    read_action(&action, Field::Metadata(path), fields);
+                    read_action(&action, NodeField::Metadata(path), fields);
                 }
             });
         }
     }
 }
 
-fn read_action(item: &Item<'_>, field: Field, fields: &mut Vec<Field>) {
+fn read_action(item: &Item<'_>, field: NodeField, fields: &mut Vec<NodeField>) {
     let kinds = [("exact", "exact"), ("regex_action", "regexAction")];
     let Some(Some((kind, value))) = item.map(|map| one_of(map, &kinds)) else { return };
     if kind == "regex_action" {

@@ -14,8 +14,10 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::error::{ConfigError, Warning};
-use super::reader::{Item, Map, Report};
-use super::tree::{Format, Node};
+use super::node::either;
+use super::reader::{Item, Map, walk};
+use super::syntax;
+use super::tree::Format;
 use bootstrap::Bootstrap;
 use fragment::Fragment;
 
@@ -43,9 +45,8 @@ impl Migration {
     /// # Errors
     /// The file is neither, or breaks xds-relay's own rules.
     pub fn add(&mut self, text: &str) -> Result<Vec<Warning>, ConfigError> {
-        let node = Node::parse_literally(text, Format::Yaml)?;
-        let report = Report::default();
-        Item::root(&node, &report).map(|map| {
+        let node = syntax::parse_literally(text, Format::Yaml)?;
+        let ((), warnings) = walk(&node, |map| {
             if map.has("fragments") {
                 self.fragments = Some(fragment::read(map));
             } else if map.has("origin_server") || map.has("originServer") || map.has("server") {
@@ -54,13 +55,9 @@ impl Migration {
                 map.allow_unknown_keys();
                 map.invalid(BOTH);
             }
-        });
-        let errors = report.errors.into_inner();
-        if errors.is_empty() {
-            Ok(report.warnings.into_inner())
-        } else {
-            Err(ConfigError::Invalid { errors })
-        }
+            Some(())
+        })?;
+        Ok(warnings)
     }
 
     /// The translation of the files so far.
@@ -90,12 +87,6 @@ const HEAD: &str = "\
 
 /// The variable that stands for an unknown control plane.
 const CONTROL_PLANE: &str = "CONTROL_PLANE";
-
-/// A field in protobuf's spelling, or in that of its JSON.
-fn either<'a>(map: &mut Map<'a>, key: &'static str, camel: &'static str) -> Option<Item<'a>> {
-    let (first, second) = (map.item(key), map.item(camel));
-    first.or(second)
-}
 
 /// A field of which a message has exactly one, like the others in `fields`.
 fn one_of<'a>(

@@ -7,7 +7,7 @@ use super::{either, one_of};
 
 /// A field of the node that a rule looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Field {
+pub(super) enum NodeField {
     Id,
     Cluster,
     Region,
@@ -30,7 +30,7 @@ pub(super) enum Predicate {
     Never,
     Types(Vec<String>),
     /// `None`: a condition that sluice has no word for.
-    Field(Field, Option<ExpectedValue>),
+    Field(NodeField, Option<ExpectedValue>),
     All(Vec<Predicate>),
     AnyOf(Vec<Predicate>),
     Not(Box<Predicate>),
@@ -39,7 +39,7 @@ pub(super) enum Predicate {
 /// Conditions that hold together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Together {
-    pub conditions: Vec<(Field, Option<ExpectedValue>)>,
+    pub conditions: Vec<(NodeField, Option<ExpectedValue>)>,
     /// Otherwise, whether the conditions hold depends on the fields in a way that sluice has no words for.
     pub is_exact: bool,
 }
@@ -104,7 +104,7 @@ fn bounded(alternatives: Vec<Together>) -> Vec<Together> {
 }
 
 fn without_words(alternatives: Vec<Together>) -> Together {
-    let mut conditions: Vec<(Field, Option<ExpectedValue>)> = Vec::new();
+    let mut conditions: Vec<(NodeField, Option<ExpectedValue>)> = Vec::new();
     for (field, _) in alternatives.into_iter().flat_map(|together| together.conditions) {
         if !conditions.iter().any(|(other, _)| *other == field) {
             conditions.push((field, None));
@@ -158,13 +158,13 @@ const NODE_KINDS: &[(&str, &str)] = &[
 fn read_node_match(item: &Item<'_>) -> Option<Predicate> {
     let (kind, value) = item.map(|map| one_of(map, NODE_KINDS))??;
     match kind {
-        "id_match" => read_text(&value, Field::Id),
-        "cluster_match" => read_text(&value, Field::Cluster),
+        "id_match" => read_text(&value, NodeField::Id),
+        "cluster_match" => read_text(&value, NodeField::Cluster),
         "locality_match" => value.map(|map| {
             let parts = [
-                (map.item("region"), Field::Region),
-                (map.item("zone"), Field::Zone),
-                (either(map, "sub_zone", "subZone"), Field::SubZone),
+                (map.item("region"), NodeField::Region),
+                (map.item("zone"), NodeField::Zone),
+                (either(map, "sub_zone", "subZone"), NodeField::SubZone),
             ];
             let read = parts.into_iter().filter_map(|(item, field)| Some(read_text(&item?, field)));
             read.collect::<Option<Vec<_>>>().map(Predicate::All)
@@ -175,14 +175,14 @@ fn read_node_match(item: &Item<'_>) -> Option<Predicate> {
             let kinds = [("string_match", "stringMatch"), ("bool_match", "boolMatch")];
             let (kind, value) = pattern.map(|map| one_of(map, &kinds))??;
             if kind == "string_match" {
-                return read_text(&value, Field::Metadata(path));
+                return read_text(&value, NodeField::Metadata(path));
             }
             let expected = value.map(|map| either(map, "value_match", "valueMatch"))?;
             let expected = match expected {
                 Some(item) => item.parse(boolean())?,
                 None => false,
             };
-            Some(Predicate::Field(Field::Metadata(path), Some(ExpectedValue::Bool(expected))))
+            Some(Predicate::Field(NodeField::Metadata(path), Some(ExpectedValue::Bool(expected))))
         })?,
     }
 }
@@ -197,7 +197,7 @@ pub(super) fn read_path(item: &Item<'_>) -> Option<Vec<String>> {
     keys
 }
 
-fn read_text(item: &Item<'_>, field: Field) -> Option<Predicate> {
+fn read_text(item: &Item<'_>, field: NodeField) -> Option<Predicate> {
     let kinds = [("exact_match", "exactMatch"), ("regex_match", "regexMatch")];
     let (kind, value) = item.map(|map| one_of(map, &kinds))??;
     let Tree::Text(text) = value.tree else {
@@ -215,7 +215,7 @@ fn read_text(item: &Item<'_>, field: Field) -> Option<Predicate> {
     Some(Predicate::Field(field, None))
 }
 
-fn exact(field: Field, text: &str) -> Predicate {
+fn exact(field: NodeField, text: &str) -> Predicate {
     Predicate::Field(field, Some(ExpectedValue::Text(text.to_owned())))
 }
 

@@ -13,7 +13,7 @@ fn pod(name: &str, addresses: &[&str], node: &str, app: &str) -> Pod {
     let pod = json!({
         "metadata": { "name": name, "namespace": "prod", "labels": { "app": app } },
         "spec": { "nodeName": node, "serviceAccountName": "sa" },
-        "status": { "phase": "Running", "podIP": addresses.first().map(|of| of["ip"].clone()).unwrap_or("".into()), "podIPs": addresses },
+        "status": { "phase": "Running", "podIP": addresses.first().map(|address| address["ip"].clone()).unwrap_or("".into()), "podIPs": addresses },
     });
     serde_json::from_value(pod).unwrap()
 }
@@ -34,7 +34,7 @@ fn zone(name: &str, zone: &str) -> Node {
 }
 
 /// The label `app` and the zone of an entry.
-fn told(pods: &Pods, key: &str) -> Option<String> {
+fn app_and_zone(pods: &Pods, key: &str) -> Option<String> {
     let facts = pods.table.get(key)?;
     let text = |path: &[&str]| {
         let path: Vec<String> = path.iter().map(|part| (*part).to_owned()).collect();
@@ -57,7 +57,7 @@ fn rly_11_a_pod_has_its_facts_by_name_and_by_each_address() {
     ));
     pods.put_pod(pod("web-1", &["10.0.0.1", "2001:DB8::1"], "n1", "web"));
     for key in ["web-1.prod", "10.0.0.1", "2001:db8::1"] {
-        assert_eq!(told(&pods, key).as_deref(), Some("web z1"), "{key}");
+        assert_eq!(app_and_zone(&pods, key).as_deref(), Some("web z1"), "{key}");
     }
     let text = |text: &str| Value::String(text.to_owned());
     let expected: Fields = [
@@ -91,18 +91,18 @@ fn rly_11_a_pod_has_its_facts_by_name_and_by_each_address() {
 fn rly_11_a_pod_without_a_known_place_has_no_facts() {
     let mut pods = Pods::new(true);
     pods.put_pod(pod("a", &["10.0.0.1"], "n1", "web"));
-    assert_eq!((told(&pods, "a.prod"), told(&pods, "10.0.0.1")), (None, None));
+    assert_eq!((app_and_zone(&pods, "a.prod"), app_and_zone(&pods, "10.0.0.1")), (None, None));
     pods.put_node(zone("n1", "z1"));
-    assert_eq!(told(&pods, "10.0.0.1").as_deref(), Some("web z1"));
+    assert_eq!(app_and_zone(&pods, "10.0.0.1").as_deref(), Some("web z1"));
     pods.put_node(zone("n1", "z2"));
-    assert_eq!(told(&pods, "a.prod").as_deref(), Some("web z2"));
+    assert_eq!(app_and_zone(&pods, "a.prod").as_deref(), Some("web z2"));
     pods.remove_node("n1");
-    assert_eq!((told(&pods, "a.prod"), told(&pods, "10.0.0.1")), (None, None));
+    assert_eq!((app_and_zone(&pods, "a.prod"), app_and_zone(&pods, "10.0.0.1")), (None, None));
 
     let mut pods = Pods::new(false);
     pods.put_node(zone("n1", "z1"));
     pods.put_pod(pod("a", &["10.0.0.1"], "n1", "web"));
-    assert_eq!(told(&pods, "10.0.0.1").as_deref(), Some("web -"), "places are not asked for");
+    assert_eq!(app_and_zone(&pods, "10.0.0.1").as_deref(), Some("web -"), "places are not asked for");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn rly_11_old_labels_give_the_place_where_there_are_no_others() {
         let mut pods = Pods::new(true);
         pods.put_node(node("n1", labels));
         pods.put_pod(pod("a", &["10.0.0.1"], "n1", "web"));
-        assert_eq!(told(&pods, "a.prod").as_deref(), Some(expected), "{labels:?}");
+        assert_eq!(app_and_zone(&pods, "a.prod").as_deref(), Some(expected), "{labels:?}");
     }
 }
 
@@ -129,13 +129,19 @@ fn rly_11_an_address_of_two_pods_has_no_facts() {
     let mut pods = Pods::new(false);
     pods.put_pod(pod("a", &["10.0.0.1"], "n1", "one"));
     pods.put_pod(pod("b", &["10.0.0.1"], "n1", "two"));
-    assert_eq!(told(&pods, "10.0.0.1"), None);
-    assert_eq!(told(&pods, "a.prod").as_deref(), Some("one -"));
-    assert_eq!(told(&pods, "b.prod").as_deref(), Some("two -"));
+    assert_eq!(app_and_zone(&pods, "10.0.0.1"), None);
+    assert_eq!(app_and_zone(&pods, "a.prod").as_deref(), Some("one -"));
+    assert_eq!(app_and_zone(&pods, "b.prod").as_deref(), Some("two -"));
     pods.put_pod(with(pod("a", &["10.0.0.1"], "n1", "one"), |pod| pod.status.phase = "Succeeded".into()));
-    assert_eq!((told(&pods, "10.0.0.1").as_deref(), told(&pods, "a.prod")), (Some("two -"), None));
+    assert_eq!(
+        (app_and_zone(&pods, "10.0.0.1").as_deref(), app_and_zone(&pods, "a.prod")),
+        (Some("two -"), None)
+    );
     pods.put_pod(pod("b", &["10.0.0.2"], "n1", "two"));
-    assert_eq!((told(&pods, "10.0.0.1"), told(&pods, "10.0.0.2").as_deref()), (None, Some("two -")));
+    assert_eq!(
+        (app_and_zone(&pods, "10.0.0.1"), app_and_zone(&pods, "10.0.0.2").as_deref()),
+        (None, Some("two -"))
+    );
 }
 
 #[test]
@@ -147,15 +153,18 @@ fn rly_11_pods_that_no_proxy_can_state_have_no_entry() {
     assert!(pods.table.is_empty());
     // In the network of its Node, the address is that of many.
     pods.put_pod(with(whole(), |pod| pod.spec.host_network = true));
-    assert_eq!((told(&pods, "10.0.0.1"), told(&pods, "a.prod").as_deref()), (None, Some("web -")));
+    assert_eq!(
+        (app_and_zone(&pods, "10.0.0.1"), app_and_zone(&pods, "a.prod").as_deref()),
+        (None, Some("web -"))
+    );
     // The name of one Pod reads as the address of another.
     let mut pods = Pods::new(false);
     pods.put_pod(pod("victim", &["10.1.1.5"], "n1", "bank"));
     let hostile = with(pod("10.1.1", &["10.9.9.9"], "n1", "evil"), |pod| pod.metadata.namespace = "5".into());
     pods.put_pod(hostile);
-    assert_eq!(told(&pods, "10.1.1.5").as_deref(), Some("bank -"));
+    assert_eq!(app_and_zone(&pods, "10.1.1.5").as_deref(), Some("bank -"));
     pods.remove_pod("10.1.1.5");
-    assert_eq!(told(&pods, "10.1.1.5").as_deref(), Some("bank -"));
+    assert_eq!(app_and_zone(&pods, "10.1.1.5").as_deref(), Some("bank -"));
 }
 
 #[test]
@@ -172,8 +181,9 @@ fn rly_11_a_list_removes_what_it_lacks() {
     }
     pods.keep_pods(&["p1.prod".into(), "p2.prod".into()].into());
     pods.keep_nodes(&["n2".into(), "n3".into()].into());
-    let known: Vec<bool> = (1..=3).map(|number| told(&pods, &format!("p{number}.prod")).is_some()).collect();
-    assert_eq!(known, [false, true, false]);
+    let have_facts: Vec<bool> =
+        (1..=3).map(|number| app_and_zone(&pods, &format!("p{number}.prod")).is_some()).collect();
+    assert_eq!(have_facts, [false, true, false]);
 }
 
 #[test]
@@ -211,7 +221,7 @@ fn rly_11_pods_beyond_the_room_have_no_facts_and_are_counted() {
     assert!((200..=pods.room / (LABELS_MAX / 2)).contains(&count), "{count}");
     assert!(pods.bytes() <= pods.room && !pods.has_room());
     let last = format!("p{}.prod", count - 1);
-    assert_eq!((told(&pods, &last), pods.table.len()), (None, count - 1));
+    assert_eq!((app_and_zone(&pods, &last), pods.table.len()), (None, count - 1));
     // Nothing is kept of the Pods without room, however often they change.
     let before = pods.bytes();
     for number in 0..50 {
@@ -222,7 +232,7 @@ fn rly_11_pods_beyond_the_room_have_no_facts_and_are_counted() {
     assert!(pods.has_room());
     pods.put_pod(large(&format!("p{}", count - 1), count));
     assert_eq!(pods.refused(), 0);
-    assert!(told(&pods, &last).is_some());
+    assert!(app_and_zone(&pods, &last).is_some());
 }
 
 /// The author of one Pod takes no room from others.
@@ -232,7 +242,7 @@ fn rly_11_a_pod_with_too_many_labels_has_no_facts() {
     pods.put_pod(pod("a", &["10.0.0.1"], "n1", &"x".repeat(LABELS_MAX)));
     assert_eq!((pods.refused(), pods.table.len(), pods.contents.len()), (1, 0, 0));
     pods.put_pod(pod("a", &["10.0.0.1"], "n1", "web"));
-    assert_eq!((pods.refused(), told(&pods, "10.0.0.1").as_deref()), (0, Some("web -")));
+    assert_eq!((pods.refused(), app_and_zone(&pods, "10.0.0.1").as_deref()), (0, Some("web -")));
 }
 
 /// An address has facts only while one Pod alone has it, also beside Pods without facts of their own.
@@ -241,10 +251,10 @@ fn rly_11_pods_without_facts_hold_their_addresses() {
     let mut pods = Pods::new(false);
     pods.put_pod(pod("old", &["10.0.0.1"], "n1", "web"));
     pods.put_pod(pod("next", &["10.0.0.1"], "n2", &"x".repeat(LABELS_MAX)));
-    assert_eq!(told(&pods, "10.0.0.1"), None, "the address of a Pod without room");
+    assert_eq!(app_and_zone(&pods, "10.0.0.1"), None, "the address of a Pod without room");
     pods.remove_pod("next.prod");
-    assert_eq!(told(&pods, "10.0.0.1").as_deref(), Some("web -"));
+    assert_eq!(app_and_zone(&pods, "10.0.0.1").as_deref(), Some("web -"));
     pods.put_pod(with(pod("agent", &["10.0.0.1"], "n2", "agent"), |pod| pod.spec.host_network = true));
-    assert_eq!(told(&pods, "10.0.0.1"), None, "the address of a Node");
-    assert_eq!(told(&pods, "agent.prod").as_deref(), Some("agent -"));
+    assert_eq!(app_and_zone(&pods, "10.0.0.1"), None, "the address of a Node");
+    assert_eq!(app_and_zone(&pods, "agent.prod").as_deref(), Some("agent -"));
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use sluice::config::{
-    ConfigError, Format, Origin, explain_classes, explain_decision, explain_servers, explain_unbound, parse,
-    parse_policy,
+    ConfigError, FileContext, Format, explain_classes, explain_decision, explain_servers, explain_unbound,
+    parse, parse_policy,
 };
 use sluice_engine::authorization::{Claimant, Policy};
 use sluice_identity::{Identity, SpiffeId};
@@ -92,9 +92,13 @@ fn variables(name: &str) -> Option<OsString> {
 fn read_config(data: &[u8]) {
     let Some((form, rest)) = data.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    let origin =
-        Origin { directory: Path::new("nowhere"), hostname: "host", variables: &variables, policy: None };
-    let read = |text: &str, format| parse(text, format, origin);
+    let context = FileContext {
+        directory: Path::new("nowhere"),
+        hostname: "host",
+        variables: &variables,
+        policy: None,
+    };
+    let read = |text: &str, format| parse(text, format, context);
     match read(text, format(*form)) {
         Ok(loaded) => {
             assert_eq!(read(text, format(*form)).ok().as_ref(), Some(&loaded));
