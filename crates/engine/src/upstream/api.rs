@@ -80,7 +80,8 @@ pub enum Unasked {
     Taken { names_max: usize },
 }
 
-/// The machine's behaviour towards its server.
+/// The machine's behaviour towards its server. Wide because each field is a setting of a server, and the
+/// machine's parts read one or two each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamSettings {
     pub transport: Transport,

@@ -52,8 +52,8 @@ struct TypeReport {
     refused: Option<(Refused, GaugePart)>,
 }
 
-/// The fields beside the contact say which source is reported: its lines, events and metrics need most of
-/// them.
+/// Wide because each line, event and metric needs most of the fields beside the contact: the fields say which
+/// source is reported.
 pub struct Report {
     /// The number of the source.
     id: u64,

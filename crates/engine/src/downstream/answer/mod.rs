@@ -40,8 +40,8 @@ pub struct AnswerPart {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// The content of a response, not yet composed. The 15 fields are everything that the bytes of the messages
-/// depend on, and what a stream has to know between two messages.
+/// The content of a response, not yet composed. Wide because the bytes of the messages depend on all fields
+/// together: each is a part of the key, or of the state between two messages.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub type_url: TypeUrl,

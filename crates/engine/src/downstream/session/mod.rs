@@ -69,8 +69,8 @@ use crate::lanes::Restated;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
-/// One downstream stream. It has 13 fields: the last two stand alone, because each update reads them and
-/// nothing else changes with them.
+/// One downstream stream. Wide because each update reads the last two fields, and nothing else changes with
+/// them.
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
