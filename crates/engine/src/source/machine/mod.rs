@@ -19,7 +19,7 @@ use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKey, CollectionKind, NameSet};
 use crate::reachability::Reachability;
 use crate::snapshot::Snapshot;
-use crate::source::api::{Output, SourceSettings, StreamIndex};
+use crate::source::api::{SourceOutput, SourceSettings, StreamIndex};
 use crate::source::attachment::Attachment;
 use crate::source::checkpoint::Restoring;
 use crate::source::content_bound::RefusedContent;
@@ -52,7 +52,7 @@ pub struct Source {
     refused: RefusedContent,
     /// The number of the latest unasked resource.
     unasked: u64,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SourceOutput>,
 }
 
 /// The calls of the driver.
@@ -180,7 +180,7 @@ impl Source {
         }
     }
 
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<SourceOutput> {
         self.outputs.pop_front()
     }
 
@@ -316,7 +316,7 @@ impl Source {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
                 if !streams.subscribe(type_url, ResourceSelection::Wildcard, now) {
-                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                    self.outputs.push_back(SourceOutput::Unserved(type_url.clone()));
                 }
             }
             Attachment::Files(files) => {
@@ -360,7 +360,7 @@ impl Source {
                 Attachment::Streams(streams) => {
                     self.upkeep.note_asked(type_url, &moved.new, now);
                     if !streams.subscribe(type_url, ResourceSelection::Globs(moved.new), now) {
-                        self.outputs.push_back(Output::Unserved(type_url.clone()));
+                        self.outputs.push_back(SourceOutput::Unserved(type_url.clone()));
                     }
                 }
                 Attachment::Files(files) => {
@@ -397,7 +397,7 @@ impl Source {
             Attachment::Streams(streams) => {
                 self.upkeep.note_asked(type_url, &names, now);
                 if !streams.subscribe(type_url, ResourceSelection::Names(names), now) {
-                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                    self.outputs.push_back(SourceOutput::Unserved(type_url.clone()));
                 }
             }
             Attachment::Files(files) => {
@@ -493,7 +493,7 @@ impl Source {
         let names = cache.private.names_in(collection);
         if !names.is_empty() {
             let (type_url, sessions) = (type_url.clone(), vec![session]);
-            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
+            self.outputs.push_back(SourceOutput::DoNotCache { type_url, names, sessions });
         }
     }
 }
@@ -595,7 +595,7 @@ impl Source {
 
     fn wake(&mut self, sessions: Vec<SessionId>) {
         if !sessions.is_empty() {
-            self.outputs.push_back(Output::Wake(sessions));
+            self.outputs.push_back(SourceOutput::Wake(sessions));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::annotations::{ErrorKind, Lease};
 use crate::cache::expiry::{Due, Expiry, Leased};
 use crate::cache::{GlobCache, Known, NamedCache, WildcardCache};
 use crate::collection::CollectionKind;
-use crate::source::api::{Output, StreamIndex};
+use crate::source::api::{SourceOutput, StreamIndex};
 use crate::source::attachment::Attachment;
 use crate::source::checkpoint::{Image, Kept, RestoredType, former_resources};
 use crate::source::content_bound::{NoRoom, arriving_weight, refuse_growth};
@@ -51,7 +51,7 @@ impl Source {
         let Some(cache) = self.types.get_mut(&type_url).filter(|_| !self.settings.private) else { return };
         let (names, sessions) = cache.give_up_private(changes);
         if !names.is_empty() {
-            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
+            self.outputs.push_back(SourceOutput::DoNotCache { type_url, names, sessions });
         }
     }
 
@@ -66,15 +66,15 @@ impl Source {
                 }
                 self.take_errors(index, &event, now);
                 let reported = self.reported_event(index, event).map(upstream::Output::Event);
-                self.outputs.extend(reported.map(|event| Output::Upstream(index, event)));
+                self.outputs.extend(reported.map(|event| SourceOutput::Upstream(index, event)));
             }
-            other => self.outputs.push_back(Output::Upstream(index, other)),
+            other => self.outputs.push_back(SourceOutput::Upstream(index, other)),
         }
     }
 
     /// Reports an event of the source itself.
     pub(super) fn report(&mut self, event: Event) {
-        self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
+        self.outputs.push_back(SourceOutput::Upstream(0, upstream::Output::Event(event)));
     }
 
     /// Takes the state of the files over into the caches.
@@ -782,7 +782,7 @@ impl Source {
         }
         if self.restoring.is_over() {
             self.restoring.given_up_at = None;
-            self.outputs.push_back(Output::Confirmed);
+            self.outputs.push_back(SourceOutput::Confirmed);
         }
     }
 

@@ -126,7 +126,7 @@ impl Bench {
     fn woken(&mut self) -> Vec<u64> {
         let mut woken = Vec::new();
         while let Some(output) = self.source.poll_output() {
-            if let Output::Wake(sessions) = output {
+            if let SourceOutput::Wake(sessions) = output {
                 woken.extend(sessions.iter().map(|session| session.0));
             }
         }
