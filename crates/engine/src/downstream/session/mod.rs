@@ -668,7 +668,8 @@ impl Session {
         }
         if chunks > 0 {
             self.carried += 1;
-            let forgotten = subscription.nonces.send(self.carried, version, now, changed_at, carried);
+            let (nonce, messages) = (self.carried, chunks.saturating_sub(answer.chunk));
+            let forgotten = subscription.nonces.send(nonce, version, now, changed_at, carried, messages);
             if let Some(forgotten) = forgotten {
                 Passed::add_overtaken(&mut passed, forgotten.whole());
             }
