@@ -29,7 +29,7 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::handle::{Command, Queued};
 use crate::driver::source::lane_order::Ordered;
 use crate::driver::source::link::{Link, LinkEvent};
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use audience::Audience;
 use changes::ChangeFollower;
 use saver::Saver;
@@ -65,7 +65,7 @@ pub(super) struct SourceTask {
     uplink: Uplink,
     changes: ChangeFollower,
     saver: Saver,
-    report: Report,
+    report: SourceReport,
     status: StatusTimer,
     telling: RejectionTeller,
     stall: Stall,
@@ -120,7 +120,7 @@ impl SourceTask {
         numbers: Numbers,
         link: Link,
         saver: Saver,
-        report: Report,
+        report: SourceReport,
         shows_member: bool,
         around: Surroundings,
     ) -> SourceTask {
