@@ -52,10 +52,8 @@ impl AnsweredParts {
     }
 
     fn has(&self, collection: &Collection) -> bool {
-        let names = match collection {
-            Collection::Wildcard => return self.wildcard,
-            Collection::Globs(_) => return self.globs,
-            Collection::Names(names) => names,
+        let Some(names) = collection.named() else {
+            return if collection.kind() == CollectionKind::Globs { self.globs } else { self.wildcard };
         };
         self.unanswered.as_ref().is_some_and(|unanswered| match unanswered.len() < names.len() {
             true => !unanswered.iter().any(|name| names.contains(name)),
@@ -285,7 +283,7 @@ impl TypeSnapshot {
 
     /// Another server supplied missing names of a set.
     pub(super) fn stand_in(&mut self, collection: &Collection, supplied: Vec<(ResourceName, Arc<Resource>)>) {
-        let Collection::Names(names) = collection else { return };
+        let Some(names) = collection.named() else { return };
         if supplied.is_empty() {
             return;
         }
@@ -306,19 +304,14 @@ impl TypeSnapshot {
     pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
         let body = self.body(collection.kind(), name).filter(|body| body.version == version);
         let Some(resource) = body.cloned() else { return };
-        let view = match collection {
-            Collection::Wildcard => self.wildcard.view.as_mut(),
-            Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
-            Collection::Names(names) => self.names.sets.get_mut(&names.id()).map(|set| &mut set.view),
-        };
-        let Some(view) = view.filter(|view| view.has(name)) else { return };
+        let Some(view) = self.view_mut(collection).filter(|view| view.has(name)) else { return };
         *view = Arc::new(view.withholding(name, &resource));
     }
 
     /// Adds the resources behind aliases at another server, which a client may hold because of the aliases
     /// (ALI-2).
     pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
-        let Collection::Names(names) = collection else { return };
+        let Some(names) = collection.named() else { return };
         for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
             match self.names.aliases.get_mut(alias) {
                 Some(here) => Arc::make_mut(here).add_earlier(aliased),
@@ -402,6 +395,15 @@ impl TypeSnapshot {
             Collection::Wildcard => self.wildcard.view.as_ref(),
             _ => self.watched(collection).map(|set| &set.view),
         }
+    }
+
+    fn view_mut(&mut self, collection: &Collection) -> Option<&mut Arc<View>> {
+        let (sets, names) = match collection {
+            Collection::Wildcard => return self.wildcard.view.as_mut(),
+            Collection::Globs(names) => (&mut self.globs.sets, names),
+            Collection::Names(names) => (&mut self.names.sets, names),
+        };
+        sets.get_mut(&names.id()).map(|set| &mut set.view)
     }
 }
 

@@ -88,7 +88,7 @@ impl Session {
         let type_url = subscription.type_url.clone();
         // Names go first, because they keep the content of a glob or wildcard that goes with the same
         // request.
-        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == CollectionKind::Names;
+        let is_named = |(key, _): &(Key, NameSetChange)| !key.0.is_broad();
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
         for ((kind, group), names) in names.into_iter().chain(globs) {
             let collection = (!names.0.is_empty()).then(|| kind.collection(names.0));

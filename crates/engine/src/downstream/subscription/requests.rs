@@ -287,13 +287,10 @@ impl Subscription {
     /// The client has given up the last spelling of a name or a glob. Names beside a glob keep the members
     /// that the glob brought, as they are (NAM-17).
     fn note_given_up(&mut self, key: &ResourceName) {
-        match CollectionKind::of(key) {
-            CollectionKind::Globs => {
-                self.note_unread_members(CollectionKind::Globs, |name| name.glob().as_ref() == Some(key));
-            }
-            _ => self.note_unread(key),
-        }
-        if !key.is_glob() {
+        if key.is_glob() {
+            self.note_unread_members(CollectionKind::Globs, |name| name.glob().as_ref() == Some(key));
+        } else {
+            self.note_unread(key);
             self.forget_name(key);
             // The client may drop it.
             self.parts.iter_mut().for_each(|part| View::unlearn(&mut part.held, key));

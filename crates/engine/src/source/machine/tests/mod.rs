@@ -26,7 +26,7 @@ use crate::cache::Known;
 use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::source::{CollectionKey, Files, Streams};
-use crate::upstream::{Changes, Transport, UpstreamSettings};
+use crate::upstream::{Cause, Changes, Transport, UpstreamSettings};
 use sluice_xds::{Any, Code, ResourceName, Status, Variant, Version};
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
