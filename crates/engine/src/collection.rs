@@ -182,6 +182,15 @@ impl CollectionKind {
         self != CollectionKind::Names
     }
 
+    /// The word of the admin API.
+    pub fn label(self) -> &'static str {
+        match self {
+            CollectionKind::Wildcard => "wildcard",
+            CollectionKind::Globs => "globs",
+            CollectionKind::Names => "names",
+        }
+    }
+
     /// The request that brings a member: `*`, or the member's glob; `None` for names.
     pub fn membership_of(self, member: &ResourceName) -> Option<ResourceName> {
         match self {

@@ -1,20 +1,22 @@
 //! Snapshots: the content and the standing of a source at one moment, immutable and cheap to share.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 
-use super::annotations::Annotations;
+use super::annotations::{Annotations, Lease};
 use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
+use super::cache::state::EntryState;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
 use super::collection::{Collection, CollectionKind, SetId};
 use super::gated::Refused;
 use super::reachability::Reachability;
 use super::view::{PERHAPS, View};
-use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -213,6 +215,17 @@ impl WildcardSnapshot {
     }
 }
 
+/// One name, or one member, in the content of a type.
+#[derive(Debug)]
+pub struct SnapshotEntry<'a> {
+    pub kind: CollectionKind,
+    pub name: &'a ResourceName,
+    pub cached: Option<&'a CachedResource>,
+    pub state: EntryState,
+    pub error: Option<&'a Arc<Status>>,
+    pub lease: Option<&'a Lease>,
+}
+
 impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
@@ -225,6 +238,49 @@ impl TypeSnapshot {
             CollectionKind::Wildcard => self.wildcard.members.get(name),
             CollectionKind::Globs => self.globs.members.get(name),
             CollectionKind::Names => self.names.entries.get(name)?.cached(),
+        }
+    }
+
+    /// The entry of a name, or of a member.
+    pub fn entry<'a>(&'a self, kind: CollectionKind, name: &'a ResourceName) -> Option<SnapshotEntry<'a>> {
+        let (cached, annotations) = (self.cached(kind, name), self.annotations(kind));
+        let named = (!kind.is_broad()).then(|| self.names.entries.get(name));
+        let state = match named.flatten() {
+            Some(entry) => EntryState::of(entry, name, &self.names.annotations),
+            None if cached.is_none() => return None,
+            None => {
+                annotations.map_or(EntryState::Acked, |annotations| EntryState::of_member(name, annotations))
+            }
+        };
+        let error = annotations.and_then(|annotations| annotations.error(name));
+        let lease = annotations.and_then(|annotations| annotations.lease(name));
+        Some(SnapshotEntry { kind, name, cached, state, error, lease })
+    }
+
+    /// The first entry of a kind behind a name.
+    pub fn entry_behind(
+        &self,
+        kind: CollectionKind,
+        last: Option<&ResourceName>,
+    ) -> Option<SnapshotEntry<'_>> {
+        let range = (last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let members = match kind {
+            CollectionKind::Wildcard => &self.wildcard.members,
+            CollectionKind::Globs => &self.globs.members,
+            CollectionKind::Names => {
+                let (name, _) = self.names.entries.range::<_, ResourceName>(range).next()?;
+                return self.entry(kind, name);
+            }
+        };
+        self.entry(kind, members.range::<_, ResourceName>(range).next()?.0)
+    }
+
+    /// Errors and leases; `None` while no session watches the wildcard.
+    fn annotations(&self, kind: CollectionKind) -> Option<&Annotations> {
+        match kind {
+            CollectionKind::Wildcard => Some(self.wildcard.view.as_ref()?.annotations()),
+            CollectionKind::Globs => Some(&self.globs.annotations),
+            CollectionKind::Names => Some(&self.names.annotations),
         }
     }
 
