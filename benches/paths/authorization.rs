@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluice_engine::authorization::{
     Allow, Claimant, Condition, Field, Grant, IdentityPattern, Match, Mode, NamePattern, NodeCondition,
-    Policy, Rule, Template, Types, Verdict,
+    Policy, Rule, RuleVerdict, Template, Types,
 };
 use sluice_identity::{Identity, SpiffeId};
 use sluice_xds::{Node, ResourceName, TypeUrl, Value};
@@ -99,7 +99,7 @@ fn sidecars() -> Rule {
 }
 
 fn rule(name: String, identity: IdentityPattern, node: Vec<NodeCondition>, allow: Vec<Allow>) -> Rule {
-    Rule { name: name.into(), listeners: Vec::new(), identity, node, verdict: Verdict::Allow(allow) }
+    Rule { name: name.into(), listeners: Vec::new(), identity, node, verdict: RuleVerdict::Allow(allow) }
 }
 
 fn identity(pattern: &str) -> IdentityPattern {

@@ -13,7 +13,7 @@ use sluice_engine::downstream::{
 };
 use sluice_engine::lanes::{Lanes, Published};
 use sluice_engine::snapshot::Snapshot;
-use sluice_engine::source::{self, Attachment, Output, Source, Streams};
+use sluice_engine::source::{self, Attachment, Source, SourceOutput, Streams};
 use sluice_engine::upstream::{self, Input};
 use sluice_fleet::rollout::plan::{BUCKETS, Gated};
 use sluice_fleet::rollout::{Admission, RolloutState, Seat};
@@ -144,12 +144,12 @@ impl Relay {
         let mut opens = Vec::new();
         while let Some(output) = self.source.poll_output() {
             match output {
-                Output::Wake(sessions) => woken.extend(sessions),
-                Output::Upstream(stream, upstream::Output::Open { .. }) => opens.push(stream),
-                Output::Upstream(stream, upstream::Output::RoundTrip) => {
+                SourceOutput::Wake(sessions) => woken.extend(sessions),
+                SourceOutput::Upstream(stream, upstream::Output::Open { .. }) => opens.push(stream),
+                SourceOutput::Upstream(stream, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(stream, Input::Returned, self.now);
                 }
-                Output::Upstream(stream, upstream::Output::Flush) => {
+                SourceOutput::Upstream(stream, upstream::Output::Flush) => {
                     self.source.handle_upstream(stream, Input::Flushed, self.now);
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Address, Config, ListenerSettings};
 use sluice_engine::authorization::{
-    Allow, Captures, Claimant, Decision, Field, Grant, Match, Types, Verdict,
+    Allow, Captures, Claimant, Decision, Field, Grant, Match, RuleVerdict, Types,
 };
 use sluice_engine::class::{
     IdPart, MetadataParts, NodeKey, NodeMatch, Projection, ShareSecrets, VersionPart,
@@ -143,7 +143,7 @@ pub fn explain_unbound(config: &Config) -> String {
         let rules = policy
             .rules()
             .iter()
-            .filter(|rule| is_here(&rule.listeners) && matches!(rule.verdict, Verdict::Allow(_)));
+            .filter(|rule| is_here(&rule.listeners) && matches!(rule.verdict, RuleVerdict::Allow(_)));
         let bound: BTreeSet<String> =
             rules.flat_map(|rule| &rule.node).map(|condition| condition.field.to_string()).collect();
         let free: Vec<&str> =

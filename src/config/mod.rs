@@ -82,7 +82,7 @@ use sluice_fleet::rollout::Plan;
 use sluice_fleet::rollout::plan::History;
 use sluice_xds::{Node, UserAgentVersion};
 
-/// The complete input of `sluice serve`.
+/// The complete input of `sluice serve`. Wide because each field is a section of the file, for another room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The relay's own identity. RLY-15 defines how much of it goes upstream beside the projection of a node

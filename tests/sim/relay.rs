@@ -12,7 +12,7 @@ use sluice_engine::collection::{Collection, CollectionKey, HashSeed};
 use sluice_engine::downstream::{Composition, Limits, List, ListId, Router, Session, SourceId, Watch};
 use sluice_engine::fallback;
 use sluice_engine::snapshot::Snapshot;
-use sluice_engine::source::{self, Attachment, Files, Output, Source, Streams};
+use sluice_engine::source::{self, Attachment, Files, Source, SourceOutput, Streams};
 use sluice_engine::upstream::{self, WildcardStyle};
 use sluice_xds::{Request, ResourceName, Status, TypeUrl, Variant};
 
@@ -303,14 +303,14 @@ impl World {
     pub fn drain(&mut self, slot: usize) {
         while let Some(output) = self.slots[slot].source.as_mut().and_then(Source::poll_output) {
             match output {
-                Output::Upstream(index, output) => self.upstream_output(slot, index, output),
-                Output::Wake(sessions) => {
+                SourceOutput::Upstream(index, output) => self.upstream_output(slot, index, output),
+                SourceOutput::Wake(sessions) => {
                     for session in sessions {
                         self.wake(session.0);
                     }
                 }
-                Output::Confirmed => self.heard(slot),
-                Output::Unserved(_) | Output::DoNotCache { .. } => {
+                SourceOutput::Confirmed => self.heard(slot),
+                SourceOutput::Unserved(_) | SourceOutput::DoNotCache { .. } => {
                     self.fail(Invariant::NoLostUpdate, || format!("slot {slot} serves less than it should"));
                 }
             }

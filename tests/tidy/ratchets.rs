@@ -9,24 +9,26 @@ use syn::visit::{self, Visit};
 
 use super::{as_module, code, is_test_file, refuse, sources};
 
-/// Structs with more fields than a reader keeps in mind, most of them records of the API and of reports.
+/// Structs with more fields than a reader keeps in mind need a reason.
 const FIELDS: usize = 12;
+/// The begin of the sentence with the reason, in the comment of a struct.
+const WIDE: &str = "Wide because";
 /// Words without a noun.
 const BANNED: &[&str] = &["of", "own", "told", "said", "known", "found", "wanted", "former"];
 /// The width that rustfmt gives comments.
 const COMMENT_WIDTH: usize = 110;
 
 /// The bounds. A new storey may raise a bound, with a reason in the ADR of the storey.
-const CODE_LINES: usize = 98_700;
-const BIG_STRUCTS: usize = 34;
+const CODE_LINES: usize = 98_600;
+const BIG_STRUCTS: usize = 0;
 const BANNED_NAMES: usize = 7;
 const TUPLE_PARAMETERS: usize = 7;
-const SCATTERED_TYPES: usize = 8;
-const ORPHAN_FILES: usize = 2;
-const TYPE_NAMES_TWICE: usize = 74;
+const SCATTERED_TYPES: usize = 9;
+const ORPHAN_FILES: usize = 0;
+const TYPE_NAMES_TWICE: usize = 93;
 const WIDE_COMMENTS: usize = 0;
-const FILES_IN_CIRCLES: usize = 47;
-const LARGEST_CIRCLE: usize = 13;
+const FILES_IN_CIRCLES: usize = 80;
+const LARGEST_CIRCLE: usize = 30;
 
 /// A file of the relay or of a crate, without test files.
 struct Source {
@@ -59,6 +61,19 @@ fn check(measure: &str, bound: usize, cases: &[String]) {
         reached == bound,
         "{measure}: {reached} are better than {bound}: lower the bound in tests/tidy/ratchets.rs"
     );
+}
+
+/// The text of a comment, without line breaks.
+fn comment(attributes: &[syn::Attribute]) -> String {
+    let line = |attribute: &syn::Attribute| match &attribute.meta {
+        syn::Meta::NameValue(syn::MetaNameValue {
+            path,
+            value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }),
+            ..
+        }) if path.is_ident("doc") => Some(text.value().trim().to_owned()),
+        _ => None,
+    };
+    attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ")
 }
 
 fn is_test(attributes: &[syn::Attribute]) -> bool {
@@ -133,7 +148,7 @@ impl<'ast> Visit<'ast> for Facts {
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
         self.types.push(item.ident.to_string());
-        if item.fields.len() > FIELDS {
+        if item.fields.len() > FIELDS && !comment(&item.attrs).contains(WIDE) {
             self.big_structs.push(format!("{} has {} fields", item.ident, item.fields.len()));
         }
         visit::visit_item_struct(self, item);
@@ -262,7 +277,8 @@ fn names_are_nouns() {
     };
     check("names that are no nouns", BANNED_NAMES, &named(|facts| &facts.banned));
     check("pairs as parameters", TUPLE_PARAMETERS, &named(|facts| &facts.tuples));
-    check("structs with more than 12 fields", BIG_STRUCTS, &named(|facts| &facts.big_structs));
+    let big_structs = named(|facts| &facts.big_structs);
+    check("structs with more than 12 fields and no reason", BIG_STRUCTS, &big_structs);
 }
 
 #[test]
@@ -355,6 +371,12 @@ fn the_measures_see_what_they_count() {
     assert_eq!((facts.types, facts.banned), (vec!["A".into()], vec!["of".into(), "own".into()]));
     assert_eq!((facts.tuples, facts.inherent), (vec!["f".into()], BTreeSet::from(["B".into()])));
     assert_eq!((facts.others, facts.exports), (1, vec![vec!["z".into(), "W".into()]]));
+
+    let fields: String = (0..=FIELDS).map(|number| format!("f{number}: u8,")).collect();
+    let text = format!("struct A {{ {fields} }} /// Wide\n/// because of f0.\n struct B {{ {fields} }}");
+    let mut facts = Facts::default();
+    facts.visit_file(&syn::parse_file(&text).expect("a file"));
+    assert_eq!(facts.big_structs, ["A has 13 fields"]);
 
     let path = |text: &str| -> Vec<String> { text.split("::").map(str::to_owned).collect() };
     let modules =

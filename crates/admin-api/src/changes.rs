@@ -17,7 +17,7 @@ pub struct ChangeList<'a> {
     pub next: Option<String>,
 }
 
-/// A published change.
+/// A published change. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change<'a> {
     pub id: String,

@@ -8,7 +8,8 @@ use crate::lists::Listed;
 use crate::sources::RefusedType;
 use crate::{Text, is_zero};
 
-/// A downstream stream. `N`: the names of each type, as a number or as a page.
+/// A downstream stream. `N`: the names of each type, as a number or as a page. Wide because the fields are
+/// the flat keys of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "N: Default + Deserialize<'de>"))]
 pub struct Client<'a, N = NameCount> {
@@ -68,7 +69,7 @@ pub struct PlanSeat<'a> {
     pub push: Option<u64>,
 }
 
-/// A type that a stream asks for.
+/// A type that a stream asks for. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, bound(deserialize = "N: Default + Deserialize<'de>"))]
 pub struct ClientType<'a, N = NameCount> {

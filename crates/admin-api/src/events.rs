@@ -28,7 +28,7 @@ pub struct EventGap {
     pub to: Option<u64>,
 }
 
-/// An event. Most events have few of the optional keys: one flat shape for all kinds.
+/// An event. Wide because all kinds share one flat shape: most events have few of the optional keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event<'a> {

@@ -8,7 +8,7 @@ use crate::acts::PredecessorStatus;
 use crate::is_zero;
 use crate::rollouts::Pinned;
 
-/// The answer of `/overview`.
+/// The answer of `/overview`. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overview {

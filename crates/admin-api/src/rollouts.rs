@@ -6,7 +6,7 @@ use crate::changes::ChangedNames;
 use crate::lists::Listed;
 use crate::{Text, is_zero};
 
-/// The state of a plan, and of the latest push.
+/// The state of a plan, and of the latest push. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanState<'a> {
@@ -132,7 +132,7 @@ pub struct Unit<'a> {
     pub class: Text<'a>,
 }
 
-/// A push in a list.
+/// A push in a list. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Push<'a> {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::lists::Listed;
 use crate::{Text, is_zero};
 
-/// An upstream attachment.
+/// An upstream attachment. Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Source<'a> {

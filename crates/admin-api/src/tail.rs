@@ -22,8 +22,8 @@ pub struct TailGap {
     pub left_out: u64,
 }
 
-/// A line: a request, a response, a state, the begin or the end of a stream. One flat shape for all kinds, in
-/// the order of the alphabet; each kind has few of the optional keys.
+/// A line: a request, a response, a state, the begin or the end of a stream. Wide because all kinds share one
+/// flat shape, in the order of the alphabet; each kind has few of the optional keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TailLine {

@@ -157,13 +157,9 @@ impl NameSet {
     }
 }
 
-/// The kinds of collection, in the order of precedence: the narrower kind comes later and decides (SUB-12,
-/// NAM-17). Control plane, sources and sessions keep the three kinds separate, because the wildcard is the
-/// server's selection, not the set of all existing resources (RLY-13).
-///
-/// The kind also decides about a name that is no longer in a collection. A former member of the wildcard or
-/// of a glob is gone, once the membership is known (NAM-16). A former name of a set is gone only if the name
-/// is known to be absent (RLY-2).
+/// The kinds of collection, in the order of precedence ([`super::precedence`]). Control plane, sources and
+/// sessions keep the three kinds separate, because the wildcard is the server's selection, not the set of all
+/// existing resources (RLY-13). What a removal means: [`View::excludes`](super::view::View::excludes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CollectionKind {
     Wildcard,
@@ -179,6 +175,34 @@ impl CollectionKind {
     /// The kind of a single name that is not `*`.
     pub fn of(name: &ResourceName) -> CollectionKind {
         if name.is_glob() { CollectionKind::Globs } else { CollectionKind::Names }
+    }
+
+    /// Whether the server, not the client, determines the members: the wildcard, or globs.
+    pub fn is_broad(self) -> bool {
+        self != CollectionKind::Names
+    }
+
+    /// The word of the admin API.
+    pub fn label(self) -> &'static str {
+        match self {
+            CollectionKind::Wildcard => "wildcard",
+            CollectionKind::Globs => "globs",
+            CollectionKind::Names => "names",
+        }
+    }
+
+    /// The request that brings a member: `*`, or the member's glob; `None` for names.
+    pub fn membership_of(self, member: &ResourceName) -> Option<ResourceName> {
+        match self {
+            CollectionKind::Wildcard => Some(ResourceName::new("*")),
+            CollectionKind::Globs => member.glob(),
+            CollectionKind::Names => None,
+        }
+    }
+
+    /// The kind of an entry of a collection: of a name or a glob, or (`None`) of the wildcard.
+    pub fn of_entry(name: Option<&ResourceName>) -> CollectionKind {
+        name.map_or(CollectionKind::Wildcard, CollectionKind::of)
     }
 
     /// The key of a collection of this kind, for names of this style.
@@ -244,6 +268,14 @@ impl<N> Collection<N> {
             Collection::Globs(names) | Collection::Names(names) => Some(names),
         }
     }
+
+    /// As [`Collection::names`].
+    pub fn into_names(self) -> Option<N> {
+        match self {
+            Collection::Wildcard => None,
+            Collection::Globs(names) | Collection::Names(names) => Some(names),
+        }
+    }
 }
 
 impl Collection {
@@ -252,9 +284,14 @@ impl Collection {
         self.kind().key(first.map_or(NameStyle::Old, style_of))
     }
 
+    /// The names that are requested one by one; `None` for the wildcard and globs.
+    pub fn named(&self) -> Option<&Arc<NameSet>> {
+        if let Collection::Names(names) = self { Some(names) } else { None }
+    }
+
     /// Whether the name is requested by itself.
     pub fn names_itself(&self, name: &ResourceName) -> bool {
-        matches!(self, Collection::Names(names) if names.contains(name))
+        self.named().is_some_and(|names| names.contains(name))
     }
 
     pub fn asks_for_more_than(&self, old: &Collection) -> bool {

@@ -9,6 +9,7 @@ pub mod time;
 pub mod reachability;
 mod filling;
 pub mod collection;
+pub mod precedence;
 pub mod annotations;
 pub mod change;
 pub mod view;

@@ -1,20 +1,22 @@
 //! Snapshots: the content and the standing of a source at one moment, immutable and cheap to share.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 use imbl::{OrdMap, OrdSet};
 
-use super::annotations::Annotations;
+use super::annotations::{Annotations, Lease};
 use super::cache::aliased::Aliased;
 use super::cache::slots::WatchedSet;
+use super::cache::state::EntryState;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
 use super::collection::{Collection, CollectionKind, SetId};
 use super::gated::Refused;
 use super::reachability::Reachability;
 use super::view::{PERHAPS, View};
-use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
+use sluice_xds::{Resource, ResourceName, Status, TypeUrl, Version};
 
 /// The current parts of a type that is not current as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,10 +54,8 @@ impl AnsweredParts {
     }
 
     fn has(&self, collection: &Collection) -> bool {
-        let names = match collection {
-            Collection::Wildcard => return self.wildcard,
-            Collection::Globs(_) => return self.globs,
-            Collection::Names(names) => names,
+        let Some(names) = collection.named() else {
+            return if collection.kind() == CollectionKind::Globs { self.globs } else { self.wildcard };
         };
         self.unanswered.as_ref().is_some_and(|unanswered| match unanswered.len() < names.len() {
             true => !unanswered.iter().any(|name| names.contains(name)),
@@ -215,6 +215,17 @@ impl WildcardSnapshot {
     }
 }
 
+/// One name, or one member, in the content of a type.
+#[derive(Debug)]
+pub struct SnapshotEntry<'a> {
+    pub kind: CollectionKind,
+    pub name: &'a ResourceName,
+    pub cached: Option<&'a CachedResource>,
+    pub state: EntryState,
+    pub error: Option<&'a Arc<Status>>,
+    pub lease: Option<&'a Lease>,
+}
+
 impl TypeSnapshot {
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
@@ -227,6 +238,49 @@ impl TypeSnapshot {
             CollectionKind::Wildcard => self.wildcard.members.get(name),
             CollectionKind::Globs => self.globs.members.get(name),
             CollectionKind::Names => self.names.entries.get(name)?.cached(),
+        }
+    }
+
+    /// The entry of a name, or of a member.
+    pub fn entry<'a>(&'a self, kind: CollectionKind, name: &'a ResourceName) -> Option<SnapshotEntry<'a>> {
+        let (cached, annotations) = (self.cached(kind, name), self.annotations(kind));
+        let named = (!kind.is_broad()).then(|| self.names.entries.get(name));
+        let state = match named.flatten() {
+            Some(entry) => EntryState::of(entry, name, &self.names.annotations),
+            None if cached.is_none() => return None,
+            None => {
+                annotations.map_or(EntryState::Acked, |annotations| EntryState::of_member(name, annotations))
+            }
+        };
+        let error = annotations.and_then(|annotations| annotations.error(name));
+        let lease = annotations.and_then(|annotations| annotations.lease(name));
+        Some(SnapshotEntry { kind, name, cached, state, error, lease })
+    }
+
+    /// The first entry of a kind behind a name.
+    pub fn entry_behind(
+        &self,
+        kind: CollectionKind,
+        last: Option<&ResourceName>,
+    ) -> Option<SnapshotEntry<'_>> {
+        let range = (last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let members = match kind {
+            CollectionKind::Wildcard => &self.wildcard.members,
+            CollectionKind::Globs => &self.globs.members,
+            CollectionKind::Names => {
+                let (name, _) = self.names.entries.range::<_, ResourceName>(range).next()?;
+                return self.entry(kind, name);
+            }
+        };
+        self.entry(kind, members.range::<_, ResourceName>(range).next()?.0)
+    }
+
+    /// Errors and leases; `None` while no session watches the wildcard.
+    fn annotations(&self, kind: CollectionKind) -> Option<&Annotations> {
+        match kind {
+            CollectionKind::Wildcard => Some(self.wildcard.view.as_ref()?.annotations()),
+            CollectionKind::Globs => Some(&self.globs.annotations),
+            CollectionKind::Names => Some(&self.names.annotations),
         }
     }
 
@@ -285,7 +339,7 @@ impl TypeSnapshot {
 
     /// Another server supplied missing names of a set.
     pub(super) fn stand_in(&mut self, collection: &Collection, supplied: Vec<(ResourceName, Arc<Resource>)>) {
-        let Collection::Names(names) = collection else { return };
+        let Some(names) = collection.named() else { return };
         if supplied.is_empty() {
             return;
         }
@@ -306,19 +360,14 @@ impl TypeSnapshot {
     pub(super) fn withhold(&mut self, collection: &Collection, name: &ResourceName, version: Version) {
         let body = self.body(collection.kind(), name).filter(|body| body.version == version);
         let Some(resource) = body.cloned() else { return };
-        let view = match collection {
-            Collection::Wildcard => self.wildcard.view.as_mut(),
-            Collection::Globs(names) => self.globs.sets.get_mut(&names.id()).map(|set| &mut set.view),
-            Collection::Names(names) => self.names.sets.get_mut(&names.id()).map(|set| &mut set.view),
-        };
-        let Some(view) = view.filter(|view| view.has(name)) else { return };
+        let Some(view) = self.view_mut(collection).filter(|view| view.has(name)) else { return };
         *view = Arc::new(view.withholding(name, &resource));
     }
 
     /// Adds the resources behind aliases at another server, which a client may hold because of the aliases
     /// (ALI-2).
     pub(super) fn add_aliases(&mut self, collection: &Collection, there: &TypeSnapshot) {
-        let Collection::Names(names) = collection else { return };
+        let Some(names) = collection.named() else { return };
         for (alias, aliased) in there.names.aliases.iter().filter(|(alias, _)| names.contains(alias)) {
             match self.names.aliases.get_mut(alias) {
                 Some(here) => Arc::make_mut(here).add_earlier(aliased),
@@ -402,6 +451,15 @@ impl TypeSnapshot {
             Collection::Wildcard => self.wildcard.view.as_ref(),
             _ => self.watched(collection).map(|set| &set.view),
         }
+    }
+
+    fn view_mut(&mut self, collection: &Collection) -> Option<&mut Arc<View>> {
+        let (sets, names) = match collection {
+            Collection::Wildcard => return self.wildcard.view.as_mut(),
+            Collection::Globs(names) => (&mut self.globs.sets, names),
+            Collection::Names(names) => (&mut self.names.sets, names),
+        };
+        sets.get_mut(&names.id()).map(|set| &mut set.view)
     }
 }
 

@@ -15,7 +15,7 @@ use super::tree::{Format, Tree};
 use super::units::{boolean, word};
 pub(super) use domains::warn_of_domains;
 use sluice_engine::authorization::{
-    IdentityPattern, Match, Mode, Policy, Rule, Template, TemplateError, Verdict,
+    IdentityPattern, Match, Mode, Policy, Rule, RuleVerdict, Template, TemplateError,
 };
 use sluice_identity::spiffe::check_trust_domain;
 
@@ -188,12 +188,12 @@ fn read_rule(map: &mut Map<'_>, listeners: &[&str]) -> Option<Rule> {
         map.contradiction("node", "has no effect beside `deny`: a rule that denies needs no claims");
     }
     let verdict = match (map.has("deny"), map.item("allow")) {
-        (true, None) => Some(Verdict::Deny),
+        (true, None) => Some(RuleVerdict::Deny),
         (true, Some(item)) => {
             item.error(Problem::Contradiction { reason: "and `deny` exclude each other".into() });
             None
         }
-        (false, Some(item)) => allow::read_allow(&item, names).map(Verdict::Allow),
+        (false, Some(item)) => allow::read_allow(&item, names).map(RuleVerdict::Allow),
         (false, None) => {
             map.error(
                 "allow",

@@ -47,7 +47,7 @@ pub struct ChangePlace {
     pub name: ChangeName,
 }
 
-/// A change and its way to the clients.
+/// A change and its way to the clients. Wide because the fields are those of an item of `/changes`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeStatus {
     pub place: ChangePlace,

@@ -6,7 +6,8 @@ use sluice_xds::{ResourceName, TypeUrl};
 /// The maximum number of listed names of a type.
 pub const NAMES_LISTED: usize = 20;
 
-/// The effects of a configuration.
+/// The effects of a configuration. Wide because each field is an effect of its own, which the log and the
+/// answer name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadPlan {
     pub sessions: usize,

@@ -66,7 +66,8 @@ pub struct ResourcePlace {
     pub name: ResourceName,
 }
 
-/// An upstream attachment: its content, and the age of the content (I14).
+/// An upstream attachment: its content, and the age of the content (I14). Wide because the fields are those
+/// of an item of `/sources`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceStatus {
     /// Unique in this process.
@@ -121,7 +122,7 @@ impl SourceStatus {
     }
 }
 
-/// A type of a source.
+/// A type of a source. Wide because the fields are those of a type of `/sources`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceTypeStatus {
     pub type_url: TypeUrl,
@@ -247,7 +248,7 @@ pub enum Lane {
     Stable,
 }
 
-/// A type of a downstream stream.
+/// A type of a downstream stream. Wide because the fields are those of a type of `/clients`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionTypeStatus {
     pub type_url: TypeUrl,

@@ -12,7 +12,7 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::private_part::shared_source;
 use crate::driver::stream::state::StreamState;
-use sluice_engine::downstream::TypeStanding;
+use sluice_engine::downstream::ClientTypeState;
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
 impl ClientView for Relay {
@@ -72,8 +72,8 @@ impl ClientView for Relay {
 
 fn types_of(relay: &Relay, stream: &StreamState) -> ClientTypes {
     let now = relay.shared.clock.now();
-    let standings = stream.look(|_, session, sources| session.type_standings(&newest(sources), now));
-    let state = |standing: TypeStanding| TypeState {
+    let standings = stream.look(|_, session, sources| session.type_states(&newest(sources), now));
+    let state = |standing: ClientTypeState| TypeState {
         source: shared_source(standing.source).0,
         type_url: standing.type_url,
         state: standing.state,

@@ -16,7 +16,6 @@ use crate::driver::stream::state::StreamState;
 use sluice_engine::authority::Authority;
 use sluice_engine::cache::EntryState;
 use sluice_engine::class::{NameKind, RuleChoice};
-use sluice_engine::collection::CollectionKind;
 use sluice_engine::downstream::{Ledger, NameEntry, NameKnowledge, NameStanding, WhyUnsent};
 use sluice_engine::upstream::Cause;
 use sluice_identity::Identity;
@@ -92,11 +91,7 @@ fn explain_name(
         Some(NameKnowledge { state: Some(_), .. }) => "ABSENT",
         Some(_) | None => "UNKNOWN",
     };
-    let collection = knowledge.as_ref().map(|knowledge| match knowledge.kind {
-        CollectionKind::Wildcard => "wildcard",
-        CollectionKind::Globs => "globs",
-        CollectionKind::Names => "names",
-    });
+    let collection = knowledge.as_ref().map(|knowledge| knowledge.kind.label());
     let received_at =
         knowledge.as_ref().and_then(|knowledge| knowledge.cached.as_ref()).map(|cached| cached.received_at);
     NameExplanation {

@@ -1,6 +1,5 @@
 //! The resources of one snapshot, name by name, for the admin room.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::driver::api::content::CachedCopy;
@@ -8,10 +7,9 @@ use crate::driver::api::status::{ClientStatus, ResourceFilter, ResourcePlace, Re
 use crate::driver::ground::clock::Clock;
 use crate::driver::source::handle::SourceHandle;
 use sluice_engine::Time;
-use sluice_engine::annotations::Annotations;
 use sluice_engine::cache::{CachedResource, EntryState};
 use sluice_engine::collection::CollectionKind;
-use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
+use sluice_engine::snapshot::{Snapshot, SnapshotEntry};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// An iterator over one snapshot, name by name.
@@ -26,24 +24,18 @@ pub(super) struct SnapshotWalk {
     now: Time,
 }
 
-/// The names come first, then the members of the wildcard, then the members of globs. Each variant has the
-/// last returned name.
-#[derive(Clone)]
-enum ResourceCursor {
-    Names(Option<ResourceName>),
-    Members(Option<ResourceName>),
-    GlobMembers(Option<ResourceName>),
+/// The kinds in the order of the list.
+const KINDS: [CollectionKind; 3] = [CollectionKind::Names, CollectionKind::Wildcard, CollectionKind::Globs];
+
+fn place_of(collection: &str) -> Option<usize> {
+    KINDS.iter().position(|kind| kind.label() == collection)
 }
 
-impl ResourceCursor {
-    fn behind(place: &ResourcePlace) -> ResourceCursor {
-        let last = Some(place.name.clone());
-        match place.collection {
-            "names" => ResourceCursor::Names(last),
-            "wildcard" => ResourceCursor::Members(last),
-            _ => ResourceCursor::GlobMembers(last),
-        }
-    }
+/// A place in the entries of a type: behind a name of a kind.
+struct ResourceCursor {
+    /// The place of the kind in [`KINDS`].
+    kind: usize,
+    last: Option<ResourceName>,
 }
 
 impl SnapshotWalk {
@@ -70,7 +62,11 @@ impl SnapshotWalk {
             .map(|(url, _)| url.clone())
             .filter(|url| filter.wants_type(url) && is_left(url))
             .collect();
-        let current = after.map(|place| (place.type_url.clone(), ResourceCursor::behind(place)));
+        let behind = |place: &ResourcePlace| {
+            let cursor = ResourceCursor { kind: place_of(place.collection)?, last: Some(place.name.clone()) };
+            Some((place.type_url.clone(), cursor))
+        };
+        let current = after.and_then(behind);
         let status = handle.status();
         let (server, class) = (status.server.clone(), status.class.digest.clone());
         let now = clock.now();
@@ -78,75 +74,40 @@ impl SnapshotWalk {
         SnapshotWalk { source, snapshot, types: types.into_iter(), current, server, class, clock, now }
     }
 
-    fn status(
-        &self,
-        type_url: &TypeUrl,
-        name: &ResourceName,
-        cached: Option<&CachedResource>,
-        state: EntryState,
-        annotations: &Annotations,
-        collection: &'static str,
-    ) -> ResourceStatus {
-        let error = annotations.error(name);
+    fn status(&self, type_url: &TypeUrl, entry: &SnapshotEntry<'_>) -> ResourceStatus {
+        let cached = entry.cached;
         ResourceStatus {
             source: self.source,
             type_url: type_url.clone(),
-            name: name.clone(),
-            collection,
+            name: entry.name.clone(),
+            collection: entry.kind.label(),
             version: cached.map(|cached| cached.resource.version),
             bytes: cached.map_or(0, |cached| cached.resource.size()),
             received_at: cached.map(|cached| self.clock.wall_of(cached.received_at)),
-            state: client_status(state),
-            error: error.map(|error| (**error).clone()),
-            expires_in: annotations.lease(name).map(|lease| lease.expires.since(self.now)),
+            state: client_status(entry.state),
+            error: entry.error.map(|error| (**error).clone()),
+            expires_in: entry.lease.map(|lease| lease.expires.since(self.now)),
             server: self.server.clone(),
             class: self.class.clone(),
         }
     }
 
     fn step(&self, type_url: &TypeUrl, place: &ResourceCursor) -> Option<(ResourceStatus, ResourceCursor)> {
-        let types: &TypeSnapshot = self.snapshot.of(type_url)?;
-        match place {
-            ResourceCursor::Names(last) => {
-                let Some((name, entry)) = types.names.entries.range(behind(last)).next() else {
-                    return self.step(type_url, &ResourceCursor::Members(None));
-                };
-                let state = EntryState::of(entry, name, &types.names.annotations);
-                let status =
-                    self.status(type_url, name, entry.cached(), state, &types.names.annotations, "names");
-                Some((status, ResourceCursor::Names(Some(name.clone()))))
-            }
-            ResourceCursor::Members(last) => {
-                let Some((name, cached)) = types.wildcard.members.range(behind(last)).next() else {
-                    return self.step(type_url, &ResourceCursor::GlobMembers(None));
-                };
-                let none = Annotations::default();
-                let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, "wildcard");
-                Some((status, ResourceCursor::Members(Some(name.clone()))))
-            }
-            ResourceCursor::GlobMembers(last) => {
-                let (name, cached) = types.globs.members.range(behind(last)).next()?;
-                let annotations = &types.globs.annotations;
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, "globs");
-                Some((status, ResourceCursor::GlobMembers(Some(name.clone()))))
-            }
-        }
+        let types = self.snapshot.of(type_url)?;
+        let next = |kind: usize| {
+            let last = place.last.as_ref().filter(|_| kind == place.kind);
+            Some((kind, types.entry_behind(KINDS[kind], last)?))
+        };
+        let (kind, entry) = (place.kind..KINDS.len()).find_map(next)?;
+        Some((self.status(type_url, &entry), ResourceCursor { kind, last: Some(entry.name.clone()) }))
     }
 
     /// All entries with their bytes.
     pub(super) fn copies(self, source: u64, list: Arc<str>) -> impl Iterator<Item = CachedCopy> + Send {
         let snapshot = self.snapshot.clone();
         self.map(move |status| {
-            let kind = match status.collection {
-                "names" => CollectionKind::Names,
-                "globs" => CollectionKind::Globs,
-                _ => CollectionKind::Wildcard,
-            };
-            let types = snapshot.of(&status.type_url);
-            let resource = types.and_then(|types| types.body(kind, &status.name)).cloned();
+            let types = snapshot.of(&status.type_url).zip(place_of(status.collection));
+            let resource = types.and_then(|(types, kind)| types.body(KINDS[kind], &status.name)).cloned();
             CachedCopy { source, list: list.clone(), status, resource }
         })
     }
@@ -156,24 +117,8 @@ impl SnapshotWalk {
         let mut copies = Vec::new();
         for type_url in self.types.as_slice() {
             let Some(types) = self.snapshot.of(type_url) else { continue };
-            if let Some(entry) = types.names.entries.get(name) {
-                let (cached, annotations) = (entry.cached(), &types.names.annotations);
-                let state = EntryState::of(entry, name, annotations);
-                let status = self.status(type_url, name, cached, state, annotations, "names");
-                copies.push((status, cached.cloned()));
-            }
-            let none = Annotations::default();
-            let annotations = types.wildcard.view.as_ref().map_or(&none, |view| view.annotations());
-            let members = [
-                ("wildcard", types.wildcard.members.get(name), annotations),
-                ("globs", types.globs.members.get(name), &types.globs.annotations),
-            ];
-            for (collection, cached, annotations) in members {
-                let Some(cached) = cached else { continue };
-                let state = EntryState::of_member(name, annotations);
-                let status = self.status(type_url, name, Some(cached), state, annotations, collection);
-                copies.push((status, Some(cached.clone())));
-            }
+            let entries = KINDS.into_iter().filter_map(|kind| types.entry(kind, name));
+            copies.extend(entries.map(|entry| (self.status(type_url, &entry), entry.cached.cloned())));
         }
         copies
     }
@@ -191,10 +136,6 @@ fn client_status(state: EntryState) -> ClientStatus {
     }
 }
 
-fn behind(last: &Option<ResourceName>) -> (Bound<ResourceName>, Bound<ResourceName>) {
-    (last.clone().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
-}
-
 impl Iterator for SnapshotWalk {
     type Item = ResourceStatus;
 
@@ -206,7 +147,7 @@ impl Iterator for SnapshotWalk {
                 self.current = Some((type_url, next));
                 return Some(status);
             }
-            self.current = Some((self.types.next()?, ResourceCursor::Names(None)));
+            self.current = Some((self.types.next()?, ResourceCursor { kind: 0, last: None }));
         }
     }
 }

@@ -144,8 +144,8 @@ pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 /// A handle to a source, for streams and the admin room. The task ends once nobody holds a handle and nothing
 /// lingers.
 ///
-/// The fields stand side by side, each with an atomic or a lock of its own: the source's task writes one at a
-/// time, and streams read `published` on the hot path.
+/// Wide because each field has an atomic or a lock of its own: the source's task writes one at a time, and
+/// streams read `published` on the hot path.
 pub struct SourceHandle {
     id: SourceId,
     key: Arc<SourceKey>,

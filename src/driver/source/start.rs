@@ -16,7 +16,7 @@ use crate::driver::ground::source_key::SourceKey;
 use crate::driver::source::anew;
 use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle};
 use crate::driver::source::link::Link;
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use crate::driver::source::task::saver::Saver;
 use crate::driver::source::task::surroundings::Surroundings;
 use crate::driver::source::task::{Numbers, SourceTask, settings_of};
@@ -40,7 +40,7 @@ pub(super) fn start(
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let numbers = Numbers { source: fastrand::u64(..), epoch: in_force.number() };
     let tells_ttl = tells_ttl(&key.class.node.client_features);
-    let mut report = Report::new(&shared, &node, class_digest(&key.class), &key, id, listed);
+    let mut report = SourceReport::new(&shared, &node, class_digest(&key.class), &key, id, listed);
     let identifiers =
         listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);

@@ -12,8 +12,8 @@ use sluice_xds::{TypeUrl, Version};
 /// below 4 MiB.
 const TEXT_BYTES_MAX: usize = 400;
 
-/// A report for the ring of events. `text` is the cause in the words of the log line. The fields are the
-/// optional keys of an event in the admin API, which is flat.
+/// A report for the ring of events. `text` is the cause in the words of the log line. Wide because the fields
+/// are the optional keys of an event in the admin API, which is flat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occurrence {
     pub kind: Kind,

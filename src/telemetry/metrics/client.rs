@@ -7,7 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels};
 
-/// Metrics of the connections to one server. All but the gauge only grow.
+/// Metrics of the connections to one server. All but the gauge only grow. Wide because each field is a
+/// metric.
 #[derive(Debug)]
 pub struct ClientMetrics {
     /// Gauge: open connections.

@@ -45,7 +45,8 @@ impl CallKind {
 /// Metrics of the serving side: connections and streams from the server, and streams that are behind from the
 /// driver.
 ///
-/// A field for each counter of `docs/metrics.md`: a place that counts names its counter and nothing else.
+/// Wide because each field is a counter of `docs/metrics.md`: a place that counts names its counter and
+/// nothing else.
 #[derive(Debug)]
 pub struct DownstreamMetrics {
     pub connections_open: Gauge,

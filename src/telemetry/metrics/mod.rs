@@ -57,7 +57,7 @@ pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMe
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All metrics of one relay, a field for each part that counts. One per process, shared by `Arc`.
+/// All metrics of one relay. One per process, shared by `Arc`. Wide because each field is a part that counts.
 #[derive(Debug)]
 pub struct Metrics {
     pub downstream: Arc<DownstreamMetrics>,

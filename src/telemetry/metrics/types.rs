@@ -58,7 +58,7 @@ impl ChangeOutcome {
     }
 }
 
-/// Metrics per resource type.
+/// Metrics per resource type. Wide because each field is a metric.
 #[derive(Debug)]
 pub struct TypeMetrics {
     pub(super) label: Arc<str>,
@@ -185,7 +185,8 @@ struct TypeSlots {
     unknown: usize,
 }
 
-/// The slots of the types. Bounded, so that a client that invents types can't grow the catalogue.
+/// The slots of the types. Bounded, so that a client that invents types can't grow the catalogue. Wide
+/// because each field is a family of metrics, next to the slots.
 #[derive(Debug)]
 pub(super) struct TypeTable {
     slots: Mutex<TypeSlots>,

@@ -22,7 +22,7 @@ use sluice_xds::{Code, TypeUrl, Variant};
 const REFUSALS: [Code; 4] =
     [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument, Code::Unimplemented];
 
-/// Servers, and the sources attached to them.
+/// Servers, and the sources attached to them. Wide because each field is a family of metrics.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     origin: Instant,
@@ -134,7 +134,7 @@ impl UpstreamMetrics {
     }
 }
 
-/// Metrics per server.
+/// Metrics per server. Wide because each field is a metric, or a family by type.
 #[derive(Debug)]
 pub struct ServerMetrics {
     label: Arc<str>,

@@ -18,7 +18,7 @@ pub const ENCODINGS_MAX: usize = 16;
 pub const LINKS_MAX: usize = 8;
 
 /// A published change of one type of one source, and its way to the clients. Durations count from the
-/// receipt. The attributes of a trace are a flat list, and each field is one of them.
+/// receipt. Wide because the attributes of a trace are a flat list, and each field is one of them.
 #[derive(Clone, Debug)]
 pub struct FinishedChange {
     /// As `/changes` names it.

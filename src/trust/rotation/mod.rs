@@ -175,6 +175,8 @@ struct Files<T> {
 
 type Clock = dyn Fn() -> SystemTime + Send + Sync;
 
+/// The watch over the files of one place. Wide because each look compares the files, the clocks and the
+/// warnings with those of the last look.
 struct Rotation<T> {
     place: Arc<Place<T>>,
     followed: Followed<T>,

@@ -10,7 +10,7 @@ use sluice_engine::cache::SessionId;
 use sluice_engine::collection::HashSeed;
 use sluice_engine::downstream::{Composition, Limits, Session, SourceId, Watch};
 use sluice_engine::snapshot::Snapshot;
-use sluice_engine::source::{self, Attachment, Output, Source, Streams};
+use sluice_engine::source::{self, Attachment, Source, SourceOutput, Streams};
 use sluice_engine::upstream::{self, Input};
 use sluice_xds::{Code, DeltaRequest, Request, SotwRequest, Status, Variant};
 
@@ -112,10 +112,10 @@ impl Collections {
     pub fn drain(&mut self, slot: usize) {
         while let Some(output) = self.slots[slot].source.poll_output() {
             match output {
-                Output::Upstream(index, output) => self.upstream_output(slot, index, output),
-                Output::Wake(sessions) => sessions.iter().for_each(|session| self.wake(session.0)),
-                Output::Confirmed => {}
-                Output::Unserved(_) | Output::DoNotCache { .. } => {
+                SourceOutput::Upstream(index, output) => self.upstream_output(slot, index, output),
+                SourceOutput::Wake(sessions) => sessions.iter().for_each(|session| self.wake(session.0)),
+                SourceOutput::Confirmed => {}
+                SourceOutput::Unserved(_) | SourceOutput::DoNotCache { .. } => {
                     self.fail(Invariant::NoLostUpdate, || format!("slot {slot} serves less than it should"));
                 }
             }

@@ -1,6 +1,6 @@
 //! The streams between the units and their servers: in order, late, and at times cut.
 
-use sluice_engine::source::Output as SourceOutput;
+use sluice_engine::source::SourceOutput;
 use sluice_engine::upstream::{Input, Output};
 use sluice_xds::{Code, Request, Status, Variant};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::authorization::denial::Denial;
-use crate::authorization::rule::{Allow, Rule, Verdict};
+use crate::authorization::rule::{Allow, Rule, RuleVerdict};
 use crate::authorization::template::Captures;
 use sluice_identity::Identity;
 use sluice_xds::{Code, ResourceName, Status, TypeUrl};
@@ -75,8 +75,8 @@ impl Grant {
     pub fn allows(&self) -> Option<(&[Allow], &Captures)> {
         match self.reported.as_ref().unwrap_or(&self.scope) {
             Scope::Rule { rule, captures } => match &rule.verdict {
-                Verdict::Allow(allow) => Some((allow, captures)),
-                Verdict::Deny => None,
+                RuleVerdict::Allow(allow) => Some((allow, captures)),
+                RuleVerdict::Deny => None,
             },
             Scope::Nothing | Scope::Everything | Scope::AllButSecrets => None,
         }
@@ -131,8 +131,8 @@ impl Scope {
     fn entries<'a>(&'a self, type_url: &'a TypeUrl) -> impl Iterator<Item = &'a Allow> {
         let allow = match self {
             Scope::Rule { rule, .. } => match &rule.verdict {
-                Verdict::Allow(allow) => allow.as_slice(),
-                Verdict::Deny => &[],
+                RuleVerdict::Allow(allow) => allow.as_slice(),
+                RuleVerdict::Deny => &[],
             },
             Scope::Nothing | Scope::Everything | Scope::AllButSecrets => &[],
         };

@@ -27,5 +27,5 @@ pub use grant::{Grant, TypeGrant};
 pub use identity::{IdentityPattern, PatternError};
 pub use node::{Condition, Field, NodeCondition};
 pub use policy::{Claimant, Decision, Mode, Policy};
-pub use rule::{Allow, NamePattern, Rule, Types, Verdict};
+pub use rule::{Allow, NamePattern, Rule, RuleVerdict, Types};
 pub use template::{Captures, Match, Template, TemplateError};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::authorization::denial::Denial;
 use crate::authorization::grant::{Grant, Scope};
-use crate::authorization::rule::{Rule, Verdict};
+use crate::authorization::rule::{Rule, RuleVerdict};
 use sluice_identity::Identity;
 use sluice_xds::Node;
 
@@ -100,8 +100,8 @@ impl Policy {
                 condition.check(node, &captures).map_err(Denial::Node)?;
             }
             match rule.verdict {
-                Verdict::Deny => Err(Denial::Identity),
-                Verdict::Allow(_) => Ok(Scope::Rule { rule: rule.clone(), captures }),
+                RuleVerdict::Deny => Err(Denial::Identity),
+                RuleVerdict::Allow(_) => Ok(Scope::Rule { rule: rule.clone(), captures }),
             }
         });
         let who = claimant.identity;

@@ -14,11 +14,11 @@ pub struct Rule {
     pub identity: IdentityPattern,
     /// All must hold (AUT-4).
     pub node: Vec<NodeCondition>,
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     Deny,
     Allow(Vec<Allow>),
 }

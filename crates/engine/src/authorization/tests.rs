@@ -44,7 +44,7 @@ fn all() -> Allow {
     Allow { types: Types::All, names: None, authorities: None, wildcard: true }
 }
 
-fn rule(name: &str, identity: IdentityPattern, verdict: Verdict) -> Rule {
+fn rule(name: &str, identity: IdentityPattern, verdict: RuleVerdict) -> Rule {
     Rule { name: name.into(), listeners: Vec::new(), identity, node: Vec::new(), verdict }
 }
 
@@ -63,7 +63,7 @@ fn sidecars() -> Rule {
             text(Field::Id, Match::Prefix, "{sa}."),
             text(Field::Metadata(vec!["NAMESPACE".into()]), Match::Exact, "{ns}"),
         ],
-        ..rule("sidecars", identity, Verdict::Allow(vec![all(), secrets]))
+        ..rule("sidecars", identity, RuleVerdict::Allow(vec![all(), secrets]))
     }
 }
 
@@ -188,11 +188,11 @@ fn aut_3_a_template_is_literal_text() {
 
 #[test]
 fn aut_2_the_first_rule_that_matches_decides_and_none_denies() {
-    let any = rule("any", IdentityPattern::Any, Verdict::Allow(vec![all()]));
+    let any = rule("any", IdentityPattern::Any, RuleVerdict::Allow(vec![all()]));
     let quarantined = rule(
         "quarantined",
         IdentityPattern::spiffe("spiffe://prod.example/ns/old/sa/{sa}").unwrap(),
-        Verdict::Deny,
+        RuleVerdict::Deny,
     );
     let old = web("old");
     let denied = Err("spiffe://prod.example/ns/old/sa/web has no access here".to_owned());
@@ -290,7 +290,7 @@ fn aut_7_aut_10_a_grant_has_types_names_authorities_and_the_wildcard() {
     let secrets = grant.of_type(&secrets).unwrap();
     assert!(secrets.allows(&located) && !secrets.allows(&other), "parameters make no other name");
     // `all` leaves Secrets out, however a client spells the type.
-    let rules = vec![rule("any", IdentityPattern::Any, Verdict::Allow(vec![all()]))];
+    let rules = vec![rule("any", IdentityPattern::Any, RuleVerdict::Allow(vec![all()]))];
     let grant = decide(&Policy::new(Mode::Enforce, rules), &web("shop"), None).unwrap();
     for spelled in [
         &format!("type.googleapis.com/{SECRET}"),
@@ -313,7 +313,7 @@ fn aut_7_globs_and_authorities() {
         wildcard,
     };
     let grant = |entry: Allow| {
-        let rules = vec![rule("any", IdentityPattern::Any, Verdict::Allow(vec![entry]))];
+        let rules = vec![rule("any", IdentityPattern::Any, RuleVerdict::Allow(vec![entry]))];
         decide(&Policy::new(Mode::Enforce, rules), &web("shop"), None).unwrap()
     };
     let (a, b) = (format!("xdstp://a/{EDS}/shop/x"), format!("xdstp://b/{EDS}/shop/x"));

@@ -9,17 +9,19 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use super::content::Content;
+use super::departed::Departed;
+use super::kind::{Entry, KindCache, PrivateNames};
 use super::members::{Members, put, takes_error};
-use super::news::SessionId;
+use super::news::{News, SessionId, Stamp};
 use super::slots::{NamesAfter, Slots, WatchEffect, WatchedInSets, WatchedSet};
-use super::state::{CachedBodies, UNWATCHED_BYTES};
+use super::state::{CachedBodies, UNWATCHED_BYTES, weight};
 use super::watchers::{SlotId, Watchers};
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
 use crate::upstream::Changes;
 use crate::view::View;
-use sluice_xds::{Code, Resource, ResourceName, Status};
+use sluice_xds::{Code, Received, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 struct Glob {
@@ -35,7 +37,7 @@ pub struct GlobCache {
     globs: BTreeMap<ResourceName, Glob>,
     /// The globs with complete membership, shared with the snapshots.
     complete: OrdSet<ResourceName>,
-    pub(crate) members: Members,
+    members: Members,
     /// Errors and leases of globs and of their members.
     annotations: Annotations,
     slots: Slots,
@@ -96,9 +98,8 @@ impl WatchedInSets for GlobCache {
     }
 }
 
-impl GlobCache {
-    /// Applies one upstream response as one step (I7b).
-    pub fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
+impl KindCache for GlobCache {
+    fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
         for resource in &changes.present {
             self.put(resource, received_at);
         }
@@ -110,6 +111,107 @@ impl GlobCache {
         }
     }
 
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        self.settle_sets(stamp, news);
+    }
+
+    fn departed(&self) -> &Departed {
+        &self.members.content.departed
+    }
+
+    fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.members.content.departed
+    }
+
+    fn resource(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.members.get(name)
+    }
+
+    fn resources_len(&self) -> usize {
+        self.members.bodies().len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.members.bytes()
+    }
+
+    fn annotations(&self) -> &Annotations {
+        &self.annotations
+    }
+
+    fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
+        if self.annotations.lease(member) == lease.as_ref()
+            || (lease.is_some() && !self.members.contains(member))
+        {
+            return;
+        }
+        self.annotations.set_lease(member, lease);
+        if let Some(glob) = member.glob() {
+            self.touch_annotations(&glob, member);
+        }
+    }
+
+    fn expire(&mut self, name: &ResourceName) -> bool {
+        self.take(name)
+    }
+
+    /// An error of a member or of a glob (ERR-7).
+    fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        self.change_error(name, error, ErrorKind::default());
+    }
+
+    fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
+        if name.is_glob() || error.code != Code::NotFound {
+            self.change_error(name, Some(error), kind);
+        }
+    }
+
+    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let mut over = self.annotations.transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        over.retain(|name| self.is_unknown(name));
+        over
+    }
+
+    fn is_unknown(&self, glob: &ResourceName) -> bool {
+        self.globs.get(glob).is_some_and(|glob| !glob.complete)
+    }
+
+    fn unwatched(&self, entry: Option<&ResourceName>) -> Option<(usize, bool)> {
+        let name = entry.filter(|name| !self.is_watched(name))?;
+        let names = self.globs.get(name).map(|glob| &glob.members);
+        let members = names.into_iter().flatten().filter_map(|member| self.members.get(member));
+        let bodies: usize = members.map(|member| member.size()).sum();
+        let has_members = names.is_some_and(|names| !names.is_empty());
+        Some((bodies + name.as_str().len() + UNWATCHED_BYTES, has_members))
+    }
+
+    fn is_worth_keeping(&self, entry: Option<&ResourceName>) -> bool {
+        entry.is_some_and(|glob| !self.is_unknown(glob))
+    }
+
+    fn restorable(&self) -> Vec<Entry> {
+        self.complete.iter().cloned().map(Some).collect()
+    }
+
+    fn weight_before(&self, received: &Received) -> Option<usize> {
+        Some(self.members.get(&received.name).map_or(0, weight))
+    }
+
+    fn give_up_private(
+        &self,
+        resources: &[Arc<Resource>],
+        _: &mut Changes,
+        private: &mut PrivateNames,
+    ) -> (Vec<Entry>, Vec<SessionId>) {
+        let globs: BTreeSet<_> = resources.iter().filter_map(|resource| resource.name.glob()).collect();
+        private.names.extend(globs.iter().cloned());
+        let sessions = self.sessions_of(&globs);
+        (globs.into_iter().map(Some).collect(), sessions)
+    }
+}
+
+impl GlobCache {
     /// Takes all resources of the type from a file server. A resource's name tells its glob (FIL-8).
     pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
         if self.globs.is_empty() {
@@ -143,7 +245,7 @@ impl GlobCache {
     }
 
     /// Removes a name from its glob. Returns whether the name was a member.
-    pub fn take(&mut self, member: &ResourceName) -> bool {
+    fn take(&mut self, member: &ResourceName) -> bool {
         self.set_error(member, None);
         self.set_lease(member, None);
         let Some(old) = self.members.take(member) else { return false };
@@ -156,17 +258,6 @@ impl GlobCache {
             view.set_glob_empty(&name, is_empty);
         });
         true
-    }
-
-    /// The server cannot supply a member or a glob (ERR-1, ERR-7), or can again. The cached copy stays
-    /// (ERR-4).
-    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        self.change_error(name, error, ErrorKind::default());
-    }
-
-    /// A member or a glob is unavailable, for this reason.
-    pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
-        self.change_error(name, Some(error), kind);
     }
 
     fn change_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>, kind: ErrorKind) {
@@ -184,39 +275,9 @@ impl GlobCache {
         }
     }
 
-    /// Ends the transient errors (DAT-7). Returns the globs of unknown membership among them.
-    pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.annotations.transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-        over.retain(|name| self.is_unknown(name));
-        over
-    }
-
-    /// Sets or ends the lease of a member.
-    pub fn set_lease(&mut self, member: &ResourceName, lease: Option<Lease>) {
-        if self.annotations.lease(member) == lease.as_ref()
-            || (lease.is_some() && !self.members.contains(member))
-        {
-            return;
-        }
-        self.annotations.set_lease(member, lease);
-        if let Some(glob) = member.glob() {
-            self.touch_annotations(&glob, member);
-        }
-    }
-
     fn touch_annotations(&mut self, glob: &ResourceName, name: &ResourceName) {
         let annotations = self.annotations.clone();
         self.touch(glob, |view| view.annotate(name, &annotations));
-    }
-
-    pub fn annotations(&self) -> &Annotations {
-        &self.annotations
-    }
-
-    /// The glob is subscribed to, and its membership is unknown.
-    pub fn is_unknown(&self, glob: &ResourceName) -> bool {
-        self.globs.get(glob).is_some_and(|glob| !glob.complete)
     }
 
     fn resolve(&mut self, name: &ResourceName) {
@@ -285,25 +346,13 @@ impl GlobCache {
     }
 
     /// The sessions that watch some of the globs; sorted.
-    pub fn sessions_of<'a>(&self, globs: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
+    fn sessions_of<'a>(&self, globs: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let globs = globs.into_iter().filter_map(|glob| self.globs.get(glob));
         self.slots.sessions_of(globs.flat_map(|glob| glob.watchers.iter()))
     }
 
-    pub fn is_watched(&self, name: &ResourceName) -> bool {
+    fn is_watched(&self, name: &ResourceName) -> bool {
         self.globs.get(name).is_some_and(|glob| !glob.watchers.is_empty())
-    }
-
-    /// The weight of a glob without sessions, in bytes.
-    pub fn weight(&self, name: &ResourceName) -> usize {
-        let members = self.globs.get(name).into_iter().flat_map(|glob| &glob.members);
-        let members = members.filter_map(|member| self.members.get(member));
-        members.map(|member| member.size()).sum::<usize>() + name.as_str().len() + UNWATCHED_BYTES
-    }
-
-    /// Whether a glob has known members.
-    pub fn has_members(&self, name: &ResourceName) -> bool {
-        self.globs.get(name).is_some_and(|glob| !glob.members.is_empty())
     }
 
     /// The number of requested globs.
@@ -319,17 +368,8 @@ impl GlobCache {
         self.members.bodies()
     }
 
-    pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
-        self.members.get(name)
-    }
-
     pub fn sets(&self) -> &OrdMap<SetId, WatchedSet> {
         self.slots.published()
-    }
-
-    /// The size of all members, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.members.bytes()
     }
 
     /// Panics in debug builds if the cache is inconsistent.

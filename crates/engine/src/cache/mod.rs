@@ -9,6 +9,7 @@ mod unasked;
 pub mod departed;
 pub mod expiry;
 pub(super) mod members;
+pub mod kind;
 pub mod slots;
 pub mod watchers;
 pub mod state;
@@ -22,10 +23,12 @@ mod tests;
 pub use departed::Departed;
 pub use expiry::Expiry;
 pub use globs::GlobCache;
+pub use kind::{Entry, KindCache, PrivateNames};
 pub use named::NamedCache;
 pub use news::{CacheChange, News, SessionId, Stamp};
 pub use state::{
-    Bodies, CacheCounts, CachedBodies, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES,
+    Bodies, CacheCounts, CachedBodies, CachedResource, EntryState, Known, Names, StateCounts,
+    UNWATCHED_BYTES, weight,
 };
 pub use unasked::UnaskedNames;
 pub use wildcard::WildcardCache;

@@ -7,17 +7,21 @@ use imbl::OrdMap;
 
 use super::aliased::{Aliased, ListedAliases};
 use super::content::Content;
-use super::news::SessionId;
+use super::departed::Departed;
+use super::kind::{Entry, KindCache, PrivateNames};
+use super::news::{News, SessionId, Stamp};
 use super::slots::{NamesAfter, Slots, WatchEffect, WatchedInSets, WatchedSet};
-use super::state::{CacheCounts, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES};
+use super::state::{
+    CacheCounts, CachedResource, EntryState, Known, Names, StateCounts, UNWATCHED_BYTES, weight,
+};
 use super::watchers::{SlotId, Watchers};
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::time::ReceivedAt;
-use crate::upstream::Cause;
+use crate::upstream::{Cause, Changes};
 use crate::view::View;
-use sluice_xds::{Code, Resource, ResourceName, Status};
+use sluice_xds::{Code, Received, Resource, ResourceName, Status};
 
 #[derive(Debug, Default)]
 pub struct NamedCache {
@@ -33,7 +37,7 @@ pub struct NamedCache {
     listed: ListedAliases,
     counts: CacheCounts,
     slots: Slots,
-    pub content: Content,
+    content: Content,
 }
 
 impl WatchedInSets for NamedCache {
@@ -99,6 +103,141 @@ impl WatchedInSets for NamedCache {
     }
 }
 
+impl KindCache for NamedCache {
+    fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
+        for resource in &changes.present {
+            self.put(resource, received_at);
+        }
+        for (alias, resource) in &changes.by_alias {
+            self.put_as(alias, resource, received_at);
+        }
+        for (name, cause) in &changes.absent {
+            self.put_absent(name, *cause);
+        }
+    }
+
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+        self.settle_sets(stamp, news);
+    }
+
+    fn departed(&self) -> &Departed {
+        &self.content.departed
+    }
+
+    fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.content.departed
+    }
+
+    fn resource(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        self.entries.get(name)?.resource()
+    }
+
+    fn resources_len(&self) -> usize {
+        self.counts.present
+    }
+
+    fn bytes(&self) -> usize {
+        self.counts.bytes
+    }
+
+    fn annotations(&self) -> &Annotations {
+        &self.annotations
+    }
+
+    fn stores(&self, name: &ResourceName) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
+        let is_present = || self.resource(name).is_some();
+        if self.annotations.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
+            self.annotations.set_lease(name, lease);
+            self.touch_annotations(name, false);
+        }
+    }
+
+    fn expire(&mut self, name: &ResourceName) -> bool {
+        let was_present = self.resource(name).is_some();
+        if was_present {
+            self.put_absent(name, Cause::Expired);
+        }
+        was_present
+    }
+
+    fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        if self.annotations.error(name) != error {
+            self.change_error(name, error, ErrorKind::default());
+        }
+    }
+
+    /// The cached copy stays (DAT-2, DAT-3).
+    fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
+        if self.annotations.error(name) != Some(error) || self.annotations.error_kind(name) != Some(kind) {
+            self.change_error(name, Some(error), kind);
+        }
+    }
+
+    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let mut over = self.annotations.transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        over.retain(|name| self.is_unknown(name));
+        over
+    }
+
+    fn is_unknown(&self, name: &ResourceName) -> bool {
+        matches!(self.entries.get(name), Some(Known::Unknown))
+    }
+
+    fn unwatched(&self, entry: Option<&ResourceName>) -> Option<(usize, bool)> {
+        let name = entry.filter(|name| !self.is_watched(name))?;
+        let resource = self.resource(name);
+        let body = resource.map_or(0, |resource| resource.size());
+        Some((body + name.as_str().len() + UNWATCHED_BYTES, resource.is_some()))
+    }
+
+    fn is_worth_keeping(&self, entry: Option<&ResourceName>) -> bool {
+        entry.is_some_and(|name| self.resource(name).is_some())
+    }
+
+    fn restorable(&self) -> Vec<Entry> {
+        let present = self.entries.iter().filter(|(_, entry)| entry.resource().is_some());
+        let names = present.map(|(name, _)| name).filter(|name| !self.is_watched(name));
+        names.cloned().map(Some).collect()
+    }
+
+    fn weight_before(&self, received: &Received) -> Option<usize> {
+        let name = &received.name;
+        let plain = ResourceName::new(name.plain());
+        let is_located = || self.located(&plain).next().is_some();
+        let aliases = received.resource.iter().flat_map(|resource| resource.aliases.iter());
+        let names = [name, &plain].into_iter().chain(aliases);
+        let states = names.filter_map(|name| self.entries.get(name));
+        let before = states.map(|state| state.resource().map_or(0, weight)).max();
+        before.or_else(|| is_located().then_some(0))
+    }
+
+    fn omittable(&self) -> Vec<(&ResourceName, &Arc<Resource>)> {
+        self.entries.iter().filter_map(|(name, state)| Some((name, state.resource()?))).collect()
+    }
+
+    fn give_up_private(
+        &self,
+        resources: &[Arc<Resource>],
+        changes: &mut Changes,
+        private: &mut PrivateNames,
+    ) -> (Vec<Entry>, Vec<SessionId>) {
+        for resource in &changes.present {
+            private.names.remove(&resource.name);
+        }
+        changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
+        let names = resources.iter().flat_map(|body| std::iter::once(&body.name).chain(&body.aliases));
+        let subscribed: Vec<_> = names.filter(|name| self.entries.contains_key(*name)).cloned().collect();
+        private.names.extend(subscribed.iter().cloned());
+        let sessions = self.sessions_of(&subscribed);
+        (subscribed.into_iter().map(Some).collect(), sessions)
+    }
+}
+
 impl NamedCache {
     /// A resource arrived. Names without a subscription are ignored (RLY-61); equal content is no change
     /// (RLY-36).
@@ -157,12 +296,6 @@ impl NamedCache {
         self.entries.insert(name, Known::Unknown);
     }
 
-    /// The present names without sessions.
-    pub fn unwatched(&self) -> impl Iterator<Item = &ResourceName> {
-        let present = self.entries.iter().filter(|(_, entry)| entry.resource().is_some());
-        present.map(|(name, _)| name).filter(|name| !self.is_watched(name))
-    }
-
     /// A name does not exist, or its copy is dropped. The error behind the removal stays.
     pub fn put_absent(&mut self, name: &ResourceName, cause: Cause) {
         self.stop_following(name);
@@ -190,20 +323,6 @@ impl NamedCache {
         self.content.departed.lose(name, old.resource());
         self.note(name, &old, Known::Absent(cause));
         self.touch(name, &old, |view| view.put_absent(name, old.resource().map(Arc::as_ref)));
-    }
-
-    /// The server cannot supply a name (ERR-1), or can again. The cached copy stays (ERR-4).
-    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        if self.annotations.error(name) != error {
-            self.change_error(name, error, ErrorKind::default());
-        }
-    }
-
-    /// A name is unavailable, for this reason. The cached copy stays (DAT-2, DAT-3).
-    pub fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind) {
-        if self.annotations.error(name) != Some(error) || self.annotations.error_kind(name) != Some(kind) {
-            self.change_error(name, Some(error), kind);
-        }
     }
 
     /// A resource is held already, and lists the new name as an alias (ALI-1). The server's answer for the
@@ -265,33 +384,12 @@ impl NamedCache {
         self.touch_annotations(name, error.is_some());
     }
 
-    /// Ends the transient errors (DAT-7). Returns the names of unknown state among them.
-    pub fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.annotations.transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-        over.retain(|name| matches!(self.entries.get(name), Some(Known::Unknown)));
-        over
-    }
-
-    /// Sets or ends the lease of a resource.
-    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
-        let is_present = || self.entries.get(name).is_some_and(|entry| entry.resource().is_some());
-        if self.annotations.lease(name) != lease.as_ref() && (lease.is_none() || is_present()) {
-            self.annotations.set_lease(name, lease);
-            self.touch_annotations(name, false);
-        }
-    }
-
     fn touch_annotations(&mut self, name: &ResourceName, is_answer: bool) {
         let slots = || self.watchers.get(name).into_iter().flat_map(Watchers::iter);
         self.slots.touch(slots(), |view| view.annotate(name, &self.annotations));
         if is_answer && matches!(self.entries.get(name), Some(Known::Unknown)) {
             self.slots.resolve(slots());
         }
-    }
-
-    pub fn annotations(&self) -> &Annotations {
-        &self.annotations
     }
 
     fn note(&mut self, name: &ResourceName, old: &Known, new: Known) {
@@ -336,15 +434,9 @@ impl NamedCache {
     }
 
     /// The sessions that want some of the names, without duplicates.
-    pub fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
+    fn sessions_of<'a>(&self, names: impl IntoIterator<Item = &'a ResourceName>) -> Vec<SessionId> {
         let watchers = names.into_iter().filter_map(|name| self.watchers.get(name));
         self.slots.sessions_of(watchers.flat_map(Watchers::iter))
-    }
-
-    /// The weight of a name without sessions, in bytes.
-    pub fn weight(&self, name: &ResourceName) -> usize {
-        let body = self.entries.get(name).and_then(Known::resource).map_or(0, |resource| resource.size());
-        body + name.as_str().len() + UNWATCHED_BYTES
     }
 
     /// The resources behind aliases. An entry exists as long as its alias is subscribed to.

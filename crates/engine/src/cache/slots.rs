@@ -81,7 +81,7 @@ pub trait WatchedInSets {
     ) -> Option<NameSet>;
 
     /// Stamps the changed views, and adds their sessions to `news`.
-    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+    fn settle_sets(&mut self, stamp: &mut Stamp, news: &mut News) {
         let (content, slots) = self.content();
         let (lost, number) = content.settle(stamp);
         let sessions = slots.settle(stamp, lost, number, news);
@@ -111,7 +111,7 @@ pub trait WatchedInSets {
             self.leave(session, from, &mut moved);
         }
         moved.slot = Some(entered.slot);
-        self.settle(stamp, &mut News::default());
+        self.settle_sets(stamp, &mut News::default());
         moved
     }
 

@@ -14,6 +14,11 @@ use sluice_xds::{Code, Resource, ResourceName};
 /// resident memory of a process with 100,000 lingering names.
 pub const UNWATCHED_BYTES: usize = 850;
 
+/// The bytes of a resource, with its part of all tables.
+pub fn weight(resource: &Arc<Resource>) -> usize {
+    resource.size() + UNWATCHED_BYTES
+}
+
 /// A resource in a cache, and the time at which this content arrived. Equal content that arrives again, a
 /// heartbeat and the repetition after a reconnect leave the time as it is (RLY-36, ADM-21).
 #[derive(Clone, Debug)]

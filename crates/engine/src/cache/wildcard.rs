@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::departed::Departed;
+use super::kind::{Entry, KindCache, PrivateNames};
 use super::members::{Members, takes_error};
 use super::news::{News, SessionId, Stamp};
-use super::state::CachedBodies;
-use crate::annotations::Lease;
+use super::state::{CachedBodies, weight};
+use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::time::ReceivedAt;
 use crate::upstream::Changes;
 use crate::view::View;
-use sluice_xds::{Resource, ResourceName, Status};
+use sluice_xds::{Code, Received, Resource, ResourceName, Status};
 
 #[derive(Debug)]
 pub struct WildcardCache {
-    pub(crate) members: Members,
+    members: Members,
     view: Arc<View>,
     sessions: BTreeSet<SessionId>,
     touched: bool,
@@ -54,35 +56,6 @@ impl WildcardCache {
         !self.sessions.is_empty()
     }
 
-    /// Applies one upstream response as one step (I7b).
-    pub fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
-        for resource in &changes.present {
-            self.put(resource, received_at);
-        }
-        if changes.replaces {
-            let kept: BTreeSet<&ResourceName> =
-                changes.present.iter().map(|resource| &resource.name).collect();
-            let members = self.members.bodies().keys();
-            let gone: Vec<_> = members.filter(|name| !kept.contains(name)).cloned().collect();
-            for name in &gone {
-                self.take(name);
-            }
-            // A full set without an error for a name ends the name's error.
-            let errors = self.view.annotations().errors();
-            let over: Vec<_> =
-                errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
-            for name in &over {
-                self.set_error(name, None);
-            }
-        }
-        for (name, _) in &changes.absent {
-            self.take(name);
-        }
-        if changes.complete {
-            self.complete();
-        }
-    }
-
     /// Takes the whole membership from a file server (FIL-8).
     pub fn replace(&mut self, members: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
         for resource in members.values() {
@@ -112,7 +85,7 @@ impl WildcardCache {
     }
 
     /// Removes a name from the membership. Returns whether the name was a member.
-    pub fn take(&mut self, name: &ResourceName) -> bool {
+    fn take(&mut self, name: &ResourceName) -> bool {
         self.set_error(name, None);
         self.set_lease(name, None);
         let Some(old) = self.members.take(name) else { return false };
@@ -121,30 +94,46 @@ impl WildcardCache {
         true
     }
 
-    /// The server cannot supply a name (ERR-1), or can again. A member stays a member (ERR-4).
-    pub fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
-        if takes_error(self.view.annotations(), name, error, || self.members.contains(name)) {
-            self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    pub fn members(&self) -> &CachedBodies {
+        self.members.bodies()
+    }
+}
+
+impl KindCache for WildcardCache {
+    fn apply(&mut self, changes: &Changes, received_at: ReceivedAt) {
+        for resource in &changes.present {
+            self.put(resource, received_at);
+        }
+        if changes.replaces {
+            let kept: BTreeSet<&ResourceName> =
+                changes.present.iter().map(|resource| &resource.name).collect();
+            let members = self.members.bodies().keys();
+            let gone: Vec<_> = members.filter(|name| !kept.contains(name)).cloned().collect();
+            for name in &gone {
+                self.take(name);
+            }
+            // A full set without an error for a name ends the name's error.
+            let errors = self.view.annotations().errors();
+            let over: Vec<_> =
+                errors.map(|(name, _)| name.clone()).filter(|name| !kept.contains(name)).collect();
+            for name in &over {
+                self.set_error(name, None);
+            }
+        }
+        for (name, _) in &changes.absent {
+            self.take(name);
+        }
+        if changes.complete {
+            self.complete();
         }
     }
 
-    /// Ends the transient errors (DAT-7).
-    pub fn end_transient_errors(&mut self) {
-        let over = self.view.annotations().transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-    }
-
-    /// Sets or ends the lease of a member.
-    pub fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
-        if self.view.annotations().lease(name) != lease.as_ref()
-            && (lease.is_none() || self.members.contains(name))
-        {
-            self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);
-        }
-    }
-
-    /// Stamps a changed view, and adds its sessions to `news`.
-    pub fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
+    /// Stamps a changed view.
+    fn settle(&mut self, stamp: &mut Stamp, news: &mut News) {
         if !std::mem::take(&mut self.touched) {
             return;
         }
@@ -160,15 +149,105 @@ impl WildcardCache {
         list.extend(self.sessions.iter().copied());
     }
 
-    pub fn view(&self) -> &Arc<View> {
-        &self.view
+    fn departed(&self) -> &Departed {
+        &self.members.content.departed
     }
 
-    pub fn members(&self) -> &CachedBodies {
-        self.members.bodies()
+    fn departed_mut(&mut self) -> &mut Departed {
+        &mut self.members.content.departed
     }
 
-    pub fn member(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+    fn resource(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.members.get(name)
+    }
+
+    fn resources_len(&self) -> usize {
+        self.members.bodies().len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.view.bytes()
+    }
+
+    fn annotations(&self) -> &Annotations {
+        self.view.annotations()
+    }
+
+    fn set_lease(&mut self, name: &ResourceName, lease: Option<Lease>) {
+        if self.view.annotations().lease(name) != lease.as_ref()
+            && (lease.is_none() || self.members.contains(name))
+        {
+            self.touched |= Arc::make_mut(&mut self.view).set_lease(name, lease);
+        }
+    }
+
+    fn expire(&mut self, name: &ResourceName) -> bool {
+        self.take(name)
+    }
+
+    /// A member stays a member (ERR-4).
+    fn set_error(&mut self, name: &ResourceName, error: Option<&Arc<Status>>) {
+        if takes_error(self.view.annotations(), name, error, || self.members.contains(name)) {
+            self.touched |= Arc::make_mut(&mut self.view).set_error(name, error);
+        }
+    }
+
+    fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, _: ErrorKind) {
+        if error.code != Code::NotFound {
+            self.set_error(name, Some(error));
+        }
+    }
+
+    /// No member is ever unknown.
+    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let over = self.view.annotations().transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        Vec::new()
+    }
+
+    fn is_unknown(&self, _: &ResourceName) -> bool {
+        false
+    }
+
+    fn unwatched(&self, _: Option<&ResourceName>) -> Option<(usize, bool)> {
+        let bytes = self.view.bytes();
+        (!self.is_watched()).then_some((bytes, bytes > 0))
+    }
+
+    fn is_worth_keeping(&self, _: Option<&ResourceName>) -> bool {
+        self.view.is_complete()
+    }
+
+    fn restorable(&self) -> Vec<Entry> {
+        vec![None]
+    }
+
+    fn weight_before(&self, received: &Received) -> Option<usize> {
+        Some(self.members.get(&received.name).map_or(0, weight))
+    }
+
+    fn omittable(&self) -> Vec<(&ResourceName, &Arc<Resource>)> {
+        self.members.bodies().iter().map(|(name, cached)| (name, &cached.resource)).collect()
+    }
+
+    fn give_up_private(
+        &self,
+        resources: &[Arc<Resource>],
+        changes: &mut Changes,
+        private: &mut PrivateNames,
+    ) -> (Vec<Entry>, Vec<SessionId>) {
+        private.wildcard |= !resources.is_empty();
+        // Without the private members the membership is never complete.
+        changes.complete &= !private.wildcard;
+        if resources.is_empty() {
+            return Default::default();
+        }
+        if changes.replaces {
+            // A member that was held before it became private is no longer renewed here, but has not left
+            // the wildcard.
+            let held = resources.iter().filter_map(|resource| self.members.get(&resource.name));
+            changes.present.extend(held.cloned());
+        }
+        (vec![None], self.sessions().collect())
     }
 }

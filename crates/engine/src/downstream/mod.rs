@@ -26,7 +26,7 @@ pub use session::report::{TypeReport, UnsentNews, WhyUnsent};
 pub use session::request::{Portion, RequestOutcome};
 pub use session::router::{List, Router, Watch};
 pub use session::routing::{Adopted, Look, Moved, NoRoomFor, Shift};
-pub use session::standing::{ClientState, SILENT_AFTER, SentPart, SentPlace, TypeStanding};
+pub use session::standing::{ClientState, ClientTypeState, SILENT_AFTER, SentPart, SentPlace};
 pub use sources::{ChangeId, ListId, SourceId};
 pub use subscription::Subscription;
 pub use subscription::carried::{Passed, Unsettled};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cache::SessionId;
-use crate::upstream::{self, Unasked, UpstreamSettings};
+use crate::upstream::{self, UnaskedRule, UpstreamSettings};
 use sluice_setting::{Setting, bytes, hours, ms, seconds, settings, time};
 use sluice_xds::{ResourceName, TypeUrl};
 
@@ -44,8 +44,8 @@ settings! {
 impl SourceSettings {
     /// The settings of the source's streams.
     pub(super) fn for_streams(&self, settings: &UpstreamSettings) -> UpstreamSettings {
-        let taken = |names_max| Unasked::Taken { names_max };
-        let unasked = self.unasked_names.map_or(Unasked::Ignored, taken);
+        let taken = |names_max| UnaskedRule::Taken { names_max };
+        let unasked = self.unasked_names.map_or(UnaskedRule::Ignored, taken);
         // Streams without subscriptions stay as long as lingering names.
         UpstreamSettings { linger: self.linger, unasked, ..settings.clone() }
     }
@@ -64,7 +64,7 @@ pub type StreamIndex = usize;
 
 /// An action for the driver.
 #[derive(Debug)]
-pub enum Output {
+pub enum SourceOutput {
     /// For the stream with this index: open, close, send, probe, or an event to note.
     Upstream(StreamIndex, upstream::Output),
     /// A session wants this type, and the server has no service for the type: the names stay unknown.

@@ -96,8 +96,7 @@ impl Restoring {
     }
 
     pub(super) fn has_type(&self, type_url: &TypeUrl) -> bool {
-        let mut kinds = [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names].into_iter();
-        !self.is_over() && kinds.any(|kind| self.has(type_url, kind))
+        !self.is_over() && CollectionKind::ALL.into_iter().any(|kind| self.has(type_url, kind))
     }
 
     pub(super) fn has(&self, type_url: &TypeUrl, kind: CollectionKind) -> bool {

@@ -6,15 +6,15 @@
 //! sum.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::api::StreamIndex;
 use super::attachment::Streams;
-use super::type_cache::{TypeCache, weight};
+use super::type_cache::TypeCache;
 use crate::Time;
+use crate::cache::{KindCache, weight};
 use crate::collection::CollectionKind;
-use sluice_xds::{BadElement, Element, Received, Resource, ResourceName, Response, TypeUrl};
+use sluice_xds::{BadElement, Element, ResourceName, Response, TypeUrl};
 
 /// The shortest time between a refusal and a new request for what was refused.
 const RETRY: Duration = Duration::from_secs(60);
@@ -147,7 +147,7 @@ pub(super) fn refuse_growth(
     for element in elements(response) {
         let Ok(received) = element else { continue };
         let Some(after) = received.resource.as_ref().map(weight) else { continue };
-        let before = weight_before(cache, kind, received);
+        let before = cache.of(kind).and_then(|cache| cache.weight_before(received));
         let before = before.or_else(|| (kind == CollectionKind::Names && is_adopted).then_some(0));
         let Some(before) = before else { continue };
         let growth = after.saturating_sub(before);
@@ -163,24 +163,6 @@ pub(super) fn refuse_growth(
         *element = Err(BadElement { name: Some(name), reason, is_instance: false });
     }
     refused
-}
-
-/// The weight of what an arriving resource replaces; `None` if nobody wants the resource.
-fn weight_before(cache: &TypeCache, kind: CollectionKind, received: &Received) -> Option<usize> {
-    let name = &received.name;
-    match kind {
-        CollectionKind::Wildcard => Some(cache.wildcard.as_ref()?.member(name).map_or(0, weight)),
-        CollectionKind::Globs => Some(cache.globs.member(name).map_or(0, weight)),
-        CollectionKind::Names => {
-            let plain = ResourceName::new(name.plain());
-            let is_located = || cache.named.located(&plain).next().is_some();
-            let aliases = received.resource.iter().flat_map(|resource| resource.aliases.iter());
-            let names = [name, &plain].into_iter().chain(aliases);
-            let states = names.filter_map(|name| cache.named.entries().get(name));
-            let before = states.map(|state| state.resource().map_or(0, weight)).max();
-            before.or_else(|| is_located().then_some(0))
-        }
-    }
 }
 
 /// The weight of what a response takes away.
@@ -203,17 +185,7 @@ fn freed_weight(cache: &TypeCache, kind: CollectionKind, response: &Response, is
             Err(bad) => mentioned.extend(&bad.name),
         }
     }
-    let held: Vec<(&ResourceName, &Arc<Resource>)> = match kind {
-        CollectionKind::Wildcard => {
-            let members = cache.wildcard.iter().flat_map(|wildcard| wildcard.members());
-            members.map(|(name, cached)| (name, &cached.resource)).collect()
-        }
-        CollectionKind::Names => {
-            let states = cache.named.entries().iter();
-            states.filter_map(|(name, state)| Some((name, state.resource()?))).collect()
-        }
-        CollectionKind::Globs => Vec::new(),
-    };
+    let held = cache.of(kind).map(KindCache::omittable).unwrap_or_default();
     let omitted = held.into_iter().filter(|(name, _)| !mentioned.contains(name));
     removed + omitted.map(|(_, resource)| weight(resource)).sum::<usize>()
 }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::Time;
-use sluice_xds::{ResourceName, TypeUrl};
+use crate::cache::Entry;
+use sluice_xds::TypeUrl;
 
-/// A lingering name, or (`None`) the wildcard of a type.
-pub type Lingering = (TypeUrl, Option<ResourceName>);
+/// A lingering entry of a type.
+pub type Lingering = (TypeUrl, Entry);
 
 /// Entries without content may have this fraction of the bytes: an entry saves a request to the server at
 /// best, and a client can make up any number of names.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::api::is_mass;
 use super::type_cache::TypeCache;
 use crate::Time;
+use crate::cache::KindCache;
 use crate::collection::CollectionKind;
 use crate::upstream::{Cause, Changes, Event, Hold};
 use sluice_xds::{ResourceName, TypeUrl};
@@ -66,7 +67,8 @@ impl DeletionGuard {
         let collection = self.collections.entry(key.clone()).or_insert_with(new);
         let is_other_server = std::mem::replace(&mut collection.server, server) != server;
         let taken = removed_by_server(cache, changes);
-        let standing = cache.count(kind).saturating_sub(collection.held.len());
+        let resources = cache.of(kind).map_or(0, KindCache::resources_len);
+        let standing = resources.saturating_sub(collection.held.len());
         let fresh = taken.iter().filter(|(name, _)| !collection.held.contains_key(name));
         let fresh: Vec<_> = fresh.cloned().collect();
         let brought = changes.present.iter().map(|resource| &resource.name);

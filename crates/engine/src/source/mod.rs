@@ -20,8 +20,8 @@ mod publication;
 mod machine;
 
 pub use super::collection::CollectionKey;
-pub use api::{Output, SourceSettings, StreamIndex, UNWATCHED_BYTES, is_mass};
-pub use attachment::{Attachment, Files, Streams, Suspect};
+pub use api::{SourceOutput, SourceSettings, StreamIndex, UNWATCHED_BYTES, is_mass};
+pub use attachment::{Attachment, Files, Streams, SuspectType};
 pub use checkpoint::{Image, Kept, RestoredType};
 pub use content_bound::NoRoom;
 

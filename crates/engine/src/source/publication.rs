@@ -11,7 +11,6 @@ use super::linger::Linger;
 use super::sessions::SourceSessions;
 use super::type_cache::TypeCache;
 use crate::Time;
-use crate::cache::slots::WatchedInSets;
 use crate::cache::{News, SessionId, Stamp, WildcardCache};
 use crate::change::Change;
 use crate::reachability::Reachability;
@@ -59,11 +58,7 @@ impl Publication {
     ) -> bool {
         let (stamp, news) = (self.stamp.at(now), &mut self.news);
         cache.keep_departed(type_url.kind().is_cluster_side());
-        cache.named.settle(stamp, news);
-        if let Some(wildcard) = &mut cache.wildcard {
-            wildcard.settle(stamp, news);
-        }
-        cache.globs.settle(stamp, news);
+        cache.all_mut().for_each(|cache| cache.settle(stamp, news));
         self.snapshot.set_last_change(stamp.last_change());
         self.changes.extend(news.changes.drain(..).map(|change| change.of(type_url)));
         self.is_changed = true;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::cache::SessionId;
 use crate::cache::watchers::SlotId;
 use crate::class::NameStyle;
+use crate::collection::{CollectionKey, CollectionKind};
 use sluice_xds::TypeUrl;
 
 /// The sessions with collections.
@@ -76,9 +77,9 @@ impl SourceSessions {
 pub(super) struct WatchedType {
     pub(super) type_url: TypeUrl,
     pub(super) wildcard: bool,
-    pub(super) globs: Option<SlotId>,
-    pub(super) old: Option<SlotId>,
-    pub(super) xdstp: Option<SlotId>,
+    globs: Option<SlotId>,
+    old: Option<SlotId>,
+    xdstp: Option<SlotId>,
 }
 
 impl WatchedType {
@@ -86,10 +87,19 @@ impl WatchedType {
         self.old.is_some() || self.xdstp.is_some()
     }
 
-    pub(super) fn slot(&mut self, style: NameStyle) -> &mut Option<SlotId> {
-        match style {
-            NameStyle::Old => &mut self.old,
-            NameStyle::Xdstp => &mut self.xdstp,
+    /// The slot of names or globs.
+    pub(super) fn slot(&mut self, key: CollectionKey) -> &mut Option<SlotId> {
+        match (key.kind, key.style) {
+            (CollectionKind::Globs, _) => &mut self.globs,
+            (_, NameStyle::Old) => &mut self.old,
+            (_, NameStyle::Xdstp) => &mut self.xdstp,
         }
+    }
+
+    /// The slots of globs and names, with the kind of each.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (CollectionKind, SlotId)> {
+        let names = [self.old, self.xdstp].map(|slot| (CollectionKind::Names, slot));
+        let slots = std::iter::once((CollectionKind::Globs, self.globs)).chain(names);
+        slots.filter_map(|(kind, slot)| Some((kind, slot?)))
     }
 }

@@ -1,23 +1,21 @@
 //! The caches of one type.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Time;
-use crate::annotations::{Annotations, ErrorKind, Lease};
+use crate::annotations::Lease;
+use crate::cache::slots::WatchedInSets;
 use crate::cache::{
-    Departed, GlobCache, Known, NamedCache, SessionId, UNWATCHED_BYTES, UnaskedNames, WildcardCache,
+    Departed, Entry, GlobCache, KindCache, NamedCache, PrivateNames, SessionId, UNWATCHED_BYTES,
+    UnaskedNames, WildcardCache,
 };
-use crate::collection::{Collection, CollectionKind};
+use crate::collection::CollectionKind;
 use crate::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::source::attachment::Files;
-use crate::upstream::{Cause, Changes};
-use sluice_xds::{Code, Resource, ResourceName, Status, TypeUrl};
-
-/// The bytes of a resource, with its part of all tables.
-pub(super) fn weight(resource: &Arc<Resource>) -> usize {
-    resource.size() + UNWATCHED_BYTES
-}
+use crate::time::ReceivedAt;
+use crate::upstream::{Cause, Changes, ResourceSelection};
+use sluice_xds::{Resource, ResourceName, TypeUrl};
 
 #[derive(Debug, Default)]
 pub(super) struct TypeCache {
@@ -34,26 +32,75 @@ impl TypeCache {
         self.named.is_empty() && self.wildcard.is_none() && self.globs.is_empty()
     }
 
+    /// The cache of a kind; `None` without a wildcard. The only place, with [`Self::of_mut`], that tells the
+    /// kinds apart: a cache says the rest.
+    pub(super) fn of(&self, kind: CollectionKind) -> Option<&dyn KindCache> {
+        match kind {
+            CollectionKind::Wildcard => self.wildcard.as_ref().map(|wildcard| wildcard as _),
+            CollectionKind::Globs => Some(&self.globs),
+            CollectionKind::Names => Some(&self.named),
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, kind: CollectionKind) -> Option<&mut dyn KindCache> {
+        match kind {
+            CollectionKind::Wildcard => self.wildcard.as_mut().map(|wildcard| wildcard as _),
+            CollectionKind::Globs => Some(&mut self.globs),
+            CollectionKind::Names => Some(&mut self.named),
+        }
+    }
+
+    /// The cache of the sets of names, or of globs.
+    pub(super) fn sets_mut(&mut self, kind: CollectionKind) -> &mut dyn WatchedInSets {
+        if kind == CollectionKind::Globs { &mut self.globs } else { &mut self.named }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &dyn KindCache> {
+        CollectionKind::ALL.into_iter().filter_map(|kind| self.of(kind))
+    }
+
+    /// All caches, in the order in which their changes are numbered.
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut dyn KindCache> {
+        let TypeCache { named, wildcard, globs, .. } = self;
+        let named: &mut dyn KindCache = named;
+        let globs: &mut dyn KindCache = globs;
+        let wildcard = wildcard.as_mut().map(|wildcard| -> &mut dyn KindCache { wildcard });
+        [Some(named), wildcard, Some(globs)].into_iter().flatten()
+    }
+
     /// Applies the changes of one response or timer.
     pub(super) fn apply(&mut self, changes: &Changes, now: Time) {
-        match changes.kind {
-            CollectionKind::Wildcard => {
-                if let Some(wildcard) = &mut self.wildcard {
-                    wildcard.apply(changes, now.into());
+        if let Some(cache) = self.of_mut(changes.kind) {
+            cache.apply(changes, now.into());
+        }
+    }
+
+    /// Takes what the files have of newly requested names, globs or members of the wildcard.
+    pub(super) fn take_new(&mut self, type_url: &TypeUrl, selection: &ResourceSelection, files: &Files) {
+        if let Some(members) = files.members(type_url) {
+            let (none, read_at) = (BTreeMap::new(), files.read_at());
+            let members = members.unwrap_or(&none);
+            match selection {
+                ResourceSelection::Wildcard => {
+                    self.wildcard.iter_mut().for_each(|wildcard| wildcard.replace(members, read_at));
+                }
+                ResourceSelection::Globs(_) => self.globs.replace(members, read_at),
+                ResourceSelection::Names(names) => {
+                    names.iter().for_each(|name| self.take_named(type_url, name, files, read_at));
                 }
             }
-            CollectionKind::Globs => self.globs.apply(changes, now.into()),
-            CollectionKind::Names => {
-                for resource in &changes.present {
-                    self.named.put(resource, now.into());
-                }
-                for (alias, resource) in &changes.by_alias {
-                    self.named.put_as(alias, resource, now.into());
-                }
-                for (name, cause) in &changes.absent {
-                    self.named.put_absent(name, *cause);
-                }
-            }
+        }
+        let asks_nobody = |name| Some((name, files.asks_nobody(name)?));
+        let errors = selection.names().into_iter().flatten().filter_map(asks_nobody);
+        if let Some(cache) = self.of_mut(selection.kind()) {
+            errors.for_each(|(name, error)| cache.set_error(name, Some(&error)));
+        }
+    }
+
+    fn take_named(&mut self, type_url: &TypeUrl, name: &ResourceName, files: &Files, read_at: ReceivedAt) {
+        match files.named(type_url, name) {
+            Some(resource) => self.named.put_as(name, &resource, read_at),
+            None => self.named.put_absent(name, Cause::Omitted),
         }
     }
 
@@ -66,187 +113,56 @@ impl TypeCache {
         }
         self.globs.replace(members, now.into());
         let names = self.named.entries().clone();
-        for name in names.keys() {
-            match files.named(type_url, name) {
-                Some(resource) => self.named.put_as(name, &resource, now.into()),
-                None => self.named.put_absent(name, Cause::Omitted),
-            }
-        }
+        names.keys().for_each(|name| self.take_named(type_url, name, files, now.into()));
     }
 
-    /// Takes private resources out of a response. Returns the names, or `None` for the wildcard, and the
-    /// waiting sessions. A session is told once for all names of a response.
-    pub(super) fn give_up_private(
-        &mut self,
-        changes: &mut Changes,
-    ) -> (Vec<Option<ResourceName>>, Vec<SessionId>) {
-        let (private, rest): (Vec<Arc<Resource>>, _) =
+    /// Takes private resources out of a response. Returns the entries of the resources, and the waiting
+    /// sessions. A session is told once for all names of a response.
+    pub(super) fn give_up_private(&mut self, changes: &mut Changes) -> (Vec<Entry>, Vec<SessionId>) {
+        let (resources, rest): (Vec<Arc<Resource>>, _) =
             std::mem::take(&mut changes.present).into_iter().partition(|resource| resource.do_not_cache);
         changes.present = rest;
-        match changes.kind {
-            CollectionKind::Wildcard => {
-                self.private.wildcard |= !private.is_empty();
-                // Without the private members the membership is never complete.
-                changes.complete &= !self.private.wildcard;
-                let Some(wildcard) = self.wildcard.as_ref().filter(|_| !private.is_empty()) else {
-                    return Default::default();
-                };
-                if changes.replaces {
-                    // A member that was held before it became private is no longer renewed here, but has not
-                    // left the wildcard.
-                    let held = private.iter().filter_map(|resource| wildcard.member(&resource.name));
-                    changes.present.extend(held.cloned());
-                }
-                (vec![None], wildcard.sessions().collect())
-            }
-            CollectionKind::Globs => {
-                let globs: BTreeSet<_> = private.iter().filter_map(|resource| resource.name.glob()).collect();
-                self.private.names.extend(globs.iter().cloned());
-                let sessions = self.globs.sessions_of(&globs);
-                (globs.into_iter().map(Some).collect(), sessions)
-            }
-            CollectionKind::Names => {
-                for resource in &changes.present {
-                    self.private.names.remove(&resource.name);
-                }
-                changes.by_alias.retain(|(_, resource)| !resource.do_not_cache);
-                let names = private.iter().flat_map(|body| std::iter::once(&body.name).chain(&body.aliases));
-                let subscribed: Vec<_> =
-                    names.filter(|name| self.named.entries().contains_key(*name)).cloned().collect();
-                self.private.names.extend(subscribed.iter().cloned());
-                let sessions = self.named.sessions_of(&subscribed);
-                (subscribed.into_iter().map(Some).collect(), sessions)
-            }
-        }
+        let mut private = std::mem::take(&mut self.private);
+        let cache = self.of(changes.kind);
+        let given_up =
+            cache.map(|cache| cache.give_up_private(&resources, changes, &mut private)).unwrap_or_default();
+        self.private = private;
+        given_up
     }
 
     /// The resource of a name or a member.
     pub(super) fn resource(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
-        match kind {
-            CollectionKind::Wildcard => self.wildcard.as_ref()?.member(name),
-            CollectionKind::Globs => self.globs.member(name),
-            CollectionKind::Names => self.named.entries().get(name)?.resource(),
-        }
-    }
-
-    /// The number of resources of a kind.
-    pub(super) fn count(&self, kind: CollectionKind) -> usize {
-        match kind {
-            CollectionKind::Wildcard => self.wildcard.as_ref().map_or(0, |wildcard| wildcard.members().len()),
-            CollectionKind::Globs => self.globs.members().len(),
-            CollectionKind::Names => self.named.counts().present,
-        }
+        self.of(kind)?.resource(name)
     }
 
     /// The weight of all resources.
     pub(super) fn content_bytes(&self) -> usize {
-        let wildcard = self.wildcard.as_ref().map_or(0, |wildcard| wildcard.view().bytes());
-        let count: usize = CollectionKind::ALL.into_iter().map(|kind| self.count(kind)).sum();
-        self.named.counts().bytes + self.globs.bytes() + wildcard + count * UNWATCHED_BYTES
-    }
-
-    /// The annotations of a kind; `None` without a wildcard.
-    pub(super) fn annotations(&self, kind: CollectionKind) -> Option<&Annotations> {
-        match kind {
-            CollectionKind::Wildcard => Some(self.wildcard.as_ref()?.view().annotations()),
-            CollectionKind::Globs => Some(self.globs.annotations()),
-            CollectionKind::Names => Some(self.named.annotations()),
-        }
+        self.all().map(|cache| cache.bytes() + cache.resources_len() * UNWATCHED_BYTES).sum()
     }
 
     pub(super) fn set_lease(&mut self, kind: CollectionKind, name: &ResourceName, lease: Option<Lease>) {
-        match (kind, &mut self.wildcard) {
-            (CollectionKind::Wildcard, Some(wildcard)) => wildcard.set_lease(name, lease),
-            (CollectionKind::Wildcard, None) => {}
-            (CollectionKind::Globs, _) => self.globs.set_lease(name, lease),
-            (CollectionKind::Names, _) => self.named.set_lease(name, lease),
-        }
-    }
-
-    /// Removes an expired resource. Returns false if the resource was freed meanwhile.
-    pub(super) fn expire(&mut self, kind: CollectionKind, name: &ResourceName) -> bool {
-        match (kind, &mut self.wildcard) {
-            (CollectionKind::Wildcard, Some(members)) => members.take(name),
-            (CollectionKind::Wildcard, None) => false,
-            (CollectionKind::Globs, _) => self.globs.take(name),
-            (CollectionKind::Names, _) => {
-                let was_present = self.resource(kind, name).is_some();
-                if was_present {
-                    self.named.put_absent(name, Cause::Expired);
-                }
-                was_present
-            }
-        }
-    }
-
-    /// Records an error of a name.
-    pub(super) fn fail(
-        &mut self,
-        kind: CollectionKind,
-        name: &ResourceName,
-        status: &Arc<Status>,
-        error_kind: ErrorKind,
-    ) {
-        let is_absence = status.code == Code::NotFound;
-        match (kind, &mut self.wildcard) {
-            (CollectionKind::Names, _) => self.named.fail(name, status, error_kind),
-            (CollectionKind::Globs, _) if name.is_glob() || !is_absence => {
-                self.globs.fail(name, status, error_kind)
-            }
-            (CollectionKind::Wildcard, Some(members)) if !is_absence => members.set_error(name, Some(status)),
-            // The member's removal reports its absence.
-            (CollectionKind::Wildcard | CollectionKind::Globs, _) => {}
-        }
-    }
-
-    /// Ends the errors of unavailable names. Returns the names that are unknown again; `None` without a
-    /// wildcard.
-    pub(super) fn end_transient_errors(&mut self, kind: CollectionKind) -> Option<Vec<ResourceName>> {
-        match (kind, &mut self.wildcard) {
-            (CollectionKind::Names, _) => Some(self.named.end_transient_errors()),
-            (CollectionKind::Globs, _) => Some(self.globs.end_transient_errors()),
-            (CollectionKind::Wildcard, Some(members)) => {
-                members.end_transient_errors();
-                Some(Vec::new())
-            }
-            (CollectionKind::Wildcard, None) => None,
+        if let Some(cache) = self.of_mut(kind) {
+            cache.set_lease(name, lease);
         }
     }
 
     /// Whether the state of a name or a glob is unknown, and no error says why.
     pub(super) fn is_unknown(&self, name: &ResourceName) -> bool {
-        match CollectionKind::of(name) {
-            CollectionKind::Globs => {
-                self.globs.is_unknown(name) && self.globs.annotations().error(name).is_none()
-            }
-            _ => {
-                let is_unknown = matches!(self.named.entries().get(name), Some(Known::Unknown));
-                is_unknown && self.named.annotations().error(name).is_none()
-            }
-        }
+        let is_unknown =
+            |cache: &dyn KindCache| cache.is_unknown(name) && cache.annotations().error(name).is_none();
+        self.of(CollectionKind::of(name)).is_some_and(is_unknown)
     }
 
-    /// The weight of a name or a glob without sessions, and whether the name has content; `None` if a session
+    /// The weight of an entry without sessions, and whether the entry has content; `None` if a session
     /// watches.
-    pub(super) fn unwatched(&self, name: &ResourceName) -> Option<(usize, bool)> {
-        let (is_watched, weight, has_content) = match name.is_glob() {
-            true => (self.globs.is_watched(name), self.globs.weight(name), self.globs.has_members(name)),
-            false => {
-                let has_content = self.resource(CollectionKind::Names, name).is_some();
-                (self.named.is_watched(name), self.named.weight(name), has_content)
-            }
-        };
-        (!is_watched).then_some((weight, has_content))
+    pub(super) fn unwatched(&self, entry: Option<&ResourceName>) -> Option<(usize, bool)> {
+        self.of(CollectionKind::of_entry(entry))?.unwatched(entry)
     }
 
     /// Routes may refer to departed resources of the cluster side (RLY-51). Nothing refers to departed
     /// resources of other types.
     pub(super) fn keep_departed(&mut self, keep: bool) {
-        self.named.content.departed.kept = keep;
-        if let Some(wildcard) = &mut self.wildcard {
-            wildcard.members.content.departed.kept = keep;
-        }
-        self.globs.members.content.departed.kept = keep;
+        self.all_mut().for_each(|cache| cache.departed_mut().kept = keep);
     }
 
     /// The content for a snapshot.
@@ -254,14 +170,14 @@ impl TypeCache {
         let wildcard = self.wildcard.as_ref().map(|wildcard| WildcardSnapshot {
             members: wildcard.members().clone(),
             view: Some(wildcard.view().clone()),
-            departed: wildcard.members.content.departed.bodies().clone(),
+            departed: wildcard.departed().bodies().clone(),
         });
         TypeSnapshot {
             names: NamesSnapshot {
                 entries: self.named.entries().clone(),
                 aliases: self.named.aliases().clone(),
                 sets: self.named.sets().clone(),
-                departed: self.named.content.departed.bodies().clone(),
+                departed: self.named.departed().bodies().clone(),
                 annotations: self.named.annotations().clone(),
                 unasked: self.unasked.clone(),
             },
@@ -269,7 +185,7 @@ impl TypeCache {
                 members: self.globs.members().clone(),
                 complete: self.globs.complete().clone(),
                 sets: self.globs.sets().clone(),
-                departed: self.globs.members.content.departed.bodies().clone(),
+                departed: self.globs.departed().bodies().clone(),
                 annotations: self.globs.annotations().clone(),
             },
             wildcard: wildcard.unwrap_or_default(),
@@ -279,49 +195,11 @@ impl TypeCache {
     }
 
     pub(super) fn departed(&self) -> impl Iterator<Item = &Departed> {
-        let wildcard = self.wildcard.as_ref().map(|wildcard| &wildcard.members.content.departed);
-        [&self.named.content.departed, &self.globs.members.content.departed].into_iter().chain(wildcard)
+        self.all().map(KindCache::departed)
     }
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
-        let members =
-            self.wildcard.as_mut().is_some_and(|wildcard| wildcard.members.content.departed.expire(now));
-        self.globs.members.content.departed.expire(now) || members
-    }
-}
-
-/// The private names of one type that are subscribed to, and whether the wildcard has private members.
-///
-/// Resources that the server forbids to cache or share (CCH-1).
-///
-/// A source that serves everyone never stores such a resource. The source reports the waiting sessions; each
-/// has to ask for itself, through a source of its own. The source remembers the names: the server has
-/// answered, and sends no second answer for sessions that join late.
-#[derive(Debug, Default)]
-pub(super) struct PrivateNames {
-    names: BTreeSet<ResourceName>,
-    pub(super) wildcard: bool,
-}
-
-impl PrivateNames {
-    /// The private names in a collection; `None` for the wildcard.
-    pub(super) fn names_in(&self, collection: &Collection) -> Vec<Option<ResourceName>> {
-        match collection {
-            Collection::Wildcard => self.wildcard.then_some(None).into_iter().collect(),
-            // Iterates over the smaller of the two.
-            Collection::Globs(names) | Collection::Names(names) if self.names.len() < names.len() => {
-                self.names.iter().filter(|name| names.contains(name)).cloned().map(Some).collect()
-            }
-            Collection::Globs(names) | Collection::Names(names) => {
-                names.iter().filter(|name| self.names.contains(*name)).cloned().map(Some).collect()
-            }
-        }
-    }
-
-    pub(super) fn forget(&mut self, names: &[ResourceName]) {
-        for name in names {
-            self.names.remove(name);
-        }
+        self.all_mut().fold(false, |expired, cache| cache.departed_mut().expire(now) || expired)
     }
 }

@@ -72,7 +72,7 @@ impl Hold {
 
 /// The treatment of unasked resources ([`super::unasked`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unasked {
+pub enum UnaskedRule {
     /// Several clients share the stream, and the server may mean a single client.
     #[default]
     Ignored,
@@ -80,7 +80,8 @@ pub enum Unasked {
     Taken { names_max: usize },
 }
 
-/// The machine's behaviour towards its server.
+/// The machine's behaviour towards its server. Wide because each field is a setting of a server, and the
+/// machine's parts read one or two each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamSettings {
     pub transport: Transport,
@@ -117,7 +118,7 @@ pub struct UpstreamSettings {
     /// Tells the server of clients' rejections. The driver counts the rejections.
     pub reports_rejections: bool,
     /// The treatment of unasked resources. The source sets the value.
-    pub unasked: Unasked,
+    pub unasked: UnaskedRule,
     /// The maximum wait of gathered changes of subscriptions (FLW-5). The first change after a quiet spell is
     /// written at once. Later changes are written together, at growing intervals up to the maximum. ACKs and
     /// NACKs do not wait for them.
@@ -154,7 +155,7 @@ impl Default for UpstreamSettings {
             looks_into_silence: true,
             paces_answers: true,
             reports_rejections: false,
-            unasked: Unasked::default(),
+            unasked: UnaskedRule::default(),
             gather: Duration::from_millis(50),
             linger: Duration::ZERO,
             backoff: BackoffSettings::default(),

@@ -52,7 +52,7 @@ mod machine;
 
 pub use api::{
     Cause, Changes, Event, FormerResource, Hold, Input, Lower, Output, ResourceSelection, Resumed, Transport,
-    Unasked, UpstreamSettings, WildcardStyle,
+    UnaskedRule, UpstreamSettings, WildcardStyle,
 };
 pub use api::{MASS_DELETION_HOLD, REFRESH_DELAY, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT};
 pub use backoff::BackoffSettings;

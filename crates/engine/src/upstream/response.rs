@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::api::Unasked;
+use super::api::UnaskedRule;
 use sluice_xds::{
     BadElement, Code, DeltaResponse, Element, ResourceError, ResourceName, Response, SotwResponse, Status,
     TypeUrl, Variant,
@@ -25,7 +25,7 @@ pub(super) struct ResponseDigest {
     /// Data errors remove copies (DAT-2).
     pub(super) fails: bool,
     /// The treatment of unasked resources (DEL-17).
-    pub(super) unasked: Unasked,
+    pub(super) unasked: UnaskedRule,
     /// The response states its type or a version, so that an omission is meant (RST-12).
     pub(super) is_stated: bool,
     /// Another process of the server answers, as far as the server says so. The versions may start again.
@@ -54,7 +54,7 @@ impl From<Response> for ResponseDigest {
                 errors,
                 answers_all: false,
                 fails: false,
-                unasked: Unasked::default(),
+                unasked: UnaskedRule::default(),
                 is_from_another: false,
             },
             Response::Delta(DeltaResponse { type_url, nonce, resources, removed, errors, .. }) => {
@@ -69,7 +69,7 @@ impl From<Response> for ResponseDigest {
                     errors,
                     answers_all: false,
                     fails: false,
-                    unasked: Unasked::default(),
+                    unasked: UnaskedRule::default(),
                     is_from_another: false,
                 }
             }

@@ -17,13 +17,10 @@ use super::confirmation::Confirmation;
 use super::currency::Currency;
 use super::exchange::TypeExchange;
 use super::failover::Stash;
-use super::globs::Globs;
-use super::names::WantedNames;
 use super::request_size::{PartRules, PendingNames, RequestPart, RequestRoom};
 use super::response::ResponseDigest;
 use super::settling::Settling;
 use super::want::{Want, star};
-use super::wildcard::Wildcard;
 use crate::Time;
 use sluice_xds::{Kind, ResourceName, SetMark, TypeUrl, Variant};
 
@@ -107,14 +104,10 @@ impl TypeRequest {
     /// Returns true if the selection takes up a name again before the unsubscription was written. The server
     /// would see no change and send nothing, so the two need separate requests (RLY-59).
     pub(super) fn must_leave_first(&self, selection: &ResourceSelection) -> bool {
-        match selection {
-            ResourceSelection::Wildcard => false,
-            // The server answers for a name as often as it is asked.
-            ResourceSelection::Names(_) if self.leaves_in_company() => false,
-            ResourceSelection::Names(names) | ResourceSelection::Globs(names) => {
-                names.iter().any(|name| self.exchange.pending.leave.contains(name))
-            }
-        }
+        // The server answers for a name as often as it is asked.
+        let is_answered = !selection.kind().is_broad() && self.leaves_in_company();
+        let mut names = selection.names().into_iter().flatten();
+        !is_answered && names.any(|name| self.exchange.pending.leave.contains(name))
     }
 
     /// Adds wanted resources. Resources of another kind replace the previous resources.
@@ -124,42 +117,23 @@ impl TypeRequest {
             self.accepted.clear();
             self.stash = None;
         }
-        let pending = &mut self.exchange.pending;
-        match (&mut self.want, selection) {
-            (Want::Wildcard(_), ResourceSelection::Wildcard) => {}
-            (Want::Names(wanted_names), ResourceSelection::Names(names)) => {
-                for name in names {
-                    if wanted_names.insert(name.clone()) {
-                        if self.type_url.is_sent_unasked() {
-                            pending.leave.remove(&name);
-                        }
-                        pending.enter.insert(name);
-                    }
+        let (kind, names) = (selection.kind(), selection.into_names());
+        if self.want.kind() != Some(kind) {
+            if names.as_ref().is_some_and(Vec::is_empty) {
+                return;
+            }
+            self.drop_all();
+            self.want = Want::new(kind);
+            self.exchange.pending.enter.extend(names.is_none().then(star));
+        }
+        let (leaves_in_company, pending) = (self.leaves_in_company(), &mut self.exchange.pending);
+        for name in names.into_iter().flatten() {
+            if self.want.insert(name.clone()) {
+                if leaves_in_company {
+                    pending.leave.remove(&name);
                 }
+                pending.enter.insert(name);
             }
-            (Want::Globs(wanted_globs), ResourceSelection::Globs(globs)) => {
-                for glob in globs {
-                    if wanted_globs.insert(glob.clone()) {
-                        pending.enter.insert(glob);
-                    }
-                }
-            }
-            (_, ResourceSelection::Globs(globs)) if !globs.is_empty() => {
-                self.drop_all();
-                self.want = Want::Globs(Globs::default());
-                self.add(ResourceSelection::Globs(globs));
-            }
-            (_, ResourceSelection::Wildcard) => {
-                self.drop_all();
-                self.want = Want::Wildcard(Wildcard::default());
-                self.exchange.pending.enter.insert(star());
-            }
-            (_, ResourceSelection::Names(names)) if !names.is_empty() => {
-                self.drop_all();
-                self.want = Want::Names(WantedNames::default());
-                self.add(ResourceSelection::Names(names));
-            }
-            (_, ResourceSelection::Names(_) | ResourceSelection::Globs(_)) => {}
         }
     }
 

@@ -5,7 +5,7 @@
 //! machine: the name is wanted, and stands in no request before the first request of the next stream, with
 //! its version.
 
-use super::api::{Event, Unasked};
+use super::api::{Event, UnaskedRule};
 use super::names::WantedNames;
 use super::request_size::PendingNames;
 use sluice_xds::{Received, ResourceName, TypeUrl, Variant};
@@ -13,7 +13,7 @@ use sluice_xds::{Received, ResourceName, TypeUrl, Variant};
 /// The unasked resources of one response.
 #[derive(Debug)]
 pub(super) struct UnaskedStep {
-    rule: Unasked,
+    rule: UnaskedRule,
     /// The number of ignored resources.
     ignored: usize,
     /// Taken names to subscribe to again.
@@ -22,7 +22,7 @@ pub(super) struct UnaskedStep {
 
 impl UnaskedStep {
     /// `None` for types without unasked resources.
-    pub(super) fn new(rule: Unasked, type_url: &TypeUrl, variant: Variant) -> Option<UnaskedStep> {
+    pub(super) fn new(rule: UnaskedRule, type_url: &TypeUrl, variant: Variant) -> Option<UnaskedStep> {
         let is_sent = type_url.is_sent_unasked() && variant == Variant::Delta;
         is_sent.then_some(UnaskedStep { rule, ignored: 0, again: Vec::new() })
     }
@@ -42,7 +42,7 @@ impl UnaskedStep {
             return false;
         }
         match self.rule {
-            Unasked::Taken { names_max } if names.len() < names_max => {
+            UnaskedRule::Taken { names_max } if names.len() < names_max => {
                 names.insert(name.clone());
                 if pending.unsubscribed.may_have(name) {
                     self.again.push(name.clone());
@@ -58,8 +58,8 @@ impl UnaskedStep {
 
     pub(super) fn event(&self, type_url: &TypeUrl) -> Option<Event> {
         let limit = match self.rule {
-            Unasked::Ignored => None,
-            Unasked::Taken { names_max } => Some(names_max),
+            UnaskedRule::Ignored => None,
+            UnaskedRule::Taken { names_max } => Some(names_max),
         };
         let (type_url, count) = (type_url.clone(), self.ignored);
         (count > 0).then_some(Event::Unasked { type_url, count, limit })

@@ -24,6 +24,23 @@ pub(super) fn star() -> ResourceName {
 }
 
 impl Want {
+    pub(super) fn new(kind: CollectionKind) -> Want {
+        match kind {
+            CollectionKind::Wildcard => Want::Wildcard(Wildcard::default()),
+            CollectionKind::Globs => Want::Globs(Globs::default()),
+            CollectionKind::Names => Want::Names(WantedNames::default()),
+        }
+    }
+
+    /// Adds a name, or a glob. Returns whether the name is new.
+    pub(super) fn insert(&mut self, name: ResourceName) -> bool {
+        match self {
+            Want::Names(names) => names.insert(name),
+            Want::Globs(globs) => globs.insert(name),
+            Want::Nothing | Want::Wildcard(_) => false,
+        }
+    }
+
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Want::Nothing)
     }

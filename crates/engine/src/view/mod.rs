@@ -173,6 +173,22 @@ impl View {
             || (!self.globs.is_empty() && name.glob().is_some_and(|glob| self.globs.contains(&glob)))
     }
 
+    /// Whether a name that this view of a collection lacks is gone by the known membership: of the wildcard
+    /// (RLY-5), or of the name's glob (NAM-16). Sets of names have no membership: their names are gone if
+    /// known to be absent, and never by the loss of a name alone (RLY-2).
+    pub fn excludes(&self, kind: CollectionKind, name: &ResourceName) -> bool {
+        match kind {
+            CollectionKind::Wildcard => self.is_complete(),
+            CollectionKind::Globs => self.knows_gone(name),
+            CollectionKind::Names => false,
+        }
+    }
+
+    /// Whether a name that this view of a collection lacks is gone, by the membership or by its absence.
+    pub fn rules_out(&self, kind: CollectionKind, name: &ResourceName) -> bool {
+        self.excludes(kind, name) || self.knows_gone(name)
+    }
+
     /// Whether the membership of the glob is complete.
     pub fn knows_glob(&self, glob: &ResourceName) -> bool {
         self.globs.contains(glob)
@@ -560,12 +576,7 @@ pub fn difference(from: &View, to: &View, kind: CollectionKind) -> Difference {
                 difference.put.push(name.clone());
             }
             imbl::ordmap::DiffItem::Remove(name, _) => {
-                let is_gone = match kind {
-                    CollectionKind::Wildcard => to.is_complete(),
-                    CollectionKind::Globs => to.knows_gone(name),
-                    CollectionKind::Names => false,
-                };
-                if is_gone {
+                if to.excludes(kind, name) {
                     difference.gone.push(name.clone());
                 }
             }

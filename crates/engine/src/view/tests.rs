@@ -47,6 +47,22 @@ fn the_digest_follows_the_content() {
 }
 
 #[test]
+fn rly_5_nam_16_only_a_known_membership_excludes_a_name() {
+    let (name, glob) = ("xdstp://a/t/g/x".into(), "xdstp://a/t/g/*".into());
+    let excluding = |view: &View| CollectionKind::ALL.map(|kind| view.excludes(kind, &name));
+    let ruling_out = |view: &View| CollectionKind::ALL.map(|kind| view.rules_out(kind, &name));
+    let mut view = View::unknown(2);
+    assert_eq!((excluding(&view), ruling_out(&view)), ([false; 3], [false; 3]));
+    view.resolve_glob(&glob);
+    assert_eq!(excluding(&view), [false, true, false], "in the order of wildcard, globs, names");
+    view.complete();
+    assert_eq!(excluding(&view), [true, true, false]);
+    let mut view = View::unknown(2);
+    view.put_absent(&name, None);
+    assert_eq!((excluding(&view)[2], ruling_out(&view)[2]), (false, true), "absence is no membership");
+}
+
+#[test]
 fn rly_2_only_known_absence_is_a_removal_of_a_name() {
     let from = view(&[("a", 1), ("b", 2)]);
     let mut to = view(&[("b", 3)]);

@@ -26,7 +26,8 @@ settings! {
     }
 }
 
-/// A plan, as configured. The first plan that matches a unit decides about the unit.
+/// A plan, as configured. The first plan that matches a unit decides about the unit. Wide because each field
+/// is a key, or a section of keys, of an entry of `rollouts`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub name: Box<str>,

@@ -14,7 +14,7 @@ use sluice_engine::change::NameList;
 use sluice_engine::time::ReceivedAt;
 use sluice_xds::{ResourceName, TypeUrl};
 
-/// A plan at one moment, for API, log and metrics. Each reader shows some of the facts alone.
+/// A plan at one moment, for API, log and metrics. Wide because each reader shows some of the facts alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RolloutReport {
     pub state: RolloutState,
@@ -77,8 +77,8 @@ named! {
     }
 }
 
-/// A push and its way through the steps: kept by the machine, and read by API, log and metrics. Each reader
-/// shows some of the facts alone, so the facts stand side by side.
+/// A push and its way through the steps: kept by the machine, and read by API, log and metrics. Wide because
+/// each reader shows some of the facts alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PushReport {
     pub number: u64,

@@ -1,6 +1,5 @@
 //! The client side of the wire: encodes requests to upstreams, and decodes their responses.
 
-mod collection;
 mod request;
 mod resource;
 mod response;

@@ -1,23 +1,22 @@
 //! The reports of a source: metrics, log lines, and the status for the admin room.
 
-mod changes;
-mod doubts;
 mod log;
-mod outage;
-mod status;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::checkpoint::Confirmed;
 use super::contact::{Contact, OutageKind};
 use crate::driver::api::evidence::EvidenceStatus;
-use crate::driver::api::status::{ClassStatus, Refused};
+use crate::driver::api::status::{
+    ClassStatus, LostStatus, NoRoomStatus, Refused, RefusedStatus, SilentStatus, SourceState, SourceStatus,
+    SourceTypeStatus,
+};
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
@@ -29,11 +28,13 @@ use crate::telemetry::metrics::{
 };
 use crate::telemetry::wall_now;
 use sluice_engine::Time;
+use sluice_engine::cache::EntryState;
 use sluice_engine::class::NodeClass;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::source::{StreamIndex, is_mass};
+use sluice_engine::reachability::Reachability;
+use sluice_engine::source::{Attachment, Source, StreamIndex, is_mass};
 use sluice_engine::upstream::Event;
-use sluice_xds::{Code, Node, Response, Status, TypeUrl, Variant};
+use sluice_xds::{Code, Node, ResourceName, Response, Status, TypeUrl, Variant};
 
 /// The metrics of one type.
 struct TypeReport {
@@ -52,9 +53,9 @@ struct TypeReport {
     refused: Option<(Refused, GaugePart)>,
 }
 
-/// The fields beside the contact say which source is reported: its lines, events and metrics need most of
-/// them.
-pub struct Report {
+/// The reports of one source. Wide because each line, event and metric needs most of the fields beside the
+/// contact: the fields say which source is reported.
+pub struct SourceReport {
     /// The number of the source.
     id: u64,
     shared: Arc<DriverContext>,
@@ -81,11 +82,14 @@ pub struct Report {
     variant: Option<Variant>,
 }
 
+/// The maximum number of names in a log line or in a status. The rest is a count.
+const NAMES_MAX: usize = 10;
+
 /// A response that removes all of at least this many resources is a mass deletion, too. Smaller removals are
 /// everyday changes.
 const EMPTIED_MIN: usize = 5;
 
-impl Report {
+impl SourceReport {
     pub fn new(
         shared: &Arc<DriverContext>,
         node: &Node,
@@ -93,12 +97,12 @@ impl Report {
         key: &SourceKey,
         id: SourceId,
         listed: ListedServer<'_>,
-    ) -> Report {
+    ) -> SourceReport {
         let now = shared.clock.now();
         let (server, list) = (listed.server(), &listed.list.label);
         // A source without a server is complete.
         let is_whole = server.is_made_up();
-        let mut report = Report {
+        let mut report = SourceReport {
             id: id.0,
             metrics: shared.metrics.of_server(&server.uri).source(list),
             server_uri: server.uri.clone(),
@@ -344,6 +348,367 @@ impl Report {
     pub fn confirmed_at(&self, clock: &Clock) -> Confirmed {
         let since = self.contact.restored.or(self.contact.stale_since.map(|since| clock.wall(since)));
         Confirmed { at: since.unwrap_or_else(wall_now), is_fresh: since.is_none() }
+    }
+}
+
+/// Lost and returned servers: the state of a source, and one log line at each change.
+impl SourceReport {
+    /// RLY-25: the server is reachable, but does not serve this type.
+    fn not_served(&mut self, stream: StreamIndex, type_url: &TypeUrl, status: &Status, now: Time) {
+        tell!(self, warn(UpstreamLost, "the upstream does not serve a type").of_type(type_url).detail(status),
+            if self.allow(&format!("not served {type_url}"));
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, error = %status }
+            + " that clients ask for; retrying now and then");
+        self.closed(stream, now);
+    }
+
+    /// The stream has ended, because it has no subscriptions or because it is renewed.
+    pub fn closed(&mut self, stream: StreamIndex, now: Time) {
+        let was_lost = self.contact.health.is_any_lost();
+        self.contact.health.closed(stream);
+        if was_lost {
+            self.refresh(now);
+        }
+    }
+
+    /// A source is in backoff once none of its streams is up.
+    fn back_off(&mut self, stream: StreamIndex, delay: Duration, now: Time) {
+        if self.contact.health.is_any_up() {
+            return;
+        }
+        let state = self.contact.backoff(stream, delay);
+        self.enter(state, now);
+    }
+
+    /// Notes the type of a lost stream, where each type has its own, and whether the server was lost with the
+    /// stream.
+    pub fn note_lost_type(&mut self, lost_type: Option<(TypeUrl, bool)>) {
+        self.contact.lost_type = lost_type;
+    }
+
+    /// Whether a loss is logged: one line at the change, not one for each attempt. Returns the number of
+    /// suppressed lines, and the type if only one type is lost.
+    fn loss_to_log(
+        &mut self,
+        cause: &str,
+        kind: OutageKind,
+        type_url: Option<TypeUrl>,
+    ) -> Option<(Option<NonZeroU64>, Option<TypeUrl>)> {
+        if !self.contact.is_news(kind, type_url.as_ref()) {
+            return None;
+        }
+        let of_type = type_url.as_ref().map(|type_url| format!("{cause} {type_url}"));
+        let suppressed = self.allow(of_type.as_deref().unwrap_or(cause))?;
+        Some((suppressed, type_url))
+    }
+
+    fn unreachable(&mut self, stream: StreamIndex, status: &Status, now: Time) {
+        self.contact.failures += 1;
+        self.contact.last_error = Some(status.clone());
+        self.lose(stream, now);
+        if let Some(lived) = self.contact.health.ended_by_server(stream) {
+            return self.ends_streams(status, lived, now);
+        }
+        let type_url =
+            self.contact.lost_type.take().and_then(|(type_url, is_whole)| (!is_whole).then_some(type_url));
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("unreachable", OutageKind::Unreachable, type_url)
+        {
+            let text = match self.contact.has_content() {
+                true => "the upstream is unreachable; serving cached configuration",
+                false => "the upstream is unreachable; nothing is cached",
+            };
+            self.tell_loss(text, status, type_url.as_ref());
+            let type_url = type_url.map(tracing::field::display);
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status,
+                suppressed, "{text}; retrying");
+        }
+        self.back_off(stream, Duration::ZERO, now);
+    }
+
+    fn tell_loss(&self, text: &'static str, status: &Status, type_url: Option<&TypeUrl>) {
+        let event = Occurrence::warn(Kind::UpstreamLost, text).detail(status);
+        self.add(match type_url {
+            Some(type_url) => event.of_type(type_url),
+            None => event,
+        });
+    }
+
+    /// The server is reachable, and ended the stream. For an operator, this differs from a failed connection.
+    fn ends_streams(&mut self, status: &Status, lived: Duration, now: Time) {
+        let type_url = self.contact.lost_type.take().map(|(type_url, _)| type_url);
+        if let Some((suppressed, type_url)) =
+            self.loss_to_log("ends streams", OutageKind::EndsStreams, type_url)
+        {
+            let (text, meanwhile) = match self.contact.has_content() {
+                true => (
+                    "the upstream ends streams; serving cached configuration",
+                    "serving cached configuration",
+                ),
+                false => ("the upstream ends streams; nothing is cached", "nothing is cached"),
+            };
+            self.tell_loss(text, status, type_url.as_ref());
+            let type_url = type_url.map(tracing::field::display);
+            // Servers parse nodes in their own ways, and refuse others with this code.
+            let remedy = match status.code == Code::InvalidArgument && !self.contact.answered {
+                true => ". If it refuses the node of this class, set `upstream_node` in `node_classes`",
+                false => "",
+            };
+            let node = (!remedy.is_empty()).then(|| tracing::field::display(&self.shown));
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, type_url, error = %status, node,
+                after = ?lived, suppressed, "the upstream accepts connections but ends the stream; {meanwhile}; \
+                    retrying{remedy}");
+        }
+        if !self.contact.health.is_any_up() {
+            let (failures, delay) = (self.contact.failures, self.contact.delay());
+            self.enter(SourceState::EndsStreams { failures, delay, lived }, now);
+        }
+    }
+
+    /// A stream is open. If the server ended the previous stream, an open stream alone proves nothing.
+    fn opened(&mut self, stream: StreamIndex, now: Time) {
+        if !(matches!(self.contact.state, SourceState::EndsStreams { .. })
+            && self.contact.health.is_lost(stream))
+        {
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// Records a report about a stream; see `Health::reported`.
+    pub fn reported(&mut self, stream: StreamIndex, is_ended_by_server: bool, now: Time) {
+        self.contact.health.reported(stream, is_ended_by_server, now);
+    }
+
+    /// From now on, nothing confirms the served resources.
+    fn lose(&mut self, stream: StreamIndex, now: Time) {
+        self.contact.health.unreachable(stream);
+        self.contact.stale_since.get_or_insert(now);
+        self.metrics.stale(true);
+    }
+
+    /// The server answered on a stream. The served resources are fresh again, unless another stream is lost.
+    fn heard(&mut self, stream: StreamIndex, now: Time) {
+        self.contact.health.answered(stream);
+        let state = if self.contact.is_mute { SourceState::Unanswered } else { SourceState::Connected };
+        self.enter(state, now);
+        self.refresh(now);
+    }
+
+    /// The server has sent a response.
+    fn answers(&mut self, now: Time) {
+        self.contact.answered = true;
+        if std::mem::take(&mut self.contact.is_mute) {
+            tell!(self, info(UpstreamBack, "the upstream answers");
+                { server = %self.server_uri, list = %self.list, class = %self.class.digest });
+            self.enter(SourceState::Connected, now);
+        }
+    }
+
+    /// A stream is open, and the server sends nothing. Without this line, neither an error nor an answer
+    /// would tell the operator.
+    fn unanswered(&mut self, now: Time) {
+        if self.contact.answered {
+            return;
+        }
+        self.enter(SourceState::Unanswered, now);
+        if std::mem::replace(&mut self.contact.is_mute, true) {
+            return;
+        }
+        tell!(self, warn(UpstreamLost, "the upstream has answered no request for 10 s"), if self.allow("unanswered");
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, node = %self.shown }
+            + "; it may have nothing for a node with this id. If it selects by node id, set `split_by: {{ id: true }}` in \
+                `node_classes`, or set `upstream_node`");
+    }
+
+    fn refresh(&mut self, now: Time) {
+        if self.contact.health.is_any_lost() {
+            return;
+        }
+        self.contact.failures = 0;
+        self.contact.last_error = None;
+        self.metrics.stale(self.contact.restored.is_some());
+        self.contact.warned_of.clear();
+        let since = self.contact.stale_since.take();
+        if self.contact.warned.take().is_some()
+            && let Some(suppressed) = self.allow("answers again")
+        {
+            let outage = since.map(|since| now.since(since));
+            let event = Occurrence::info(Kind::UpstreamBack, "the upstream answers again");
+            self.add(match outage {
+                Some(outage) => event.detail(format_args!("after {outage:.1?}")),
+                None => event,
+            });
+            let outage = outage.map(tracing::field::debug);
+            info!(server = %self.server_uri, list = %self.list, class = %self.class.digest, outage, suppressed,
+                "the upstream answers again");
+        }
+    }
+
+    fn enter(&mut self, state: SourceState, now: Time) {
+        self.contact.enter(state, now);
+        self.metrics.state(state);
+    }
+}
+
+/// Events of a server that is silent about names of a type (ADR 54).
+impl SourceReport {
+    fn doubts(&self, event: &Event) {
+        match event {
+            Event::Silenced { type_url, names, is_cured } => self.silenced(type_url, names, *is_cured),
+            Event::SilentAbout { type_url, name } => self.silent_about(type_url, name),
+            Event::SpeaksOf { type_url, name } => self.speaks_of(type_url, name),
+            _ => {}
+        }
+    }
+
+    fn silenced(&self, type_url: &TypeUrl, names: &[ResourceName], is_cured: bool) {
+        let (server, list, class) = (&self.server_uri, &self.list, &self.class.digest);
+        let first = &names[..names.len().min(NAMES_MAX)];
+        let count = names.len();
+        let text = match is_cured {
+            true => "the upstream is silent about a type while it is asked for more names",
+            false => "the upstream is silent about a type, and does not answer for a part of its names",
+        };
+        let event = Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).count(count as u64);
+        self.add(event.detail(format_args!("{first:?}")));
+        let Some(suppressed) = self.allow("silent about a type") else { return };
+        if is_cured {
+            warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
+                "the upstream has answered nothing about a type since it was asked for more names, and answers for the \
+                    others; requesting the doubtful names on separate streams from now on. Delta \
+                    (AGGREGATED_DELTA_GRPC) has no such rule");
+        } else {
+            warn!(%server, %list, %class, %type_url, count, ?first, suppressed,
+                "the upstream has answered nothing about a type since it was asked for more names, and does not answer \
+                    for a part of its names either; the requests stay as they are. Delta \
+                    (AGGREGATED_DELTA_GRPC) may have no such rule");
+        }
+    }
+
+    fn silent_about(&self, type_url: &TypeUrl, name: &ResourceName) {
+        let text = "the upstream answers no request with this name";
+        self.add(Occurrence::warn(Kind::UpstreamLost, text).of_type(type_url).detail(name));
+        if let Some(suppressed) = self.allow("silent about a name") {
+            warn!(server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name, suppressed,
+                "the upstream answers no request with this name; the name counts as not there, and is requested alone \
+                    now and then");
+        } else {
+            debug!(server = %self.server_uri, list = %self.list, %type_url, %name, "the upstream answers no request \
+                with this name");
+        }
+    }
+
+    fn speaks_of(&self, type_url: &TypeUrl, name: &ResourceName) {
+        tell!(self, info(UpstreamBack, "the upstream answers requests with this name again").of_type(type_url).detail(name);
+            { server = %self.server_uri, list = %self.list, class = %self.class.digest, %type_url, %name }
+            = "the upstream answers requests with this name; requesting the name together with the others");
+    }
+}
+
+/// The status of a source for the admin room, and the gauges of its cache.
+impl SourceReport {
+    /// Also updates the gauges of the cache.
+    pub fn status(&mut self, source: Option<&Source>, clock: &Clock) -> SourceStatus {
+        let types = source.map(|source| self.type_statuses(source)).unwrap_or_default();
+        self.unwatched.set(source.map_or(0, Source::lingering_bytes));
+        self.suspects.set(match source.map(Source::attachment) {
+            Some(Attachment::Streams(streams)) => streams.suspect_streams(),
+            Some(Attachment::Files(_)) | None => 0,
+        });
+        let evicted = source.map_or(0, Source::evicted);
+        self.shared.metrics.limits().add(Limit::UnwatchedBytes, evicted.saturating_sub(self.evicted));
+        self.evicted = evicted;
+        SourceStatus {
+            id: self.id,
+            server: self.server_uri.clone(),
+            list: self.list.clone(),
+            stream: self.stream,
+            class: self.class.clone(),
+            shown: self.shown.clone(),
+            evidence: self.evidence.clone(),
+            state: self.contact.state,
+            since: clock.wall(self.contact.since),
+            last_error: self.contact.last_error.clone(),
+            answered: self.contact.answered,
+            stale_since: self.contact.restored.or(self.contact.stale_since.map(|since| clock.wall(since))),
+            restored: self.contact.restored.is_some(),
+            variant: self.variant,
+            has_marks: matches!(source.map(Source::attachment), Some(Attachment::Streams(streams)) if streams.has_marks()),
+            types,
+        }
+    }
+
+    fn refused(&self, source: &Source, type_url: &TypeUrl) -> Option<RefusedStatus> {
+        let Attachment::Streams(streams) = source.attachment() else { return None };
+        let (how, since, error) = match (streams.suspect_of(type_url), streams.not_served(type_url)) {
+            (Some(suspect), _) => (Refused::EndsStream, suspect.since, suspect.status.clone()),
+            (None, Some((since, status))) => (Refused::NotServed, since, status.clone()),
+            (None, None) => return None,
+        };
+        let next_try = streams.next_try(type_url).map(|due| self.shared.clock.wall(due));
+        Some(RefusedStatus { how, since: self.shared.clock.wall(since), next_try, error })
+    }
+
+    fn silent(&self, source: &Source, type_url: &TypeUrl) -> Option<SilentStatus> {
+        let Attachment::Streams(streams) = source.attachment() else { return None };
+        let (since, names) = streams.silent_names(type_url)?;
+        let first = names.iter().take(NAMES_MAX).map(|name| (*name).clone()).collect();
+        Some(SilentStatus { since: self.shared.clock.wall(since), names: names.len(), first })
+    }
+
+    fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
+        let mut statuses = Vec::new();
+        for (type_url, counts, wildcard) in source.types() {
+            let members = wildcard.map_or(0, |view| view.len());
+            let unknown = wildcard.map_or(0, |view| usize::from(!view.is_complete()));
+            let refused = self.refused(source, type_url);
+            let silent = self.silent(source, type_url);
+            let status = SourceTypeStatus {
+                type_url: type_url.clone(),
+                names: counts.present + counts.absent + counts.unknown,
+                wildcard: wildcard.is_some(),
+                present: counts.present + members,
+                absent: counts.absent,
+                unknown: counts.unknown + unknown,
+                held_back: source.held_back(type_url),
+                held_back_since: source.held_back_since(type_url).map(|since| self.shared.clock.wall(since)),
+                refused,
+                silent,
+                no_room: source.no_room(type_url).map(|entry| NoRoomStatus {
+                    since: self.shared.clock.wall(entry.since),
+                    names: entry.names.len(),
+                    first: entry.names.iter().take(NAMES_MAX).cloned().collect(),
+                }),
+                lost: match source.reach_of(type_url) {
+                    Some(Reachability::Lost { since, status }) => {
+                        Some(LostStatus { since: self.shared.clock.wall(since), error: status })
+                    }
+                    _ => None,
+                },
+                bytes: counts.bytes + wildcard.map_or(0, |view| view.bytes()),
+                version: wildcard.map(|view| view.digest()),
+            };
+            let report = self.of_type(type_url);
+            report.held_back.set(status.held_back);
+            report.silent_names.set(status.silent.as_ref().map_or(0, |silent| silent.names));
+            let how = status.refused.as_ref().map(|refused| refused.how);
+            if report.refused.as_ref().map(|(how, _)| *how) != how {
+                report.refused = how.map(|how| (how, report.upstream.refused(how.name())));
+            }
+            let cache = &mut report.cache;
+            cache.set(status.present, status.absent, status.unknown, status.bytes);
+            cache.set_states(EntryState::ALL.map(|state| counts.states.get(state)));
+            statuses.push(status);
+        }
+        let held: Vec<&TypeUrl> = statuses.iter().map(|status| &status.type_url).collect();
+        self.types.retain(|type_url, report| {
+            let keep = held.contains(&type_url);
+            if !keep {
+                report.cache = report.types.cache();
+            }
+            keep
+        });
+        statuses
     }
 }
 

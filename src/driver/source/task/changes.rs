@@ -11,7 +11,7 @@ use super::surroundings::Surroundings;
 use crate::client::Arrival;
 use crate::driver::source::changes::{Origin, TrackedChange};
 use crate::driver::source::member::Member;
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use crate::telemetry::metrics::ChangeOutcome;
 use sluice_engine::source::Source;
 use sluice_xds::TypeUrl;
@@ -62,7 +62,7 @@ impl ChangeFollower {
     pub(super) fn publish(
         &mut self,
         source: &mut Source,
-        report: &mut Report,
+        report: &mut SourceReport,
         member: Option<&Member>,
         around: &Surroundings,
     ) {
@@ -101,7 +101,7 @@ impl ChangeFollower {
     }
 
     /// Closes the changes that are over.
-    pub(super) fn look(&mut self, report: &mut Report, audience: &Audience, around: &Surroundings) {
+    pub(super) fn look(&mut self, report: &mut SourceReport, audience: &Audience, around: &Surroundings) {
         let now = Instant::now();
         if self.due().is_none_or(|due| due > now) {
             return;
@@ -132,12 +132,12 @@ impl ChangeFollower {
     }
 
     /// The source ends, with all of its streams.
-    pub(super) fn close_all(&mut self, report: &mut Report, around: &Surroundings) {
+    pub(super) fn close_all(&mut self, report: &mut SourceReport, around: &Surroundings) {
         self.followed.drain(..).for_each(|followed| close(&followed.change, report, around));
     }
 }
 
-fn close(change: &TrackedChange, report: &mut Report, around: &Surroundings) {
+fn close(change: &TrackedChange, report: &mut SourceReport, around: &Surroundings) {
     let counts = change.counts(u32::MAX);
     let outcome = match (counts.rejected, counts.waiting, counts.acked, counts.superseded) {
         (1.., ..) => ChangeOutcome::Rejected,

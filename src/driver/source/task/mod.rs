@@ -29,7 +29,7 @@ use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::handle::{Command, Queued};
 use crate::driver::source::lane_order::Ordered;
 use crate::driver::source::link::{Link, LinkEvent};
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use audience::Audience;
 use changes::ChangeFollower;
 use saver::Saver;
@@ -37,7 +37,7 @@ use serving::Serving;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::lanes::Published;
-use sluice_engine::source::{Attachment, Output, Source, SourceSettings, StreamIndex};
+use sluice_engine::source::{Attachment, Source, SourceOutput, SourceSettings, StreamIndex};
 use sluice_engine::upstream::{self, Event, Input};
 use sluice_xds::{Code, Response, Status, TypeUrl};
 use surroundings::Surroundings;
@@ -65,7 +65,7 @@ pub(super) struct SourceTask {
     uplink: Uplink,
     changes: ChangeFollower,
     saver: Saver,
-    report: Report,
+    report: SourceReport,
     status: StatusTimer,
     telling: RejectionTeller,
     stall: Stall,
@@ -120,7 +120,7 @@ impl SourceTask {
         numbers: Numbers,
         link: Link,
         saver: Saver,
-        report: Report,
+        report: SourceReport,
         shows_member: bool,
         around: Surroundings,
     ) -> SourceTask {
@@ -462,24 +462,24 @@ impl SourceTask {
         }
     }
 
-    fn carry_out(&mut self, output: Output) {
+    fn carry_out(&mut self, output: SourceOutput) {
         match output {
-            Output::Wake(sessions) => self.serving.wake(&sessions, &self.audience),
-            Output::DoNotCache { type_url, names, sessions } => {
+            SourceOutput::Wake(sessions) => self.serving.wake(&sessions, &self.audience),
+            SourceOutput::DoNotCache { type_url, names, sessions } => {
                 let list = self.around.handle.key().place.list;
                 for name in &names {
                     self.around.shared.content.do_not_cache.add(list, &type_url, name.as_ref());
                 }
                 self.audience.divert(&sessions, &type_url);
             }
-            Output::Unserved(type_url) => self.report.unserved(&type_url),
-            Output::Confirmed => {
+            SourceOutput::Unserved(type_url) => self.report.unserved(&type_url),
+            SourceOutput::Confirmed => {
                 self.status.is_outdated = true;
                 self.saver.note_answer();
                 self.report.confirmed(self.around.now());
                 self.serving.confirm(&self.around, &self.audience);
             }
-            Output::Upstream(index, upstream::Output::Event(event)) => {
+            SourceOutput::Upstream(index, upstream::Output::Event(event)) => {
                 self.status.is_outdated = true;
                 match &event {
                     Event::Heard => serve_by(&mut self.source, index, &self.around),
@@ -492,7 +492,7 @@ impl SourceTask {
                 }
                 self.report.event(index, &event, self.around.now());
             }
-            Output::Upstream(index, output) => {
+            SourceOutput::Upstream(index, output) => {
                 let (uplink, report) = (&mut self.uplink, &mut self.report);
                 uplink.carry_out(index, output, &self.source, report, &self.audience, &self.around);
             }

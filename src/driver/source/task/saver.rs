@@ -9,7 +9,7 @@ use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::durable::stored_unit;
 use crate::driver::source::checkpoint::CheckpointSchedule;
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use crate::telemetry::wall_now;
 use sluice_checkpoint::{Header, Identity};
 use sluice_engine::Time;
@@ -29,7 +29,7 @@ impl Saver {
     /// Restores the state of a predecessor, else that of the disk, and starts the schedule of writes.
     pub(in crate::driver::source) fn restore(
         source: &mut Source,
-        report: &mut Report,
+        report: &mut SourceReport,
         identity: Option<Identity>,
         shared: &DriverContext,
     ) -> Saver {
@@ -76,7 +76,7 @@ impl Saver {
         &mut self,
         source: &Source,
         stable: Option<&Snapshot>,
-        report: &Report,
+        report: &SourceReport,
         around: &Surroundings,
     ) {
         if let Some(schedule) = &mut self.schedule {
@@ -89,7 +89,7 @@ impl Saver {
         &mut self,
         source: &Source,
         stable: Option<&Snapshot>,
-        report: &Report,
+        report: &SourceReport,
         around: &Surroundings,
         done: oneshot::Sender<()>,
     ) {
@@ -105,7 +105,7 @@ impl Saver {
         &self,
         source: &Source,
         stable: Option<&Snapshot>,
-        report: &Report,
+        report: &SourceReport,
         around: &Surroundings,
         now: Time,
     ) -> Option<Estate> {

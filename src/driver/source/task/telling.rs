@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::surroundings::Surroundings;
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use sluice_engine::source::Source;
 
 /// From the first rejection to the request. Most clients of a bad push answer within this time, and are
@@ -47,7 +47,7 @@ impl RejectionTeller {
         &mut self,
         clients: usize,
         source: &mut Source,
-        report: &mut Report,
+        report: &mut SourceReport,
         around: &Surroundings,
     ) {
         if !self.take(Instant::now()) {

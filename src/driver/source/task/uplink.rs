@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::audience::Audience;
 use super::surroundings::Surroundings;
 use crate::driver::source::link::{Link, LinkEvent};
-use crate::driver::source::report::Report;
+use crate::driver::source::report::SourceReport;
 use sluice_engine::source::{Attachment, Source, StreamIndex};
 use sluice_engine::upstream::Output;
 use sluice_xds::{Node, TypeUrl};
@@ -38,7 +38,7 @@ impl Uplink {
         index: StreamIndex,
         output: Output,
         source: &Source,
-        report: &mut Report,
+        report: &mut SourceReport,
         audience: &Audience,
         around: &Surroundings,
     ) {
@@ -74,7 +74,7 @@ impl Uplink {
     pub(super) fn open_withheld(
         &mut self,
         source: &Source,
-        report: &mut Report,
+        report: &mut SourceReport,
         audience: &Audience,
         around: &Surroundings,
     ) {

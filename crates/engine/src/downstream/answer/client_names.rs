@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::collection::Collection;
 use crate::downstream::answer::Answer;
 use crate::downstream::answer::chunk::{Chunk, version_of};
 use crate::downstream::answer::compose::Composition;
@@ -19,10 +18,7 @@ use sluice_xds::{Resource, ResourceName, Variant};
 
 /// The variants behind each name with parameters, for a client with the views of this answer.
 pub(in crate::downstream) fn variants_after(answer: &Answer) -> ToldVariants {
-    let names = answer.parts.iter().filter_map(|part| match &part.collection {
-        Collection::Names(names) => Some(names),
-        Collection::Wildcard | Collection::Globs(_) => None,
-    });
+    let names = answer.parts.iter().filter_map(|part| part.collection.named());
     let located = names.flat_map(|names| names.iter()).filter(|name| name.is_located());
     let held = located.filter_map(|name| Some((name.clone(), variants_of(answer, name)?)));
     ToldVariants { held: held.collect() }

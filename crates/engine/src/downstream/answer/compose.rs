@@ -15,6 +15,7 @@ use crate::downstream::answer::chunk::{Chunk, open, size_of, split, version_of};
 use crate::downstream::answer::rest::ToldNames;
 use crate::downstream::answer::targets::targets;
 use crate::downstream::answer::{Answer, AnswerPart};
+use crate::precedence::{deciding, overriding};
 use crate::view::{STAYS, View, difference};
 use sluice_xds::{Code, Kind, Resource, ResourceName, Status, Variant, Version};
 
@@ -240,9 +241,8 @@ impl Answer {
         Composition { chunks, endpoints, left_out, ..Composition::default() }
     }
 
-    /// Compares the client's views with the views that the client should hold, over all parts. A name that is
-    /// wanted by itself and by the wildcard is one resource to the client: its own subscription decides, and
-    /// the wildcard decides if the subscription has no resource (SUB-12, DEL-22).
+    /// Compares the client's views with the views that the client should hold, over all parts. A name that
+    /// several parts have is one resource to the client (SUB-12, DEL-22).
     fn news(&self) -> NewContent {
         // In SotW, `departed` has refused names only, and their absence is known at once.
         let told_absent = self.variant == Variant::Sotw && !self.departed.is_empty();
@@ -264,8 +264,8 @@ impl Answer {
         let restated = self.restated();
         changed.extend(restated.iter().cloned());
         for name in changed {
-            let held = self.parts.iter().rev().find_map(|part| part.held.version_of(&name));
-            let due = after.views.iter().rev().find_map(|view| view.version_of(&name));
+            let held = deciding(&self.parts, |part| part.held.version_of(&name));
+            let due = deciding(&after.views, |view| view.version_of(&name));
             match due {
                 Some(version) if held == Some(version) && !restated.contains(&name) => {}
                 Some(STAYS) => {}
@@ -555,8 +555,8 @@ impl Answer {
     pub fn version_of_complete_set(&self) -> Version {
         let sum = |sum: Version, part: &AnswerPart| sum.plus(part.view.digest());
         let all = self.parts.iter().fold(Version::default(), sum);
-        let overlaid =
-            self.parts.iter().enumerate().flat_map(|(at, part)| overlaid(part, &self.parts[at + 1..]));
+        let parts = self.parts.iter().enumerate();
+        let overlaid = parts.flat_map(|(at, part)| overlaid(part, overriding(&self.parts, at)));
         overlaid.fold(all, Version::minus)
     }
 }

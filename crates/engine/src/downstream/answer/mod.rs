@@ -20,6 +20,7 @@ use crate::downstream::answer::client_features::ClientFeatures;
 use crate::downstream::answer::rest::{ToldNames, ToldVariants};
 use crate::downstream::answer::spelling::Spellings;
 use crate::downstream::sources::SourceId;
+use crate::precedence::{deciding, keeps_in_doubt};
 use crate::snapshot::{Snapshot, TypeSnapshot};
 use crate::view::{View, ViewId};
 use sluice_xds::{Resource, ResourceName, Status, TypeUrl, Variant, Version};
@@ -40,8 +41,8 @@ pub struct AnswerPart {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// The content of a response, not yet composed. The 15 fields are everything that the bytes of the messages
-/// depend on, and what a stream has to know between two messages.
+/// The content of a response, not yet composed. Wide because the bytes of the messages depend on all fields
+/// together: each is a part of the key, or of the state between two messages.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub type_url: TypeUrl,
@@ -162,10 +163,8 @@ impl Answer {
     fn brings_another(&self, part: &AnswerPart, stable: &TypeSnapshot, candidate: &TypeSnapshot) -> bool {
         let view = |types: &TypeSnapshot| types.view(&part.collection).cloned();
         let Some((stable, candidate)) = view(stable).zip(view(candidate)) else { return false };
-        let is_wildcard = matches!(part.collection, Collection::Wildcard);
-        let knows = |view: &View, name: &ResourceName| {
-            view.has(name) || view.knows_gone(name) || is_wildcard && view.is_complete()
-        };
+        let kind = part.collection.kind();
+        let knows = |view: &View, name: &ResourceName| view.has(name) || view.rules_out(kind, name);
         let is_known = |name: &ResourceName| knows(&stable, name) && knows(&candidate, name);
         let is_sent = |name: &ResourceName| {
             let version = candidate.version_of(name);
@@ -240,11 +239,10 @@ impl Answer {
     }
 
     /// Whether the client keeps its resource under a name of a part while the part's source does not know the
-    /// name. If the wildcard or a glob supplies the name, the client is sent the supplied resource (SUB-12).
+    /// name.
     pub fn leaves(&self, part: &AnswerPart, name: &ResourceName) -> bool {
-        let is_named = |part: &AnswerPart| matches!(part.collection, Collection::Names(_));
-        let is_supplied = || self.parts.iter().any(|other| !is_named(other) && other.view.has(name));
-        part.collection.covers(name) && !(is_named(part) && is_supplied())
+        let has = |other: &AnswerPart| other.collection.kind().is_broad() && other.view.has(name);
+        part.collection.covers(name) && keeps_in_doubt(part.collection.kind(), || self.parts.iter().any(has))
     }
 
     /// Some names of the next message, for people: sent and removed ones, at most `most` of each.
@@ -279,10 +277,9 @@ impl Answer {
         self.full || self.variant == Variant::Delta
     }
 
-    /// The part that decides about a name: the last part with the name, because parts are in the order of
-    /// precedence (see [`CollectionKind`]).
+    /// The part that decides about a name.
     fn part_with(&self, name: &ResourceName) -> Option<&AnswerPart> {
-        self.parts.iter().rev().find(|part| part.view.has(name))
+        deciding(&self.parts, |part| part.view.has(name).then_some(part))
     }
 
     /// The resource under a name.
@@ -329,11 +326,8 @@ impl Answer {
 impl AnswerPart {
     /// Whether the wildcard or a glob may contain the name. The source does not know yet.
     pub fn may_have(&self, name: &ResourceName) -> bool {
-        let is_open = match &self.collection {
-            Collection::Wildcard => !self.view.is_complete(),
-            Collection::Globs(_) => self.collection.covers(name) && !self.view.knows_gone(name),
-            Collection::Names(_) => false,
-        };
+        let kind = self.collection.kind();
+        let is_open = kind.is_broad() && self.collection.covers(name) && !self.view.excludes(kind, name);
         is_open && !self.view.has(name)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::authorization::{Denial, Denials, Grant, TypeGrant};
 use crate::downstream::answer::spelling::{Refusals, SPELLINGS_MAX};
-use crate::downstream::subscription::{Change, Subscription};
+use crate::downstream::subscription::{InterestChange, Subscription};
 use sluice_setting::{SOME, count, settings};
 use sluice_xds::{Code, Request, ResourceName, Status, TypeUrl};
 
@@ -110,7 +110,7 @@ impl Entitlement {
         &self,
         subscription: &Subscription,
         request: &Request,
-        change: &Change,
+        change: &InterestChange,
         ledger: &mut DenialLedger,
     ) -> Result<(), Status> {
         if self.grant.allows_all() || is_idle(request, change) {
@@ -156,7 +156,7 @@ impl Entitlement {
         &self,
         subscription: &Subscription,
         request: &Request,
-        change: &Change,
+        change: &InterestChange,
         ledger: &mut DenialLedger,
     ) {
         let type_url = &subscription.type_url;
@@ -179,9 +179,9 @@ impl Entitlement {
 }
 
 /// Whether a request asks for nothing new, like nearly all ACKs.
-fn is_idle(request: &Request, change: &Change) -> bool {
+fn is_idle(request: &Request, change: &InterestChange) -> bool {
     let asks = matches!(request, Request::Delta(request) if !request.subscribe.is_empty());
-    !asks && *change == Change::default()
+    !asks && *change == InterestChange::default()
 }
 
 /// The name as a key; a malformed name as it is.

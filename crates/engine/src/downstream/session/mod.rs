@@ -57,20 +57,20 @@ use crate::downstream::session::request::{HEALTH, Portion, RequestOutcome, type_
 use crate::downstream::session::returning::{end_returns, owes_returning};
 use crate::downstream::session::router::{List, Router};
 use crate::downstream::session::stand_ins::{Latest, Serving};
-use crate::downstream::session::standing::{SentPart, TypeStanding};
+use crate::downstream::session::standing::{ClientTypeState, SentPart};
 use crate::downstream::session::transitions::Transitions;
 use crate::downstream::sources::{ListId, SourceId};
 use crate::downstream::subscription::carried::{Passed, Unsettled};
 use crate::downstream::subscription::ledger::Ledger;
 use crate::downstream::subscription::name_wait::NameWait;
 use crate::downstream::subscription::nonces::{Judged, Verdict};
-use crate::downstream::subscription::{Change, Subscription};
+use crate::downstream::subscription::{InterestChange, Subscription};
 use crate::lanes::Restated;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
-/// One downstream stream. It has 13 fields: the last two stand alone, because each update reads them and
-/// nothing else changes with them.
+/// One downstream stream. Wide because each update reads the last two fields, and nothing else changes with
+/// them.
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
@@ -223,7 +223,7 @@ impl Session {
             Request::Sotw(_) => (false, change.moved),
             Request::Delta(delta) => (delta.asks(), request.names_len()),
         };
-        let changed = is_first || forces || sends_again || change != Change::default();
+        let changed = is_first || forces || sends_again || change != InterestChange::default();
         self.judge(index, request, &change)?;
         // Nearly all requests are ACKs.
         let watches = if changed { self.apply(index, change, router)? } else { Vec::new() };
@@ -274,11 +274,11 @@ impl Session {
         request: &Request,
         portion: Portion,
         router: &mut dyn Router,
-    ) -> Change {
+    ) -> InterestChange {
         if portion == Portion::Verdict {
-            return Change::default();
+            return InterestChange::default();
         }
-        let Some(subscription) = self.subscriptions.get_mut(index) else { return Change::default() };
+        let Some(subscription) = self.subscriptions.get_mut(index) else { return InterestChange::default() };
         let (type_url, grant) = (subscription.type_url.clone(), &self.entitlement.grant);
         let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
         match request {
@@ -288,7 +288,7 @@ impl Session {
                     subscription.note_marked_requests(portion.requests(), request);
                 }
                 if !request.asks() && !subscription.is_new() {
-                    return Change::default();
+                    return InterestChange::default();
                 }
                 subscription.take_delta(request, self.seed, &group_of, grant)
             }
@@ -381,7 +381,7 @@ impl Session {
         self.transitions.take_denials().map(|denials| *denials)
     }
 
-    fn judge(&mut self, index: usize, request: &Request, change: &Change) -> Result<(), Status> {
+    fn judge(&mut self, index: usize, request: &Request, change: &InterestChange) -> Result<(), Status> {
         if self.entitlement.grant.allows_all() {
             return Ok(());
         }
@@ -668,7 +668,8 @@ impl Session {
         }
         if chunks > 0 {
             self.carried += 1;
-            let forgotten = subscription.nonces.send(self.carried, version, now, changed_at, carried);
+            let (nonce, messages) = (self.carried, chunks.saturating_sub(answer.chunk));
+            let forgotten = subscription.nonces.send(nonce, version, now, changed_at, carried, messages);
             if let Some(forgotten) = forgotten {
                 Passed::add_overtaken(&mut passed, forgotten.whole());
             }
@@ -861,9 +862,9 @@ impl Session {
 
     /// The state of each type at each of its sources, by the newest content. `latest` as in
     /// [`Session::poll_answer`].
-    pub fn type_standings(&self, latest: Latest<'_>, now: Time) -> Vec<TypeStanding> {
+    pub fn type_states(&self, latest: Latest<'_>, now: Time) -> Vec<ClientTypeState> {
         let snapshots = self.serving().served(latest);
-        standing::type_standings(&self.subscriptions, &self.turn(&snapshots, false, now))
+        standing::type_states(&self.subscriptions, &self.turn(&snapshots, false, now))
     }
 
     /// Whether the client accepted this version of a resource, and has it (TRU-6).

@@ -21,7 +21,7 @@ use crate::downstream::session::router::{Router, Watch};
 use crate::downstream::sources::ListId;
 use crate::downstream::sources::{Asked, Others, SourceId};
 use crate::downstream::subscription::part::{Key, Part};
-use crate::downstream::subscription::{Change, NameSetChange, Subscription};
+use crate::downstream::subscription::{InterestChange, NameSetChange, Subscription};
 use crate::snapshot::Snapshot;
 use sluice_xds::{DeltaRequest, ResourceName, Status, TypeUrl, Variant};
 
@@ -79,7 +79,7 @@ impl Session {
     pub(super) fn apply(
         &mut self,
         index: usize,
-        change: Change,
+        change: InterestChange,
         router: &mut dyn Router,
     ) -> Result<Vec<Watch>, Status> {
         let mut watches = Vec::new();
@@ -88,7 +88,7 @@ impl Session {
         let type_url = subscription.type_url.clone();
         // Names go first, because they keep the content of a glob or wildcard that goes with the same
         // request.
-        let is_named = |(key, _): &(Key, NameSetChange)| key.0 == CollectionKind::Names;
+        let is_named = |(key, _): &(Key, NameSetChange)| !key.0.is_broad();
         let (names, globs): (Vec<_>, Vec<_>) = change.names.into_iter().partition(is_named);
         for ((kind, group), names) in names.into_iter().chain(globs) {
             let collection = (!names.0.is_empty()).then(|| kind.collection(names.0));
@@ -199,7 +199,7 @@ impl Session {
         for index in 0..self.subscriptions.len() {
             let type_url = self.subscriptions[index].type_url.clone();
             let group_of = |name: &ResourceName| router.group_of(&type_url, Some(name));
-            if self.subscriptions[index].divert(self.seed, &group_of) != Change::default() {
+            if self.subscriptions[index].divert(self.seed, &group_of) != InterestChange::default() {
                 watches.extend(self.divert(&type_url, router)?);
             }
         }

@@ -63,7 +63,7 @@ impl ClientState {
 
 /// One type of one source at a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TypeStanding {
+pub struct ClientTypeState {
     pub source: SourceId,
     pub type_url: TypeUrl,
     pub state: ClientState,
@@ -167,17 +167,17 @@ impl<'a> SentPart<'a> {
 }
 
 /// The state of each type at each of its sources.
-pub(super) fn type_standings(subscriptions: &[Subscription], turn: &Turn<'_>) -> Vec<TypeStanding> {
-    let mut standings: Vec<TypeStanding> = Vec::new();
+pub(super) fn type_states(subscriptions: &[Subscription], turn: &Turn<'_>) -> Vec<ClientTypeState> {
+    let mut standings: Vec<ClientTypeState> = Vec::new();
     for (subscription, part) in parts(subscriptions) {
         let (source, type_url) = (part.source(), &subscription.type_url);
         let state = state_of(subscription, part, turn);
         let is_same =
-            |standing: &&mut TypeStanding| standing.source == source && standing.type_url == *type_url;
+            |standing: &&mut ClientTypeState| standing.source == source && standing.type_url == *type_url;
         match standings.iter_mut().find(is_same) {
             // Names of two styles, or names beside a wildcard.
             Some(standing) => standing.state = standing.state.max(state),
-            None => standings.push(TypeStanding { source, type_url: type_url.clone(), state }),
+            None => standings.push(ClientTypeState { source, type_url: type_url.clone(), state }),
         }
     }
     standings

@@ -74,7 +74,7 @@ fn fingerprint_of(names: &[ResourceName], seed: HashSeed) -> u64 {
 
 /// The change of a session's collections in a request.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::downstream) struct Change {
+pub(in crate::downstream) struct InterestChange {
     pub(in crate::downstream) wildcard: Option<bool>,
     /// The changed sets of names and globs, by part.
     pub(in crate::downstream) names: BTreeMap<Key, NameSetChange>,

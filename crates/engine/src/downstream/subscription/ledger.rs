@@ -11,6 +11,7 @@ use crate::downstream::order::turn::Turn;
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::part::{Part, accepted_view};
 use crate::downstream::subscription::parts::PartList;
+use crate::precedence::deciding;
 use crate::snapshot::Snapshot;
 use crate::upstream::Cause;
 use crate::view::{FORCED, PERHAPS, STAYS, View};
@@ -132,8 +133,7 @@ impl LedgerPart {
     }
 
     fn next_name(&self, type_url: &TypeUrl, after: Option<&ResourceName>) -> Option<&ResourceName> {
-        let asked = self.collection.names().filter(|_| self.collection.kind() == CollectionKind::Names);
-        let asked = asked.and_then(|names| names.next_name(after));
+        let asked = self.collection.named().and_then(|names| names.next_name(after));
         let views = [Some(&self.sent), self.before.as_ref(), self.due(type_url)];
         asked.into_iter().chain(views.into_iter().flatten().filter_map(|view| view.next_name(after))).min()
     }
@@ -145,37 +145,20 @@ impl LedgerPart {
         let types = self.snapshot.as_ref().and_then(|snapshot| snapshot.of(type_url));
         let (Some(types), Some(view)) = (types, self.due(type_url)) else { return knowledge };
         knowledge.error = view.annotations().error(name).cloned();
-        match kind {
-            CollectionKind::Names => {
-                let entry = types.names.entries.get(name);
-                knowledge.state = entry.map(|entry| EntryState::of(entry, name, &types.names.annotations));
-                knowledge.cached = entry.and_then(Known::cached).cloned();
-                if let Some(Known::Absent(cause)) = entry {
-                    knowledge.absent = Some(*cause);
-                }
-            }
-            CollectionKind::Wildcard | CollectionKind::Globs => {
-                let members = match kind {
-                    CollectionKind::Globs => &types.globs.members,
-                    _ => &types.wildcard.members,
-                };
-                knowledge.cached = members.get(name).cloned();
-                knowledge.state = match &knowledge.cached {
-                    Some(_) => Some(EntryState::of_member(name, view.annotations())),
-                    None if self.knows_membership(view, name) => Some(EntryState::DoesNotExist),
-                    None => Some(EntryState::Requested),
-                };
+        knowledge.cached = types.cached(kind, name).cloned();
+        if kind.is_broad() {
+            knowledge.state = Some(match &knowledge.cached {
+                Some(_) => EntryState::of_member(name, view.annotations()),
+                None if view.rules_out(kind, name) => EntryState::DoesNotExist,
+                None => EntryState::Requested,
+            });
+        } else if let Some(entry) = types.names.entries.get(name) {
+            knowledge.state = Some(EntryState::of(entry, name, &types.names.annotations));
+            if let Known::Absent(cause) = entry {
+                knowledge.absent = Some(*cause);
             }
         }
         knowledge
-    }
-
-    fn knows_membership(&self, view: &View, name: &ResourceName) -> bool {
-        if self.collection.kind() == CollectionKind::Wildcard {
-            view.is_complete()
-        } else {
-            view.knows_gone(name)
-        }
     }
 }
 
@@ -224,20 +207,19 @@ impl Ledger {
         }
     }
 
-    /// The version that the client has accepted. The last part with the name decides, because names come
-    /// after the wildcard.
+    /// The version that the client has accepted.
     pub fn has(&self, name: &ResourceName) -> Option<HeldVersion> {
-        self.parts.iter().rev().find_map(|part| part.accepted(name))
+        deciding(&self.parts, |part| part.accepted(name))
     }
 
     /// The version that was sent last.
     pub fn sent(&self, name: &ResourceName) -> Option<HeldVersion> {
-        self.parts.iter().rev().find_map(|part| HeldVersion::of(&part.sent, name))
+        deciding(&self.parts, |part| HeldVersion::of(&part.sent, name))
     }
 
     /// The version that the client should have.
     pub fn should(&self, name: &ResourceName) -> Option<Version> {
-        self.parts.iter().rev().find_map(|part| part.due(&self.type_url)?.version_of(name))
+        deciding(&self.parts, |part| part.due(&self.type_url)?.version_of(name))
     }
 
     pub fn entry(&self, name: ResourceName) -> NameEntry {
@@ -273,7 +255,7 @@ impl Ledger {
     fn is_known_absent(&self, name: &ResourceName) -> bool {
         self.parts.iter().filter(|part| part.collection.covers(name)).all(|part| {
             let Some(view) = part.due(&self.type_url) else { return false };
-            part.knows_membership(view, name)
+            view.rules_out(part.collection.kind(), name)
         })
     }
 

@@ -40,7 +40,7 @@ use crate::downstream::subscription::carried::{Carried, Passed, Unsettled};
 use crate::downstream::subscription::delivery::Delivery;
 use crate::downstream::subscription::exceptions::Exceptions;
 use crate::downstream::subscription::interest::Interest;
-pub(super) use crate::downstream::subscription::interest::{Change, NameSetChange};
+pub(super) use crate::downstream::subscription::interest::{InterestChange, NameSetChange};
 use crate::downstream::subscription::ledger::Ledger;
 use crate::downstream::subscription::name_wait::{Doubt, First, FirstAnswer, NameWait, first_answer_look};
 use crate::downstream::subscription::nonces::{Judged, Nonces, Verdict};

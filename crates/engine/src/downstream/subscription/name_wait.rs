@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::Time;
-use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
+use crate::collection::{Collection, HashSeed, NameSet};
 use crate::downstream::answer::AnswerPart;
 use crate::downstream::answer::client_features::ClientFeatures;
 use crate::downstream::order::turn::Turn;
@@ -213,15 +213,13 @@ impl<'a> Doubt<'a> {
         if until <= now {
             return None;
         }
-        let mut lacking = self.parts.iter().enumerate().filter(|(_, part)| part.view.lacks_an_answer());
+        let is_lacking = |part: &AnswerPart| part.view.lacks_an_answer() && part.collection.kind().is_broad();
+        let mut lacking = self.parts.iter().enumerate().filter(|(_, part)| is_lacking(part));
         lacking.find_map(|(index, part)| {
+            let kind = part.collection.kind();
             let mut lost = part.held.beside(&part.view).map(|(name, _)| name);
-            let name = match part.collection {
-                Collection::Wildcard => lost.next().map(|_| ResourceName::new("*")),
-                Collection::Globs(_) => lost.find(|name| !part.view.knows_gone(name))?.glob(),
-                Collection::Names(_) => None,
-            };
-            Some(Awaited { index, name: name?, look_at: Some(until) })
+            let name = kind.membership_of(&lost.find(|name| !part.view.excludes(kind, name))?)?;
+            Some(Awaited { index, name, look_at: Some(until) })
         })
     }
 
@@ -287,7 +285,7 @@ impl<'a> Doubt<'a> {
         // A name that was requested in addition to the wildcard: the client has the wildcard's content.
         let others =
             || self.parts.iter().enumerate().filter(|(other, part)| *other != index && !part.held.is_empty());
-        others().next().filter(|_| part.collection.kind() == CollectionKind::Names)?;
+        others().next().filter(|_| part.collection.named().is_some())?;
         self.names(part).find(|name| others().any(|(_, other)| other.held.has(name))).cloned()
     }
 

@@ -49,7 +49,7 @@ pub struct Part {
 
 impl Part {
     pub(super) fn new(asked: Asked, group: NameGroup, collection: Collection) -> Part {
-        let is_first = collection.kind() != CollectionKind::Names;
+        let is_first = collection.kind().is_broad();
         Part {
             asked,
             next: None,
@@ -188,10 +188,12 @@ impl Part {
 
     /// Takes over content of names in the collection that another part brought.
     pub(super) fn take_over(&mut self, other: &View, which: impl Fn(&ResourceName) -> bool) {
-        let candidates: Vec<_> = match &self.collection {
-            Collection::Wildcard => return,
-            Collection::Globs(_) => other.names().filter(|name| self.collection.covers(name)).collect(),
-            Collection::Names(names) => names.iter().collect(),
+        if self.is_wildcard() {
+            return;
+        }
+        let candidates: Vec<_> = match self.collection.named() {
+            Some(names) => names.iter().collect(),
+            None => other.names().filter(|name| self.collection.covers(name)).collect(),
         };
         let brought = candidates.into_iter().filter(|name| !self.held.has(name) && which(name));
         let brought: Vec<_> = brought.filter_map(|name| Some((name, other.version_of(name)?))).collect();
@@ -207,7 +209,7 @@ impl Part {
     pub fn inherit(&mut self, left: &[(CollectionKind, Arc<View>)]) {
         let kind = self.kind();
         for (_, left) in left.iter().filter(|(left_kind, _)| *left_kind == kind) {
-            if let Collection::Names(names) = &self.collection {
+            if let Some(names) = self.collection.named() {
                 let is_new = |name: &&ResourceName| !self.held.has(name) && !self.held.knows_absent(name);
                 let came: Vec<_> =
                     names.iter().filter(is_new).filter(|name| left.knows_absent(name)).collect();
@@ -269,7 +271,7 @@ impl Part {
         let (sent, other): (Vec<_>, Vec<_>) =
             sent.partition(|(name, version)| view.version_of(name) == Some(*version) || is_left(name));
         // Content from the wildcard or a glob replaced the client's content of a name (SUB-12).
-        if matches!(self.collection, Collection::Names(_)) {
+        if self.collection.named().is_some() {
             let replaced: Vec<_> = other.into_iter().filter(|(name, _)| held.has(name)).collect();
             replaced.into_iter().for_each(|(name, _)| held.let_go(name));
         }
@@ -286,7 +288,7 @@ impl Part {
 
     /// Makes the name due again, whatever the client holds; for a glob, all its members.
     pub(super) fn forget(&mut self, name: &ResourceName) {
-        if matches!(self.collection, Collection::Globs(_)) && name.is_glob() {
+        if self.kind() == CollectionKind::Globs && name.is_glob() {
             let members: Vec<_> =
                 self.held.names().filter(|member| member.glob().as_ref() == Some(name)).cloned().collect();
             for member in &members {
@@ -323,9 +325,8 @@ impl Part {
         matches!(self.collection, Collection::Wildcard)
     }
 
-    /// Whether the server, not the client, determines the members: the wildcard, or globs.
     pub fn is_broad(&self) -> bool {
-        self.collection.kind() != CollectionKind::Names
+        self.kind().is_broad()
     }
 
     /// The requested names or globs; `None` for the wildcard.

@@ -14,7 +14,8 @@ use crate::downstream::subscription::part::{Key, Part};
 use crate::view::{PERHAPS, View};
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
-/// The wildcard, then globs, then names, each by group: old-style names before authorities. No part is empty.
+/// In the order of precedence ([`crate::precedence`]), each kind by group: old-style names before
+/// authorities. No part is empty.
 #[derive(Debug, Default)]
 pub struct PartList(Vec<Part>);
 
@@ -158,12 +159,9 @@ impl PartList {
     /// that content now.
     fn fall_back_to_wildcard(&mut self, at: usize, collection: Option<&Collection>) {
         let part = &self[at];
-        let Collection::Names(before) = &part.collection else { return };
+        let Some(before) = part.collection.named() else { return };
         let (before, held, none) = (before.clone(), part.held.clone(), NameSet::default());
-        let after = match collection {
-            Some(Collection::Names(names)) => names,
-            _ => &none,
-        };
+        let after = collection.and_then(Collection::named).map_or(&none, |names| &**names);
         for broad in self.iter_mut().filter(|part| part.is_broad()) {
             for name in before.minus(after) {
                 let (by_name, by_broad) = (held.version_of(name), broad.held.version_of(name));
@@ -195,8 +193,7 @@ impl PartList {
     fn keep_unanswered(&mut self, before: Option<&View>) {
         let Some(before) = before else { return };
         for part in self {
-            let Collection::Names(names) = &part.collection else { continue };
-            let names = names.clone();
+            let Some(names) = part.collection.named().cloned() else { continue };
             part.keep_accepted(names.iter().filter_map(|name| Some((name, before.known_version_of(name)?))));
         }
     }

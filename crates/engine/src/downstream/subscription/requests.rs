@@ -15,7 +15,7 @@ use crate::downstream::sources::{Asked, SourceId};
 use crate::downstream::subscription::name_wait::{First, FirstAnswer, Presented};
 use crate::downstream::subscription::part::{Key, Part};
 use crate::downstream::subscription::unasked::Unasked;
-use crate::downstream::subscription::{Change, NameSetChange, Subscription, unread};
+use crate::downstream::subscription::{InterestChange, NameSetChange, Subscription, unread};
 use crate::snapshot::Snapshot;
 use crate::view::View;
 use sluice_xds::{DeltaRequest, Kind, ResourceName, SotwRequest, Version};
@@ -33,17 +33,17 @@ impl Subscription {
         seed: HashSeed,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
         grant: &Grant,
-    ) -> Change {
+    ) -> InterestChange {
         let names = &request.resource_names;
         let is_first = self.interest.note_request();
         if !self.interest.note_list(names, is_first, seed) {
-            return Change::default();
+            return InterestChange::default();
         }
         self.exceptions.note_dynamic_names(names);
         self.end_presented();
         let implicit = self.interest.means_wildcard();
         let (names, moved) = self.take_list(names, seed, grant);
-        let mut change = Change { non_canonical: moved > 0, moved, ..Change::default() };
+        let mut change = InterestChange { non_canonical: moved > 0, moved, ..InterestChange::default() };
         let wildcard = implicit || names.iter().any(ResourceName::is_wildcard);
         if is_first
             && wildcard
@@ -157,7 +157,7 @@ impl Subscription {
         seed: HashSeed,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
         grant: &Grant,
-    ) -> Change {
+    ) -> InterestChange {
         let is_first = self.interest.note_request();
         let both_empty = request.subscribe.is_empty() && request.unsubscribe.is_empty();
         let type_url = self.type_url.clone();
@@ -219,7 +219,7 @@ impl Subscription {
             .map(|(place, set)| (place, NameSetChange(Arc::new(set))))
             .collect();
         let wildcard = (wildcard != was_wildcard).then_some(wildcard);
-        Change { wildcard, names, left, ..Change::default() }
+        InterestChange { wildcard, names, left, ..InterestChange::default() }
     }
 
     /// The canonical name; `None` if the name is refused.
@@ -287,13 +287,10 @@ impl Subscription {
     /// The client has given up the last spelling of a name or a glob. Names beside a glob keep the members
     /// that the glob brought, as they are (NAM-17).
     fn note_given_up(&mut self, key: &ResourceName) {
-        match CollectionKind::of(key) {
-            CollectionKind::Globs => {
-                self.note_unread_members(CollectionKind::Globs, |name| name.glob().as_ref() == Some(key));
-            }
-            _ => self.note_unread(key),
-        }
-        if !key.is_glob() {
+        if key.is_glob() {
+            self.note_unread_members(CollectionKind::Globs, |name| name.glob().as_ref() == Some(key));
+        } else {
+            self.note_unread(key);
             self.forget_name(key);
             // The client may drop it.
             self.parts.iter_mut().for_each(|part| View::unlearn(&mut part.held, key));
@@ -528,12 +525,12 @@ impl Subscription {
         &self,
         seed: HashSeed,
         group_of: &dyn Fn(&ResourceName) -> NameGroup,
-    ) -> Change {
+    ) -> InterestChange {
         let sets: Vec<_> = self.parts.iter().filter_map(Part::names).collect();
         let sets = self.parts.by_key(sets.iter().flat_map(|names| names.iter()), seed, group_of);
         let moved = sets.into_iter().filter(|(place, set)| set.id() != self.parts.names_of(*place).id());
         let names = moved.map(|(place, set)| (place, NameSetChange(Arc::new(set)))).collect();
-        Change { names, ..Change::default() }
+        InterestChange { names, ..InterestChange::default() }
     }
 
     /// The client's content of names and globs, by part.

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use crate::Time;
-use crate::collection::CollectionKind;
 use crate::downstream::subscription::carried::Carried;
 use crate::downstream::subscription::ledger::HeldVersion;
 use crate::downstream::subscription::part::{Key, Part};
@@ -48,8 +47,7 @@ impl Brought {
     /// Whether the response brought this version of the name, or with `None` its removal. A name that the
     /// client gave up is gone, too, and nobody removed it.
     pub fn has(&self, name: &ResourceName, version: Option<Version>) -> bool {
-        let is_told =
-            version.is_some() || self.key.0 != CollectionKind::Names || self.sent.knows_absent(name);
+        let is_told = version.is_some() || self.key.0.is_broad() || self.sent.knows_absent(name);
         is_told && self.sent.version_of(name) == version && self.before.version_of(name) != version
     }
 

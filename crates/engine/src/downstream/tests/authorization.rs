@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bench::{Bench, CDS, EDS, LDS, url};
 use crate::authorization::{
     Allow, Claimant, Denial, Denials, Grant, IdentityPattern, Match, Mode, NamePattern, Policy, Rule,
-    Template, Types, Verdict,
+    RuleVerdict, Template, Types,
 };
 use crate::downstream::{Limits, Regrant};
 use sluice_identity::{Identity, SpiffeId};
@@ -26,7 +26,7 @@ fn grant_in(mode: Mode, allow: Vec<Allow>, who: &str) -> Arc<Grant> {
         listeners: Vec::new(),
         identity: IdentityPattern::Any,
         node: Vec::new(),
-        verdict: Verdict::Allow(allow),
+        verdict: RuleVerdict::Allow(allow),
     };
     let identity = Arc::new(Identity::Spiffe(SpiffeId::parse(who).unwrap()));
     let claimant = Claimant { listener: "mesh", identity: &identity, is_local: false };

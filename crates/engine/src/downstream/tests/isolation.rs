@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::bench::{Bench, ClientId, SDS, url};
 use crate::authorization::{
-    Allow, Claimant, Grant, IdentityPattern, Match, Mode, NamePattern, Policy, Rule, Template, Types, Verdict,
+    Allow, Claimant, Grant, IdentityPattern, Match, Mode, NamePattern, Policy, Rule, RuleVerdict, Template,
+    Types,
 };
 use crate::class::{NameStyle, NodeClass, NodeClasses};
 use crate::downstream::{Limits, Regrant};
@@ -76,9 +77,9 @@ fn policies() -> [Policy; 4] {
         let names = prefix.map(|prefix| vec![pattern(prefix)]);
         let allow = names.map(|names| {
             let types = Types::Listed(vec![url(SDS)]);
-            Verdict::Allow(vec![Allow { types, names: Some(names), authorities: None, wildcard: false }])
+            RuleVerdict::Allow(vec![Allow { types, names: Some(names), authorities: None, wildcard: false }])
         });
-        let verdict = allow.unwrap_or(Verdict::Deny);
+        let verdict = allow.unwrap_or(RuleVerdict::Deny);
         Rule { name: name.into(), listeners: Vec::new(), identity, node: Vec::new(), verdict }
     };
     let spiffe = |text| IdentityPattern::spiffe(text).unwrap();

@@ -7,7 +7,7 @@ mod doubt;
 
 pub use files::Files;
 pub use streams::Streams;
-pub use suspect::Suspect;
+pub use suspect::SuspectType;
 
 use crate::Time;
 use crate::reachability::Reachability;

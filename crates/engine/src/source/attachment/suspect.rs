@@ -21,7 +21,7 @@ const REMEMBERED_MAX: usize = 64;
 
 /// A type after whose request the server ended the stream.
 #[derive(Clone, Debug)]
-pub struct Suspect {
+pub struct SuspectType {
     /// The time of the first end.
     pub since: Time,
     /// The number of ended streams.
@@ -35,9 +35,9 @@ pub struct Suspect {
     pub(super) last: Time,
 }
 
-impl Suspect {
-    pub(super) fn new(status: Status, now: Time) -> Suspect {
-        Suspect { since: now, ends: 0, status, is_alone: true, interruptions: 0, last: now }
+impl SuspectType {
+    pub(super) fn new(status: Status, now: Time) -> SuspectType {
+        SuspectType { since: now, ends: 0, status, is_alone: true, interruptions: 0, last: now }
     }
 
     /// The server ended the stream again after a request for the type.
@@ -61,18 +61,18 @@ impl Suspect {
 
 /// The suspects of an aggregated source.
 #[derive(Debug, Default)]
-pub(super) struct SuspectTypes(BTreeMap<TypeUrl, Suspect>);
+pub(super) struct SuspectTypes(BTreeMap<TypeUrl, SuspectType>);
 
 impl SuspectTypes {
     pub(super) fn contains(&self, type_url: &TypeUrl) -> bool {
         self.0.contains_key(type_url)
     }
 
-    pub(super) fn get(&self, type_url: &TypeUrl) -> Option<&Suspect> {
+    pub(super) fn get(&self, type_url: &TypeUrl) -> Option<&SuspectType> {
         self.0.get(type_url)
     }
 
-    pub(super) fn get_mut(&mut self, type_url: &TypeUrl) -> Option<&mut Suspect> {
+    pub(super) fn get_mut(&mut self, type_url: &TypeUrl) -> Option<&mut SuspectType> {
         self.0.get_mut(type_url)
     }
 
@@ -84,9 +84,9 @@ impl SuspectTypes {
         status: &Status,
         is_wanted: impl Fn(&TypeUrl) -> bool,
         now: Time,
-    ) -> &Suspect {
+    ) -> &SuspectType {
         self.forget_old(is_wanted, now);
-        let suspect = self.0.entry(type_url.clone()).or_insert_with(|| Suspect::new(status.clone(), now));
+        let suspect = self.0.entry(type_url.clone()).or_insert_with(|| SuspectType::new(status.clone(), now));
         suspect.note_end(status, now);
         suspect.interruptions = suspect.interruptions.saturating_add(1);
         suspect

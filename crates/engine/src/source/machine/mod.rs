@@ -11,15 +11,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Time;
-use crate::cache::slots::{NamesAfter, WatchedInSets};
+use crate::cache::slots::NamesAfter;
 use crate::cache::watchers::SlotId;
-use crate::cache::{CacheCounts, Departed, SessionId, WildcardCache};
+use crate::cache::{CacheCounts, Departed, Entry, KindCache, SessionId, WildcardCache};
 use crate::change::Change;
-use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKey, CollectionKind, NameSet};
 use crate::reachability::Reachability;
 use crate::snapshot::Snapshot;
-use crate::source::api::{Output, SourceSettings, StreamIndex};
+use crate::source::api::{SourceOutput, SourceSettings, StreamIndex};
 use crate::source::attachment::Attachment;
 use crate::source::checkpoint::Restoring;
 use crate::source::content_bound::RefusedContent;
@@ -29,7 +28,7 @@ use crate::source::publication::Publication;
 use crate::source::sessions::SourceSessions;
 use crate::source::type_cache::TypeCache;
 use crate::source::upkeep::Upkeep;
-use crate::upstream::{self, Cause, ResourceSelection};
+use crate::upstream::{self, ResourceSelection};
 use crate::view::View;
 use sluice_xds::{Resource, ResourceName, TypeUrl};
 
@@ -52,7 +51,7 @@ pub struct Source {
     refused: RefusedContent,
     /// The number of the latest unasked resource.
     unasked: u64,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<SourceOutput>,
 }
 
 /// The calls of the driver.
@@ -180,7 +179,7 @@ impl Source {
         }
     }
 
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<SourceOutput> {
         self.outputs.pop_front()
     }
 
@@ -287,14 +286,9 @@ impl Source {
         previous: Option<&NameSet>,
         now: Time,
     ) {
-        match (collection, collection.key()) {
-            (Collection::Names(names), CollectionKey { style, .. }) => {
-                self.watch_names(session, type_url, style, NamesAfter { names, previous }, now);
-            }
-            (Collection::Globs(names), _) => {
-                self.watch_globs(session, type_url, NamesAfter { names, previous }, now);
-            }
-            _ => self.watch_wildcard(session, type_url, now),
+        match collection.names() {
+            Some(names) => self.watch_set(session, type_url, collection, NamesAfter { names, previous }, now),
+            None => self.watch_wildcard(session, type_url, now),
         }
         // A first answer is never delayed to join others (RLY-54).
         self.publication.news.first.push(session);
@@ -313,105 +307,50 @@ impl Source {
             self.divert_late(session, type_url, &Collection::Wildcard);
             return;
         }
-        match &mut self.attachment {
-            Attachment::Streams(streams) => {
-                if !streams.subscribe(type_url, ResourceSelection::Wildcard, now) {
-                    self.outputs.push_back(Output::Unserved(type_url.clone()));
-                }
-            }
-            Attachment::Files(files) => {
-                if let Some(members) = files.members(type_url) {
-                    wildcard.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
-                }
-            }
-        }
+        self.ask(type_url, ResourceSelection::Wildcard, now);
         self.settle(type_url, now);
     }
 
-    fn watch_names(
+    /// `names`: the names or globs of the collection.
+    fn watch_set(
         &mut self,
         session: SessionId,
         type_url: &TypeUrl,
-        style: NameStyle,
+        collection: &Collection,
         names: NamesAfter<'_>,
         now: Time,
     ) {
-        let from = *self.sessions.watched(session, type_url).slot(style);
-        let cache = self.types.entry(type_url.clone()).or_default();
-        let moved = cache.named.watch(session, from, names, self.publication.stamp.at(now));
-        *self.sessions.watched(session, type_url).slot(style) = moved.slot;
-        self.divert_late(session, type_url, &Collection::Names(names.names.clone()));
-        for name in &moved.revived {
-            self.linger.remove(&(type_url.clone(), Some(name.clone())));
+        let key = collection.key();
+        let from = *self.sessions.watched(session, type_url).slot(key);
+        let sets = self.types.entry(type_url.clone()).or_default().sets_mut(key.kind);
+        let moved = sets.watch(session, from, names, self.publication.stamp.at(now));
+        *self.sessions.watched(session, type_url).slot(key) = moved.slot;
+        self.divert_late(session, type_url, collection);
+        for name in moved.revived {
+            self.linger.remove(&(type_url.clone(), Some(name)));
         }
         if !moved.new.is_empty() {
-            self.ask_names(type_url, moved.new, now);
+            self.ask(type_url, key.kind.collection(moved.new), now);
         }
-        self.start_linger(type_url, moved.unwatched, now);
+        self.start_linger(type_url, moved.unwatched.into_iter().map(Some), now);
         self.settle(type_url, now);
     }
 
-    fn watch_globs(&mut self, session: SessionId, type_url: &TypeUrl, globs: NamesAfter<'_>, now: Time) {
-        let from = self.sessions.watched(session, type_url).globs;
-        let cache = self.types.entry(type_url.clone()).or_default();
-        let moved = cache.globs.watch(session, from, globs, self.publication.stamp.at(now));
-        if !moved.new.is_empty() {
-            match &mut self.attachment {
-                Attachment::Streams(streams) => {
-                    self.upkeep.note_asked(type_url, &moved.new, now);
-                    if !streams.subscribe(type_url, ResourceSelection::Globs(moved.new), now) {
-                        self.outputs.push_back(Output::Unserved(type_url.clone()));
-                    }
-                }
-                Attachment::Files(files) => {
-                    if let Some(members) = files.members(type_url) {
-                        cache.globs.replace(members.unwrap_or(&BTreeMap::new()), files.read_at());
-                    }
-                    for glob in &moved.new {
-                        if let Some(error) = files.asks_nobody(glob) {
-                            cache.globs.set_error(glob, Some(&error));
-                        }
-                    }
-                }
-            }
-        }
-        self.sessions.watched(session, type_url).globs = moved.slot;
-        self.divert_late(session, type_url, &Collection::Globs(globs.names.clone()));
-        for glob in moved.revived {
-            self.linger.remove(&(type_url.clone(), Some(glob)));
-        }
-        self.start_linger(type_url, moved.unwatched, now);
-        self.settle(type_url, now);
-    }
-
-    fn drop_globs(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
-        let Some(cache) = self.types.get_mut(type_url) else { return };
-        let unwatched = cache.globs.unwatch(session, slot);
-        self.start_linger(type_url, unwatched, now);
-        self.settle(type_url, now);
-    }
-
-    /// Asks the server for names that have no subscription yet (RLY-57, RLY-58).
-    fn ask_names(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+    /// Asks the server for names that have no subscription yet (RLY-57, RLY-58), for globs, or for the
+    /// wildcard.
+    fn ask(&mut self, type_url: &TypeUrl, selection: ResourceSelection, now: Time) {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
-                self.upkeep.note_asked(type_url, &names, now);
-                if !streams.subscribe(type_url, ResourceSelection::Names(names), now) {
-                    self.outputs.push_back(Output::Unserved(type_url.clone()));
+                if let Some(names) = selection.names() {
+                    self.upkeep.note_asked(type_url, names, now);
+                }
+                if !streams.subscribe(type_url, selection, now) {
+                    self.outputs.push_back(SourceOutput::Unserved(type_url.clone()));
                 }
             }
             Attachment::Files(files) => {
-                let is_read = files.members(type_url).is_some();
-                let Some(cache) = self.types.get_mut(type_url) else { return };
-                for name in &names {
-                    match files.named(type_url, name) {
-                        _ if !is_read => {}
-                        Some(resource) => cache.named.put_as(name, &resource, files.read_at()),
-                        None => cache.named.put_absent(name, Cause::Omitted),
-                    }
-                    if let Some(error) = files.asks_nobody(name) {
-                        cache.named.set_error(name, Some(&error));
-                    }
+                if let Some(cache) = self.types.get_mut(type_url) {
+                    cache.take_new(type_url, &selection, files);
                 }
             }
         }
@@ -420,21 +359,11 @@ impl Source {
     /// A session no longer wants a collection of a type.
     pub fn unwatch(&mut self, session: SessionId, type_url: &TypeUrl, key: CollectionKey, now: Time) {
         let Some(watched) = self.sessions.get_mut(session, type_url) else { return };
-        match key {
-            CollectionKey::WILDCARD if std::mem::take(&mut watched.wildcard) => {
-                self.drop_wildcard(session, type_url, now);
-            }
-            CollectionKey { kind: CollectionKind::Names, style } => {
-                if let Some(slot) = watched.slot(style).take() {
-                    self.drop_names(session, type_url, slot, now);
-                }
-            }
-            CollectionKey { kind: CollectionKind::Globs, .. } => {
-                if let Some(slot) = watched.globs.take() {
-                    self.drop_globs(session, type_url, slot, now);
-                }
-            }
-            CollectionKey { kind: CollectionKind::Wildcard, .. } => {}
+        if key != CollectionKey::WILDCARD {
+            let slot = watched.slot(key).take();
+            slot.into_iter().for_each(|slot| self.drop_set(session, type_url, key.kind, slot, now));
+        } else if std::mem::take(&mut watched.wildcard) {
+            self.drop_wildcard(session, type_url, now);
         }
         self.sessions.remove_empty(session);
         self.after(now);
@@ -459,11 +388,8 @@ impl Source {
             if watched.wildcard {
                 self.drop_wildcard(session, &watched.type_url, now);
             }
-            if let Some(slot) = watched.globs {
-                self.drop_globs(session, &watched.type_url, slot, now);
-            }
-            for slot in [watched.old, watched.xdstp].into_iter().flatten() {
-                self.drop_names(session, &watched.type_url, slot, now);
+            for (kind, slot) in watched.slots() {
+                self.drop_set(session, &watched.type_url, kind, slot, now);
             }
         }
         self.after(now);
@@ -474,39 +400,44 @@ impl Source {
             return;
         };
         wildcard.unwatch(session);
-        let (is_watched, bytes) = (wildcard.is_watched(), wildcard.view().bytes());
-        if !is_watched && !self.is_kept(type_url, None) {
-            self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
-        }
+        self.start_linger(type_url, [None], now);
     }
 
-    fn drop_names(&mut self, session: SessionId, type_url: &TypeUrl, slot: SlotId, now: Time) {
+    fn drop_set(
+        &mut self,
+        session: SessionId,
+        type_url: &TypeUrl,
+        kind: CollectionKind,
+        slot: SlotId,
+        now: Time,
+    ) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
-        let unwatched = cache.named.unwatch(session, slot);
-        self.start_linger(type_url, unwatched, now);
+        let unwatched = cache.sets_mut(kind).unwatch(session, slot);
+        self.start_linger(type_url, unwatched.into_iter().map(Some), now);
         self.settle(type_url, now);
     }
 
     /// A session asks for names that have turned out to be private earlier.
     fn divert_late(&mut self, session: SessionId, type_url: &TypeUrl, collection: &Collection) {
         let Some(cache) = self.types.get(type_url) else { return };
-        let names = cache.private.names_in(collection);
+        let names = cache.private.entries_in(collection);
         if !names.is_empty() {
             let (type_url, sessions) = (type_url.clone(), vec![session]);
-            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
+            self.outputs.push_back(SourceOutput::DoNotCache { type_url, names, sessions });
         }
     }
 }
 
 /// Names and wildcards without sessions linger, and are freed (RLY-59 to RLY-61).
 impl Source {
-    fn start_linger(&mut self, type_url: &TypeUrl, names: Vec<ResourceName>, now: Time) {
+    fn start_linger(&mut self, type_url: &TypeUrl, entries: impl IntoIterator<Item = Entry>, now: Time) {
         let Some(cache) = self.types.get(type_url) else { return };
-        for name in names {
+        for entry in entries {
             // A session that moves between two sets leaves the old set after it joined the new set.
-            let unwatched = cache.unwatched(&name).filter(|_| !self.is_kept(type_url, Some(&name)));
+            let unwatched = cache.unwatched(entry.as_ref());
+            let unwatched = unwatched.filter(|_| !self.is_kept(type_url, entry.as_ref()));
             if let Some((bytes, has_content)) = unwatched {
-                self.linger.add((type_url.clone(), Some(name)), bytes, has_content, now);
+                self.linger.add((type_url.clone(), entry), bytes, has_content, now);
             }
         }
     }
@@ -595,7 +526,7 @@ impl Source {
 
     fn wake(&mut self, sessions: Vec<SessionId>) {
         if !sessions.is_empty() {
-            self.outputs.push_back(Output::Wake(sessions));
+            self.outputs.push_back(SourceOutput::Wake(sessions));
         }
     }
 

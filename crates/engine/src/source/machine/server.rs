@@ -9,9 +9,9 @@ use super::Source;
 use crate::Time;
 use crate::annotations::{ErrorKind, Lease};
 use crate::cache::expiry::{Due, Expiry, Leased};
-use crate::cache::{GlobCache, Known, NamedCache, WildcardCache};
+use crate::cache::{GlobCache, KindCache, Known, NamedCache, WildcardCache};
 use crate::collection::CollectionKind;
-use crate::source::api::{Output, StreamIndex};
+use crate::source::api::{SourceOutput, StreamIndex};
 use crate::source::attachment::Attachment;
 use crate::source::checkpoint::{Image, Kept, RestoredType, former_resources};
 use crate::source::content_bound::{NoRoom, arriving_weight, refuse_growth};
@@ -51,7 +51,7 @@ impl Source {
         let Some(cache) = self.types.get_mut(&type_url).filter(|_| !self.settings.private) else { return };
         let (names, sessions) = cache.give_up_private(changes);
         if !names.is_empty() {
-            self.outputs.push_back(Output::DoNotCache { type_url, names, sessions });
+            self.outputs.push_back(SourceOutput::DoNotCache { type_url, names, sessions });
         }
     }
 
@@ -66,15 +66,15 @@ impl Source {
                 }
                 self.take_errors(index, &event, now);
                 let reported = self.reported_event(index, event).map(upstream::Output::Event);
-                self.outputs.extend(reported.map(|event| Output::Upstream(index, event)));
+                self.outputs.extend(reported.map(|event| SourceOutput::Upstream(index, event)));
             }
-            other => self.outputs.push_back(Output::Upstream(index, other)),
+            other => self.outputs.push_back(SourceOutput::Upstream(index, other)),
         }
     }
 
     /// Reports an event of the source itself.
     pub(super) fn report(&mut self, event: Event) {
-        self.outputs.push_back(Output::Upstream(0, upstream::Output::Event(event)));
+        self.outputs.push_back(SourceOutput::Upstream(0, upstream::Output::Event(event)));
     }
 
     /// Takes the state of the files over into the caches.
@@ -203,8 +203,8 @@ impl Source {
         let Attachment::Streams(streams) = &self.attachment else { return };
         let Some(kind) = streams.kind_of(index, type_url) else { return };
         let Some(cache) = self.types.get_mut(type_url) else { return };
-        for (name, status) in &errors {
-            cache.fail(kind, name, status, error_kind);
+        if let Some(cache) = cache.of_mut(kind) {
+            errors.iter().for_each(|(name, status)| cache.fail(name, status, error_kind));
         }
         self.settle(type_url, now);
     }
@@ -219,7 +219,8 @@ impl Source {
                 continue;
             }
             let kind = streams.kind_of(index, type_url);
-            let Some(unknown) = kind.and_then(|kind| cache.end_transient_errors(kind)) else { continue };
+            let Some(cache) = kind.and_then(|kind| cache.of_mut(kind)) else { continue };
+            let unknown = cache.end_transient_errors();
             if !unknown.is_empty() {
                 self.upkeep.note_asked(type_url, &unknown, now);
             }
@@ -422,14 +423,11 @@ impl Source {
         if !has_ttl && self.upkeep.expiry.is_empty() {
             return;
         }
-        let Some(cache) = self.types.get_mut(&changes.type_url) else { return };
         let kind = changes.kind;
-        let stated =
-            |name: &ResourceName| cache.annotations(kind).and_then(|annotations| annotations.lease(name));
+        let cache = self.types.get_mut(&changes.type_url).and_then(|cache| cache.of_mut(kind));
+        let Some(cache) = cache else { return };
+        let stated = |name: &ResourceName| cache.annotations().lease(name);
         let key = |name: &ResourceName| Leased::new(&changes.type_url, kind, name);
-        // A resource that was requested by its aliases only is stored under the aliases (ALI-1).
-        let is_held =
-            |name: &ResourceName| kind != CollectionKind::Names || cache.named.entries().contains_key(name);
         let expiry = &mut self.upkeep.expiry;
         let mut leases = Vec::new();
         if changes.replaces {
@@ -441,7 +439,7 @@ impl Source {
         }
         let by_name = changes.present.iter().map(|resource| (&resource.name, resource));
         let by_alias = changes.by_alias.iter().map(|(alias, resource)| (alias, resource));
-        for (name, resource) in by_name.chain(by_alias).filter(|(name, _)| is_held(name)) {
+        for (name, resource) in by_name.chain(by_alias).filter(|(name, _)| cache.stores(name)) {
             let lease = expiry.state_ttl(&key(name), resource.ttl, stated(name), now);
             leases.extend(lease.map(|lease| (name, lease)));
         }
@@ -450,7 +448,7 @@ impl Source {
             leases.extend(lease.map(|lease| (name, lease)));
         }
         for (name, lease) in leases {
-            cache.set_lease(kind, name, lease);
+            cache.set_lease(name, lease);
         }
     }
 
@@ -490,7 +488,7 @@ impl Source {
         let Leased { type_url, kind, name } = leased;
         let was_kept = *kind == CollectionKind::Names && self.is_kept(type_url, Some(name));
         let Some(cache) = self.types.get_mut(type_url) else { return false };
-        if !cache.expire(*kind, name) {
+        if !cache.of_mut(*kind).is_some_and(|cache| cache.expire(name)) {
             return false;
         }
         self.guard.forget(type_url, *kind, std::slice::from_ref(name));
@@ -501,7 +499,7 @@ impl Source {
         }
         if was_kept {
             // Only the content kept the name from lingering.
-            self.start_linger(type_url, vec![name.clone()], now);
+            self.start_linger(type_url, [Some(name.clone())], now);
         }
         true
     }
@@ -544,7 +542,7 @@ impl Source {
         }
         let until = now + self.settings.linger.max(ADOPTION_PATIENCE);
         for name in names {
-            let unwatched = self.types.get(type_url).and_then(|cache| cache.unwatched(&name));
+            let unwatched = self.types.get(type_url).and_then(|cache| cache.unwatched(Some(&name)));
             if let Some((bytes, has_content)) = unwatched {
                 self.linger.add_until((type_url.clone(), Some(name.clone())), bytes, has_content, until);
             }
@@ -591,7 +589,7 @@ impl Source {
         image.left = self.upkeep.leases_left(now);
         let Attachment::Streams(streams) = &self.attachment else { return image };
         for (type_url, cache) in self.types.iter().filter(|(type_url, _)| is_meant(type_url)) {
-            for kind in [CollectionKind::Wildcard, CollectionKind::Globs, CollectionKind::Names] {
+            for kind in CollectionKind::ALL {
                 let versions = streams.versions(type_url, kind);
                 if !versions.is_empty() {
                     image.versions.insert((type_url.clone(), kind), versions);
@@ -689,26 +687,13 @@ impl Source {
         !self.restoring.is_over()
     }
 
-    /// Whether a name or a wildcard stays without sessions, because the server has not confirmed its
-    /// collection.
-    pub(super) fn is_kept(&self, type_url: &TypeUrl, name: Option<&ResourceName>) -> bool {
-        if self.restoring.is_over() {
-            return false;
-        }
-        let Some(cache) = self.types.get(type_url) else { return false };
-        match name {
-            None => {
-                let is_whole = cache.wildcard.as_ref().is_some_and(|wildcard| wildcard.view().is_complete());
-                is_whole && self.restoring.has(type_url, CollectionKind::Wildcard)
-            }
-            Some(glob) if glob.is_glob() => {
-                !cache.globs.is_unknown(glob) && self.restoring.has(type_url, CollectionKind::Globs)
-            }
-            Some(name) => {
-                let is_present = cache.resource(CollectionKind::Names, name).is_some();
-                is_present && self.restoring.has(type_url, CollectionKind::Names)
-            }
-        }
+    /// Whether an entry stays without sessions, because the server has not confirmed its collection.
+    pub(super) fn is_kept(&self, type_url: &TypeUrl, entry: Option<&ResourceName>) -> bool {
+        let kind = CollectionKind::of_entry(entry);
+        let cache = || self.types.get(type_url)?.of(kind);
+        !self.restoring.is_over()
+            && self.restoring.has(type_url, kind)
+            && cache().is_some_and(|cache| cache.is_worth_keeping(entry))
     }
 
     /// A restored source without sessions and with a silent server stays as long as its entries would linger.
@@ -761,28 +746,14 @@ impl Source {
         }
         for (type_url, kind) in collections {
             self.restoring.unheard.remove(&(type_url.clone(), kind));
-            let Some(cache) = self.types.get(&type_url) else { continue };
-            match kind {
-                CollectionKind::Wildcard => {
-                    let unwatched = cache.wildcard.as_ref().filter(|wildcard| !wildcard.is_watched());
-                    if let Some(bytes) = unwatched.map(|wildcard| wildcard.view().bytes()) {
-                        self.linger.add((type_url.clone(), None), bytes, bytes > 0, now);
-                    }
-                }
-                CollectionKind::Globs => {
-                    let globs: Vec<_> = cache.globs.complete().iter().cloned().collect();
-                    self.start_linger(&type_url, globs, now);
-                }
-                CollectionKind::Names => {
-                    let names: Vec<_> = cache.named.unwatched().cloned().collect();
-                    self.start_linger(&type_url, names, now);
-                }
-            }
+            let cache = self.types.get(&type_url).and_then(|cache| cache.of(kind));
+            let entries = cache.map(KindCache::restorable).unwrap_or_default();
+            self.start_linger(&type_url, entries, now);
             self.settle(&type_url, now);
         }
         if self.restoring.is_over() {
             self.restoring.given_up_at = None;
-            self.outputs.push_back(Output::Confirmed);
+            self.outputs.push_back(SourceOutput::Confirmed);
         }
     }
 
@@ -798,23 +769,11 @@ impl Source {
         for (type_url, kind) in collections {
             // The published collection no longer counts as restored.
             self.settle(&type_url, now);
-            let Some(cache) = self.types.get(&type_url) else { continue };
-            match kind {
-                CollectionKind::Wildcard => self.linger_briefly(&type_url, None, now),
-                CollectionKind::Globs => {
-                    let globs: Vec<_> = cache.globs.complete().iter().cloned().collect();
-                    globs.into_iter().for_each(|glob| self.linger_briefly(&type_url, Some(glob), now));
-                }
-                CollectionKind::Names => {
-                    let names: Vec<_> = cache.named.unwatched().cloned().collect();
-                    names.into_iter().for_each(|name| self.linger_briefly(&type_url, Some(name), now));
-                }
+            let cache = self.types.get(&type_url).and_then(|cache| cache.of(kind));
+            for entry in cache.map(KindCache::restorable).unwrap_or_default() {
+                self.linger.add_until((type_url.clone(), entry), 0, false, now);
             }
         }
         self.expire_linger(now);
-    }
-
-    fn linger_briefly(&mut self, type_url: &TypeUrl, name: Option<ResourceName>, now: Time) {
-        self.linger.add_until((type_url.clone(), name), 0, false, now);
     }
 }

@@ -14,7 +14,7 @@ use sluice_xds::{Code, Status, TypeUrl};
 /// The state of a type by the newest content; of several sources, in their order.
 fn states(bench: &Bench, client: ClientId, message: &str) -> String {
     let latest = |id: SourceId| bench.snapshots.get(id.0 as usize).cloned();
-    let mut all = bench.clients[client].session.type_standings(&latest, bench.now);
+    let mut all = bench.clients[client].session.type_states(&latest, bench.now);
     all.retain(|of| of.type_url == url(message));
     all.sort_by_key(|of| of.source);
     all.iter().map(|of| of.state.name()).collect::<Vec<_>>().join(" ")

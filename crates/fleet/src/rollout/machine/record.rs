@@ -9,8 +9,8 @@ use crate::rollout::push::{ReleaseDigest, UnitId, hex};
 use sluice_engine::collection::CollectionKind;
 
 /// A plan with `mode: enforce`, as plain data in the memory of the process and on disk. Has no times, as
-/// another process has another clock. `UnitId`s are those of the process that wrote the record. The fields
-/// are those of the file, in the order of the file.
+/// another process has another clock. `UnitId`s are those of the process that wrote the record. Wide because
+/// the fields are those of the file, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub name: String,

@@ -22,7 +22,7 @@ use crate::downstream::{
 };
 use crate::snapshot::Snapshot;
 use crate::source;
-use crate::source::{Attachment, Files, Output, Source, Streams};
+use crate::source::{Attachment, Files, Source, SourceOutput, Streams};
 use crate::upstream;
 use crate::upstream::{Cause, Changes};
 use sluice_xds::{Code, Request, ResourceError, Status, StreamKind, TypeUrl, Variant};
@@ -207,11 +207,11 @@ impl Bench {
         for (index, (source, snapshot)) in self.sources.iter_mut().zip(&mut self.snapshots).enumerate() {
             while let Some(output) = source.poll_output() {
                 match output {
-                    Output::Wake(sessions) => self.woken.extend(sessions),
-                    Output::Upstream(stream, upstream::Output::RoundTrip) => {
+                    SourceOutput::Wake(sessions) => self.woken.extend(sessions),
+                    SourceOutput::Upstream(stream, upstream::Output::RoundTrip) => {
                         source.handle_upstream(stream, upstream::Input::Returned, self.now);
                     }
-                    Output::Upstream(stream, upstream::Output::Flush) => {
+                    SourceOutput::Upstream(stream, upstream::Output::Flush) => {
                         source.handle_upstream(stream, upstream::Input::Flushed, self.now);
                     }
                     _ => {}

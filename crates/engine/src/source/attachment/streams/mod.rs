@@ -13,7 +13,7 @@ use crate::reachability::Reachability;
 use crate::snapshot::AnsweredParts;
 use crate::source::api::StreamIndex;
 use crate::source::attachment::doubt::TypeDoubt;
-use crate::source::attachment::suspect::{Suspect, SuspectTypes};
+use crate::source::attachment::suspect::{SuspectType, SuspectTypes};
 use crate::upstream::{
     Event, Hold, Input, LinkState, Output, ResourceSelection, Resumed, SOON, Transport, Upstream,
     UpstreamSettings,
@@ -517,7 +517,7 @@ impl Streams {
     }
 
     /// The record of a suspect that has a separate stream.
-    pub fn suspect_of(&self, type_url: &TypeUrl) -> Option<&Suspect> {
+    pub fn suspect_of(&self, type_url: &TypeUrl) -> Option<&SuspectType> {
         self.suspects.get(type_url).filter(|suspect| suspect.is_alone)
     }
 

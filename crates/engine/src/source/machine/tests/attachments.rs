@@ -16,11 +16,11 @@ impl Bench {
         while let Some(output) = self.source.poll_output() {
             let Attachment::Streams(streams) = &self.source.attachment else { panic!("files") };
             done.extend(match output {
-                Output::Upstream(index, upstream::Output::Open { variant, .. }) => {
+                SourceOutput::Upstream(index, upstream::Output::Open { variant, .. }) => {
                     Some(format!("{index} {:?} {variant:?}", streams.type_of(index)))
                 }
-                Output::Upstream(index, upstream::Output::Close) => Some(format!("{index} closed")),
-                Output::Unserved(type_url) => Some(format!("unserved {type_url:?}")),
+                SourceOutput::Upstream(index, upstream::Output::Close) => Some(format!("{index} closed")),
+                SourceOutput::Unserved(type_url) => Some(format!("unserved {type_url:?}")),
                 _ => None,
             });
         }

@@ -41,7 +41,7 @@ impl Server {
 
     fn drain(&mut self) {
         while let Some(output) = self.bench.source.poll_output() {
-            let Output::Upstream(_, output) = output else { continue };
+            let SourceOutput::Upstream(_, output) = output else { continue };
             match output {
                 Said::RoundTrip => self.input(Input::Returned),
                 Said::Open { .. } => self.said.push("open".to_owned()),

@@ -80,18 +80,18 @@ impl Bench {
     fn drain(&mut self) {
         while let Some(output) = self.source.poll_output() {
             match output {
-                Output::Upstream(index, upstream::Output::Send { request, .. }) => {
+                SourceOutput::Upstream(index, upstream::Output::Send { request, .. }) => {
                     self.sent.push((index, request))
                 }
-                Output::Upstream(index, upstream::Output::Probe) => self.probes.push(index),
-                Output::Upstream(index, upstream::Output::RoundTrip) => {
+                SourceOutput::Upstream(index, upstream::Output::Probe) => self.probes.push(index),
+                SourceOutput::Upstream(index, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(index, Input::Returned, self.now);
                 }
-                Output::Upstream(index, upstream::Output::Flush) => {
+                SourceOutput::Upstream(index, upstream::Output::Flush) => {
                     self.source.handle_upstream(index, Input::Flushed, self.now);
                 }
-                Output::Upstream(index, upstream::Output::Open { .. }) => self.opened.push(index),
-                Output::Confirmed => self.confirmed = true,
+                SourceOutput::Upstream(index, upstream::Output::Open { .. }) => self.opened.push(index),
+                SourceOutput::Confirmed => self.confirmed = true,
                 _ => {}
             }
         }

@@ -39,7 +39,7 @@ fn time_to_give_up(count: usize) -> Option<Duration> {
     let took = cpu_time().zip(begin).map(|(end, begin)| end.saturating_sub(begin));
     let outputs = std::iter::from_fn(|| bench.source.poll_output());
     let told = outputs.filter_map(|output| match output {
-        Output::DoNotCache { names, sessions, .. } => Some((names.len(), sessions.len())),
+        SourceOutput::DoNotCache { names, sessions, .. } => Some((names.len(), sessions.len())),
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [(count, 1), (count, 1)], "each session is told once of all names");

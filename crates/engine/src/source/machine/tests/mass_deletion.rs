@@ -81,16 +81,19 @@ impl Bench {
     fn drain(&mut self) {
         while let Some(output) = self.source.poll_output() {
             match output {
-                Output::Upstream(0, upstream::Output::Send { request: Request::Delta(request), .. }) => {
+                SourceOutput::Upstream(
+                    0,
+                    upstream::Output::Send { request: Request::Delta(request), .. },
+                ) => {
                     self.restated = request.initial_resource_versions.len();
                 }
-                Output::Upstream(0, upstream::Output::RoundTrip) => {
+                SourceOutput::Upstream(0, upstream::Output::RoundTrip) => {
                     self.source.handle_upstream(0, Input::Returned, self.now);
                 }
-                Output::Upstream(0, upstream::Output::Flush) => {
+                SourceOutput::Upstream(0, upstream::Output::Flush) => {
                     self.source.handle_upstream(0, Input::Flushed, self.now);
                 }
-                Output::Upstream(0, upstream::Output::Event(event)) => match event {
+                SourceOutput::Upstream(0, upstream::Output::Event(event)) => match event {
                     Event::DeletionHeld { count, left, .. } => {
                         self.events.push(format!("held {count}/{left}"))
                     }

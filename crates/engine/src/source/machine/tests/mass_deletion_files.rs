@@ -24,7 +24,7 @@ fn holding(hold: Hold) -> Bench {
 fn events(bench: &mut Bench) -> Vec<String> {
     let mut events = Vec::new();
     while let Some(output) = bench.source.poll_output() {
-        let Output::Upstream(0, upstream::Output::Event(event)) = output else { continue };
+        let SourceOutput::Upstream(0, upstream::Output::Event(event)) = output else { continue };
         events.push(match event {
             Event::DeletionHeld { type_url, count, left, .. } => {
                 format!("held {} {count}/{left}", type_url.short())

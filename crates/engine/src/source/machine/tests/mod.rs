@@ -26,7 +26,7 @@ use crate::cache::Known;
 use crate::class::NameStyle;
 use crate::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use crate::source::{CollectionKey, Files, Streams};
-use crate::upstream::{Changes, Transport, UpstreamSettings};
+use crate::upstream::{Cause, Changes, Transport, UpstreamSettings};
 use sluice_xds::{Any, Code, ResourceName, Status, Variant, Version};
 
 const EDS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
@@ -126,7 +126,7 @@ impl Bench {
     fn woken(&mut self) -> Vec<u64> {
         let mut woken = Vec::new();
         while let Some(output) = self.source.poll_output() {
-            if let Output::Wake(sessions) = output {
+            if let SourceOutput::Wake(sessions) = output {
                 woken.extend(sessions.iter().map(|session| session.0));
             }
         }

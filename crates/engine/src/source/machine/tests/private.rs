@@ -49,7 +49,7 @@ fn arrive(source: &mut Source, kind: CollectionKind) {
 fn given_up(source: &mut Source) -> Vec<(String, Vec<u64>)> {
     let outputs = std::iter::from_fn(|| source.poll_output());
     let told = outputs.filter_map(|output| match output {
-        Output::DoNotCache { names, sessions, .. } => {
+        SourceOutput::DoNotCache { names, sessions, .. } => {
             let name = |name: Option<ResourceName>| name.map_or("*".to_owned(), |name| name.to_string());
             let name = names.into_iter().map(name).collect::<Vec<_>>().join(" ");
             Some((name, sessions.into_iter().map(|session| session.0).collect()))

@@ -131,8 +131,8 @@ impl Server {
         self.bench.now = end;
     }
 
-    fn carry_out(&mut self, output: Output) {
-        let Output::Upstream(stream, output) = output else { return };
+    fn carry_out(&mut self, output: SourceOutput) {
+        let SourceOutput::Upstream(stream, output) = output else { return };
         let input = match output {
             Out::Open { .. } => {
                 self.streams.insert(stream, Watch::default());

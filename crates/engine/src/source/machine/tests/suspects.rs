@@ -23,9 +23,9 @@ impl Bench {
         let mut said = Vec::new();
         while let Some(output) = self.source.poll_output() {
             said.extend(match output {
-                Output::Upstream(index, Out::Open { .. }) => Some(format!("{index} opens")),
-                Output::Upstream(index, Out::Close) => Some(format!("{index} closes")),
-                Output::Upstream(index, Out::Send { request: Request::Delta(request), .. }) => {
+                SourceOutput::Upstream(index, Out::Open { .. }) => Some(format!("{index} opens")),
+                SourceOutput::Upstream(index, Out::Close) => Some(format!("{index} closes")),
+                SourceOutput::Upstream(index, Out::Send { request: Request::Delta(request), .. }) => {
                     let names = request.subscribe.iter().map(|name| name.as_str());
                     let names = names.collect::<Vec<_>>().join(" ");
                     let short = request.type_url.rsplit('.').next().unwrap();
@@ -33,16 +33,16 @@ impl Bench {
                         format!("{index} {short} {names} {}", request.initial_resource_versions.len())
                     })
                 }
-                Output::Upstream(_, Out::Event(Event::EndsStream { type_url, ends, .. })) => {
+                SourceOutput::Upstream(_, Out::Event(Event::EndsStream { type_url, ends, .. })) => {
                     Some(format!("{type_url:?} ends {ends}"))
                 }
-                Output::Upstream(_, Out::Event(Event::BearsType { type_url })) => {
+                SourceOutput::Upstream(_, Out::Event(Event::BearsType { type_url })) => {
                     Some(format!("{type_url:?} is back"))
                 }
-                Output::Upstream(index, Out::Event(Event::Disconnected { retry_in, .. })) => {
+                SourceOutput::Upstream(index, Out::Event(Event::Disconnected { retry_in, .. })) => {
                     Some(format!("{index} ended, retry in {retry_in:?}"))
                 }
-                Output::Upstream(index, Out::Event(Event::Unreachable { .. })) => {
+                SourceOutput::Upstream(index, Out::Event(Event::Unreachable { .. })) => {
                     Some(format!("{index} unreachable"))
                 }
                 _ => None,

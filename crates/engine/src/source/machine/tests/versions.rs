@@ -53,7 +53,9 @@ fn says(source: &mut Source, variant: Variant, list: &str) -> Vec<String> {
     source.handle_upstream(0, Input::Received(response), NOW);
     let mut told = Vec::new();
     while let Some(output) = source.poll_output() {
-        if let Output::Upstream(0, upstream::Output::Event(Event::SameVersion { contents, .. })) = output {
+        if let SourceOutput::Upstream(0, upstream::Output::Event(Event::SameVersion { contents, .. })) =
+            output
+        {
             told.extend(contents.into_iter().map(|(name, _)| name.to_string()));
         }
     }

@@ -4,7 +4,7 @@ use super::script::{check, delta, sotw};
 use super::*;
 
 fn taking(names_max: usize) -> UpstreamSettings {
-    UpstreamSettings { unasked: Unasked::Taken { names_max }, ..delta() }
+    UpstreamSettings { unasked: UnaskedRule::Taken { names_max }, ..delta() }
 }
 
 /// Changes and removals follow, and the next stream restates the name with its version.
@@ -58,7 +58,7 @@ fn fu_15_others_are_ignored() {
         "#,
     );
     check(
-        UpstreamSettings { unasked: Unasked::Taken { names_max: 9 }, ..sotw() },
+        UpstreamSettings { unasked: UnaskedRule::Taken { names_max: 9 }, ..sotw() },
         r#"
         > + Address vip
         open Sotw
