@@ -5,18 +5,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::elder::{TypeElder, first_wildcard, held_or_elders};
-use super::forgotten::Forgotten;
 use super::last_bytes::LastBytes;
 use super::rule::{HoldRule, Stamps};
 use super::stated::held_name;
 use crate::annotations::Annotations;
 use crate::cache::aliased::Aliased;
+use crate::cache::departed::KeptNames;
 use crate::cache::slots::WatchedSet;
-use crate::cache::{CachedBodies, Known, members};
+use crate::cache::{CachedBodies, Known, UNWATCHED_BYTES, members};
 use crate::collection::{CollectionKind, NameSet};
 use crate::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::view::View;
 use sluice_xds::{Resource, ResourceName};
+
+/// The bound for the forgotten names of one type of a lane. Beyond the bound the oldest names go (WAV-5).
+const FORGOTTEN_BYTES_MAX: usize = 64 << 20;
 
 /// The content of a type in a lane. What does not differ is the source's own, down to the pointers.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +28,9 @@ pub(super) struct LaneType {
     pub content: TypeSnapshot,
     /// The names whose known state differs from the source's known state.
     pub names: BTreeSet<ResourceName>,
-    /// The known names that the source does not know.
-    pub forgotten: Forgotten,
+    /// The known names that the source does not know any more, or not again yet, in the order in which the
+    /// source forgot them (WAV-5).
+    pub forgotten: KeptNames<()>,
     /// The members that differ, of globs that are complete in both, or not complete in the lane.
     pub globs: BTreeSet<ResourceName>,
     /// Some globs are complete here, and not at the source.
@@ -156,8 +160,8 @@ impl LaneType {
             };
             self.content.names.sets.insert(*id, WatchedSet { names: set.names.clone(), view });
         }
-        let is_watched = |name: &ResourceName| update.live.names.entries.contains_key(name);
-        for name in self.forgotten.evict(is_watched) {
+        let is_unwatched = |name: &ResourceName| !update.live.names.entries.contains_key(name);
+        for name in self.forgotten.evict(FORGOTTEN_BYTES_MAX, is_unwatched) {
             self.content.names.entries.remove(&name);
             self.content.names.aliases.remove(&name);
             self.content.names.annotations.forget(&name);
@@ -195,7 +199,7 @@ impl LaneType {
         match live {
             None | Some(Known::Unknown) => {
                 self.names.remove(name);
-                self.forgotten.add(name, held.resource().map(Arc::as_ref));
+                forget(&mut self.forgotten, name, held);
             }
             Some(_) => {
                 self.forgotten.remove(name);
@@ -498,6 +502,14 @@ impl LaneType {
             }
         }
         view
+    }
+}
+
+/// The source has forgotten a name with this state in the lane.
+fn forget(forgotten: &mut KeptNames<()>, name: &ResourceName, held: &Known) {
+    if !forgotten.contains(name) {
+        let bytes = held.resource().map_or(0, |resource| resource.size());
+        forgotten.put(name, bytes + name.as_str().len() + UNWATCHED_BYTES, ());
     }
 }
 
