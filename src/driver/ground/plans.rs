@@ -22,7 +22,7 @@ use sluice_fleet::evidence::{
     Compared, Content, Ended, PushSet, PushStanding, PushUnit, RejectingNodes, Seen,
 };
 use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
-use sluice_xds::{Node, ResourceName, TypeUrl};
+use sluice_xds::{Node, ResourceName};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
@@ -273,14 +273,12 @@ impl PlanHandle {
     pub fn published(&self, unit: UnitId, publication: Publication<'_>) {
         let Publication { before, after, served, serves, given } = publication;
         let plan = self.plan.load();
-        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         if !given.is_empty() {
             self.notes.given.lock().entry(unit).or_default().extend(given);
             self.notes.wake.notify_one();
         }
-        let holds =
-            (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
-        if PushUnit::concerns(before, after, holds.0, holds.1, &is_gated) {
+        let held = served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some());
+        if PushUnit::concerns(before, after, held, serves.lanes.is_some(), &plan.gated) {
             self.note(unit, before);
         }
     }

@@ -271,7 +271,7 @@ impl World {
         self.reference_follows(unit);
         self.wake_freed(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
-        if PushUnit::concerns(&before, live, held, holds, &|type_url| gated.contains(type_url)) {
+        if PushUnit::concerns(&before, live, held, holds, gated) {
             self.note_change(unit);
         }
     }

@@ -110,8 +110,7 @@ impl Lanes {
     /// Whether known gated content changes.
     fn is_changed(&self, before: &Snapshot, live: &Snapshot) -> bool {
         let nothing = TypeSnapshot::default();
-        let mut gated = before.types().filter(|(type_url, _)| self.set.gated.contains(type_url));
-        gated.any(|(type_url, before)| {
+        before.gated_types(&self.set.gated).any(|(type_url, before)| {
             let live = live.of(type_url).unwrap_or(&nothing);
             !before.holds_the_same(live) && has_known_change(before, live)
         })
@@ -166,7 +165,7 @@ impl Lanes {
     /// Whether the source answers for something gated that nobody had an answer for.
     pub fn answers_first(&self, before: &Snapshot, live: &Snapshot) -> bool {
         let nothing = TypeSnapshot::default();
-        live.types().filter(|(type_url, _)| self.set.gated.contains(type_url)).any(|(type_url, live)| {
+        live.gated_types(&self.set.gated).any(|(type_url, live)| {
             let before = before.of(type_url).unwrap_or(&nothing);
             let is_known = |content: &TypeSnapshot, name: &ResourceName| {
                 content.names.entries.get(name).is_some_and(|state| !matches!(state, Known::Unknown))

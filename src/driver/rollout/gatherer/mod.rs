@@ -120,8 +120,7 @@ impl Gatherer {
     fn observe(&mut self, source: &SourceHandle, before: Arc<Snapshot>, state: &mut PlanState, now: Time) {
         let unit = unit_of(source);
         let before = self.before.entry(unit).or_insert(before);
-        let gated = &state.plan().gated;
-        if PushUnit::differs(before, &source.snapshot(), &|type_url| gated.contains(type_url)) {
+        if PushUnit::differs(before, &source.snapshot(), &state.plan().gated) {
             state.rollout.changed(unit, now);
         } else {
             self.before.remove(&unit);

@@ -23,7 +23,7 @@ fn holding() -> Bench {
 
 fn digest(bench: &Bench) -> ReleaseDigest {
     let plan = plan();
-    ReleaseDigest::of(&bench.published.live, &|type_url| plan.gated.contains(type_url))
+    ReleaseDigest::of(&bench.published.live, &plan.gated)
 }
 
 fn from_candidate(known: &mut KnownContents, bench: &Bench, last: u64) -> bool {
