@@ -11,7 +11,7 @@ use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::{Promotion, Until};
 use sluice_fleet::rollout::hook::HookReport;
-use sluice_fleet::rollout::push::{Condemned, Growth, TypePush};
+use sluice_fleet::rollout::push::{Growth, TypePush};
 use sluice_fleet::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
 use sluice_fleet::rollout::tally::Rejection;
 use sluice_fleet::rollout::{
@@ -160,7 +160,7 @@ fn halted() -> PushReport {
             rejection(73, "old", true),
         ],
         blamed: vec![UnitId(3)],
-        condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
+        condemned: vec![(type_url, ResourceName::from("main"), Version(0xbad))],
         without_evidence: vec![(TypeUrl::of_message(LISTENER), names(&["<b>new"]))],
         hook: Some(HookReport { step: 1, asked: at(2_000), answer: None }),
         ..finished()

@@ -9,7 +9,7 @@ use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::rollout::{others, plan_step};
+use crate::command::rollout::plan_step;
 use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
 use sluice_text::size;
 
@@ -104,7 +104,7 @@ pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
         column("REJECTED", |plan, _| shown(plan.admitted.rejected)),
         column("SILENT", |plan, _| shown(plan.admitted.silent)),
         column("LOST", |plan, _| shown(plan.admitted.lost)),
-        column("OTHERS", |plan, _| shown(others(&plan.others))),
+        column("OTHERS", |plan, _| shown(plan.others.answered())),
         column("WHY", |plan, _| plan.why.clone()),
         wide("WAITING", |plan, _| shown(plan.waiting)),
         wide("BLAMED", |plan, _| Some(joined(&plan.blamed))),

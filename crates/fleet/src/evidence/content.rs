@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::push_set::{PushType, PushUnit, PushedName};
 use crate::rollout::plan::Gated;
-use crate::rollout::push::{Condemned, Differs, Growth, TypePush};
+use crate::rollout::push::{Content, Differs, Growth, TypePush};
 use crate::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use sluice_engine::cache::Known;
 use sluice_engine::change::NameList;
@@ -161,7 +161,7 @@ fn type_knowing(candidate: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSna
 }
 
 /// Notes the condemned contents of a push (QUA-2): at each unit one.
-pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
+pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Content)>) {
     for (unit, content) in condemned {
         if let Some(push) = pushed.iter_mut().find(|push| push.unit == unit) {
             push.condemned = Some(content);
@@ -322,7 +322,7 @@ mod tests {
             }
         };
         let mut pushed = [unit(1, &["main"]), unit(2, &["main"])];
-        let bad = Condemned { type_url: TypeUrl::new("T"), name: "main".into(), version: Version(1) };
+        let bad: Content = (TypeUrl::new("T"), "main".into(), Version(1));
         condemn(&mut pushed, vec![(UnitId(2), bad.clone())]);
         assert_eq!((&pushed[0].condemned, &pushed[1].condemned), (&None, &Some(bad)));
     }

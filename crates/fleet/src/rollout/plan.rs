@@ -26,7 +26,8 @@ settings! {
     }
 }
 
-/// A plan, as configured. The first plan that matches a unit decides about the unit.
+/// A plan, as configured: a field for each key or section of the file, so they stand side by side. The first
+/// plan that matches a unit decides about the unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub name: Box<str>,
