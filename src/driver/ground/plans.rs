@@ -277,8 +277,8 @@ impl PlanHandle {
             self.notes.given.lock().entry(unit).or_default().extend(given);
             self.notes.wake.notify_one();
         }
-        let held = served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some());
-        if PushUnit::concerns(before, after, held, serves.lanes.is_some(), &plan.gated) {
+        let (held, holds) = (served.lanes.is_some(), serves.lanes.is_some());
+        if PushUnit::concerns(before, after, held, holds, &plan.gated) {
             self.note(unit, before);
         }
     }

@@ -73,12 +73,11 @@ pub fn compare(
 ) -> Differs {
     let live = &published.live;
     let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &plan.gated);
-    let Some((lanes, stable)) =
-        published.lanes.as_ref().and_then(|lanes| Some((lanes, lanes.stable.as_ref()?)))
-    else {
+    let Some(lanes) = &published.lanes else {
         let from_candidate = candidate.is_some_and(differs);
         return Differs { from_stable: false, from_candidate };
     };
+    let stable = &lanes.stable;
     let from_stable = differs(stable);
     let from_candidate = candidate.map_or(from_stable, differs);
     let is_given = lanes.candidate.is_some();

@@ -55,7 +55,7 @@ impl GivenContents {
         match &mut published.lanes {
             Some(lanes) => {
                 let candidate = lanes.candidate.iter_mut().map(|(_, candidate)| candidate);
-                let all = candidate.chain(&mut lanes.stable);
+                let all = candidate.chain([&mut lanes.stable]);
                 all.for_each(|snapshot| Arc::make_mut(snapshot).refuse(self.given.clone()));
             }
             None => Arc::make_mut(&mut published.live).refuse(self.given.clone()),

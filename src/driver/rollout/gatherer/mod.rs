@@ -273,7 +273,7 @@ impl Gatherer {
         let plan = state.plan();
         let look = |source: &&Arc<SourceHandle>| {
             let (unit, published) = (unit_of(source), source.published());
-            let stable = published.lanes.as_ref()?.stable.as_ref()?;
+            let stable = published.held()?;
             let latest = self.contents.candidate(unit);
             Some(evidence::sum_up(plan, unit, stable, &published.live, latest).1)
         };
@@ -390,7 +390,7 @@ impl Gatherer {
 pub(super) fn adopt(fleet: &Fleet) {
     for source in fleet.sources() {
         source.set_kept(false);
-        if let Some(stable) = source.published().lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()) {
+        if let Some(stable) = source.published().held() {
             fleet.handle.note(unit_of(&source), stable);
         }
     }

@@ -243,7 +243,7 @@ impl Serving {
     /// The release for all clients outside of the steps of a push; `None` without a hold.
     pub(super) fn stable(&self, around: &Surroundings) -> Option<Arc<Snapshot>> {
         self.lanes.as_ref()?;
-        around.handle.published.load().lanes.as_ref()?.stable.clone()
+        around.handle.published.load().held().cloned()
     }
 
     /// Carries out an order of the plan. Returns the releases after the publication; `None` without a hold.
@@ -303,5 +303,5 @@ fn has_taken_over_from(sibling: &SourceHandle, around: &Surroundings) -> bool {
 fn content_of(published: &Published, released: Vec<Release>) -> Option<LaneContent> {
     let lanes = published.lanes.as_ref()?;
     let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, candidate)| candidate);
-    Some(LaneContent { stable: lanes.stable.clone()?, candidate: candidate.clone(), released })
+    Some(LaneContent { stable: lanes.stable.clone(), candidate: candidate.clone(), released })
 }
