@@ -17,15 +17,15 @@ const BANNED: &[&str] = &["of", "own", "told", "said", "known", "found", "wanted
 const COMMENT_WIDTH: usize = 110;
 
 /// The bounds. A new storey may raise a bound, with a reason in the ADR of the storey.
-const CODE_LINES: usize = 98_600;
+const CODE_LINES: usize = 98_500;
 const BIG_STRUCTS: usize = 34;
 const BANNED_NAMES: usize = 7;
 const TUPLE_PARAMETERS: usize = 7;
 const SCATTERED_TYPES: usize = 9;
 const ORPHAN_FILES: usize = 2;
-const TYPE_NAMES_TWICE: usize = 99;
+const TYPE_NAMES_TWICE: usize = 96;
 const WIDE_COMMENTS: usize = 0;
-const FILES_IN_CIRCLES: usize = 72;
+const FILES_IN_CIRCLES: usize = 68;
 const LARGEST_CIRCLE: usize = 30;
 
 /// A file of the relay or of a crate, without test files.

@@ -9,7 +9,6 @@ use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::rollout::plan_step;
 use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
 use sluice_text::size;
 
@@ -230,3 +229,14 @@ pub(in crate::command) const REFUSED: View<RefusedClient<'static>> = View {
     name: |client| shown(&client.node),
     apart: |client| vec![client.stream.to_string(), client.r#type.to_string(), client.limit.to_string()],
 };
+
+/// The step that a push has reached: `2/4 10%`.
+pub(in crate::command) fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
+    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
+    format!("{reached}/{steps}{percent}")
+}
+
+/// The step that the latest push of a plan has reached.
+pub(in crate::command) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
+    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
+}

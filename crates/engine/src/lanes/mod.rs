@@ -6,9 +6,10 @@
 //! takes over the names that it does not know, and holds those that it knows. Equal views are shared
 //! pointers.
 //!
-//! In order, each above the files that it uses: the policies of types; the last bytes of other lanes; one content for all ways to ask; the content of another unit for first answers; the
-//! content of a type; releases of the history; one lane; the snapshots that a source serves; all lanes of a
-//! source; and their way from push to push.
+//! In order, each above the files that it uses: the policies of types; the last bytes of other lanes; one
+//! content for all ways to ask; the content of another unit for first answers; the content of a type;
+//! releases of the history; one lane; the snapshots that a source serves; all lanes of a source; and their
+//! way from push to push.
 
 mod rule;
 mod last_bytes;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::driver::ground::plans::Watched;
+use crate::driver::ground::plans::PushWatch;
 use crate::driver::rollout::fleet::{Fleet, send, unit_of};
 use crate::driver::rollout::inspect::Inspection;
 use crate::driver::rollout::state::PlanState;
@@ -292,7 +292,7 @@ impl Gatherer {
 
     /// The latest cut is the push under way from now on. Returns its content; `None` if the push has begun
     /// before.
-    pub(super) fn begin(&mut self, number: u64, enforces: bool) -> Option<Arc<Watched>> {
+    pub(super) fn begin(&mut self, number: u64, enforces: bool) -> Option<Arc<PushWatch>> {
         let next = self.next.take_if(|next| next.number == number)?;
         let mut candidates = BTreeMap::new();
         for (unit, after) in next.after {
@@ -304,7 +304,7 @@ impl Gatherer {
             self.latest.units.insert(unit, after);
         }
         self.latest.until = Instant::now() + LATE_NOTES;
-        Some(Arc::new(Watched::new(next.set, candidates)))
+        Some(Arc::new(PushWatch::new(next.set, candidates)))
     }
 
     /// Forgets the content of the latest cut once all notes of changes before it have come.
