@@ -9,7 +9,7 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::parameters::{PageParameters, Parameters};
 use sluice_admin_api::rollouts::{
-    BeforeAfter, ClientVerdicts, CondemnedList, PlanState, Push, PushRejection, WholePlan, WholePush,
+    CondemnedList, Counts, Growth, PlanState, Push, PushRejection, WholePlan, WholePush,
 };
 
 use super::address::Relay;
@@ -17,7 +17,7 @@ use super::answer::{self, Answered, Forms};
 use super::arguments::{Reach, Show};
 use super::change;
 use super::console::Console;
-use super::list::view::ROLLOUTS;
+use super::list::view::{ROLLOUTS, step};
 use super::list::{self, List, path, take_items};
 use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
@@ -233,8 +233,8 @@ async fn pushes(
 const CLIENTS: [&str; 6] = ["CLIENTS", "ACCEPTED", "PENDING", "REJECTED", "SILENT", "LOST"];
 
 /// The cells of these columns.
-fn client_cells(clients: u64, admitted: &ClientVerdicts) -> [Option<String>; 6] {
-    let ClientVerdicts { accepted, pending, rejected, silent, lost, .. } = *admitted;
+fn client_cells(clients: u64, admitted: &Counts) -> [Option<String>; 6] {
+    let Counts { accepted, pending, rejected, silent, lost, .. } = *admitted;
     [clients, accepted, pending, rejected, silent, lost].map(shown)
 }
 
@@ -255,7 +255,7 @@ fn history_table(pushes: &[Typed<Push<'_>>], are_several: bool) -> Table {
             shown(push.resources),
         ];
         cells.extend(client_cells(push.clients, &push.admitted));
-        cells.extend([shown(others(&push.others)), push.why.clone()]);
+        cells.extend([shown(push.others.answered()), push.why.clone()]);
         cells.extend(are_several.then(|| shown(relay)));
         table.push(cells);
     }
@@ -267,22 +267,6 @@ fn outcome<'a>(push: &'a Push<'_>) -> &'a str {
     push.outcome.as_ref().unwrap_or(&push.state)
 }
 
-/// The step that a push has reached: `2/4 10%`.
-fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
-    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
-    format!("{reached}/{steps}{percent}")
-}
-
-/// The step that the latest push of a plan has reached.
-pub(super) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
-    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
-}
-
-/// The clients beside those that are admitted that have been sent the push, and have not lost their stream.
-pub(super) fn others(others: &ClientVerdicts) -> u64 {
-    others.accepted + others.rejected + others.rejected_again + others.silent
-}
-
 /// A push in full.
 fn describe_push(push: &WholePush<'static>, has_heads: bool, console: &mut Console<'_>) -> io::Result<()> {
     let head = &push.push;
@@ -292,7 +276,7 @@ fn describe_push(push: &WholePush<'static>, has_heads: bool, console: &mut Conso
         writeln!(console.out, "{}", safe(why))?;
     }
     for pushed in &push.types {
-        let (short, BeforeAfter { before, after }) = (short_type(&pushed.r#type), pushed.bytes);
+        let (short, Growth { before, after }) = (short_type(&pushed.r#type), pushed.bytes);
         let line = format!("{short}: {}; {} to {}", change::names(&pushed.names), size(before), size(after));
         writeln!(console.out, "{}", safe(&line))?;
     }
@@ -322,7 +306,7 @@ fn describe_push(push: &WholePush<'static>, has_heads: bool, console: &mut Conso
         steps.push(cells);
     }
     steps.write(console.out, has_heads, false)?;
-    writeln!(console.out, "others that have it: {}", others(&head.others))?;
+    writeln!(console.out, "others that have it: {}", head.others.answered())?;
     rejections(&push.rejections, has_heads, console)
 }
 

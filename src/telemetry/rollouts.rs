@@ -7,7 +7,7 @@ use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
 use sluice_fleet::evidence::Content;
 use sluice_fleet::rollout::hook::{HookAnswer, HookVerdict};
-use sluice_fleet::rollout::push::{Condemned, Finding, FindingKind, Growth};
+use sluice_fleet::rollout::push::{Finding, FindingKind, Growth};
 use sluice_fleet::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
 use sluice_fleet::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
 use sluice_text::{count, size, span};
@@ -118,8 +118,8 @@ pub fn tell_given(
     contents: &BTreeSet<Content>,
 ) {
     metrics.gave_condemned(contents.len() as u64);
-    let Some((type_url, name, version)) = contents.first().cloned() else { return };
-    let (plan, content) = (metrics.name(), content(&Condemned { type_url, name, version }));
+    let Some(first) = contents.first() else { return };
+    let (plan, content) = (metrics.name(), content(first));
     tell!(events, warn(Push, "clients are given a condemned or halted content: nothing older is known")
         .of_push(plan, push).detail(&content), if throttle.allow("condemned content");
         { plan, content, contents = contents.len() });
@@ -324,9 +324,9 @@ fn grown_text(grown: &Grown) -> String {
 }
 
 /// A content by type, name and version.
-pub fn content(condemned: &Condemned) -> String {
-    let version = sluice_text::version(&condemned.version.to_string());
-    format!("{} {:?} {version}", condemned.type_url.short(), condemned.name.as_str())
+pub fn content(content: &Content) -> String {
+    let (type_url, name, version) = content;
+    format!("{} {:?} {}", type_url.short(), name.as_str(), sluice_text::version(&version.to_string()))
 }
 
 fn resources_of(number: usize) -> String {
@@ -454,11 +454,8 @@ mod tests {
             push: Some(Arc::new(halted)),
             ..RolloutReport::default()
         };
-        let condemned = Condemned {
-            type_url: TypeUrl::of_message("envoy.config.cluster.v3.Cluster"),
-            name: ResourceName::from("web"),
-            version: Version(0xabc << 100),
-        };
+        let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+        let condemned = (type_url, ResourceName::from("web"), Version(0xabc << 100));
         plan.show(&report, Time::ZERO);
         for what in [
             What::Gathered { units: 2, resources: 1 },

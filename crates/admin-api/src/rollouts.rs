@@ -1,5 +1,7 @@
 //! `/rollouts` and below: the plans, and the way of their pushes.
 
+use std::ops::Add;
+
 use serde::{Deserialize, Serialize};
 
 use crate::changes::ChangedNames;
@@ -24,10 +26,10 @@ pub struct PlanState<'a> {
     /// Affected clients among the admitted.
     pub clients: u64,
     #[serde(flatten)]
-    pub admitted: ClientVerdicts,
+    pub admitted: Counts,
     /// Clients that a plan which enforces would not have admitted yet. The clients have the push
     /// nevertheless.
-    pub others: ClientVerdicts,
+    pub others: Counts,
     /// The age of the oldest change held from somebody. 0: nothing is held back.
     pub behind_seconds: f64,
     /// Units whose changes wait for the next push.
@@ -61,20 +63,63 @@ impl Listed for PlanState<'_> {
     const KEY: &'static str = "rollouts";
 }
 
-/// Clients by their standing.
+/// The streams of a group by standing: as the machine of a plan counts them, and as every reader shows them
+/// (ADR 90). The sums are of streams, not of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ClientVerdicts {
+pub struct Counts {
     pub accepted: u64,
     pub pending: u64,
+    /// Rejections by nodes that did not reject the push before.
     pub rejected: u64,
+    /// Rejections by nodes that rejected the push before, too: no evidence (QUA-4).
     pub rejected_again: u64,
     pub silent: u64,
     pub unaffected: u64,
     pub overtaken: u64,
+    /// Ends of streams within 60 s of the push, not by age, drain, limits or the operator, of the last ten
+    /// minutes. A client that comes back and is lost again counts each time.
     pub lost: u64,
+    /// Nodes with an acceptance and without a stream now, but not lost: an acceptance outlives the stream.
     pub departed: u64,
+    /// Relays, whose ACK means structure (TIR-1).
     pub unjudged: u64,
+}
+
+impl Counts {
+    /// The connected streams that the push has something for, without relays.
+    pub fn affected(&self) -> u64 {
+        self.evidence() + self.rejected_again + self.overtaken
+    }
+
+    /// The streams whose state speaks for or against the push.
+    pub fn evidence(&self) -> u64 {
+        self.accepted + self.pending + self.rejected + self.silent
+    }
+
+    /// The streams that were certainly sent the push.
+    pub fn answered(&self) -> u64 {
+        self.accepted + self.rejected + self.rejected_again + self.silent
+    }
+}
+
+impl Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            accepted: self.accepted + other.accepted,
+            pending: self.pending + other.pending,
+            rejected: self.rejected + other.rejected,
+            rejected_again: self.rejected_again + other.rejected_again,
+            silent: self.silent + other.silent,
+            unaffected: self.unaffected + other.unaffected,
+            overtaken: self.overtaken + other.overtaken,
+            lost: self.lost + other.lost,
+            departed: self.departed + other.departed,
+            unjudged: self.unjudged + other.unjudged,
+        }
+    }
 }
 
 /// A release in the place of the newest content.
@@ -152,8 +197,8 @@ pub struct Push<'a> {
     pub resources: usize,
     pub clients: u64,
     #[serde(flatten)]
-    pub admitted: ClientVerdicts,
-    pub others: ClientVerdicts,
+    pub admitted: Counts,
+    pub others: Counts,
     pub why: Option<String>,
     pub blamed: Vec<Text<'a>>,
 }
@@ -202,14 +247,15 @@ pub struct PushedType<'a> {
     pub r#type: Text<'a>,
     #[serde(flatten)]
     pub names: ChangedNames<'a>,
-    pub resources: BeforeAfter,
-    pub bytes: BeforeAfter,
+    pub resources: Growth,
+    pub bytes: Growth,
     pub largest: Option<LargestGrowth<'a>>,
 }
 
+/// A number before a push, and with the push (ADR 90).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct BeforeAfter {
+pub struct Growth {
     pub before: u64,
     pub after: u64,
 }
@@ -228,7 +274,7 @@ pub struct UnsentNames<'a> {
 #[serde(default)]
 pub struct LargestGrowth<'a> {
     pub name: Text<'a>,
-    pub bytes: BeforeAfter,
+    pub bytes: Growth,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -240,7 +286,7 @@ pub struct PushStep {
     pub ended: Option<String>,
     pub clients: u64,
     #[serde(flatten)]
-    pub admitted: ClientVerdicts,
+    pub admitted: Counts,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

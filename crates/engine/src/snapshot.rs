@@ -13,7 +13,7 @@ use super::cache::slots::WatchedSet;
 use super::cache::state::EntryState;
 use super::cache::{Bodies, CachedBodies, CachedResource, Names, UnaskedNames};
 use super::collection::{Collection, CollectionKind, SetId};
-use super::gated::Refused;
+use super::gated::{Gated, Refused};
 use super::reachability::Reachability;
 use super::view::{PERHAPS, View};
 use sluice_xds::{Resource, ResourceName, Status, TypeUrl, Version};
@@ -227,6 +227,13 @@ pub struct SnapshotEntry<'a> {
 }
 
 impl TypeSnapshot {
+    /// All resources, a few of them twice.
+    pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let members = self.wildcard.members.values().chain(self.globs.members.values());
+        let named = self.names.entries.values().filter_map(|state| state.cached());
+        members.chain(named).map(|cached| &cached.resource)
+    }
+
     /// The body behind a name of a view of this snapshot.
     pub fn body(&self, kind: CollectionKind, name: &ResourceName) -> Option<&Arc<Resource>> {
         self.cached(kind, name).map(|cached| &cached.resource)
@@ -539,6 +546,11 @@ impl Snapshot {
 
     pub fn types(&self) -> impl Iterator<Item = (&TypeUrl, &TypeSnapshot)> {
         self.types.iter()
+    }
+
+    /// The types whose changes make pushes.
+    pub fn gated_types(&self, gated: &Gated) -> impl Iterator<Item = (&TypeUrl, &TypeSnapshot)> {
+        self.types().filter(|(type_url, _)| gated.contains(type_url))
     }
 
     /// Whether sessions find the same release, standing and content in both. False may be returned for equal

@@ -22,7 +22,7 @@ use super::super::entrance::Peer;
 use super::super::params::{Declined, bad_request, conflict, flag, not_found, number, read, time, word};
 use super::super::state::Admin;
 use super::{find, item, of_plan};
-use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus};
+use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus};
 use crate::telemetry::events::{Events, Kind, Occurrence};
 use sluice_fleet::rollout::command::{FREEZE_MAX, PinFor, Promotion};
 use sluice_fleet::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
@@ -319,7 +319,7 @@ async fn command_all(
                 done.push(plan);
             }
             // A plan that has ended meanwhile needs no freeze.
-            Err(PlanRefusal::NoSuchPlan) => {}
+            Err(OrderRefusal::NoSuchPlan) => {}
             Err(refusal) => {
                 let (text, _) = refused(&plan, refusal);
                 tell(Err(&text));
@@ -348,10 +348,10 @@ async fn command_all(
 /// The result of a freeze for a plan that observes.
 const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
-fn refused(plan: &str, refusal: PlanRefusal) -> (String, fn(String) -> Declined) {
+fn refused(plan: &str, refusal: OrderRefusal) -> (String, fn(String) -> Declined) {
     let error = match refusal {
-        PlanRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
-        PlanRefusal::Refused(error) => error,
+        OrderRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
+        OrderRefusal::Refused(error) => error,
     };
     let text = match error {
         CommandError::Observes => "the plan observes, and holds nothing".to_owned(),

@@ -5,9 +5,8 @@ use std::time::SystemTime;
 
 use sluice_admin_api::Text;
 use sluice_admin_api::rollouts::{
-    BeforeAfter, ClientVerdicts, CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, Pinned,
-    PlanState, Push, PushRejection, PushStep, PushedType, SuspectContent, Unit, UnsentNames, WholePlan,
-    WholePush,
+    CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, Pinned, PlanState, Push, PushRejection,
+    PushStep, PushedType, SuspectContent, Unit, UnsentNames, WholePlan, WholePush,
 };
 
 use super::super::changes::{BoundedNames, changed_names};
@@ -18,10 +17,10 @@ use crate::telemetry::rollouts::{note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::Until;
-use sluice_fleet::rollout::push::{Condemned, Growth, TypePush};
+use sluice_fleet::rollout::push::{Content, TypePush};
 use sluice_fleet::rollout::report::StepReport;
 use sluice_fleet::rollout::tally::Rejection;
-use sluice_fleet::rollout::{Counts, PushReport, RolloutState, UnitId};
+use sluice_fleet::rollout::{PushReport, UnitId};
 
 /// TRU-5, beside the numbers.
 pub(super) const ABOUT: &str =
@@ -29,43 +28,6 @@ pub(super) const ABOUT: &str =
 
 /// The condemned contents in an answer. A plan may remember many more.
 const CONDEMNED_MAX: usize = 100;
-
-fn verdicts(counts: Counts) -> ClientVerdicts {
-    let Counts {
-        unaffected,
-        accepted,
-        pending,
-        rejected,
-        rejected_again,
-        silent,
-        overtaken,
-        lost,
-        departed,
-        unjudged,
-    } = counts;
-    ClientVerdicts {
-        accepted,
-        pending,
-        rejected,
-        rejected_again,
-        silent,
-        unaffected,
-        overtaken,
-        lost,
-        departed,
-        unjudged,
-    }
-}
-
-/// The state of a plan in a word.
-pub(in crate::admin) fn plan_state(status: &RolloutStatus) -> RolloutState {
-    status.report.state
-}
-
-/// The percentage of clients that a step admits.
-pub(in crate::admin) fn step_percent(step: &StepReport) -> f64 {
-    percent(step.threshold)
-}
 
 pub(in crate::admin) fn pinned(status: &RolloutStatus) -> Option<Pinned> {
     let pin = status.report.pin?;
@@ -95,15 +57,15 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
     PlanState {
         name: Text::Borrowed(&status.plan.name),
         mode: Text::Borrowed(status.plan.mode.name()),
-        state: Text::Borrowed(plan_state(status).name()),
+        state: Text::Borrowed(status.report.state.name()),
         push: push.map(|push| push.number),
         step: push.map_or(0, PushReport::reached),
         steps: push.map_or_else(|| status.plan.step_count(), |push| push.step_count),
-        percent: push.and_then(|push| push.steps.last()).map(step_percent),
+        percent: push.and_then(|push| push.steps.last()).map(|step| percent(step.threshold)),
         units: status.units.len(),
         clients: admitted.affected(),
-        admitted: verdicts(admitted),
-        others: verdicts(others),
+        admitted,
+        others,
         behind_seconds: behind_seconds(status),
         waiting: status.report.waiting.len(),
         why: why_of(status),
@@ -187,8 +149,8 @@ pub(super) fn push<'a>(status: &'a RolloutStatus, push: &PushReport) -> Push<'a>
         units: push.units.len(),
         resources: push.resources(),
         clients: push.admitted.affected(),
-        admitted: verdicts(push.admitted),
-        others: verdicts(push.others),
+        admitted: push.admitted,
+        others: push.others,
         why: why(push),
         blamed: classes(status, &push.blamed),
     }
@@ -199,11 +161,11 @@ pub(super) fn whole_push<'a>(status: &'a RolloutStatus, push: &'a PushReport) ->
     let wall = |time: Time| rfc_3339(status.wall(time));
     let step = |step: &StepReport| PushStep {
         step: step.number,
-        percent: step_percent(step),
+        percent: percent(step.threshold),
         began: wall(step.began),
         ended: step.ended.map(wall),
         clients: step.admitted.affected(),
-        admitted: verdicts(step.admitted),
+        admitted: step.admitted,
     };
     WholePush {
         push: self::push(status, push),
@@ -241,17 +203,13 @@ fn pushed_type(push: &TypePush) -> PushedType<'_> {
     PushedType {
         r#type: Text::Borrowed(push.type_url.message()),
         names: changed_names(bounded(&push.added), bounded(&push.changed), bounded(&push.removed)),
-        resources: before_after(push.resources),
-        bytes: before_after(push.bytes),
-        largest: push.largest.as_ref().map(|(name, growth)| LargestGrowth {
-            name: Text::Borrowed(name.as_str()),
-            bytes: before_after(*growth),
-        }),
+        resources: push.resources,
+        bytes: push.bytes,
+        largest: push
+            .largest
+            .as_ref()
+            .map(|(name, bytes)| LargestGrowth { name: Text::Borrowed(name.as_str()), bytes: *bytes }),
     }
-}
-
-fn before_after(growth: Growth) -> BeforeAfter {
-    BeforeAfter { before: growth.before, after: growth.after }
 }
 
 /// Each suspect once, with the number of rejections that suspect it.
@@ -274,11 +232,12 @@ fn suspects(rejections: &[Rejection]) -> Vec<SuspectContent<'_>> {
     suspects.collect()
 }
 
-fn condemned(content: &Condemned) -> SuspectContent<'_> {
+fn condemned(content: &Content) -> SuspectContent<'_> {
+    let (type_url, name, version) = content;
     SuspectContent {
-        r#type: Text::Borrowed(content.type_url.message()),
-        name: Text::Borrowed(content.name.as_str()),
-        version: content.version.to_string(),
+        r#type: Text::Borrowed(type_url.message()),
+        name: Text::Borrowed(name.as_str()),
+        version: version.to_string(),
         rejections: None,
     }
 }

@@ -22,7 +22,7 @@ use super::params::{Declined, not_found, read};
 use super::state::Admin;
 use crate::driver::api::rollouts::RolloutStatus;
 pub(super) use command::{command, freeze, is_order, unfreeze};
-pub(super) use item::{behind_seconds, frozen_until, pinned, plan_state, step_percent};
+pub(super) use item::{behind_seconds, frozen_until, pinned};
 use sluice_fleet::rollout::PushReport;
 use sluice_text::nearest::nearest;
 

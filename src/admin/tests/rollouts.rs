@@ -6,12 +6,12 @@ use super::*;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView, UnitStatus};
+use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::{Promotion, Until};
 use sluice_fleet::rollout::hook::HookReport;
-use sluice_fleet::rollout::push::{Condemned, Growth, TypePush};
+use sluice_fleet::rollout::push::{Growth, TypePush};
 use sluice_fleet::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
 use sluice_fleet::rollout::tally::Rejection;
 use sluice_fleet::rollout::{
@@ -24,7 +24,7 @@ impl RolloutsView for FakeView {
     }
 
     /// Push 41 of the plan `edge` is under way, and release 39 is known.
-    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
         let refused = match order.command {
             Command::Pin { release: 39, .. } | Command::Abort { push: 41 } | Command::Freeze { .. } => None,
             Command::Bar { push: 41, units } if units == [UnitId(3)] => None,
@@ -35,8 +35,8 @@ impl RolloutsView for FakeView {
         };
         let refused = refused.or((order.condemn.len() == 1).then_some(CommandError::NoSuchContent));
         let status = self.rollouts.iter().find(|of| *of.plan.name == order.plan).cloned();
-        let answer = refused.map_or(Ok(()), |error| Err(PlanRefusal::Refused(error)));
-        async move { answer.and(status.ok_or(PlanRefusal::NoSuchPlan)) }.boxed()
+        let answer = refused.map_or(Ok(()), |error| Err(OrderRefusal::Refused(error)));
+        async move { answer.and(status.ok_or(OrderRefusal::NoSuchPlan)) }.boxed()
     }
 }
 
@@ -160,7 +160,7 @@ fn halted() -> PushReport {
             rejection(73, "old", true),
         ],
         blamed: vec![UnitId(3)],
-        condemned: vec![Condemned { type_url, name: ResourceName::from("main"), version: Version(0xbad) }],
+        condemned: vec![(type_url, ResourceName::from("main"), Version(0xbad))],
         without_evidence: vec![(TypeUrl::of_message(LISTENER), names(&["<b>new"]))],
         hook: Some(HookReport { step: 1, asked: at(2_000), answer: None }),
         ..finished()

@@ -12,9 +12,7 @@ use super::parts::{Classes, Command, Look, Mark};
 use super::plot::Bar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
-use crate::admin::rollouts::{
-    find, find_push, frozen_until, is_order, of_plan, pinned, plan_state, step_percent,
-};
+use crate::admin::rollouts::{find, find_push, frozen_until, is_order, of_plan, pinned};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::telemetry::events::Event;
 use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
@@ -150,7 +148,7 @@ fn plan_row(plan: &RolloutStatus) -> PlanRow {
     PlanRow {
         name: plan.plan.name.to_string(),
         mode: plan.plan.mode.name(),
-        state: mark(plan_state(plan)),
+        state: mark(plan.report.state),
         push: push.map(|push| push.number),
         step: push.map(step).unwrap_or_default(),
         units: count(plan.units.len()),
@@ -166,7 +164,7 @@ fn step(push: &PushReport) -> String {
     let reached = push.steps.last();
     reached.map_or_else(
         || "none".to_owned(),
-        |step| format!("{} of {}, {} %", step.number, push.step_count, step_percent(step)),
+        |step| format!("{} of {}, {} %", step.number, push.step_count, percent(step.threshold)),
     )
 }
 
@@ -229,7 +227,7 @@ fn page(
     let of_plan_alone = |event: &Event| event.first.plan.as_deref() == Some(name) && is_order(&event.first);
     let mut orders = latest(ask, of_plan_alone);
     orders.truncate(ORDERS_MAX);
-    let state = push.map_or_else(|| mark(plan_state(status)), outcome);
+    let state = push.map_or_else(|| mark(status.report.state), outcome);
     let page = PushPage {
         frame: Frame::new(ask, "rollouts", title),
         plan: name.to_owned(),
@@ -320,7 +318,7 @@ fn commands(status: &RolloutStatus) -> Vec<Command> {
         return Vec::new();
     }
     let plan = &status.plan.name;
-    let words: &[&str] = match (plan_state(status), &status.report.push) {
+    let words: &[&str] = match (status.report.state, &status.report.push) {
         (RolloutState::Waving | RolloutState::Settling, Some(_)) => &["pause", "promote", "abort"],
         (RolloutState::Paused, Some(_)) => &["resume", "promote", "abort"],
         (RolloutState::Halted, Some(_)) => &["promote"],
@@ -379,7 +377,7 @@ fn past_row(status: &RolloutStatus, push: &Arc<PushReport>) -> PastRow {
 fn steps(status: &RolloutStatus, push: &PushReport) -> Vec<StepRow> {
     let begun = |step: &StepReport| StepRow {
         number: step.number,
-        percent: format!("{} %", step_percent(step)),
+        percent: format!("{} %", percent(step.threshold)),
         began: rfc_3339(status.wall(step.began)),
         took: step.ended.map_or_else(|| "under way".to_owned(), |ended| span(ended.since(step.began))),
         bar: Some(bar(step.admitted)),
@@ -441,7 +439,7 @@ fn whole(status: &RolloutStatus, push: &PushReport) -> Push {
     }
 }
 
-fn condemned(suspect: &sluice_fleet::rollout::push::Condemned) -> String {
+fn condemned(suspect: &Content) -> String {
     format!("{} is condemned: a later push with it halts before its first client", content(suspect))
 }
 

@@ -9,7 +9,6 @@ use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::rollout::{others, plan_step};
 use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
 use sluice_text::size;
 
@@ -104,7 +103,7 @@ pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
         column("REJECTED", |plan, _| shown(plan.admitted.rejected)),
         column("SILENT", |plan, _| shown(plan.admitted.silent)),
         column("LOST", |plan, _| shown(plan.admitted.lost)),
-        column("OTHERS", |plan, _| shown(others(&plan.others))),
+        column("OTHERS", |plan, _| shown(plan.others.answered())),
         column("WHY", |plan, _| plan.why.clone()),
         wide("WAITING", |plan, _| shown(plan.waiting)),
         wide("BLAMED", |plan, _| Some(joined(&plan.blamed))),
@@ -230,3 +229,14 @@ pub(in crate::command) const REFUSED: View<RefusedClient<'static>> = View {
     name: |client| shown(&client.node),
     apart: |client| vec![client.stream.to_string(), client.r#type.to_string(), client.limit.to_string()],
 };
+
+/// The step that a push has reached: `2/4 10%`.
+pub(in crate::command) fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
+    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
+    format!("{reached}/{steps}{percent}")
+}
+
+/// The step that the latest push of a plan has reached.
+pub(in crate::command) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
+    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
+}

@@ -22,8 +22,8 @@ pub trait RolloutsView {
     }
 
     /// Carries out a command of an operator. Returns the state after it.
-    fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
-        async { Err(PlanRefusal::NoSuchPlan) }.boxed()
+    fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
+        async { Err(OrderRefusal::NoSuchPlan) }.boxed()
     }
 }
 
@@ -39,7 +39,7 @@ pub struct PlanOrder {
 
 /// The reason why a command had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlanRefusal {
+pub enum OrderRefusal {
     /// The configuration has no such plan.
     NoSuchPlan,
     Refused(CommandError),

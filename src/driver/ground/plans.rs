@@ -22,7 +22,7 @@ use sluice_fleet::evidence::{
     Compared, Content, Ended, PushSet, PushStanding, PushUnit, RejectingNodes, Seen,
 };
 use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
-use sluice_xds::{Node, ResourceName, TypeUrl};
+use sluice_xds::{Node, ResourceName};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
 const ENDED_MAX: usize = 100_000;
@@ -32,7 +32,7 @@ const LATE_MAX: usize = 10_000;
 
 /// The process that decides about pushes: one at a time (HND-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
+pub enum Decider {
     /// The tasks of plans wait.
     Predecessor,
     #[default]
@@ -45,7 +45,7 @@ pub enum Turn {
 #[derive(Debug, Default)]
 pub struct Plans {
     all: ArcSwap<Vec<Arc<PlanHandle>>>,
-    turn: watch::Sender<Turn>,
+    turn: watch::Sender<Decider>,
 }
 
 impl Plans {
@@ -61,11 +61,11 @@ impl Plans {
         self.all.store(Arc::new(plans));
     }
 
-    pub fn turn(&self) -> Turn {
+    pub fn turn(&self) -> Decider {
         *self.turn.borrow()
     }
 
-    pub fn give_turn(&self, turn: Turn) {
+    pub fn give_turn(&self, turn: Decider) {
         self.turn.send_replace(turn);
         self.all.load().iter().for_each(|plan| plan.notes.wake.notify_one());
     }
@@ -73,7 +73,7 @@ impl Plans {
     /// Resolves when the predecessor does not decide any more.
     pub async fn until_turn(&self) {
         // The sender lives as long as this.
-        let _ = self.turn.subscribe().wait_for(|turn| *turn != Turn::Predecessor).await;
+        let _ = self.turn.subscribe().wait_for(|turn| *turn != Decider::Predecessor).await;
     }
 
     /// The plans with a push of the past that this node rejected, each with the latest push that went back or
@@ -105,7 +105,7 @@ pub struct PlanHandle {
     /// The latest push that went back, or that was halted.
     rejected: ArcSwap<RejectingNodes>,
     /// The push under way.
-    watched: ArcSwapOption<Watched>,
+    watched: ArcSwapOption<PushWatch>,
     leavers: Leavers,
     /// The configuration has no such plan any more.
     is_over: AtomicBool,
@@ -123,7 +123,7 @@ struct Notes {
     anew: Mutex<Vec<(UnitId, UnitId)>>,
     /// The nodes with a rejection of a halted push after the end of the count.
     late: Mutex<BTreeSet<Arc<str>>>,
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<PendingCommand>>,
     /// There is a state from before a restart.
     is_stored: AtomicBool,
     /// A client has rejected the push under way since the last tally began.
@@ -133,7 +133,7 @@ struct Notes {
 
 /// A command of an operator, with the place for the answer.
 #[derive(Debug)]
-pub struct Order {
+pub struct PendingCommand {
     pub command: Command,
     /// Contents of the push that no later push may bring, each by the name of its type and its own name.
     pub condemn: Vec<(Box<str>, ResourceName)>,
@@ -142,7 +142,7 @@ pub struct Order {
 
 /// A push under way, as streams see it at their end.
 #[derive(Debug)]
-pub struct Watched {
+pub struct PushWatch {
     pub set: PushSet,
     /// The content of the push, where the newest content is held back.
     candidates: BTreeMap<SourceId, Arc<Snapshot>>,
@@ -273,14 +273,12 @@ impl PlanHandle {
     pub fn published(&self, unit: UnitId, publication: Publication<'_>) {
         let Publication { before, after, served, serves, given } = publication;
         let plan = self.plan.load();
-        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         if !given.is_empty() {
             self.notes.given.lock().entry(unit).or_default().extend(given);
             self.notes.wake.notify_one();
         }
-        let holds =
-            (served.lanes.as_ref().is_some_and(|lanes| lanes.stable.is_some()), serves.lanes.is_some());
-        if PushUnit::concerns(before, after, holds.0, holds.1, &is_gated) {
+        let (held, holds) = (served.lanes.is_some(), serves.lanes.is_some());
+        if PushUnit::concerns(before, after, held, holds, &plan.gated) {
             self.note(unit, before);
         }
     }
@@ -355,12 +353,12 @@ impl PlanHandle {
         condemn: Vec<(Box<str>, ResourceName)>,
     ) -> oneshot::Receiver<Result<(), CommandError>> {
         let (done, answer) = oneshot::channel();
-        self.notes.orders.lock().push(Order { command, condemn, done });
+        self.notes.orders.lock().push(PendingCommand { command, condemn, done });
         self.notes.wake.notify_one();
         answer
     }
 
-    pub fn take_orders(&self) -> Vec<Order> {
+    pub fn take_orders(&self) -> Vec<PendingCommand> {
         std::mem::take(&mut *self.notes.orders.lock())
     }
 
@@ -369,20 +367,20 @@ impl PlanHandle {
         self.notes.wake.notified().await;
     }
 
-    pub fn watch(&self, watched: Option<Arc<Watched>>) {
+    pub fn watch(&self, watched: Option<Arc<PushWatch>>) {
         self.watched.store(watched);
     }
 
     /// The push under way, for the end of a stream.
-    pub fn watched(&self) -> Option<Arc<Watched>> {
+    pub fn watched(&self) -> Option<Arc<PushWatch>> {
         self.watched.load_full()
     }
 }
 
-impl Watched {
+impl PushWatch {
     /// `candidates`: the content of the push where the newest content is held back.
-    pub fn new(set: PushSet, candidates: BTreeMap<SourceId, Arc<Snapshot>>) -> Watched {
-        Watched {
+    pub fn new(set: PushSet, candidates: BTreeMap<SourceId, Arc<Snapshot>>) -> PushWatch {
+        PushWatch {
             set,
             candidates,
             compared: Mutex::default(),

@@ -45,8 +45,7 @@ impl ContentView for Relay {
             let published = source.published();
             let Some(lanes) = &published.lanes else { continue };
             let candidate = lanes.candidate.as_ref().map(|(_, candidate)| (candidate, Release::Candidate));
-            let stable = lanes.stable.as_ref().map(|stable| (stable, Release::Stable));
-            for (snapshot, release) in candidate.into_iter().chain(stable) {
+            for (snapshot, release) in candidate.into_iter().chain([(&lanes.stable, Release::Stable)]) {
                 let types = snapshot.of(type_url).into_iter();
                 let cached = types.flat_map(|types| CollectionKind::ALL.map(|kind| types.cached(kind, name)));
                 versions.extend(cached.flatten().map(|cached| {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::api::rollouts::{PlanOrder, PlanRefusal, RolloutStatus, RolloutsView};
+use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
 use sluice_xds::{Code, Status};
@@ -23,16 +23,16 @@ impl RolloutsView for Relay {
         self.rollouts.all(&self.shared, &self.tables)
     }
 
-    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, PlanRefusal>> {
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
         async move {
             let PlanOrder { plan, command, condemn } = order;
             let plans = self.shared.plans.all();
             let handle = plans.iter().find(|handle| *handle.plan().name == *plan);
-            let reply = handle.ok_or(PlanRefusal::NoSuchPlan)?.command(command, condemn).await;
+            let reply = handle.ok_or(OrderRefusal::NoSuchPlan)?.command(command, condemn).await;
             // A plan that ended meanwhile is one that the configuration does not have.
-            reply.map_err(|_| PlanRefusal::NoSuchPlan)?.map_err(PlanRefusal::Refused)?;
+            reply.map_err(|_| OrderRefusal::NoSuchPlan)?.map_err(OrderRefusal::Refused)?;
             let all = self.rollouts();
-            all.into_iter().find(|status| *status.plan.name == *plan).ok_or(PlanRefusal::NoSuchPlan)
+            all.into_iter().find(|status| *status.plan.name == *plan).ok_or(OrderRefusal::NoSuchPlan)
         }
         .boxed()
     }

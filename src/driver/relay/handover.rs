@@ -15,7 +15,7 @@ use crate::driver::ground::checkpoint_writer::digest_of_relay;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::durable::stored_unit;
-use crate::driver::ground::plans::Turn;
+use crate::driver::ground::plans::Decider;
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
@@ -62,19 +62,19 @@ impl Relay {
 
     /// The state of the plans for the successor, which decides from now on: here no push begins or goes on.
     pub fn pass_plans(&self) -> Vec<u8> {
-        self.shared.plans.give_turn(Turn::Successor);
+        self.shared.plans.give_turn(Decider::Successor);
         self.shared.durable.plans.encoded()
     }
 
     /// The hand-over has failed, and this process decides as before.
     pub fn keep_plans(&self) {
-        self.shared.plans.give_turn(Turn::Own);
+        self.shared.plans.give_turn(Decider::Own);
     }
 
     /// From now on no stream to a server is opened. Open ones stay.
     pub fn be_succeeded(&self) {
         self.shared.process.is_succeeded.store(true, Ordering::Relaxed);
-        self.shared.plans.give_turn(Turn::Successor);
+        self.shared.plans.give_turn(Decider::Successor);
         if let Some(checkpoint) = &self.shared.durable.checkpoint {
             checkpoint.close();
         }
@@ -88,7 +88,7 @@ impl Relay {
         }
         self.shared.process.is_succeeded.store(false, Ordering::Relaxed);
         self.tables.sources.all().iter().for_each(|source| source.reconnect());
-        self.shared.plans.give_turn(Turn::Own);
+        self.shared.plans.give_turn(Decider::Own);
     }
 
     /// Ends every stream with UNAVAILABLE, without a window.
@@ -129,7 +129,7 @@ impl Relay {
 
     /// The predecessor decides about pushes until [`Relay::begin_plans`].
     pub fn await_plans(&self) {
-        self.shared.plans.give_turn(Turn::Predecessor);
+        self.shared.plans.give_turn(Decider::Predecessor);
     }
 
     /// This process decides about pushes from now on. `state`: the predecessor's; `None`: that on disk.
@@ -138,7 +138,7 @@ impl Relay {
             Ok(plans) => plans.into_iter().for_each(|plans| self.adopt_plans(plans)),
             Err(reason) => warn!(reason, "cannot use the predecessor's state of the plans"),
         }
-        self.shared.plans.give_turn(Turn::Own);
+        self.shared.plans.give_turn(Decider::Own);
     }
 
     /// Takes the state of a source over, and starts the source if its class is known.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::driver::ground::plans::{NotedEnd, NotedRejection, Watched};
+use crate::driver::ground::plans::{NotedEnd, NotedRejection, PushWatch};
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::Subscriber as _;
@@ -20,7 +20,7 @@ use sluice_xds::Node;
 #[derive(Debug)]
 pub(super) struct PushClients {
     pub(super) number: u64,
-    pub(super) watched: Arc<Watched>,
+    pub(super) watched: Arc<PushWatch>,
     evidence: evidence::Clients,
     without_evidence: WithoutEvidence,
 }
@@ -39,7 +39,7 @@ impl CountedClients<'_> {
 }
 
 impl PushClients {
-    pub(super) fn new(number: u64, watched: Arc<Watched>) -> PushClients {
+    pub(super) fn new(number: u64, watched: Arc<PushWatch>) -> PushClients {
         let without_evidence = WithoutEvidence::of(&watched.set);
         PushClients { number, watched, evidence: evidence::Clients::default(), without_evidence }
     }

@@ -13,7 +13,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::telemetry::rollouts::note_text;
 use sluice_fleet::evidence::{PushSet, PushedName};
 use sluice_fleet::rollout::hook::{Hook, HookAnswer, HookVerdict};
-use sluice_fleet::rollout::{Counts, Plan, PushReport};
+use sluice_fleet::rollout::{Plan, PushReport};
 use sluice_text::is_hidden;
 use sluice_xds::{TypeUrl, Version};
 
@@ -134,7 +134,7 @@ pub(super) fn question(
     });
     let candidate =
         base.map(|base| format!("{base}/rollouts/{}/pushes/{}/candidate", plan.name, push.number));
-    let Value::Object(mut body) = json!({
+    let body = json!({
         "plan": &*plan.name,
         "mode": plan.mode.name(),
         "relay": settings.node.id,
@@ -144,20 +144,17 @@ pub(super) fn question(
         "units": push.units.len(),
         "resources": push.resources(),
         "clients": push.admitted.affected(),
-        "others": counts(&push.others),
+        "others": push.others,
         "changes": changes,
         "more": more,
         "notes": notes,
         "candidate": candidate,
-    }) else {
+    });
+    let (Value::Object(mut body), Value::Object(mut admitted)) = (body, json!(push.admitted)) else {
         return Map::new();
     };
-    body.append(&mut counts(&push.admitted));
+    body.append(&mut admitted);
     body
-}
-
-fn counts(counts: &Counts) -> Map<String, Value> {
-    counts.named().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
 }
 
 /// The changes by type and name, and the number of those without room.

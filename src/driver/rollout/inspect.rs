@@ -66,7 +66,7 @@ impl Inspection {
     fn find_used(&self, findings: &mut UnitFindings, read: &mut usize) {
         let referring = self.after.types().filter(|(type_url, _)| type_url.kind().refers_to_clusters());
         for (type_url, types) in referring {
-            for resource in resources(types) {
+            for resource in types.resources() {
                 let Some(named) = look(type_url, resource, read) else { return };
                 let named = named.unwrap_or_default();
                 let used = named.iter().filter(|name| self.gone.contains(&ResourceName::from(name.as_str())));
@@ -84,13 +84,6 @@ fn look(
 ) -> Option<Result<BTreeSet<String>, String>> {
     *read += resource.body.value.len();
     (*read <= BYTES_MAX).then(|| named_clusters(type_url, &resource.body.value))
-}
-
-/// All resources of a type, a few of them twice.
-fn resources(types: &TypeSnapshot) -> impl Iterator<Item = &Arc<Resource>> {
-    let members = types.wildcard.members.values().chain(types.globs.members.values());
-    let named = types.names.entries.values().filter_map(|state| state.cached());
-    members.chain(named).map(|cached| &cached.resource)
 }
 
 /// The first finding of each kind, with the number of the others.

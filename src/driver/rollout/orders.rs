@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::oneshot;
 
 use crate::driver::api::status::names_type;
-use crate::driver::ground::plans::{Order, Turn};
+use crate::driver::ground::plans::{Decider, PendingCommand};
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::state::PlanState;
 use sluice_engine::Time;
@@ -30,13 +30,14 @@ impl Reply {
 /// Carries out the commands of operators at the machine.
 pub(super) fn obey(state: &mut PlanState, contents: &KnownContents, fleet: &Fleet) -> Vec<Reply> {
     let is_succeeded = fleet.shared.process.is_succeeded.load(Relaxed);
-    if fleet.shared.plans.turn() == Turn::Successor && !is_succeeded {
+    if fleet.shared.plans.turn() == Decider::Successor && !is_succeeded {
         // The state of the plan is on its way to the successor, and the hand-over may still fail.
         return Vec::new();
     }
     let orders = fleet.handle.take_orders();
     if is_succeeded {
-        let refused = |order: Order| Reply { result: Err(CommandError::Succeeded), done: order.done };
+        let refused =
+            |order: PendingCommand| Reply { result: Err(CommandError::Succeeded), done: order.done };
         return orders.into_iter().map(refused).collect();
     }
     let now = fleet.now();
@@ -45,7 +46,7 @@ pub(super) fn obey(state: &mut PlanState, contents: &KnownContents, fleet: &Flee
     let stable = |unit| Some(sources.get(&unit)?.published().stable().clone());
     let plan = state.plan().clone();
     let changes = |units: &[UnitId]| contents.changes(&plan, units, &stable);
-    let obeyed = |Order { command, condemn, done }| {
+    let obeyed = |PendingCommand { command, condemn, done }| {
         let result = carry_out_order(state, &changes, command, &condemn, now);
         Reply { result, done }
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::driver::ground::plans::Watched;
+use crate::driver::ground::plans::PushWatch;
 use crate::driver::rollout::clients::PushClients;
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
@@ -70,7 +70,7 @@ impl Tallier {
     }
 
     /// A push begins: its clients are counted from now on.
-    pub(super) fn begin(&mut self, number: u64, watched: Arc<Watched>, fleet: &Fleet) {
+    pub(super) fn begin(&mut self, number: u64, watched: Arc<PushWatch>, fleet: &Fleet) {
         fleet.handle.watch(Some(watched.clone()));
         self.clients = Some(PushClients::new(number, watched));
         // The first tally tells the step its affected clients.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::driver::ground::plans::Turn;
+use crate::driver::ground::plans::Decider;
 use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
@@ -123,7 +123,7 @@ impl PlanTask {
         }
         self.follow_configuration();
         let (state, fleet) = (&mut self.state, &self.fleet);
-        state.rollout.set_succeeded(fleet.shared.plans.turn() == Turn::Successor, fleet.now());
+        state.rollout.set_succeeded(fleet.shared.plans.turn() == Decider::Successor, fleet.now());
         self.keeper.find(state, &mut self.gatherer, &mut self.restater, fleet);
         self.gatherer.take_changes(state, fleet);
         self.take_given();

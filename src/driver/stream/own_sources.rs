@@ -61,8 +61,7 @@ impl OwnSources {
         let brings = |push: u64| {
             self.all.iter().any(|(_, source)| {
                 let published = source.published();
-                let stable = published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
-                let lanes = stable.zip(published.candidate_of(push));
+                let lanes = published.held().zip(published.candidate_of(push));
                 lanes.is_some_and(|(stable, candidate)| {
                     answer.brings(push, messages, source.id(), [stable, candidate])
                 })

@@ -31,7 +31,7 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 COPY = TARGET / "mutants"
 
 # The parts of the tree that the simulator needs.
-CRATES = ("xds", "setting", "identity", "engine", "fleet", "wire", "checkpoint")
+CRATES = ("xds", "setting", "identity", "engine", "admin-api", "fleet", "wire", "checkpoint")
 PARTS = (*(f"crates/{name}" for name in CRATES), "tests/sim")
 SWITCH = """\
 use std::sync::LazyLock;

@@ -248,7 +248,7 @@ impl World {
             What::Paused(verdict) => self.judge_pause(verdict),
             What::Over(outcome) => self.judge_over(*outcome),
             What::Condemned(of) => {
-                self.reference.condemned.insert((of.type_url.clone(), of.name.clone(), of.version));
+                self.reference.condemned.insert(of.clone());
             }
             What::Pinned(_) => self.reference.halted = None,
             What::Unpinned(_) => self.judge_unpinned(),
@@ -412,14 +412,14 @@ impl World {
             Reason::Rejected { .. } if self.reference.push.rejected == 0 => {
                 self.fail(Invariant::Truth, || "a push is halted that nobody rejected".to_owned());
             }
-            Reason::Condemned(of) => {
-                let (ty, name) = (self.words.type_of(&of.type_url), self.words.name_of(&of.name));
+            Reason::Condemned((type_url, resource, version)) => {
+                let (ty, name) = (self.words.type_of(type_url), self.words.name_of(resource));
                 let name = name.unwrap_or_default();
                 let is_known = self.reference.rejected.iter().any(|(_, (list, t, n, content))| {
-                    (*t, *n) == (ty, name) && crate::words::version(ty, name, *list, *content) == of.version
+                    (*t, *n) == (ty, name) && crate::words::version(ty, name, *list, *content) == *version
                 });
                 if !is_known {
-                    let text = format!("{} {} is condemned, and nobody rejected it", SHORT[ty], of.name);
+                    let text = format!("{} {} is condemned, and nobody rejected it", SHORT[ty], resource);
                     self.fail(Invariant::Condemned, || text);
                 }
             }

@@ -37,7 +37,7 @@ impl World {
         if lanes.candidate.as_ref().map(|(push, _)| *push) != candidate {
             return self.fail(Invariant::OneRelease, || format!("unit {unit} has not push {candidate:?}"));
         }
-        let stable = of.stable.clone().zip(lanes.stable.clone()).map(|pair| ("stable", pair));
+        let stable = of.stable.clone().map(|own| ("stable", (own, lanes.stable.clone())));
         let candidate = of.candidate.clone().zip(lanes.candidate.clone());
         let candidate = candidate.map(|((_, own), (_, of))| ("the candidate", (own, of)));
         for (who, (own, snapshot)) in stable.into_iter().chain(candidate) {

@@ -414,7 +414,7 @@ impl World {
         }
         let looked = units.iter().filter_map(|unit| {
             let (id, published) = (UnitId(self.id_of(*unit)), &self.units[*unit].published);
-            let stable = published.lanes.as_ref()?.stable.as_ref()?;
+            let stable = published.held()?;
             let former = self.pilot.known.candidate(id);
             Some(sum_up(&self.pilot.plan, id, stable, &published.live, former).1)
         });
@@ -543,9 +543,8 @@ impl World {
             self.wake_all(unit);
         }
         let published = &self.units[unit].published;
-        if let (Order::Cut(_), Some(lanes)) = (order, &published.lanes)
-            && let Some(stable) = &lanes.stable
-        {
+        if let (Order::Cut(_), Some(lanes)) = (order, &published.lanes) {
+            let stable = &lanes.stable;
             let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, of)| of).clone();
             let released: Vec<_> = self.units[unit].lanes.released().cloned().collect();
             let returns_to = returned(&self.pilot.plan, released.iter(), stable, &candidate);

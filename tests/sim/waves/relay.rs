@@ -271,7 +271,7 @@ impl World {
         self.reference_follows(unit);
         self.wake_freed(unit);
         let (gated, holds) = (&self.pilot.plan.gated, self.units[unit].published.lanes.is_some());
-        if PushUnit::concerns(&before, live, held, holds, &|type_url| gated.contains(type_url)) {
+        if PushUnit::concerns(&before, live, held, holds, gated) {
             self.note_change(unit);
         }
     }
@@ -499,9 +499,8 @@ impl World {
                 unit.and_then(|unit| Some((&unit.published, unit.published.lanes.as_ref()?)))
             };
             let brings_of = |id: &SourceId, push: u64| {
-                let lanes = lanes(id).and_then(|(published, lanes)| {
-                    Some([lanes.stable.as_deref()?, published.candidate_of(push)?])
-                });
+                let lanes = lanes(id)
+                    .and_then(|(published, lanes)| Some([&*lanes.stable, published.candidate_of(push)?]));
                 lanes.is_some_and(|lanes| answer.brings(push, chunks, *id, lanes))
             };
             let brings = |push: u64| stream.told.iter().any(|id| brings_of(id, push));

@@ -88,8 +88,7 @@ impl World {
     fn file_of(&self, unit: usize) -> Vec<u8> {
         let this = &self.units[unit];
         let image = this.source.image(self.time());
-        let stable = this.published.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref());
-        let image = match stable {
+        let image = match this.published.held() {
             Some(stable) => image.serving(stable),
             None => image,
         };

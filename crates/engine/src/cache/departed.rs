@@ -24,11 +24,8 @@ const BYTES_MAX: usize = 16 << 20;
 pub struct Departed {
     /// By name, shared with the snapshots.
     bodies: Bodies,
-    /// In the order of departure.
-    queue: BTreeMap<u64, (Time, ResourceName)>,
-    places: BTreeMap<ResourceName, u64>,
-    bytes: usize,
-    count: u64,
+    /// The names of the bodies, each with the time of its departure.
+    names: KeptNames<Time>,
     /// The number of bodies that were freed before the name came back or lost its last session.
     evicted: u64,
     /// Departures since the collection was last settled.
@@ -65,10 +62,8 @@ impl Departed {
     }
 
     fn drop_name(&mut self, name: &ResourceName) {
-        let Some(place) = self.places.remove(name) else { return };
-        self.queue.remove(&place);
-        if let Some(resource) = self.bodies.remove(name) {
-            self.bytes -= resource.size();
+        if self.names.remove(name) {
+            self.bodies.remove(name);
         }
     }
 
@@ -80,35 +75,35 @@ impl Departed {
         }
         let kept = self.kept;
         for (name, resource) in std::mem::take(&mut self.leaving).into_iter().filter(|_| kept) {
-            self.drop_name(&name);
-            self.count += 1;
-            self.queue.insert(self.count, (stamp.now, name.clone()));
-            self.places.insert(name.clone(), self.count);
-            self.bytes += resource.size();
+            self.names.put(&name, resource.size(), stamp.now);
             self.bodies.insert(name, resource);
         }
-        while self.bytes > BYTES_MAX && self.evict() {}
+        for name in self.names.evict(BYTES_MAX, |_| true) {
+            self.free(&name);
+        }
         self.last
     }
 
-    fn evict(&mut self) -> bool {
-        let Some((_, (_, name))) = self.queue.first_key_value() else { return false };
-        let name = name.clone();
+    /// Frees the bytes of a name before the name came back.
+    fn free(&mut self, name: &ResourceName) {
         self.evicted += 1;
-        self.drop_name(&name);
-        true
+        self.bodies.remove(name);
     }
 
     /// The time when [`Departed::expire`] has work.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let (_, (left_at, _)) = self.queue.first_key_value().filter(|_| self.of_members)?;
-        Some(*left_at + MEMBERS_KEPT)
+        let left_at = self.names.first_at().filter(|_| self.of_members)?;
+        Some(left_at + MEMBERS_KEPT)
     }
 
     /// Frees expired bytes. Returns whether there were any.
     pub fn expire(&mut self, now: Time) -> bool {
         let before = self.evicted;
-        while self.poll_timeout().is_some_and(|due| due <= now) && self.evict() {}
+        while self.poll_timeout().is_some_and(|due| due <= now)
+            && let Some(name) = self.names.take_first()
+        {
+            self.free(&name);
+        }
         self.evicted != before
     }
 
@@ -118,6 +113,77 @@ impl Departed {
 
     pub fn evicted(&self) -> u64 {
         self.evicted
+    }
+}
+
+/// Names in the order in which they were put, each with the bytes that are kept for it and a time or nothing:
+/// beyond a bound the oldest go first. For bytes that outlive their place in the source's content.
+#[derive(Clone, Debug, Default)]
+pub struct KeptNames<T> {
+    queue: BTreeMap<u64, (T, ResourceName)>,
+    places: BTreeMap<ResourceName, (u64, usize)>,
+    count: u64,
+    bytes: usize,
+}
+
+impl<T: Copy> KeptNames<T> {
+    /// Puts a name last, also if it is there already.
+    pub fn put(&mut self, name: &ResourceName, bytes: usize, at: T) {
+        self.remove(name);
+        self.count += 1;
+        self.bytes += bytes;
+        self.queue.insert(self.count, (at, name.clone()));
+        self.places.insert(name.clone(), (self.count, bytes));
+    }
+
+    /// Returns whether the name was there.
+    pub fn remove(&mut self, name: &ResourceName) -> bool {
+        let Some((place, bytes)) = self.places.remove(name) else { return false };
+        self.queue.remove(&place);
+        self.bytes -= bytes;
+        true
+    }
+
+    pub fn contains(&self, name: &ResourceName) -> bool {
+        self.places.contains_key(name)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.places.keys()
+    }
+
+    fn first_at(&self) -> Option<T> {
+        self.queue.first_key_value().map(|(_, (at, _))| *at)
+    }
+
+    fn take_first(&mut self) -> Option<ResourceName> {
+        let name = self.queue.first_key_value().map(|(_, (_, name))| name.clone())?;
+        self.remove(&name);
+        Some(name)
+    }
+
+    /// Takes the oldest names beyond the bound out, among those that may go.
+    pub fn evict(&mut self, bytes_max: usize, may_go: impl Fn(&ResourceName) -> bool) -> Vec<ResourceName> {
+        let (mut over, mut gone) = (self.bytes.saturating_sub(bytes_max), Vec::new());
+        for (_, name) in self.queue.values().filter(|(_, name)| may_go(name)) {
+            if over == 0 {
+                break;
+            }
+            over = over.saturating_sub(self.places.get(name).map_or(0, |(_, bytes)| *bytes));
+            gone.push(name.clone());
+        }
+        for name in &gone {
+            self.remove(name);
+        }
+        gone
     }
 }
 
@@ -190,5 +256,27 @@ mod tests {
         other.lose(&"a".into(), Some(&resource("a", 1)));
         other.settle(&mut stamp);
         assert!(names(&other).is_empty(), "types that nothing refers to");
+    }
+
+    #[test]
+    fn wav_5_beyond_the_bound_the_oldest_unwatched_names_go() {
+        let name = |number: u8| ResourceName::new(&number.to_string());
+        let may_go = |kept: &ResourceName| *kept != name(2);
+        let add = |few: &mut KeptNames<()>, numbers: &[u8]| {
+            numbers.iter().for_each(|number| few.put(&name(*number), 26, ()));
+        };
+        let mut few = KeptNames::default();
+        add(&mut few, &[2, 1, 0]);
+        assert!(few.evict(100, may_go).is_empty() && few.len() == 3, "within the bound");
+        // A name that comes back is not old.
+        few.remove(&name(1));
+        add(&mut few, &[3, 1]);
+        assert_eq!(few.evict(100, may_go), [name(0)], "the oldest is watched, and one is enough");
+        assert!(few.evict(100, may_go).is_empty() && !few.contains(&name(0)));
+        add(&mut few, &[4, 5]);
+        assert_eq!(few.evict(100, may_go), [name(3), name(1)]);
+        assert_eq!(few.names().collect::<Vec<_>>(), [&name(2), &name(4), &name(5)]);
+        add(&mut few, &[6]);
+        assert!(few.evict(100, |_| false).is_empty() && few.len() == 4, "somebody asks for all of them");
     }
 }

@@ -3,14 +3,15 @@
 //! Clients come to a source from another server of their list, with the content of the other server. The
 //! first answer of the source is no answer for the clients.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::rule::HoldRule;
-use super::stated::{member, stated};
-use crate::cache::{CachedResource, Known};
+use super::stated::{held, member, stated};
+use crate::cache::{CachedResource, Known, members};
 use crate::collection::CollectionKind;
 use crate::gated::Refused;
-use crate::snapshot::{Snapshot, TypeSnapshot};
+use crate::snapshot::{Snapshot, TypeSnapshot, WildcardSnapshot};
 use crate::upstream::Cause;
 use sluice_xds::{ResourceName, TypeUrl};
 
@@ -86,4 +87,63 @@ impl TypeElder<'_> {
         let all = self.holds_all.then(|| members.iter()).into_iter().flatten();
         all.filter(move |(name, _)| !has(name) && self.held(kind, name, None).is_some())
     }
+}
+
+/// The state of a release for a first answer under a name, if different from the source's. Where the release
+/// states nothing, another unit may.
+pub(super) fn held_or_elders(
+    content: &TypeSnapshot,
+    elder: Option<&TypeElder<'_>>,
+    kind: CollectionKind,
+    name: &ResourceName,
+    new: &CachedResource,
+) -> Option<Known> {
+    match stated(content, &new.resource.name) {
+        Some(_) => held(content, new),
+        None => elder?.held(kind, name, Some(new)),
+    }
+}
+
+/// The source's wildcard in a release that does not have it as a whole yet, and the names with another state
+/// in the release than at the source. The view has the source's ids.
+pub(super) fn first_wildcard(
+    content: &TypeSnapshot,
+    live: &WildcardSnapshot,
+    elder: Option<&TypeElder<'_>>,
+) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
+    let (mut first, mut differing) = (live.clone(), BTreeSet::new());
+    if content.names.entries.is_empty() && content.globs.members.is_empty() && elder.is_none() {
+        return (first, differing);
+    }
+    let Some(view) = &mut first.view else { return (first, differing) };
+    for (name, new) in &live.members {
+        let state = held_or_elders(content, elder, CollectionKind::Wildcard, name, new);
+        let Some(state) = state else { continue };
+        let view = Arc::make_mut(view);
+        view.drop_annotations(name);
+        match state {
+            Known::Present(cached) => {
+                members::put(view, Some(&new.resource), &cached.resource);
+                first.members.insert(name.clone(), cached);
+            }
+            Known::Absent(_) | Known::Unknown => {
+                view.take(&new.resource);
+                first.members.remove(name);
+            }
+        }
+        differing.insert(name.clone());
+    }
+    let is_there = |name: &ResourceName| live.members.contains_key(name);
+    let lost = elder.filter(|_| live.is_whole()).into_iter();
+    for (name, cached) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
+        members::put(Arc::make_mut(view), None, &cached.resource);
+        first.members.insert(name.clone(), cached.clone());
+        differing.insert(name.clone());
+    }
+    (first, differing)
+}
+
+/// A wildcard that a halted content comes to know, with the halted content's own resources.
+pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> WildcardSnapshot {
+    first_wildcard(content, live, None).0
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::elder::RefusingElder;
-use super::lane_type::{LaneType, TypeUpdate, changed_names};
-use super::members::changed_members;
+use super::lane_type::{LaneType, TypeUpdate, changed_members, changed_names};
 use super::release::Release;
 use super::rule::{HoldRule, Named, Stamps};
 use crate::gated::Gated;

@@ -1,21 +1,14 @@
 //! Last bytes that clients need while they move between lanes: resources of other lanes that a lane lacks
 //! (WAV-9).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::lane::Lane;
 use super::rule::Stamps;
-use crate::Time;
 use crate::cache::Bodies;
 use crate::collection::CollectionKind;
 use crate::snapshot::{LastVersion, LastVersions, TypeSnapshot};
-use sluice_xds::{ResourceName, TypeUrl};
-
-/// The time for which bytes of ended lanes are kept. A stream withholds a removal for 15 s at most, and a
-/// stream with a blocked connection sees the end late.
-const ENDED_KEPT: Duration = Duration::from_secs(30);
+use sluice_xds::ResourceName;
 
 /// The last bytes of a type in a lane, by kind of collection.
 #[derive(Clone, Debug, Default)]
@@ -27,67 +20,6 @@ pub(super) struct LastBytes {
     mark: u64,
     /// The source's own mark at the time of `mark`.
     live_mark: u64,
-}
-
-/// Bytes that an ended lane had and some remaining lane lacks.
-#[derive(Debug)]
-pub(super) struct EndedLane {
-    /// `None` until the lanes are published again.
-    pub until: Option<Time>,
-    pub types: BTreeMap<TypeUrl, BTreeMap<CollectionKind, Bodies>>,
-    /// Everybody might have the lane.
-    is_open: bool,
-}
-
-impl EndedLane {
-    /// The resources of a lane that one of the `remaining` contents of a type lacks, among the `differing`
-    /// names.
-    pub fn new(
-        lane: &Lane,
-        remaining: impl Fn(&TypeUrl) -> Vec<TypeSnapshot>,
-        differing: impl Fn(&TypeUrl, CollectionKind) -> BTreeSet<ResourceName>,
-    ) -> EndedLane {
-        let mut types = BTreeMap::new();
-        for (type_url, held) in lane.types.iter().filter(|(type_url, _)| type_url.kind().is_cluster_side()) {
-            let remaining = remaining(type_url);
-            let mut kinds = BTreeMap::new();
-            for kind in CollectionKind::ALL {
-                let is_lacking =
-                    |name: &ResourceName| remaining.iter().any(|content| content.body(kind, name).is_none());
-                let names = differing(type_url, kind).into_iter().filter(is_lacking);
-                let body =
-                    |name: ResourceName| held.content.body(kind, &name).map(|body| (name, body.clone()));
-                let bodies: Bodies = names.filter_map(body).collect();
-                if !bodies.is_empty() {
-                    kinds.insert(kind, bodies);
-                }
-            }
-            if !kinds.is_empty() {
-                types.insert(type_url.clone(), kinds);
-            }
-        }
-        EndedLane { until: None, types, is_open: lane.mark.push.is_none() }
-    }
-
-    pub fn bodies(&self, type_url: &TypeUrl, kind: CollectionKind) -> Option<&Bodies> {
-        self.types.get(type_url)?.get(&kind)
-    }
-
-    /// The lane's bytes under a name.
-    pub fn last(&self, type_url: &TypeUrl, kind: CollectionKind, name: &ResourceName) -> Option<LastVersion> {
-        let resource = self.bodies(type_url, kind)?.get(name)?.clone();
-        Some(LastVersion { resource, is_open: self.is_open })
-    }
-
-    /// Whether the time is over.
-    pub fn expire(&mut self, now: Time) -> bool {
-        *self.until.get_or_insert(now + ENDED_KEPT) <= now
-    }
-
-    pub fn bytes(&self) -> usize {
-        let bodies = self.types.values().flat_map(BTreeMap::values);
-        bodies.flat_map(|bodies| bodies.values()).map(|body| body.size()).sum()
-    }
 }
 
 impl LastBytes {

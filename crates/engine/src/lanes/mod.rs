@@ -6,28 +6,26 @@
 //! takes over the names that it does not know, and holds those that it knows. Equal views are shared
 //! pointers.
 //!
-//! In order: the policies of types; names that only a lane knows; the last bytes of other lanes; one content
-//! for all ways to ask; the content of another unit for first answers; the content of a type; one lane;
-//! releases of the history; all lanes of a source; their way from push to push; and the snapshots that a
-//! source serves.
+//! In order, each above the files that it uses: the policies of types; the last bytes of other lanes; one
+//! content for all ways to ask; the content of another unit for first answers; the content of a type;
+//! releases of the history; one lane; the snapshots that a source serves; all lanes of a source; and their
+//! way from push to push.
 
 mod rule;
-mod forgotten;
 mod last_bytes;
-mod elder;
 mod stated;
+mod elder;
 mod lane_type;
-mod members;
-mod lane;
 mod release;
+mod lane;
+mod published;
 mod lane_set;
 mod overlay;
-mod published;
 #[cfg(any(test, feature = "bench"))]
 pub mod tests;
 
-pub use elder::Elder;
+pub use elder::{Elder, known_wildcard};
 pub use overlay::{Differences, Lanes};
 pub use published::{Published, PublishedLanes, Wakes};
 pub use release::{Release, Restated};
-pub use stated::{held, held_name, known_wildcard};
+pub use stated::{held, held_name};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::elder::{Elder, RefusingElder};
 use super::lane::{Lane, SourceUpdate};
 use super::lane_set::LaneSet;
-use super::lane_type::changed_names;
-use super::members::changed_members;
+use super::lane_type::{changed_members, changed_names};
 use super::published::Published;
 use super::release::{Release, Releases, Restated};
 use super::rule::{HoldRule, Stamps};
@@ -111,8 +110,7 @@ impl Lanes {
     /// Whether known gated content changes.
     fn is_changed(&self, before: &Snapshot, live: &Snapshot) -> bool {
         let nothing = TypeSnapshot::default();
-        let mut gated = before.types().filter(|(type_url, _)| self.set.gated.contains(type_url));
-        gated.any(|(type_url, before)| {
+        before.gated_types(&self.set.gated).any(|(type_url, before)| {
             let live = live.of(type_url).unwrap_or(&nothing);
             !before.holds_the_same(live) && has_known_change(before, live)
         })
@@ -167,7 +165,7 @@ impl Lanes {
     /// Whether the source answers for something gated that nobody had an answer for.
     pub fn answers_first(&self, before: &Snapshot, live: &Snapshot) -> bool {
         let nothing = TypeSnapshot::default();
-        live.types().filter(|(type_url, _)| self.set.gated.contains(type_url)).any(|(type_url, live)| {
+        live.gated_types(&self.set.gated).any(|(type_url, live)| {
             let before = before.of(type_url).unwrap_or(&nothing);
             let is_known = |content: &TypeSnapshot, name: &ResourceName| {
                 content.names.entries.get(name).is_some_and(|state| !matches!(state, Known::Unknown))
@@ -261,7 +259,8 @@ impl Lanes {
         candidate.is_given = true;
         (self.reasons.went_back, self.reasons.is_kept) = (false, false);
         self.releases.current = candidate.mark.release;
-        self.releases.add(push, &candidate, self.set.stable.as_ref(), &self.set.gated);
+        let previous = self.set.stable.as_ref().map(|stable| &stable.types);
+        self.releases.add(push, &candidate.types, previous, &self.set.gated);
         let previous = self.set.stable.replace(candidate);
         self.end(previous);
         self.end_if_equal();

@@ -22,7 +22,7 @@ pub struct PublishedLanes {
     /// The push under way, and its content.
     pub candidate: Option<(u64, Arc<Snapshot>)>,
     /// The content that everybody may have.
-    pub stable: Option<Arc<Snapshot>>,
+    pub stable: Arc<Snapshot>,
 }
 
 impl Published {
@@ -33,14 +33,20 @@ impl Published {
 
     /// The content that all clients may have.
     pub fn stable(&self) -> &Arc<Snapshot> {
-        self.lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()).unwrap_or(&self.live)
+        self.held().unwrap_or(&self.live)
+    }
+
+    /// The same while something is held.
+    pub fn held(&self) -> Option<&Arc<Snapshot>> {
+        self.lanes.as_ref().map(|lanes| &lanes.stable)
     }
 
     /// All snapshots that some client may be served.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
-        let lanes = self.lanes.iter().flat_map(|lanes| {
-            lanes.candidate.iter().map(|(_, candidate)| candidate).chain(lanes.stable.as_ref())
-        });
+        let lanes = self
+            .lanes
+            .iter()
+            .flat_map(|lanes| lanes.candidate.iter().map(|(_, candidate)| candidate).chain([&lanes.stable]));
         std::iter::once(&self.live).chain(lanes)
     }
 
@@ -64,9 +70,7 @@ impl Published {
                 }
                 _ => false,
             };
-        let previous = previous_lanes.map_or(Some(&previous.live), |lanes| lanes.stable.as_ref());
-        is_same_candidate
-            && lanes.stable.as_ref().zip(previous).is_some_and(|(stable, was)| stable.reads_the_same(was))
+        is_same_candidate && lanes.stable.reads_the_same(previous.stable())
     }
 
     /// The snapshot for a client: the candidate of a push that the client is admitted to, else stable, else
@@ -75,7 +79,7 @@ impl Published {
         let Some(lanes) = &self.lanes else { return &self.live };
         match &lanes.candidate {
             Some((push, candidate)) if admits(*push) => candidate,
-            _ => lanes.stable.as_ref().unwrap_or(&self.live),
+            _ => &lanes.stable,
         }
     }
 }
@@ -145,11 +149,9 @@ mod tests {
         };
         let mut published = Published { live: live.clone(), lanes: None, restated: None };
         assert!(picks(&published, 1, &live));
-        let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: Some(stable.clone()) };
+        let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: stable.clone() };
         published.lanes = Some(Box::new(lanes));
         assert!(picks(&published, 2, &candidate));
         assert!(picks(&published, 1, &stable), "not admitted to this push");
-        published.lanes = Some(Box::new(PublishedLanes { candidate: Some((2, candidate)), stable: None }));
-        assert!(picks(&published, 1, &live));
     }
 }

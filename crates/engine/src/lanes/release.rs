@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use imbl::OrdSet;
 
-use super::lane::Lane;
+use super::lane_type::LaneType;
 use crate::collection::CollectionKind;
 use crate::gated::Gated;
 use crate::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
@@ -22,9 +22,12 @@ pub struct Release {
     pub types: BTreeMap<TypeUrl, TypeSnapshot>,
 }
 
+/// The types of a lane.
+type LaneTypes = BTreeMap<TypeUrl, LaneType>;
+
 impl Release {
-    fn new(push: u64, lane: &Lane, gated: &Gated) -> Release {
-        let types = lane.types.iter().filter(|(type_url, _)| gated.contains(type_url));
+    fn new(push: u64, lane: &LaneTypes, gated: &Gated) -> Release {
+        let types = lane.iter().filter(|(type_url, _)| gated.contains(type_url));
         let types = types.map(|(type_url, held)| (type_url.clone(), without_sets(&held.content)));
         Release { push, types: types.collect() }
     }
@@ -51,7 +54,7 @@ impl Releases {
     }
 
     /// Everybody has the content of a push, in the place of `previous` content.
-    pub fn add(&mut self, push: u64, lane: &Lane, previous: Option<&Lane>, gated: &Gated) {
+    pub fn add(&mut self, push: u64, lane: &LaneTypes, previous: Option<&LaneTypes>, gated: &Gated) {
         if let Some(previous) = previous.filter(|_| self.history.is_empty()) {
             self.history.push_back(Release::new(0, previous, gated));
         }

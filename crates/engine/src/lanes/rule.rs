@@ -49,11 +49,7 @@ impl Named {
 
     /// The endpoints that these clusters name.
     pub fn by<'a>(clusters: impl Iterator<Item = &'a TypeSnapshot>) -> Named {
-        let resources = clusters.flat_map(|types| {
-            let names = types.names.entries.values().filter_map(|state| state.resource());
-            let members = types.wildcard.members.values().chain(types.globs.members.values());
-            names.chain(members.map(|cached| &cached.resource))
-        });
+        let resources = clusters.flat_map(TypeSnapshot::resources);
         Named::These(resources.filter_map(|resource| resource.endpoints.clone()).collect())
     }
 }

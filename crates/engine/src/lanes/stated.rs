@@ -1,14 +1,12 @@
 //! One release for all ways to ask (WAV-7): the content of a release under a name that clients come to ask
 //! for in another way.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::elder::TypeElder;
 use super::rule::HoldRule;
-use crate::cache::{CachedResource, Known, members};
+use crate::cache::{CachedResource, Known};
 use crate::collection::CollectionKind;
-use crate::snapshot::{TypeSnapshot, WildcardSnapshot};
+use crate::snapshot::TypeSnapshot;
 use sluice_xds::ResourceName;
 
 /// The collections with members.
@@ -43,64 +41,6 @@ pub fn held(content: &TypeSnapshot, new: &CachedResource) -> Option<Known> {
     let resource = state.resource().map(Arc::as_ref);
     let is_other = resource.is_none_or(|resource| resource.version != new.version);
     (is_other && HoldRule::Gated.holds(&new.name, resource, Some(new))).then_some(state)
-}
-
-/// The same for a first answer under a name. Where the release states nothing, another unit may.
-pub(super) fn held_or_elders(
-    content: &TypeSnapshot,
-    elder: Option<&TypeElder<'_>>,
-    kind: CollectionKind,
-    name: &ResourceName,
-    new: &CachedResource,
-) -> Option<Known> {
-    match stated(content, &new.resource.name) {
-        Some(_) => held(content, new),
-        None => elder?.held(kind, name, Some(new)),
-    }
-}
-
-/// The source's wildcard in a release that does not have it as a whole yet, and the names with another state
-/// in the release than at the source. The view has the source's ids.
-pub(super) fn first_wildcard(
-    content: &TypeSnapshot,
-    live: &WildcardSnapshot,
-    elder: Option<&TypeElder<'_>>,
-) -> (WildcardSnapshot, BTreeSet<ResourceName>) {
-    let (mut first, mut differing) = (live.clone(), BTreeSet::new());
-    if content.names.entries.is_empty() && content.globs.members.is_empty() && elder.is_none() {
-        return (first, differing);
-    }
-    let Some(view) = &mut first.view else { return (first, differing) };
-    for (name, new) in &live.members {
-        let state = held_or_elders(content, elder, CollectionKind::Wildcard, name, new);
-        let Some(state) = state else { continue };
-        let view = Arc::make_mut(view);
-        view.drop_annotations(name);
-        match state {
-            Known::Present(cached) => {
-                members::put(view, Some(&new.resource), &cached.resource);
-                first.members.insert(name.clone(), cached);
-            }
-            Known::Absent(_) | Known::Unknown => {
-                view.take(&new.resource);
-                first.members.remove(name);
-            }
-        }
-        differing.insert(name.clone());
-    }
-    let is_there = |name: &ResourceName| live.members.contains_key(name);
-    let lost = elder.filter(|_| live.is_whole()).into_iter();
-    for (name, cached) in lost.flat_map(|elder| elder.lost_members(CollectionKind::Wildcard, is_there)) {
-        members::put(Arc::make_mut(view), None, &cached.resource);
-        first.members.insert(name.clone(), cached.clone());
-        differing.insert(name.clone());
-    }
-    (first, differing)
-}
-
-/// A wildcard that a halted content comes to know, with the halted content's own resources.
-pub fn known_wildcard(content: &TypeSnapshot, live: &WildcardSnapshot) -> WildcardSnapshot {
-    first_wildcard(content, live, None).0
 }
 
 /// The state of a resource by any way to ask, under its own name or an alias. `None`: no way says anything. A

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::push_set::{PushType, PushUnit, PushedName};
-use crate::rollout::push::{Condemned, Differs, Growth, TypePush};
+use crate::rollout::plan::Gated;
+use crate::rollout::push::{Content, Differs, Growth, TypePush};
 use crate::rollout::{Plan, ReleaseDigest, UnitId, UnitPush};
 use sluice_engine::cache::Known;
 use sluice_engine::change::NameList;
@@ -22,12 +23,11 @@ pub fn sum_up(
     after: &Snapshot,
     latest: Option<&Snapshot>,
 ) -> (PushUnit, UnitPush) {
-    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
-    let changes = PushUnit::between(SourceId(unit.0), before, after, &is_gated);
+    let changes = PushUnit::between(SourceId(unit.0), before, after, &plan.gated);
     let types = changes.types.iter().map(summed).collect();
     // Only an enforcing plan compares contents with past contents.
     let digest = |snapshot: &Snapshot| match plan.enforces() {
-        true => ReleaseDigest::of(snapshot, &|type_url| plan.gated.contains(type_url)),
+        true => ReleaseDigest::of(snapshot, &plan.gated),
         false => ReleaseDigest::default(),
     };
     let (stable, candidate) = (digest(before), digest(after));
@@ -37,7 +37,7 @@ pub fn sum_up(
         condemned: None,
         findings: Vec::new(),
         is_current: is_current(plan, after),
-        is_former: latest.is_some_and(|latest| !PushUnit::differs(latest, after, &is_gated)),
+        is_former: latest.is_some_and(|latest| !PushUnit::differs(latest, after, &plan.gated)),
         returns_to: None,
         stable,
         candidate,
@@ -54,10 +54,9 @@ pub fn returned<'a>(
     stable: &Snapshot,
     candidate: &Snapshot,
 ) -> Option<u64> {
-    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let is_of = |release: &&Release| {
         let then = Snapshot::default().with_types(release.types.clone(), LaneMark::default());
-        PushUnit::differs(&then, stable, &is_gated) && !PushUnit::differs(&then, candidate, &is_gated)
+        PushUnit::differs(&then, stable, &plan.gated) && !PushUnit::differs(&then, candidate, &plan.gated)
     };
     releases.rev().find(is_of).map(|release| release.push)
 }
@@ -72,20 +71,20 @@ pub fn compare(
     candidate: Option<&Arc<Snapshot>>,
     is_kept: bool,
 ) -> Differs {
-    let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
     let live = &published.live;
-    let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &is_gated);
-    let Some((lanes, stable)) =
-        published.lanes.as_ref().and_then(|lanes| Some((lanes, lanes.stable.as_ref()?)))
-    else {
+    let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &plan.gated);
+    let Some(lanes) = &published.lanes else {
         let from_candidate = candidate.is_some_and(differs);
         return Differs { from_stable: false, from_candidate };
     };
+    let stable = &lanes.stable;
     let from_stable = differs(stable);
     let from_candidate = candidate.map_or(from_stable, differs);
     let is_given = lanes.candidate.is_some();
     let is_forgotten = || match candidate {
-        Some(candidate) => PushUnit::between(SourceId(0), stable, candidate, &is_gated).is_forgotten_by(live),
+        Some(candidate) => {
+            PushUnit::between(SourceId(0), stable, candidate, &plan.gated).is_forgotten_by(live)
+        }
         None => !is_given,
     };
     let may_be_asleep = !from_stable && is_kept && !(is_given && from_candidate);
@@ -102,7 +101,7 @@ pub fn renew(plan: &Plan, candidate: &mut Arc<Snapshot>, published: &Published, 
     match published.candidate_of(push) {
         Some(latest) => candidate.clone_from(latest),
         None => {
-            if let Some(renewed) = knowing(candidate, &published.live, &|url| plan.gated.contains(url)) {
+            if let Some(renewed) = knowing(candidate, &published.live, &plan.gated) {
                 *candidate = Arc::new(renewed);
             }
         }
@@ -110,13 +109,12 @@ pub fn renew(plan: &Plan, candidate: &mut Arc<Snapshot>, published: &Published, 
 }
 
 /// A snapshot with what only `live` knows; `None` if there is nothing.
-fn knowing(candidate: &Snapshot, live: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> Option<Snapshot> {
+fn knowing(candidate: &Snapshot, live: &Snapshot, gated: &Gated) -> Option<Snapshot> {
     let nothing = TypeSnapshot::default();
-    let gated = live.types().filter(|(type_url, _)| is_gated(type_url));
     let of_type = |(type_url, live): (&TypeUrl, &TypeSnapshot)| {
         Some((type_url.clone(), type_knowing(candidate.of(type_url).unwrap_or(&nothing), live)?))
     };
-    let news: Vec<_> = gated.filter_map(of_type).collect();
+    let news: Vec<_> = live.gated_types(gated).filter_map(of_type).collect();
     if news.is_empty() {
         return None;
     }
@@ -162,7 +160,7 @@ fn type_knowing(candidate: &TypeSnapshot, live: &TypeSnapshot) -> Option<TypeSna
 }
 
 /// Notes the condemned contents of a push (QUA-2): at each unit one.
-pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
+pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Content)>) {
     for (unit, content) in condemned {
         if let Some(push) = pushed.iter_mut().find(|push| push.unit == unit) {
             push.condemned = Some(content);
@@ -173,8 +171,7 @@ pub fn condemn(pushed: &mut [UnitPush], condemned: Vec<(UnitId, Condemned)>) {
 /// Whether the server can be heard, and has answered for all gated types.
 pub fn is_current(plan: &Plan, snapshot: &Snapshot) -> bool {
     let standing = snapshot.standing();
-    let gated = snapshot.types().filter(|(type_url, _)| plan.gated.contains(type_url));
-    let mut of_types = gated.filter_map(|(type_url, _)| standing.of(type_url));
+    let mut of_types = snapshot.gated_types(&plan.gated).filter_map(|(type_url, _)| standing.of(type_url));
     !standing.reach().is_lost() && of_types.all(|standing| standing.is_current)
 }
 
@@ -324,7 +321,7 @@ mod tests {
             }
         };
         let mut pushed = [unit(1, &["main"]), unit(2, &["main"])];
-        let bad = Condemned { type_url: TypeUrl::new("T"), name: "main".into(), version: Version(1) };
+        let bad: Content = (TypeUrl::new("T"), "main".into(), Version(1));
         condemn(&mut pushed, vec![(UnitId(2), bad.clone())]);
         assert_eq!((&pushed[0].condemned, &pushed[1].condemned), (&None, &Some(bad)));
     }

@@ -7,11 +7,12 @@ use imbl::ordmap::DiffItem;
 
 use super::remembered::{CondemnedContents, Content};
 use crate::rollout::Refused;
+use crate::rollout::plan::Gated;
 use sluice_engine::cache::{CachedBodies, Known};
 use sluice_engine::collection::CollectionKind;
 use sluice_engine::lanes::Published;
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
-use sluice_xds::{Resource, ResourceName, TypeUrl};
+use sluice_xds::{Resource, ResourceName};
 
 /// The refused contents that a source has given as first answers, for all clients without other content.
 #[derive(Debug, Default)]
@@ -32,16 +33,11 @@ impl GivenContents {
     }
 
     /// The source serves other content. Returns the contents of its first answers since `before`.
-    pub fn follow(
-        &mut self,
-        before: &Snapshot,
-        after: &Snapshot,
-        is_gated: &dyn Fn(&TypeUrl) -> bool,
-    ) -> BTreeSet<Content> {
+    pub fn follow(&mut self, before: &Snapshot, after: &Snapshot, gated: &Gated) -> BTreeSet<Content> {
         if self.refused.is_empty() {
             return BTreeSet::new();
         }
-        let new = refused_first_answers(before, after, &self.refused, is_gated);
+        let new = refused_first_answers(before, after, &self.refused, gated);
         let is_over = |content: &&Content| !has(after, content);
         if !new.is_empty() || self.given.iter().any(|content| is_over(&content)) {
             let given = self.given.iter().filter(|content| !is_over(content)).chain(&new);
@@ -59,7 +55,7 @@ impl GivenContents {
         match &mut published.lanes {
             Some(lanes) => {
                 let candidate = lanes.candidate.iter_mut().map(|(_, candidate)| candidate);
-                let all = candidate.chain(&mut lanes.stable);
+                let all = candidate.chain([&mut lanes.stable]);
                 all.for_each(|snapshot| Arc::make_mut(snapshot).refuse(self.given.clone()));
             }
             None => Arc::make_mut(&mut published.live).refuse(self.given.clone()),
@@ -73,11 +69,11 @@ fn refused_first_answers(
     before: &Snapshot,
     after: &Snapshot,
     refused: &Refused,
-    is_gated: &dyn Fn(&TypeUrl) -> bool,
+    gated: &Gated,
 ) -> BTreeSet<Content> {
     let mut given = BTreeSet::new();
     let nothing = TypeSnapshot::default();
-    for (type_url, after) in after.types().filter(|(type_url, _)| is_gated(type_url)) {
+    for (type_url, after) in after.gated_types(gated) {
         let before = before.of(type_url).unwrap_or(&nothing);
         let mut note = |name: &ResourceName, resource: &Resource| {
             let content = (type_url.clone(), name.clone(), resource.version);
@@ -135,7 +131,7 @@ mod tests {
     use sluice_engine::snapshot::LaneMark;
     use sluice_engine::time::{ReceivedAt, Time};
     use sluice_engine::upstream::Cause;
-    use sluice_xds::{Any, Version};
+    use sluice_xds::{Any, TypeUrl, Version};
 
     fn type_url() -> TypeUrl {
         TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
@@ -173,7 +169,8 @@ mod tests {
     /// The names in the answer, for the condemned contents `a` 2 and `b` 2.
     fn found(before: &Snapshot, after: &Snapshot, is_gated: bool) -> Vec<String> {
         let refused = Refused::of(["a", "b"].map(|name| (type_url(), name.into(), Version(2))).into_iter());
-        let given = refused_first_answers(before, after, &refused, &|_| is_gated);
+        let gated = Gated::Types(if is_gated { vec![type_url()] } else { Vec::new() });
+        let given = refused_first_answers(before, after, &refused, &gated);
         given.into_iter().map(|(_, name, _)| name.as_str().to_owned()).collect()
     }
 

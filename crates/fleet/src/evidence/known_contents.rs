@@ -10,7 +10,6 @@ use crate::rollout::{Plan, ReleaseDigest, UnitId};
 use sluice_engine::downstream::SourceId;
 use sluice_engine::lanes::Published;
 use sluice_engine::snapshot::Snapshot;
-use sluice_xds::TypeUrl;
 
 /// The latest candidate of each unit, and contents of a push that was halted before a restart.
 #[derive(Debug, Default)]
@@ -103,10 +102,9 @@ impl KnownContents {
         units: &[UnitId],
         stable: &dyn Fn(UnitId) -> Option<Arc<Snapshot>>,
     ) -> (PushSet, bool) {
-        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         let of_unit = |unit: &UnitId| {
             let (candidate, stable) = (self.candidate(*unit)?, stable(*unit)?);
-            Some(PushUnit::between(SourceId(unit.0), &stable, candidate, &is_gated))
+            Some(PushUnit::between(SourceId(unit.0), &stable, candidate, &plan.gated))
         };
         let parts: Vec<_> = units.iter().filter_map(of_unit).collect();
         let are_all_known = parts.len() == units.len();
@@ -132,7 +130,7 @@ impl KnownContents {
             renew(plan, candidate, published, last);
         }
         let differs = compare(plan, published, self.candidates.get(&unit), is_kept);
-        let digest = || ReleaseDigest::of(&published.live, &|type_url| plan.gated.contains(type_url));
+        let digest = || ReleaseDigest::of(&published.live, &plan.gated);
         if differs.from_stable && self.awaited.get(&unit).is_some_and(|awaited| *awaited == digest()) {
             // The content of a push that was halted before a restart is back.
             self.awaited.remove(&unit);

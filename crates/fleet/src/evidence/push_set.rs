@@ -7,7 +7,7 @@ use imbl::ordmap::DiffItem;
 use sluice_engine::cache::{CachedBodies, CachedResource, Known, Names};
 use sluice_engine::collection::Collection;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::gated::flows;
+use sluice_engine::gated::{Gated, flows};
 use sluice_engine::snapshot::{GlobsSnapshot, Snapshot, TypeSnapshot};
 use sluice_xds::{Resource, ResourceName, TypeUrl, Version};
 
@@ -92,15 +92,9 @@ impl PushSet {
 impl PushUnit {
     /// The changes of known content between two snapshots of a source. The first answer for a name is no
     /// change.
-    pub fn between(
-        source: SourceId,
-        before: &Snapshot,
-        after: &Snapshot,
-        is_gated: &dyn Fn(&TypeUrl) -> bool,
-    ) -> PushUnit {
-        let of_both = before.types().filter_map(|(url, types)| Some((url, types, after.of(url)?)));
-        let gated = of_both.filter(|(url, ..)| is_gated(url));
-        let types = gated.map(|(url, before, after)| PushType::between(url, before, after));
+    pub fn between(source: SourceId, before: &Snapshot, after: &Snapshot, gated: &Gated) -> PushUnit {
+        let of_both = before.gated_types(gated).filter_map(|(url, types)| Some((url, types, after.of(url)?)));
+        let types = of_both.map(|(url, before, after)| PushType::between(url, before, after));
         PushUnit {
             source,
             after_change: before.last_change(),
@@ -110,9 +104,9 @@ impl PushUnit {
     }
 
     /// Whether [`PushUnit::between`] has any change. Ends with the first.
-    pub fn differs(before: &Snapshot, after: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> bool {
-        let of_both = before.types().filter_map(|(url, types)| Some((url, types, after.of(url)?)));
-        of_both.filter(|(url, ..)| is_gated(url)).any(|(_, before, after)| {
+    pub fn differs(before: &Snapshot, after: &Snapshot, gated: &Gated) -> bool {
+        let mut of_both = before.gated_types(gated).filter_map(|(url, types)| Some((types, after.of(url)?)));
+        of_both.any(|(before, after)| {
             members(before, after).next().is_some()
                 || glob_members(&before.globs, &after.globs).next().is_some()
                 || names(&before.names.entries, &after.names.entries).next().is_some()
@@ -123,21 +117,15 @@ impl PushUnit {
     /// answer counts, too: a class that slept may return to other content than its lanes have. The end of a
     /// hold counts without a change of content: the source may have forgotten the names. `held`, `holds`: the
     /// lanes hold content back before, and now.
-    pub fn concerns(
-        before: &Snapshot,
-        after: &Snapshot,
-        held: bool,
-        holds: bool,
-        is_gated: &dyn Fn(&TypeUrl) -> bool,
-    ) -> bool {
+    pub fn concerns(before: &Snapshot, after: &Snapshot, held: bool, holds: bool, gated: &Gated) -> bool {
         let is_same = |url: &TypeUrl, after: &TypeSnapshot| {
             before.of(url).is_some_and(|before| before.holds_the_same(after))
         };
-        let is_touched = || after.types().any(|(url, after)| is_gated(url) && !is_same(url, after));
+        let is_touched = || after.gated_types(gated).any(|(url, after)| !is_same(url, after));
         match (held, holds) {
             (_, true) => is_touched(),
             (true, false) => true,
-            (false, false) => PushUnit::differs(before, after, is_gated),
+            (false, false) => PushUnit::differs(before, after, gated),
         }
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::push_set::{PushSet, PushUnit};
 use super::remembered::{CondemnedContents, Content, REMEMBERED_FOR, Remembered};
 use crate::rollout::UnitId;
-use crate::rollout::push::Condemned;
 use crate::rollout::tally::Rejection;
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl};
@@ -105,7 +104,7 @@ impl Rejecters {
     /// Notes a rejection. `votes`: whether the client's words name the suspects, or the suspect is the only
     /// change. A known rejecter has no vote, and blames all contents. Returns the contents newly condemned:
     /// `enough` different nodes blame them.
-    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32, now: Time) -> Vec<Condemned> {
+    pub fn note(&mut self, rejection: &Rejection, votes: bool, enough: u32, now: Time) -> Vec<Content> {
         self.forget(now);
         let (mut condemned, end) = (Vec::new(), now + REMEMBERED_FOR);
         for (name, version) in rejection.suspects.iter().filter(|_| votes && !rejection.is_known_rejecter) {
@@ -119,9 +118,8 @@ impl Rejecters {
                 self.votes.put(content, end, nodes);
                 continue;
             }
-            self.condemned.put(content, end, ());
-            let (type_url, name, version) = (rejection.type_url.clone(), name.clone(), *version);
-            condemned.push(Condemned { type_url, name, version });
+            self.condemned.put(content.clone(), end, ());
+            condemned.push(content);
         }
         condemned
     }
@@ -170,7 +168,7 @@ impl Rejecters {
     }
 
     /// The condemned contents of a push: of each unit the first.
-    pub fn condemned_in(&mut self, set: &PushSet, now: Time) -> Vec<(UnitId, Condemned)> {
+    pub fn condemned_in(&mut self, set: &PushSet, now: Time) -> Vec<(UnitId, Content)> {
         self.forget(now);
         if self.condemned.is_empty() {
             return Vec::new();
@@ -182,8 +180,7 @@ impl Rejecters {
                 let content = (type_url.clone(), pushed.name.clone(), pushed.version()?);
                 self.condemned.contains(&content).then_some(content)
             });
-            let (type_url, name, version) = condemned.next()?;
-            Some((UnitId(part.source.0), Condemned { type_url, name, version }))
+            Some((UnitId(part.source.0), condemned.next()?))
         };
         set.units().iter().filter_map(first).collect()
     }
@@ -219,7 +216,7 @@ mod tests {
         assert!(rejecters.note(&rejection("a", "x"), true, 2, ZERO).is_empty(), "the same node");
         assert!(rejecters.note(&rejection("b", "x"), false, 2, ZERO).is_empty(), "its words name nothing");
         assert!(rejecters.note(&rejection("b", "y"), true, 2, ZERO).is_empty(), "another content");
-        assert_eq!(rejecters.note(&rejection("b", "x"), true, 2, ZERO)[0].name.as_str(), "x");
+        assert_eq!(rejecters.note(&rejection("b", "x"), true, 2, ZERO)[0].1.as_str(), "x");
         assert!(rejecters.note(&rejection("c", "x"), true, 2, ZERO).is_empty(), "told once");
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use imbl::{OrdMap, OrdSet};
 
+pub use crate::rollout::push::Content;
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
@@ -13,9 +14,6 @@ pub const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The maximum number of contents in a memory.
 pub const CONTENTS_MAX: usize = 10_000;
-
-/// A resource with its version.
-pub type Content = (TypeUrl, ResourceName, Version);
 
 /// The condemned contents of a plan.
 pub type CondemnedContents = Remembered<()>;

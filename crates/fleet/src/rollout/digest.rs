@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::rollout::plan::flows;
+use crate::rollout::plan::{Gated, flows};
 use crate::rollout::push::ReleaseDigest;
 use sluice_engine::cache::{CachedBodies, Known};
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
-use sluice_xds::{Resource, ResourceName, TypeUrl};
+use sluice_xds::{Resource, ResourceName};
 
 /// Names the use of the hash.
 const CONTEXT: &str = "sluice 2026 gated content";
@@ -21,9 +21,9 @@ impl ReleaseDigest {
     /// The digest of the known content of the gated types, but for the resources that flow. An absent name
     /// counts: a push with the removal of all resources differs from the time without known names. Takes time
     /// proportional to the number of resources.
-    pub fn of(snapshot: &Snapshot, is_gated: &dyn Fn(&TypeUrl) -> bool) -> ReleaseDigest {
+    pub fn of(snapshot: &Snapshot, gated: &Gated) -> ReleaseDigest {
         let mut hash = Hash(blake3::Hasher::new_derive_key(CONTEXT));
-        for (type_url, content) in snapshot.types().filter(|(type_url, _)| is_gated(type_url)) {
+        for (type_url, content) in snapshot.gated_types(gated) {
             hash.text(type_url.message());
             hash.whole(content);
         }

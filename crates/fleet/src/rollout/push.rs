@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use sluice_admin_api::rollouts::Growth;
 use sluice_engine::change::NameList;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
@@ -17,7 +18,7 @@ pub struct UnitPush {
     /// The gated types that differ, in the order of sending.
     pub types: Vec<TypePush>,
     /// A condemned part of the push, by earlier rejections (QUA-2).
-    pub condemned: Option<Condemned>,
+    pub condemned: Option<Content>,
     /// The findings in the contents: at most one of each kind.
     pub findings: Vec<Finding>,
     /// The unit's server can be heard, and has answered for all gated types.
@@ -96,12 +97,6 @@ pub struct TypePush {
     pub largest: Option<(ResourceName, Growth)>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Growth {
-    pub before: u64,
-    pub after: u64,
-}
-
 /// A finding in the contents of a push (GRD-5 to GRD-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -130,13 +125,8 @@ impl FindingKind {
         [FindingKind::Unreadable, FindingKind::Dangling, FindingKind::GoneWhileUsed];
 }
 
-/// A content that clients rejected by name (QUA-2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condemned {
-    pub type_url: TypeUrl,
-    pub name: ResourceName,
-    pub version: Version,
-}
+/// A resource with its version: a content that clients rejected, that is condemned, or that a unit gave.
+pub type Content = (TypeUrl, ResourceName, Version);
 
 impl TypePush {
     /// Adds the differences of another unit.
@@ -149,8 +139,10 @@ impl TypePush {
         for (list, other) in lists {
             list.merge(other);
         }
-        self.resources.add(other.resources);
-        self.bytes.add(other.bytes);
+        for (sum, other) in [(&mut self.resources, other.resources), (&mut self.bytes, other.bytes)] {
+            sum.before += other.before;
+            sum.after += other.after;
+        }
         if let Some((name, growth)) = &other.largest {
             self.note_largest(name, *growth);
         }
@@ -159,7 +151,7 @@ impl TypePush {
     /// Notes the growth of a changed resource.
     pub(crate) fn note_largest(&mut self, name: &ResourceName, growth: Growth) {
         // A doubled small resource may have grown by fewer bytes than a large resource (GRD-4).
-        let rank = |growth: Growth| (growth.is_doubled(), growth.by());
+        let rank = |growth: Growth| (is_doubled(growth), growth_by(growth));
         if self.largest.as_ref().is_none_or(|(_, largest)| rank(growth) > rank(*largest)) {
             self.largest = Some((name.clone(), growth));
         }
@@ -170,29 +162,23 @@ impl TypePush {
 const BYTES_FLOOR: u64 = 1 << 20;
 const COUNT_FLOOR: u64 = 20;
 
-impl Growth {
-    /// 0 for something that shrank.
-    pub fn by(self) -> u64 {
-        self.after.saturating_sub(self.before)
-    }
+/// 0 for something that shrank.
+fn growth_by(growth: Growth) -> u64 {
+    growth.after.saturating_sub(growth.before)
+}
 
-    /// Bytes more than doubled, by more than 1 MiB (GRD-4).
-    pub(super) fn is_doubled(self) -> bool {
-        self.is_beyond(2, BYTES_FLOOR)
-    }
+/// Bytes more than doubled, by more than 1 MiB (GRD-4).
+pub(super) fn is_doubled(bytes: Growth) -> bool {
+    is_beyond(bytes, 2, BYTES_FLOOR)
+}
 
-    /// A number of resources more than tripled, by more than 20 (GRD-4).
-    pub(super) fn is_tripled(self) -> bool {
-        self.is_beyond(3, COUNT_FLOOR)
-    }
+/// A number of resources more than tripled, by more than 20 (GRD-4).
+pub(super) fn is_tripled(resources: Growth) -> bool {
+    is_beyond(resources, 3, COUNT_FLOOR)
+}
 
-    /// Growth from nothing is a beginning, not a fault.
-    fn is_beyond(self, times: u64, floor: u64) -> bool {
-        self.before > 0 && self.after > self.before.saturating_mul(times) && self.by() > floor
-    }
-
-    fn add(&mut self, other: Growth) {
-        self.before += other.before;
-        self.after += other.after;
-    }
+/// Growth from nothing is a beginning, not a fault.
+fn is_beyond(growth: Growth, times: u64, floor: u64) -> bool {
+    let Growth { before, after } = growth;
+    before > 0 && after > before.saturating_mul(times) && growth_by(growth) > floor
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::command::Until;
 use super::hook::{HookAnswer, HookReport};
 use super::plan::Mode;
-use super::push::{Condemned, Finding, Growth, TypePush, UnitId, UnitPush};
+use super::push::{Content, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
@@ -108,7 +108,7 @@ pub struct PushReport {
     pub rejections: Vec<Rejection>,
     pub blamed: Vec<UnitId>,
     /// Contents with so many rejections that a later push with the content is halted at once.
-    pub condemned: Vec<Condemned>,
+    pub condemned: Vec<Content>,
     /// The changed and added resources that no admitted client was sent by the last tally, by type (WAV-14).
     /// Empty before the first.
     pub without_evidence: Vec<(TypeUrl, NameList)>,
@@ -180,7 +180,7 @@ pub enum Reason {
         control: Control,
     },
     Grown(Grown),
-    Condemned(Condemned),
+    Condemned(Content),
     /// A guard found a fault in the content.
     Found(Finding),
     /// The clients of a step did not accept the push in time.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::driver::ground::plans::Watched;
+use crate::driver::ground::plans::PushWatch;
 use crate::driver::rollout::fleet::{Fleet, send, unit_of};
 use crate::driver::rollout::inspect::Inspection;
 use crate::driver::rollout::state::PlanState;
@@ -120,8 +120,7 @@ impl Gatherer {
     fn observe(&mut self, source: &SourceHandle, before: Arc<Snapshot>, state: &mut PlanState, now: Time) {
         let unit = unit_of(source);
         let before = self.before.entry(unit).or_insert(before);
-        let gated = &state.plan().gated;
-        if PushUnit::differs(before, &source.snapshot(), &|type_url| gated.contains(type_url)) {
+        if PushUnit::differs(before, &source.snapshot(), &state.plan().gated) {
             state.rollout.changed(unit, now);
         } else {
             self.before.remove(&unit);
@@ -274,7 +273,7 @@ impl Gatherer {
         let plan = state.plan();
         let look = |source: &&Arc<SourceHandle>| {
             let (unit, published) = (unit_of(source), source.published());
-            let stable = published.lanes.as_ref()?.stable.as_ref()?;
+            let stable = published.held()?;
             let latest = self.contents.candidate(unit);
             Some(evidence::sum_up(plan, unit, stable, &published.live, latest).1)
         };
@@ -293,7 +292,7 @@ impl Gatherer {
 
     /// The latest cut is the push under way from now on. Returns its content; `None` if the push has begun
     /// before.
-    pub(super) fn begin(&mut self, number: u64, enforces: bool) -> Option<Arc<Watched>> {
+    pub(super) fn begin(&mut self, number: u64, enforces: bool) -> Option<Arc<PushWatch>> {
         let next = self.next.take_if(|next| next.number == number)?;
         let mut candidates = BTreeMap::new();
         for (unit, after) in next.after {
@@ -305,7 +304,7 @@ impl Gatherer {
             self.latest.units.insert(unit, after);
         }
         self.latest.until = Instant::now() + LATE_NOTES;
-        Some(Arc::new(Watched::new(next.set, candidates)))
+        Some(Arc::new(PushWatch::new(next.set, candidates)))
     }
 
     /// Forgets the content of the latest cut once all notes of changes before it have come.
@@ -391,7 +390,7 @@ impl Gatherer {
 pub(super) fn adopt(fleet: &Fleet) {
     for source in fleet.sources() {
         source.set_kept(false);
-        if let Some(stable) = source.published().lanes.as_ref().and_then(|lanes| lanes.stable.as_ref()) {
+        if let Some(stable) = source.published().held() {
             fleet.handle.note(unit_of(&source), stable);
         }
     }

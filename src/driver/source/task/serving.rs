@@ -19,7 +19,6 @@ use sluice_engine::lanes::{Elder, Lanes, Published, Release, Wakes};
 use sluice_engine::snapshot::Snapshot;
 use sluice_fleet::evidence::{Content, GivenContents};
 use sluice_fleet::rollout::plan::Gated;
-use sluice_xds::TypeUrl;
 
 /// The time between two looks at the weight of lanes.
 const WEIGHED_EVERY: Duration = Duration::from_secs(1);
@@ -141,8 +140,7 @@ impl Serving {
             let content = source.published().stable().clone();
             (source, content)
         });
-        let is_gated = |type_url: &TypeUrl| in_force.gated.contains(type_url);
-        let has_content = |content: &Snapshot| content.types().any(|(type_url, _)| is_gated(type_url));
+        let has_content = |content: &Snapshot| content.gated_types(&in_force.gated).next().is_some();
         let (sibling, content) = siblings.find(|(_, content)| has_content(content))?;
         Some(Elder { content, holds_all: has_taken_over_from(&sibling, around) })
     }
@@ -168,9 +166,8 @@ impl Serving {
         let Some(plan) = self.plan.as_ref().map(|plan| plan.plan()) else {
             return (published, BTreeSet::new());
         };
-        let is_gated = |type_url: &TypeUrl| plan.gated.contains(type_url);
         let served = around.handle.published();
-        let given = self.given.follow(served.stable(), published.stable(), &is_gated);
+        let given = self.given.follow(served.stable(), published.stable(), &plan.gated);
         // An observing plan holds nothing back, and only counts.
         if plan.enforces() {
             self.given.mark(&mut published);
@@ -246,7 +243,7 @@ impl Serving {
     /// The release for all clients outside of the steps of a push; `None` without a hold.
     pub(super) fn stable(&self, around: &Surroundings) -> Option<Arc<Snapshot>> {
         self.lanes.as_ref()?;
-        around.handle.published.load().lanes.as_ref()?.stable.clone()
+        around.handle.published.load().held().cloned()
     }
 
     /// Carries out an order of the plan. Returns the releases after the publication; `None` without a hold.
@@ -306,5 +303,5 @@ fn has_taken_over_from(sibling: &SourceHandle, around: &Surroundings) -> bool {
 fn content_of(published: &Published, released: Vec<Release>) -> Option<LaneContent> {
     let lanes = published.lanes.as_ref()?;
     let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, candidate)| candidate);
-    Some(LaneContent { stable: lanes.stable.clone()?, candidate: candidate.clone(), released })
+    Some(LaneContent { stable: lanes.stable.clone(), candidate: candidate.clone(), released })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::Time;
 use crate::downstream::order::ORDER_WAIT_MAX;
-use crate::downstream::order::turn::Snapshots;
+use crate::downstream::order::turn::{LanePosition, Snapshots};
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::lanes::Restated;
@@ -23,17 +23,8 @@ const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
 /// The releases that serve a session, and what it has to be restated. Nothing for sessions without lanes.
 #[derive(Debug, Default)]
 pub struct LaneMoves {
-    positions: Vec<Position>,
+    positions: Vec<LanePosition>,
     restating: Vec<Restating>,
-}
-
-/// The release of one source.
-#[derive(Debug)]
-struct Position {
-    source: SourceId,
-    release: u64,
-    /// Clients that ask by name may be on their way to other names until this time.
-    moved_until: Option<Time>,
 }
 
 /// The content of one source that has to be restated.
@@ -45,20 +36,24 @@ struct Restating {
     done: Vec<TypeUrl>,
 }
 
-impl Position {
-    /// Follows the source to a release. Returns whether the session moves.
-    #[inline]
-    fn follow(&mut self, release: u64, subscriptions: &mut [Subscription], now: Time) -> bool {
-        self.moved_until.take_if(|until| *until <= now);
-        if self.release == release {
-            return false;
-        }
-        self.release = release;
-        if move_lane(subscriptions, self.source) {
-            self.moved_until = Some(now + MOVED_MAX);
-        }
-        true
+/// Follows a source to the release of a snapshot. Returns whether the session moves.
+#[inline]
+fn follow(
+    position: &mut LanePosition,
+    snapshot: Option<&Arc<Snapshot>>,
+    subscriptions: &mut [Subscription],
+    now: Time,
+) -> bool {
+    position.moved_until.take_if(|until| *until <= now);
+    let release = release_of(snapshot);
+    if position.release == release {
+        return false;
     }
+    position.release = release;
+    if move_lane(subscriptions, position.source) {
+        position.moved_until = Some(now + MOVED_MAX);
+    }
+    true
 }
 
 /// Ends what was begun with another release of a source. Returns whether the client has content of the
@@ -110,7 +105,7 @@ impl LaneMoves {
             && let ([position], [(source, snapshot)]) = (self.positions.as_mut_slice(), newest.as_slice())
             && position.source == *source
         {
-            return position.follow(release_of(snapshot.as_ref()), subscriptions, now);
+            return follow(position, snapshot.as_ref(), subscriptions, now);
         }
         self.follow_all(newest, subscriptions, sources, now)
     }
@@ -128,7 +123,7 @@ impl LaneMoves {
         }
         let mut moves = false;
         for (source, snapshot) in newest {
-            moves |= self.position(*source).follow(release_of(snapshot.as_ref()), subscriptions, now);
+            moves |= follow(self.position(*source), snapshot.as_ref(), subscriptions, now);
         }
         if !self.restating.is_empty() {
             self.restate_types(subscriptions, newest);
@@ -136,10 +131,10 @@ impl LaneMoves {
         moves
     }
 
-    fn position(&mut self, source: SourceId) -> &mut Position {
+    fn position(&mut self, source: SourceId) -> &mut LanePosition {
         let index = self.positions.iter().position(|position| position.source == source);
         let index = index.unwrap_or_else(|| {
-            self.positions.push(Position { source, release: 0, moved_until: None });
+            self.positions.push(LanePosition { source, release: 0, moved_until: None });
             self.positions.len() - 1
         });
         &mut self.positions[index]
@@ -158,11 +153,11 @@ impl LaneMoves {
         }
         self.restating.retain(|restating| restating.done.len() < restating.restated.types.len());
     }
+}
 
-    /// Whether the move at a source is so recent that clients may be on their way to other names.
-    pub fn has_moved(&self, source: SourceId) -> bool {
-        self.positions.iter().any(|position| position.source == source && position.moved_until.is_some())
-    }
+/// The releases that serve a session. Nothing for sessions without lanes.
+pub(super) fn positions_in(moves: &Option<Box<LaneMoves>>) -> &[LanePosition] {
+    moves.as_ref().map_or(&[], |moves| &moves.positions)
 }
 
 /// Whether some snapshot is a release of a lane. Nearly always none.

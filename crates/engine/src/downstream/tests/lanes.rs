@@ -237,7 +237,7 @@ fn wav_15_an_answer_is_compared_with_the_stable_content_of_its_own_source() {
     lanes.follow(&before, &bench.snapshots[1], bench.now);
     lanes.cut(1);
     let published = lanes.published(bench.now);
-    let of_other = published.lanes.as_ref().unwrap().stable.clone().unwrap();
+    let of_other = published.held().unwrap().clone();
     let of_other = [&*of_other, &**published.candidate_of(1).unwrap()];
     bench.state(0, &[(CDS, "a=e1"), (EDS, "a=1 b=1"), (LDS, "l=2"), (RDS, "r=a.1")]);
     bench.cut(&[sotw]);

@@ -132,7 +132,7 @@ impl Bench {
     }
 
     pub fn stable(&self) -> &TypeSnapshot {
-        self.published.lanes.as_ref().unwrap().stable.as_ref().unwrap().of(&url()).unwrap()
+        self.published.held().unwrap().of(&url()).unwrap()
     }
 
     pub fn candidate(&self) -> &TypeSnapshot {

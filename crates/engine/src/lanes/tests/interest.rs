@@ -162,7 +162,7 @@ fn wav_8_content_from_before_is_held_until_the_server_has_confirmed_it() {
         bench
     };
     let stable = |bench: &Bench| {
-        let stable = bench.published.lanes.as_ref().and_then(|lanes| lanes.stable.clone());
+        let stable = bench.published.held();
         let of = stable.and_then(|stable| stable.of(&url()).cloned())?;
         of.names.entries.get(&ResourceName::new("a"))?.resource().map(|resource| resource.version)
     };

@@ -16,7 +16,7 @@ use super::excuses::{Excuses, Leavers};
 use super::push_standing::{PushRejection, PushStanding};
 use super::rejecters::Rejecters;
 use super::remembered::Content;
-use crate::rollout::tally::{REJECTIONS_MAX, Rejection};
+use crate::rollout::tally::{REJECTIONS_MAX, Rejection, count_state};
 use crate::rollout::{Admission, ClientState, Counts, Plan, Seat, Tally, UnitId};
 use sluice_engine::Time;
 use sluice_xds::Node;
@@ -301,7 +301,8 @@ impl Clients {
         for (node, kept) in &mut self.gone {
             if count.spoken.insert(node.clone()) {
                 kept.first.is_known_rejecter = rejecters.is_known(node);
-                count.group(kept.first.seat).count(ClientState::Rejected, kept.first.is_known_rejecter);
+                let counts = count.group(kept.first.seat);
+                count_state(counts, ClientState::Rejected, kept.first.is_known_rejecter);
                 count.reject(kept);
             }
         }
@@ -403,7 +404,7 @@ impl<'a> TallyInMaking<'a> {
     }
 
     fn add(&mut self, seat: Seat, state: ClientState, is_known_rejecter: bool, has_voice: bool) {
-        self.group(seat).count(state, is_known_rejecter);
+        count_state(self.group(seat), state, is_known_rejecter);
         if state == ClientState::Unaffected {
             self.tally.control.clients += 1;
             return;

@@ -23,7 +23,7 @@ fn holding() -> Bench {
 
 fn digest(bench: &Bench) -> ReleaseDigest {
     let plan = plan();
-    ReleaseDigest::of(&bench.published.live, &|type_url| plan.gated.contains(type_url))
+    ReleaseDigest::of(&bench.published.live, &plan.gated)
 }
 
 fn from_candidate(known: &mut KnownContents, bench: &Bench, last: u64) -> bool {
@@ -158,7 +158,7 @@ fn grd_8_a_push_with_a_content_that_an_operator_condemned_halts_before_its_first
     assert!(push.steps.is_empty() && push.state == RolloutState::Halted, "{push:?}");
     let reason = push.verdict.clone().map(|verdict| verdict.reason);
     let Some(Reason::Condemned(of)) = reason else { panic!("{reason:?}") };
-    assert_eq!((of.name.as_str(), of.version), ("a", Version(2)));
+    assert_eq!((of.1.as_str(), of.2), ("a", Version(2)));
 
     // Once the content is another one, its names go their way.
     bench.operate(|lanes| lanes.go_back(2));

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::evidence::{Compared, PushSet, PushStanding, PushUnit};
 use crate::rollout::ReleaseDigest;
+use crate::rollout::plan::Gated;
 use sluice_engine::collection::CollectionKind;
 use sluice_engine::downstream::tests::bench::{Bench, CDS, ClientId, EDS, RDS, names_of, streams, url};
 use sluice_engine::downstream::{ClientState, SILENT_AFTER, SourceId, Suspects};
 use sluice_engine::snapshot::Snapshot;
-use sluice_xds::{Code, Status, TypeUrl};
+use sluice_xds::{Code, Status};
 
 /// The state of a type by the newest content; of several sources, in their order.
 fn states(bench: &Bench, client: ClientId, message: &str) -> String {
@@ -20,14 +21,10 @@ fn states(bench: &Bench, client: ClientId, message: &str) -> String {
     all.iter().map(|of| of.state.name()).collect::<Vec<_>>().join(" ")
 }
 
-fn is_gated(type_url: &TypeUrl) -> bool {
-    *type_url != url(EDS)
-}
-
 /// The push from a snapshot of the first source to its present one.
 pub(super) fn push(bench: &Bench, before: &Arc<Snapshot>) -> PushSet {
-    let unit = PushUnit::between(SourceId(0), before, &bench.snapshots[0], &is_gated);
-    assert_eq!(!unit.types.is_empty(), PushUnit::differs(before, &bench.snapshots[0], &is_gated));
+    let unit = PushUnit::between(SourceId(0), before, &bench.snapshots[0], &Gated::Default);
+    assert_eq!(!unit.types.is_empty(), PushUnit::differs(before, &bench.snapshots[0], &Gated::Default));
     PushSet::new(vec![unit])
 }
 
@@ -176,7 +173,7 @@ fn wav_7_while_content_is_held_a_first_answer_is_compared() {
         // Whether the latest content has to be compared: in a hold, and without one.
         let concerns = |bench: &Bench, before: &Snapshot| {
             [true, false]
-                .map(|holds| PushUnit::concerns(before, &bench.snapshots[0], holds, holds, &is_gated))
+                .map(|holds| PushUnit::concerns(before, &bench.snapshots[0], holds, holds, &Gated::Default))
         };
         let before = bench.snapshots[0].clone();
         says(&mut bench, "x=1");
@@ -199,7 +196,7 @@ fn wav_4_the_end_of_a_hold_is_compared_though_no_content_changed() {
     bench.ask(client, CDS, "");
     bench.drain(client);
     let (known, forgotten) = (bench.snapshots[0].clone(), Snapshot::default());
-    let concerns = |(held, holds)| PushUnit::concerns(&known, &forgotten, held, holds, &is_gated);
+    let concerns = |(held, holds)| PushUnit::concerns(&known, &forgotten, held, holds, &Gated::Default);
     assert_eq!([(true, false), (false, false)].map(concerns), [true, false]);
 }
 
@@ -467,7 +464,7 @@ fn tru_6_suspects_are_named_by_the_text_or_else_all_that_changed() {
 fn wav_17_equal_gated_contents_have_equal_digests() {
     let mut bench = Bench::cold();
     let client = bench.sotw();
-    let digest = |bench: &Bench| ReleaseDigest::of(&bench.snapshots[0], &is_gated);
+    let digest = |bench: &Bench| ReleaseDigest::of(&bench.snapshots[0], &Gated::Default);
     bench.ask(client, CDS, "x y");
     let unknown = digest(&bench);
     bench.says(CDS, "x=1 y=1");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rollout::hook::HookAnswer;
-use crate::rollout::push::{Condemned, UnitId};
+use crate::rollout::push::{Content, UnitId};
 use crate::rollout::report::{Note, Outcome, RolloutState, Verdict};
 use crate::rollout::seat::Seat;
 
@@ -138,7 +138,7 @@ pub enum What {
     Paused(Verdict),
     /// A paused push goes on.
     Resumed,
-    Condemned(Condemned),
+    Condemned(Content),
     /// The hook gave another answer about a step than before.
     HookSaid {
         step: u8,

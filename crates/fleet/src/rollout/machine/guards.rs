@@ -1,7 +1,7 @@
 //! The checks of a push before its first client. Guards look at the change, not at the state.
 
 use crate::rollout::plan::{GuardAction, Plan};
-use crate::rollout::push::{FindingKind, TypePush, UnitId, UnitPush};
+use crate::rollout::push::{FindingKind, TypePush, UnitId, UnitPush, is_doubled, is_tripled};
 use crate::rollout::report::{Grown, GrownPart, Note, Reason};
 
 /// The results of the guards.
@@ -67,10 +67,10 @@ fn grown(unit: &UnitPush) -> Option<Grown> {
 /// GRD-4: a resource or a type doubled by more than 1 MiB, or the number of resources tripled by more than
 /// 20.
 fn grown_type(unit: UnitId, pushed: &TypePush) -> Option<Grown> {
-    let resource = pushed.largest.clone().filter(|(_, growth)| growth.is_doubled());
+    let resource = pushed.largest.clone().filter(|(_, growth)| is_doubled(*growth));
     let (part, growth) = resource
         .map(|(name, growth)| (GrownPart::Resource(name), growth))
-        .or_else(|| pushed.bytes.is_doubled().then_some((GrownPart::Bytes, pushed.bytes)))
-        .or_else(|| pushed.resources.is_tripled().then_some((GrownPart::Count, pushed.resources)))?;
+        .or_else(|| is_doubled(pushed.bytes).then_some((GrownPart::Bytes, pushed.bytes)))
+        .or_else(|| is_tripled(pushed.resources).then_some((GrownPart::Count, pushed.resources)))?;
     Some(Grown { unit, type_url: pushed.type_url.clone(), part, growth })
 }

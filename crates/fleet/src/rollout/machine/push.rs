@@ -286,8 +286,8 @@ impl Push {
         if self.report.mode == Mode::Observe {
             return self.note_tally(&tally, outputs);
         }
-        self.report.admitted.take_late_rejections(&tally.admitted);
-        self.report.others.take_late_rejections(&tally.others);
+        take_late_rejections(&mut self.report.admitted, &tally.admitted);
+        take_late_rejections(&mut self.report.others, &tally.others);
         let mut rejections = mem::take(&mut self.report.rejections);
         for rejection in &mut rejections {
             // Other clients may have accepted some suspects meanwhile (TRU-6).
@@ -707,4 +707,20 @@ fn voiceless(step: u8, admitted: &Counts) -> Note {
 fn clients_asked(step: &Step, tally: &Tally) -> usize {
     let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
     (step.at_least as usize).max(usize::from(is_broken))
+}
+
+/// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or
+/// accepted before. All other counts stay: the clients have gone back since.
+fn take_late_rejections(counts: &mut Counts, later: &Counts) {
+    let mut late = 0;
+    let pairs = [(&mut counts.rejected, later.rejected), (&mut counts.rejected_again, later.rejected_again)];
+    for (count, later) in pairs {
+        late += later.saturating_sub(*count);
+        *count = later.max(*count);
+    }
+    for before in [&mut counts.pending, &mut counts.silent, &mut counts.accepted] {
+        let moved = late.min(*before);
+        *before -= moved;
+        late -= moved;
+    }
 }

@@ -64,7 +64,7 @@ fn wav_15_what_stands_in_for_a_name_is_nothing_of_a_push_but_for_one_that_the_pu
     lanes.follow(&before, &bench.snapshots[1], bench.now);
     lanes.cut(1);
     let published = lanes.published(bench.now);
-    let stable = published.lanes.as_ref().unwrap().stable.clone().unwrap();
+    let stable = published.held().unwrap().clone();
     let candidate = published.candidate_of(1).unwrap().clone();
     let mut brings = |client: ClientId| {
         let latest = |id: SourceId| match id {

@@ -3,7 +3,6 @@
 use super::*;
 use crate::rollout::Seat;
 use crate::rollout::command::{Command, Promotion};
-use crate::rollout::push::Condemned;
 use crate::rollout::tally::Rejection;
 use sluice_xds::Version;
 
@@ -282,7 +281,7 @@ fn qua_2_a_condemned_content_is_for_nobody_although_all_had_it_before() {
     world.live(200_000, 1, true, true);
     world.timer(201_000);
     let name = ResourceName::from("main");
-    let condemned = Some(Condemned { type_url: TypeUrl::of_message(LISTENER), name, version: Version(7) });
+    let condemned = Some((TypeUrl::of_message(LISTENER), name, Version(7)));
     let candidate = ReleaseDigest(0);
     world.ready(201_000, vec![UnitPush { stable: ReleaseDigest(1), candidate, condemned, ..unit_push(1) }]);
     assert_eq!((moves(&mut world).as_str(), world.push().blamed.as_slice()), ("2 halted 0", &[unit(1)][..]));

@@ -3,7 +3,7 @@
 use super::super::guards::check;
 use super::*;
 use crate::rollout::plan::GuardAction;
-use crate::rollout::push::{Condemned, Finding, FindingKind};
+use crate::rollout::push::{Finding, FindingKind};
 use crate::rollout::report::GrownPart;
 use sluice_xds::Version;
 
@@ -79,7 +79,7 @@ fn grd_4_a_push_that_grew_halts_before_its_first_client() {
 #[test]
 fn qua_2_a_push_with_condemned_content_halts_before_its_first_client() {
     let type_url = TypeUrl::of_message(LISTENER);
-    let condemned = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
+    let condemned = (type_url, ResourceName::from("main"), Version(7));
     let mut world =
         World::of(Plan { guards: Guards { growth: GuardAction::Off, ..Guards::default() }, ..plan() });
     world.changed(0, 1);

@@ -6,7 +6,6 @@ use crate::rollout::Seat;
 use crate::rollout::command::{Command, Promotion};
 use crate::rollout::hook::{Hook, HookSettings, HookVerdict};
 use crate::rollout::plan::BUCKETS;
-use crate::rollout::push::Condemned;
 use sluice_xds::Version;
 
 fn hooked(plan: Plan) -> Plan {
@@ -176,7 +175,7 @@ fn wav_20_nobody_asks_about_a_push_while_its_server_is_lost() {
 fn qua_2_a_content_that_is_condemned_while_its_push_waits_for_the_hook_halts_it() {
     let mut world = World::at_the_gate(enforcing());
     let type_url = TypeUrl::of_message(LISTENER);
-    let condemned = Condemned { type_url, name: ResourceName::from("main"), version: Version(7) };
+    let condemned = (type_url, ResourceName::from("main"), Version(7));
     let rejected = Tally { condemned: vec![condemned.clone()], blamed: vec![unit(1)], ..Tally::default() };
     world.tally(2_000, rejected);
     assert_eq!(
