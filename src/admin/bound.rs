@@ -8,18 +8,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State as Shared};
-use axum::http::{Extensions, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::Extensions;
+use axum::response::Response;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tracing::debug;
 
-use super::access::Area;
-use super::state::Admin;
 use super::turn::{GRACE, Turn};
-use crate::telemetry::Limit;
 
 /// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness
 /// have no limit.
@@ -75,31 +70,6 @@ impl Drop for Place {
 /// The turn of a request, which its connection has begun.
 pub(super) fn turn_of(request: &Extensions) -> Arc<Turn> {
     request.get::<Arc<Turn>>().cloned().unwrap_or_default()
-}
-
-/// A place for a request of this area.
-///
-/// # Errors
-/// The answer to one request too many.
-#[expect(clippy::result_large_err, reason = "the error is the answer")]
-pub(super) fn permit(admin: &Admin, area: Area, request: &Extensions) -> Result<Place, Response> {
-    let places = if area == Area::Act { &admin.budgets.acts } else { &admin.budgets.requests };
-    places.take(&turn_of(request)).ok_or_else(|| {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        let retry = [(header::RETRY_AFTER, "1")];
-        (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
-    })
-}
-
-pub(super) async fn bound(
-    Shared((admin, area)): Shared<(Admin, Area)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match permit(&admin, area, request.extensions()) {
-        Ok(place) => held(next.run(request).await, place),
-        Err(refusal) => refusal,
-    }
 }
 
 /// Holds a place until the reader has taken the last piece of the answer.

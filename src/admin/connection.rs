@@ -21,11 +21,8 @@ use tracing::{debug, warn};
 
 use super::entrance::{Guest, Peer, Proving};
 use super::live::{Closing, Live};
-use super::protocol::{Begun, Protocol};
+use super::protocol::{Begun, HEADER_TIMEOUT, Protocol};
 use super::turn::{LIVE_STALL_TIMEOUT, Pieces, STALL_TIMEOUT, Sent, Turns};
-
-/// The time for a whole request head, and for an idle connection.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the deadlines of answers.
 const LOOK: Duration = Duration::from_secs(1);

@@ -13,8 +13,7 @@ use tokio::time::interval;
 use tracing::warn;
 
 use super::params::{Declined, conflict, flag, read, time};
-use super::readiness::State;
-use super::state::Admin;
+use super::state::{Admin, State};
 use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::{Act, ActTrace};

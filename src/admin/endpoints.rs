@@ -11,7 +11,6 @@ use axum::routing::{MethodRouter, delete, get, post};
 use sluice_admin_api::endpoints::{Area, Endpoint, index};
 
 use super::access::Target;
-use super::bound::bound;
 use super::state::Admin;
 use super::{
     acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, ready,
@@ -110,7 +109,7 @@ pub(super) fn router(admin: Admin) -> Router {
         let mut handler = handler(endpoint);
         let target = Target::from(endpoint);
         if is_bounded(endpoint) {
-            handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), bound));
+            handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), guard::bound));
         }
         // Also the answer to a wrong method takes the role.
         let check = from_fn_with_state((admin.clone(), target), guard::check);

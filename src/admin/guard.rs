@@ -1,4 +1,4 @@
-//! The check of each request: its token, its peer, and web pages (AUT-14, ADM-3).
+//! The checks of each request: its token, its peer, and web pages (AUT-14, ADM-3); and its place (ADM-14).
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
 use super::access::{Area, Denied, Granted, Presented, Target};
+use super::bound::held;
 use super::entrance::Peer;
 use super::state::Admin;
 
@@ -38,6 +39,18 @@ pub(super) async fn check(
 ) -> Response {
     match judge(&admin, endpoint, &request) {
         Ok(()) => next.run(request).await,
+        Err(refusal) => refusal,
+    }
+}
+
+/// Answers if there is a place.
+pub(super) async fn bound(
+    Shared((admin, area)): Shared<(Admin, Area)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admin.permit(area, request.extensions()) {
+        Ok(place) => held(next.run(request).await, place),
         Err(refusal) => refusal,
     }
 }

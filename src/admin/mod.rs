@@ -17,7 +17,7 @@
 //!    `overview`, `census`: the whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the
 //!    endpoints about clients. `changes`: what was published, and how far it came. `rollouts`: what plans say
-//!    about pushes. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`, `config`: the
+//!    about pushes. `readiness`: the answer to `/ready`. [`reloading`], `reload`, `config`: the
 //!    configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
@@ -62,10 +62,7 @@ mod overview;
 mod ui;
 mod endpoints;
 
-pub use content::ContentMode;
 pub use entrance::Shutdown;
-pub use readiness::{Readiness, State};
-pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -96,7 +93,10 @@ use query::SourcesQuery;
 use rejections::Rejections;
 use sluice_setting::InForce;
 use state::Budgets;
-pub use state::{About, Admin, AdminSettings, Process};
+pub use state::{
+    About, Admin, AdminSettings, ContentMode, NotUpgraded, PredecessorStatus, Process, Readiness, State,
+    UpgradeWish, Upgraded, Upgrading,
+};
 use turn::{GRACE, Turns};
 
 /// For a further connection, the oldest connection without a request under way is closed, or one that keeps
@@ -190,7 +190,7 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
         let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
-        admin.process.readiness.report(requires_upstream, &sources, &plans, admin.relay.now())
+        readiness::report(&admin.process.readiness, requires_upstream, &sources, &plans, admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()

@@ -11,7 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::connection::HEADER_TIMEOUT;
+/// The time for a whole request head, and for an idle connection.
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Headers of a request, and bytes of its head. Browsers and scrapers send some 20 headers, in 2 KiB.
 const HEADERS_MAX: usize = 64;

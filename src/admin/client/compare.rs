@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use sluice_admin_api::names::ContentDifference;
 
-use crate::admin::content::{ContentMode, show};
-use crate::admin::state::Admin;
+use crate::admin::content::show;
+use crate::admin::state::{Admin, ContentMode};
 use crate::driver::api::clients::HeldVersion;
 use sluice_json::redact::{diff_text, patch};
 use sluice_xds::{Resource, TypeUrl};
