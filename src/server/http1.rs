@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::connection::{Connection, Fault};
+use super::http::{Connection, Fault};
 use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::Transport;

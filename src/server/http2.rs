@@ -11,9 +11,9 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::body::Piece;
 use super::call::{self, Call};
-use super::connection::{Connection, Fault};
 use super::crowd::{ExitTurn, Leaving};
 use super::heard::Heard;
+use super::http::{Connection, Fault};
 use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::{Socket, Transport};

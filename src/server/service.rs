@@ -13,11 +13,10 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::{self, RequestBody, ResponseBody};
 use super::listener::{ListenerOptions, LoadReports};
 use super::load_reports;
 use super::reader::{Requests, read_requests};
-use super::status;
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
@@ -103,11 +102,11 @@ fn announce_end<S: RelayStream>(mut response: Response, streams: &Streams<S>) ->
 
 /// Streams and trailers need HTTP/2.
 fn no_http2() -> Response {
-    status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
+    body::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }
 
 fn only_post() -> Response {
-    let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
+    let mut response = body::plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
     response
 }
@@ -125,7 +124,7 @@ impl<R: OpenStreams> Service<R> {
             self.shared.metrics.call(CallKind::Rest);
             return match self.unary(request.headers()) {
                 Ok(unary) => Answer::Later(unary.rest(request).boxed()),
-                Err(status) => Answer::Now(status::refusal(StatusCode::BAD_REQUEST, &status)),
+                Err(status) => Answer::Now(body::refusal(StatusCode::BAD_REQUEST, &status)),
             };
         }
         if request.method() != http::Method::POST {
@@ -136,7 +135,7 @@ impl<R: OpenStreams> Service<R> {
         if !is_grpc(request.headers()) {
             let is_known = route.is_some();
             let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
-            return Answer::Now(status::plain(code));
+            return Answer::Now(body::plain(code));
         }
         if request.version() < Version::HTTP_2 {
             return Answer::Now(no_http2());
@@ -153,7 +152,7 @@ impl<R: OpenStreams> Service<R> {
                 let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
                     Ok((requests, registered)) => Answer::Stream { requests, registered, marks },
-                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                    Err(status) => Answer::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
@@ -162,7 +161,7 @@ impl<R: OpenStreams> Service<R> {
                 self.shared.metrics.call(CallKind::Fetch);
                 match unary {
                     Ok(unary) => Answer::Later(unary.fetch(service, api, body).boxed()),
-                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                    Err(status) => Answer::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Health) => {
@@ -194,10 +193,10 @@ impl<R: OpenStreams> Service<R> {
         }
         self.shared.metrics.limit_hit(Limit::HeaderListBytes);
         if !is_grpc(request.headers()) {
-            return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+            return Some(body::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
         let text = format!("bytes of a call's headers: found {bytes}, the limit is {max}");
-        Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
+        Some(body::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
     fn unary(&self, headers: &HeaderMap) -> Result<Unary<R>, Status> {
@@ -245,7 +244,7 @@ impl<R: OpenStreams> Service<R> {
 
     fn unimplemented(&self, text: String) -> Response {
         self.shared.metrics.calls_unimplemented.inc();
-        status::trailers_only(&Status::new(Code::Unimplemented, text))
+        body::trailers_only(&Status::new(Code::Unimplemented, text))
     }
 
     fn open_stream(
@@ -313,7 +312,7 @@ async fn answer_health(
     match timeout(first_request_timeout, health.call(request)).await {
         Ok(Ok(response)) => response.map(ResponseBody::Health),
         Ok(Err(never)) => match never {},
-        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
+        Err(_) => body::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
     }
 }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout};
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::{self, RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
 use super::reader::{Requests, read_one};
 use super::streams::Streams;
@@ -71,12 +71,12 @@ impl<R: OpenStreams> Unary<R> {
         let response = match answered {
             Ok(Polled::Set { shared, .. }) => {
                 let untaken = unfinished.answer(&peer, &shared);
-                status::json(StatusCode::OK, shared, Some(untaken))
+                body::json(StatusCode::OK, shared, Some(untaken))
             }
-            Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
+            Ok(Polled::Unchanged) => body::plain(StatusCode::NOT_MODIFIED),
             Err(Refusal(code, status)) => {
                 tracing::debug!(%code, %status, "REST request refused");
-                let mut response = status::refusal(code, &status);
+                let mut response = body::refusal(code, &status);
                 if code == StatusCode::METHOD_NOT_ALLOWED {
                     let post = header::HeaderValue::from_static("POST");
                     response.headers_mut().insert(header::ALLOW, post);
@@ -189,7 +189,7 @@ impl<R: OpenStreams> Unary<R> {
         let request = match read_one(requests, deadline).await {
             Ok(DiscoveryRequest::Sotw(request)) => request,
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),
-            Err(status) => return status::trailers_only(&status),
+            Err(status) => return body::trailers_only(&status),
         };
         match self.poll(service, api, request, Form::Grpc).await {
             Ok(Polled::Set { private, shared }) => {
@@ -197,7 +197,7 @@ impl<R: OpenStreams> Unary<R> {
                 status::stream_response(ResponseBody::unary(private, shared, untaken))
             }
             Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
-            Err(status) => status::trailers_only(&status),
+            Err(status) => body::trailers_only(&status),
         }
     }
 
