@@ -94,7 +94,7 @@ impl Caller {
         method: &Method,
         path: &str,
     ) -> Result<Typed<T>, Missing> {
-        Typed::new(self.json(relay, method, path).await?, &relay.label)
+        Typed::new(self.json(relay, method, path).await?, &relay.label).map_err(Missing::Silent)
     }
 
     /// An answer with a status of success, whose body goes on. The time is that to its head.

@@ -17,7 +17,7 @@ use super::answer::{self, Answered, Forms};
 use super::arguments::{Reach, Show};
 use super::change;
 use super::console::Console;
-use super::list::view::ROLLOUTS;
+use super::list::view::{ROLLOUTS, others, step};
 use super::list::{self, List, path, take_items};
 use super::order::{self, Order};
 use super::outcome::{Failure, Outcome};
@@ -265,22 +265,6 @@ fn history_table(pushes: &[Typed<Push<'_>>], are_several: bool) -> Table {
 /// The outcome of a push, or the state of one that is not over.
 fn outcome<'a>(push: &'a Push<'_>) -> &'a str {
     push.outcome.as_ref().unwrap_or(&push.state)
-}
-
-/// The step that a push has reached: `2/4 10%`.
-fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
-    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
-    format!("{reached}/{steps}{percent}")
-}
-
-/// The step that the latest push of a plan has reached.
-pub(super) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
-    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
-}
-
-/// The clients beside those that are admitted that have been sent the push, and have not lost their stream.
-pub(super) fn others(others: &ClientVerdicts) -> u64 {
-    others.accepted + others.rejected + others.rejected_again + others.silent
 }
 
 /// A push in full.

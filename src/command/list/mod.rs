@@ -117,7 +117,10 @@ pub(super) fn take_items<T: DeserializeOwned>(
     relay: &Relay,
 ) -> Result<Vec<Typed<T>>, Missing> {
     match answer.get_mut(key).map(Value::take) {
-        Some(Value::Array(items)) => items.into_iter().map(|item| Typed::new(item, &relay.label)).collect(),
+        Some(Value::Array(items)) => {
+            let typed = |item| Typed::new(item, &relay.label).map_err(Missing::Silent);
+            items.into_iter().map(typed).collect()
+        }
         _ => Ok(Vec::new()),
     }
 }

@@ -6,10 +6,9 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::events::Event;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::resources::{Resource, ResourceContent};
-use sluice_admin_api::rollouts::PlanState;
+use sluice_admin_api::rollouts::{ClientVerdicts, PlanState};
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::rollout::{others, plan_step};
 use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
 use sluice_text::size;
 
@@ -37,6 +36,22 @@ fn of_line<'a>(client: &'a Client<'static>, line: usize) -> Option<&'a ClientTyp
 
 fn content_of<'a>(client: &'a Client<'static>, line: usize) -> Option<&'a ClientContent<'static>> {
     of_line(client, line)?.content.as_ref()
+}
+
+/// The step that a push has reached: `2/4 10%`.
+pub(in crate::command) fn step(reached: u8, steps: u8, percent: Option<f64>) -> String {
+    let percent = percent.map(|percent| format!(" {percent}%")).unwrap_or_default();
+    format!("{reached}/{steps}{percent}")
+}
+
+/// The step that the latest push of a plan has reached.
+pub(in crate::command) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
+    plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
+}
+
+/// The clients beside those that are admitted that have been sent the push, and have not lost their stream.
+pub(in crate::command) fn others(others: &ClientVerdicts) -> u64 {
+    others.accepted + others.rejected + others.rejected_again + others.silent
 }
 
 /// A line for each type.
