@@ -7,14 +7,12 @@
 
 mod kind;
 mod occurrence;
-mod counted;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::wall_now;
-pub use counted::count_each_second;
 pub use kind::{Kind, Severity};
 pub use occurrence::Occurrence;
 use parking_lot::Mutex;

@@ -51,7 +51,7 @@ pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
 pub use rollouts::{PlanMetrics, RolloutMetrics};
 pub use tls::{TLS_OK, TlsMetrics};
-pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
+pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
 
 /// The media type of [`Metrics::encode`].

@@ -13,8 +13,9 @@ use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::witness::Testimony;
 use crate::telemetry::events::tell;
-use crate::telemetry::metrics::ChangeOutcome;
-use crate::telemetry::traces::change::{Decoding, Delivery, Encoding, FinishedChange, Skipped};
+use crate::telemetry::traces::change::{
+    ChangeOutcome, Decoding, Delivery, Encoding, FinishedChange, Skipped,
+};
 use sluice_engine::change::{Altered, Change, NameList};
 use sluice_engine::downstream::SourceId;
 
