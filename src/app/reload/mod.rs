@@ -34,7 +34,7 @@ pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
 
 use self::generations::Generations;
-use self::next::{Depth, Next, Obstacle, Preparation};
+use self::next::{Depth, Next, Obstacle};
 use crate::admin::reloading::{
     ConfigHistory, KeyChange, LastReload, ReloadResult, Reloading, Report, Wanted,
 };
@@ -305,7 +305,7 @@ impl Reloads {
         config: &Config,
         depth: Depth,
     ) -> Result<(PreparedReload, ReloadPlan), Obstacle> {
-        let preparation = Preparation::of(&self.live, before, self.generations.number() + 1);
+        let preparation = self.live.preparation(before, self.generations.number() + 1);
         let config = config.clone();
         let failed = |error: JoinError| Obstacle::Failed(vec![error.to_string()]);
         let prepared = tokio::task::spawn_blocking(move || preparation.prepare(&config, depth)).await;

@@ -7,7 +7,6 @@ use anyhow::{Result, anyhow};
 use tokio::runtime::Handle;
 
 use super::listeners::{self, NextListeners};
-use super::live::Live;
 use crate::app::admin::NextAdmin;
 use crate::app::check::check_certificates;
 use crate::app::facts::{self, Opened};
@@ -61,31 +60,18 @@ pub(super) enum Depth {
 
 /// Everything that the preparation looks at. It runs on a thread that may wait for disks.
 pub(super) struct Preparation {
-    before: Config,
+    pub before: Config,
     /// The number of the next configuration.
-    generation: u64,
-    channels: Channels,
-    listeners: Vec<LiveListener>,
-    admin: crate::app::admin::LiveAdmin,
-    facts: Arc<FactTable>,
-    metrics: Arc<Metrics>,
-    ways: Arc<Ways>,
+    pub generation: u64,
+    pub channels: Channels,
+    pub listeners: Vec<LiveListener>,
+    pub admin: crate::app::admin::LiveAdmin,
+    pub facts: Arc<FactTable>,
+    pub metrics: Arc<Metrics>,
+    pub ways: Arc<Ways>,
 }
 
 impl Preparation {
-    pub(super) fn of(live: &Live, before: &Config, generation: u64) -> Preparation {
-        Preparation {
-            before: before.clone(),
-            generation,
-            channels: live.channels.clone(),
-            listeners: live.listeners.clone(),
-            admin: live.admin.clone(),
-            facts: live.relay.facts(),
-            metrics: live.base.metrics.clone(),
-            ways: live.base.ways.clone(),
-        }
-    }
-
     pub(super) fn prepare(&self, config: &Config, depth: Depth) -> Result<Next, Obstacle> {
         let (has_files, binds) = (depth != Depth::Text, depth == Depth::Sockets);
         if has_files {
