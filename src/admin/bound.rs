@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tracing::debug;
 
-use super::turn::{GRACE, Turn};
+use super::turn::{GRACE, RequestTurn};
 
 /// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness
 /// have no limit.
@@ -25,28 +25,28 @@ pub(super) const ORDERS_MAX: usize = 8;
 
 /// A number of places.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<Held>);
+pub(super) struct RequestPlaces(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
     most: usize,
-    turns: Mutex<Vec<Arc<Turn>>>,
+    turns: Mutex<Vec<Arc<RequestTurn>>>,
 }
 
 /// A place, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
-    turn: Arc<Turn>,
+pub(super) struct RequestPlace {
+    places: RequestPlaces,
+    turn: Arc<RequestTurn>,
 }
 
-impl Places {
-    pub fn new(most: usize) -> Places {
-        Places(Arc::new(Held { most, turns: Mutex::default() }))
+impl RequestPlaces {
+    pub fn new(most: usize) -> RequestPlaces {
+        RequestPlaces(Arc::new(Held { most, turns: Mutex::default() }))
     }
 
     /// A place for this request; `None` if all places are busy.
-    pub fn take(&self, turn: &Arc<Turn>) -> Option<Place> {
+    pub fn take(&self, turn: &Arc<RequestTurn>) -> Option<RequestPlace> {
         let mut turns = self.0.turns.lock();
         if turns.len() >= self.0.most {
             let waits = turns.iter().enumerate();
@@ -56,11 +56,11 @@ impl Places {
             turns.remove(slowest).cut();
         }
         turns.push(turn.clone());
-        Some(Place { places: self.clone(), turn: turn.clone() })
+        Some(RequestPlace { places: self.clone(), turn: turn.clone() })
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestPlace {
     fn drop(&mut self) {
         // Another request may have taken the place.
         self.places.0.turns.lock().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
@@ -68,8 +68,8 @@ impl Drop for Place {
 }
 
 /// The turn of a request, which its connection has begun.
-pub(super) fn turn_of(request: &Extensions) -> Arc<Turn> {
-    request.get::<Arc<Turn>>().cloned().unwrap_or_default()
+pub(super) fn turn_of(request: &Extensions) -> Arc<RequestTurn> {
+    request.get::<Arc<RequestTurn>>().cloned().unwrap_or_default()
 }
 
 /// Holds a place until the reader has taken the last piece of the answer.

@@ -10,7 +10,7 @@ use sluice_admin_api::events::{self as api, EventGap, EventList};
 use super::access::Area;
 use super::bound::held;
 use super::item::rfc_3339;
-use super::live::{self, Feed, Next};
+use super::live::{self, Feed, FeedState};
 use super::params::bad_request;
 use super::query::{EventFilter, EventsQuery};
 use super::state::Admin;
@@ -106,7 +106,7 @@ impl LiveEvents {
 }
 
 impl Feed for LiveEvents {
-    async fn write(&mut self, out: &mut String, is_last: bool) -> Next {
+    async fn write(&mut self, out: &mut String, is_last: bool) -> FeedState {
         let page = self.events.after(self.after, PART_MAX, |event| self.filter.has(event));
         let gap = page.gap.filter(|(_, to)| *to > self.written_to);
         self.written_to = gap.map_or(self.written_to, |(_, to)| to);
@@ -122,12 +122,12 @@ impl Feed for LiveEvents {
             let event: &Arc<Event> = event;
             if !event.is_settled() && !is_last {
                 self.after = event.number - 1;
-                return Next::Wait;
+                return FeedState::Wait;
             }
             if let Ok(data) = serde_json::to_string(&item(event)) {
                 live::message(out, Some(event.number), None, &data);
             }
         }
-        if page.has_more { Next::More } else { Next::Wait }
+        if page.has_more { FeedState::More } else { FeedState::Wait }
     }
 }

@@ -17,7 +17,7 @@ use super::access::Area;
 use super::bound::held;
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
-use super::live::{self, Feed, Next};
+use super::live::{self, Feed, FeedState};
 use super::params::{read, word};
 use super::readiness;
 use super::reloading::{ConfigHistory, LastReload};
@@ -53,9 +53,9 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
 struct LiveOverview(Admin);
 
 impl Feed for LiveOverview {
-    async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> FeedState {
         live::message(out, None, None, &text(&self.0, None).await);
-        Next::Wait
+        FeedState::Wait
     }
 }
 

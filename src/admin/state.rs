@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
 
 use super::access::{Access, Area};
-use super::bound::{Place, Places, turn_of};
+use super::bound::{RequestPlace, RequestPlaces, turn_of};
 use super::census::CensusTaker;
 use super::reloading::Reloading;
 use crate::driver::api::control::Controls;
@@ -190,13 +190,13 @@ impl NotUpgraded {
 #[derive(Clone)]
 pub(super) struct Budgets {
     /// Requests for metrics and lists (ADM-14).
-    pub requests: Places,
+    pub requests: RequestPlaces,
     /// Requests that act.
-    pub acts: Places,
+    pub acts: RequestPlaces,
     /// Open live streams.
-    pub live: Places,
+    pub live: RequestPlaces,
     /// Answers with client status.
-    pub calls: Places,
+    pub calls: RequestPlaces,
 }
 
 /// The admin server.
@@ -220,7 +220,7 @@ impl Admin {
     /// # Errors
     /// The answer to one request too many.
     #[expect(clippy::result_large_err, reason = "the error is the answer")]
-    pub(super) fn permit(&self, area: Area, request: &Extensions) -> Result<Place, Response> {
+    pub(super) fn permit(&self, area: Area, request: &Extensions) -> Result<RequestPlace, Response> {
         let places = if area == Area::Act { &self.budgets.acts } else { &self.budgets.requests };
         places.take(&turn_of(request)).ok_or_else(|| {
             self.metrics.limit_hit(Limit::AdminRequests);

@@ -9,14 +9,14 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::parameters::UpgradeParameters;
 
-use super::access::Reach;
-use super::entrance::Peer;
+use super::access::ListenerReach;
+use super::entrance::AdminPeer;
 use super::params::{Declined, flag, read};
 use super::state::{Admin, NotUpgraded, UpgradeWish};
 
 pub(super) async fn begin(
     Shared(admin): Shared<Admin>,
-    peer: Option<Extension<Arc<Peer>>>,
+    peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
     let params: UpgradeParameters = read(&uri)?;
@@ -38,11 +38,11 @@ pub(super) async fn begin(
 
 /// An executable of the caller's choice runs as the user of the relay, so the caller must be that user
 /// already, or root. Only a unix socket proves this.
-fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Declined> {
+fn may_choose(admin: &Admin, peer: Option<&AdminPeer>) -> Result<(), Declined> {
     let uid = peer.and_then(|peer| peer.uid);
     let is_owner = match admin.settings.get().access.reach {
-        Reach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
-        Reach::Loopback | Reach::Network { .. } => false,
+        ListenerReach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
+        ListenerReach::Loopback | ListenerReach::Network { .. } => false,
     };
     let text = "binary: only root and the user of the relay may choose it, over a unix socket; the key handover.binary \
                 sets it for all";

@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use tokio::net::UnixStream;
 
 use super::tls::{self, LiveTls};
-use crate::admin::access::{Access, Auth, Reach};
-use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
-use crate::admin::{About, Admin, AdminSettings, Process, Shutdown};
+use crate::admin::access::{Access, Auth, ListenerReach};
+use crate::admin::entrance::{AdminPeer, Entrance, Guest, Proving};
+use crate::admin::{self, About, AdminSettings, Process, Shutdown};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
@@ -68,7 +68,8 @@ impl NextAdmin {
     /// A file that cannot be used, with the key.
     pub(super) fn prepare(
         live: &LiveAdmin,
-        (before, config): (&Config, &Config),
+        before: &Config,
+        config: &Config,
         has_files: bool,
     ) -> Result<NextAdmin> {
         let chain = |config: &Config| config.limits.server.client_chain;
@@ -148,7 +149,7 @@ impl AdminServer {
 
     pub(super) async fn serve(self, relay: Relay, process: Process, metrics: Arc<Metrics>, stop: Shutdown) {
         let AdminServer { doorway, live } = self;
-        Admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
+        admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
     }
 }
 
@@ -182,7 +183,7 @@ impl Entrance for Doorway {
         let proof = Doorway::accept(self).await;
         let guest = |Visitor { io, address, uid, identity, selected_http2, end }| Guest {
             io,
-            peer: Peer { address, uid, identity },
+            peer: AdminPeer { address, uid, identity },
             selected_http2,
             end,
         };
@@ -193,9 +194,9 @@ impl Entrance for Doorway {
 fn settings(config: &Config, tokens: Option<Watched<Tokens>>) -> io::Result<AdminSettings> {
     let admin = &config.admin;
     let reach = match &admin.address {
-        Address::Unix { .. } => Reach::Unix { owner: own_user()? },
-        address if address.is_local() => Reach::Loopback,
-        Address::Tcp(_) => Reach::Network { has_tls: admin.tls.is_some() },
+        Address::Unix { .. } => ListenerReach::Unix { owner: own_user()? },
+        address if address.is_local() => ListenerReach::Loopback,
+        Address::Tcp(_) => ListenerReach::Network { has_tls: admin.tls.is_some() },
     };
     Ok(AdminSettings {
         hosts: admin.hosts.clone(),

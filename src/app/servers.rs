@@ -63,10 +63,13 @@ pub(super) fn lists(
     metrics: &Metrics,
     before: &Channels,
 ) -> Result<(ServerLists, Channels)> {
-    of(config, Opening { metrics, before, now: Channels::default(), response_bytes, has_files: true })
+    of(
+        config,
+        ChannelsUnderWay { metrics, before, now: Channels::default(), response_bytes, has_files: true },
+    )
 }
 
-fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists, Channels)> {
+fn of(config: &config::Servers, mut opening: ChannelsUnderWay<'_>) -> Result<(ServerLists, Channels)> {
     let default = opening.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
@@ -88,7 +91,13 @@ pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(Se
     let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
     of(
         config,
-        Opening { metrics: &metrics, before, now: Channels::default(), response_bytes, has_files: false },
+        ChannelsUnderWay {
+            metrics: &metrics,
+            before,
+            now: Channels::default(),
+            response_bytes,
+            has_files: false,
+        },
     )
 }
 
@@ -117,7 +126,7 @@ fn describe(path: &str, fault: &Fault) -> String {
 }
 
 /// The channels of a configuration while the lists are built.
-struct Opening<'a> {
+struct ChannelsUnderWay<'a> {
     metrics: &'a Metrics,
     before: &'a Channels,
     now: Channels,
@@ -125,7 +134,7 @@ struct Opening<'a> {
     has_files: bool,
 }
 
-impl Opening<'_> {
+impl ChannelsUnderWay<'_> {
     fn servers(&mut self, path: &str, list: &ServerList) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 use super::status::{self, MESSAGE_BYTES_MAX};
 use super::unfinished::Untaken;
-use crate::driver::api::downstream::Delivery;
+use crate::driver::api::downstream::UnreadPart;
 use sluice_xds::Status;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -98,13 +98,13 @@ pub(super) struct Piece {
 enum Waits {
     #[default]
     Nobody,
-    Stream(Delivery),
+    Stream(UnreadPart),
     /// Boxed: each message of each stream has room for its guard.
     Poll(Box<Untaken>),
 }
 
 impl Piece {
-    pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<Delivery>) -> Self {
+    pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<UnreadPart>) -> Self {
         Piece { private, shared, _waits: delivery.map_or(Waits::Nobody, Waits::Stream) }
     }
 }

@@ -15,14 +15,14 @@ use super::endings::{Endings, Goaway, Progress};
 use super::gate::ConnectionPermit;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
 use super::handshake::{ListenerTls, Security};
-use super::http::{Connection, Fault};
+use super::http::{ConnectionFault, HttpConnection};
 use super::http1;
 use super::http2;
 use super::listener::ListenerOptions;
 use super::service::Service;
 use super::socket::Plain;
 use super::streams::Streams;
-use super::transport::{Protocol, Socket, Transport};
+use super::transport::{ClientProtocol, ClientSocket, HttpTransport};
 use super::wakes::Seldom;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::telemetry::Limit;
@@ -52,7 +52,7 @@ pub(super) fn run<R: OpenStreams>(
         // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a
         // close before its first bytes are read would be a reset.
         let secured = match &security {
-            Security::Plaintext(_) => Some((Socket::Plain(socket), None)),
+            Security::Plaintext(_) => Some((ClientSocket::Plain(socket), None)),
             // Boxed: the task lives as long as the connection, and a handshake is over soon.
             Security::Tls(tls) => {
                 Box::pin(secure(socket, tls, &mut peer, &shared, &departure.process_end)).await
@@ -77,7 +77,7 @@ pub(super) fn run<R: OpenStreams>(
         let until = Until { departure, cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
-            Protocol::Http2 => {
+            ClientProtocol::Http2 => {
                 // Boxed, like its result: the task lives as long as the connection, and would reserve memory
                 // for both.
                 match Box::pin(http2::open(socket, service)).await {
@@ -91,12 +91,13 @@ pub(super) fn run<R: OpenStreams>(
                 }
             }
             // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
-            Protocol::Http1 => {
-                let transport = Transport::http1(socket, opening, shared.limits.get().http1_write_timeout);
+            ClientProtocol::Http1 => {
+                let transport =
+                    HttpTransport::http1(socket, opening, shared.limits.get().http1_write_timeout);
                 let http1 = http1::open(transport, service, &shared.limits.get());
                 live(Box::pin(http1).as_mut(), &streams, &shared, &until).await;
             }
-            Protocol::Unknown => match &security {
+            ClientProtocol::Unknown => match &security {
                 Security::Plaintext(warnings) if opening.first() == Some(&TLS_HANDSHAKE) => {
                     shared.metrics.closed_tls_on_plaintext.inc();
                     warnings.tls_on_plaintext(&until.listener);
@@ -136,7 +137,7 @@ async fn secure<R>(
     peer: &mut Arc<Peer>,
     shared: &Shared<R>,
     draining: &Signal,
-) -> Option<(Socket, Option<Box<ClientLeaf>>)> {
+) -> Option<(ClientSocket, Option<Box<ClientLeaf>>)> {
     let accepted = tokio::select! {
         () = draining.raised() => return None,
         accepted = shared.handshakes.accept(socket, tls, &peer.listener, peer.address) => accepted,
@@ -148,19 +149,23 @@ async fn secure<R>(
         Arc::make_mut(peer).identity = Arc::new(proved.identity);
         Box::new(leaf)
     });
-    Some((Socket::Tls(stream), leaf))
+    Some((ClientSocket::Tls(stream), leaf))
 }
 
 /// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or
 /// the server drains.
-async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
+async fn open<R>(
+    socket: &mut ClientSocket,
+    shared: &Shared<R>,
+    draining: &Signal,
+) -> Option<(ClientProtocol, Bytes)> {
     let opened = tokio::select! {
         () = draining.raised() => return None,
         opened = timeout(shared.limits.get().preface_timeout, socket.read_protocol()) => opened,
     };
     match opened {
         Ok(Ok(opened)) => Some(opened),
-        Ok(Err(_)) => Some((Protocol::Unknown, Bytes::new())),
+        Ok(Err(_)) => Some((ClientProtocol::Unknown, Bytes::new())),
         Err(_) => {
             shared.metrics.closed_preface_timeout.inc();
             shared.metrics.limit_hit(Limit::PrefaceTimeout);
@@ -174,7 +179,7 @@ async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> 
     clippy::manual_async_fn,
     reason = "an `async fn` would store each argument twice for the life of its future"
 )]
-fn live<'a, R: OpenStreams, C: Connection>(
+fn live<'a, R: OpenStreams, C: HttpConnection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
@@ -266,13 +271,13 @@ fn due<'a, R: OpenStreams>(
 
 /// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was
 /// necessary.
-async fn wind_down<R: OpenStreams, C: Connection>(
+async fn wind_down<R: OpenStreams, C: HttpConnection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     process_end: &Signal,
     reason: Goaway,
-) -> Option<Result<(), Fault>> {
+) -> Option<Result<(), ConnectionFault>> {
     let mut reason = reason;
     let waits = |reason: Goaway| !C::ANSWERS_LATE && reason.waits_for_request();
     let mut endings = announce(streams, shared, reason, waits(reason), None);

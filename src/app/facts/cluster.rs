@@ -1,9 +1,9 @@
 //! The facts of a cluster.
 
-use super::keeper::Keeper;
+use super::keeper::FactKeeper;
 use crate::kubernetes::{Registry, Report};
 
-pub(super) async fn follow(mut registry: Registry, mut keeper: Keeper) {
+pub(super) async fn follow(mut registry: Registry, mut keeper: FactKeeper) {
     loop {
         match registry.next().await {
             Report::Facts(table) => keeper.learn("kubernetes", table).await,

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use tracing::warn;
 
 use crate::admin::reloading::ListenerChanges;
-use crate::app::handover::{Pool, Ways};
+use crate::app::handover::{AdoptedConnections, Ways};
 use crate::app::sockets::{LiveListener, bind};
 use crate::app::tls::{self, LiveTls};
 use crate::config::{Address, Config};
@@ -51,7 +51,8 @@ fn is_same_socket(a: &Address, b: &Address) -> bool {
 /// The address or the file that cannot be used.
 pub(super) fn prepare(
     live: &[LiveListener],
-    (before, config): (&Config, &Config),
+    before: &Config,
+    config: &Config,
     ways: Option<&Ways>,
     has_files: bool,
 ) -> Result<NextListeners> {
@@ -63,7 +64,8 @@ pub(super) fn prepare(
         let name = listener.name.to_string();
         let Some(from) = from else {
             check_beside(live, listener)?;
-            let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
+            let open =
+                |ways| bind(&listener.name, &listener.address, &mut AdoptedConnections::default(), ways);
             let socket = ways.map(open).transpose()?;
             steps.push(ListenerStep::Open { socket, files: files(index, listener)? });
             let was = live.iter().any(|open| open.config.name == listener.name);

@@ -32,7 +32,7 @@ pub(in crate::app) struct Live {
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
     /// Follows the source of the facts, if there is one.
-    pub facts: Option<facts::Following>,
+    pub facts: Option<facts::FollowedFacts>,
 }
 
 impl Live {

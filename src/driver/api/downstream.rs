@@ -14,7 +14,7 @@ use bytes::Bytes;
 pub use crate::driver::ground::account::Account;
 pub use crate::driver::ground::connection::{Charge, ConnectionCut, Polling};
 pub use crate::driver::ground::signal::{Raised, Signal};
-pub use crate::driver::ground::unread::Delivery;
+pub use crate::driver::ground::unread::UnreadPart;
 use sluice_engine::authorization::Claimant;
 use sluice_identity::Identity;
 pub use sluice_xds::Variant;
@@ -66,7 +66,7 @@ pub struct Message {
     pub private: Bytes,
     pub shared: Bytes,
     /// Dropped when the last byte has left.
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<UnreadPart>,
 }
 
 /// The encoding of an answer to a single request.

@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::exchange::Computing;
 use self::guard::{Guard, Opening};
-use self::places::{Place, Places};
+use self::places::{HandshakePlace, Places};
 use self::threads::Threads;
 use super::limits::ServerLimits;
 use super::socket::Plain;
@@ -137,7 +137,7 @@ impl Handshakes {
         socket: Plain,
         tls: &ListenerTls,
         begin: Instant,
-        place: Place,
+        place: HandshakePlace,
     ) -> Result<Accepted, Failed> {
         let begun = self.computing.begin(socket, begin, place).await?;
         let exchange = self.computing.clone().exchange(begun, tls.clone());

@@ -26,6 +26,7 @@ pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::telemetry::traces::Traces;
+pub use crate::telemetry::traces::change::ChangeOutcome;
 use crate::telemetry::wall_now;
 use sluice_xds::TypeUrl;
 

@@ -47,7 +47,7 @@ pub struct FinishedChange {
     pub bytes: usize,
     pub outcome: ChangeOutcome,
     /// Streams that were to be sent the change, and their answers.
-    pub wanted: u32,
+    pub streams: u32,
     pub acked: u32,
     pub rejected: u32,
     pub waiting: u32,

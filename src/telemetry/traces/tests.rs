@@ -88,7 +88,7 @@ fn change(outcome: ChangeOutcome) -> FinishedChange {
         removed: 0,
         bytes: 1234,
         outcome,
-        wanted: 10_000,
+        streams: 10_000,
         acked: 10_000,
         rejected: 0,
         waiting: 0,

@@ -152,17 +152,17 @@ impl<T: Generation> Place<T> {
 }
 
 /// The generation in force, as the watch of its files has it.
-struct Followed<T> {
+struct FollowedFiles<T> {
     in_force: InForce<T>,
     judged: watch::Sender<u64>,
     turn: Turn,
     number: u64,
 }
 
-impl<T> Clone for Followed<T> {
-    fn clone(&self) -> Followed<T> {
+impl<T> Clone for FollowedFiles<T> {
+    fn clone(&self) -> FollowedFiles<T> {
         let (in_force, judged) = (self.in_force.clone(), self.judged.clone());
-        Followed { in_force, judged, turn: self.turn.clone(), number: self.number }
+        FollowedFiles { in_force, judged, turn: self.turn.clone(), number: self.number }
     }
 }
 
@@ -177,7 +177,7 @@ type Clock = dyn Fn() -> SystemTime + Send + Sync;
 
 struct Rotation<T> {
     place: Arc<Place<T>>,
-    followed: Followed<T>,
+    followed: FollowedFiles<T>,
     metrics: TlsMetrics,
     clock: Arc<Clock>,
     /// The state of the files at the last read, good or bad.
@@ -238,7 +238,7 @@ impl<T: Generation> Rotation<T> {
     /// Starts the watch of files that are in force.
     fn start(
         Files { place, stamps, digest }: Files<T>,
-        followed: Followed<T>,
+        followed: FollowedFiles<T>,
         metrics: TlsMetrics,
         clock: Arc<Clock>,
     ) -> AbortOnDropHandle<()> {

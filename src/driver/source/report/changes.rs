@@ -13,9 +13,8 @@ use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::witness::Testimony;
 use crate::telemetry::events::tell;
-use crate::telemetry::traces::change::{
-    ChangeOutcome, Decoding, Delivery, Encoding, FinishedChange, Skipped,
-};
+use crate::telemetry::metrics::ChangeOutcome;
+use crate::telemetry::traces::change::{Decoding, Delivery, Encoding, FinishedChange, Skipped};
 use sluice_engine::change::{Altered, Change, NameList};
 use sluice_engine::downstream::SourceId;
 
@@ -124,7 +123,7 @@ impl Report {
             removed: change.altered.removed.count,
             bytes: change.altered.bytes,
             outcome,
-            wanted: counts.wanted,
+            streams: counts.streams,
             acked: counts.acked,
             rejected: counts.rejected,
             waiting: counts.waiting,

@@ -12,7 +12,7 @@ use crate::client::Arrival;
 use crate::driver::source::changes::{Origin, TrackedChange};
 use crate::driver::source::member::Member;
 use crate::driver::source::report::Report;
-use crate::telemetry::traces::change::ChangeOutcome;
+use crate::telemetry::metrics::ChangeOutcome;
 use sluice_engine::source::Source;
 use sluice_xds::TypeUrl;
 

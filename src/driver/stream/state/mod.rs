@@ -24,7 +24,7 @@ use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayS
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::rate::{NAMES_PER_TOKEN, RateDecision};
-use crate::driver::ground::registry::Registry;
+use crate::driver::ground::registry::NumberedRegistry;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::Sources;
@@ -57,7 +57,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Tables {
     pub sources: Arc<Sources>,
-    pub streams: Arc<Registry<StreamState>>,
+    pub streams: Arc<NumberedRegistry<StreamState>>,
 }
 
 /// The serving room's handle. Dropping the last clone ends the stream's subscriptions.
