@@ -92,11 +92,11 @@ use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
 use sluice_setting::InForce;
-use state::Budgets;
 pub use state::{
-    About, Admin, AdminSettings, ContentMode, NotUpgraded, PredecessorStatus, Process, Readiness, State,
+    About, AdminSettings, ContentMode, NotUpgraded, PredecessorStatus, Process, Readiness, State,
     UpgradeWish, Upgraded, Upgrading,
 };
+use state::{Admin, Budgets};
 use turn::{GRACE, RequestTurns};
 
 /// For a further connection, the oldest connection without a request under way is closed, or one that keeps

@@ -19,7 +19,7 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use crate::telemetry::events::{Kind, Occurrence, tell};
+use crate::telemetry::events::tell;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
 use sluice_setting::InForce;
@@ -370,11 +370,9 @@ impl<T: Generation> Rotation<T> {
             return;
         }
         let remarks = generation.remarks(wall);
-        let ends: Vec<_> = generation
-            .expiries(wall)
-            .into_iter()
-            .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
-            .collect();
+        let ends = generation.expiries(wall).into_iter();
+        let ends = ends.map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)));
+        let (files, ends) = (T::FILES, ends.collect::<Vec<_>>().join(", "));
         {
             let number = self.followed.turn.lock();
             // Other files have taken the place of these during the look.
@@ -385,8 +383,8 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.clear();
         self.expiry_checked = None;
-        self.add(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
-        tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
+        tell!(self.metrics.events, info(Tls, "reloaded files").place(&self.place.name).detail(&ends);
+            { place = %self.place.name, valid = ends } = "reloaded the {files}");
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
         }
@@ -397,15 +395,11 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
-            self.add(Occurrence::info(Kind::Tls, "files can be used again"));
-            tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
+            let files = T::FILES;
+            tell!(self.metrics.events, info(Tls, "files can be used again").place(&self.place.name);
+                { place = %self.place.name } = "the {files} can be used again");
         }
         self.metrics.reload_failing(&self.place.name, false);
-    }
-
-    /// Adds an event about the files of this place.
-    fn add(&self, event: Occurrence) {
-        self.metrics.events.add(event.place(&self.place.name));
     }
 
     /// CRT-3: the last good generation stays; the log has one line for each fault.
@@ -417,13 +411,11 @@ impl<T: Generation> Rotation<T> {
         };
         let is_due = !fault.may_pass || now >= since + PATIENCE;
         if is_due && !was_told {
-            self.add(
-                Occurrence::warn(Kind::Tls, "cannot use new files; the last good ones stay").detail(&fault),
-            );
-            tracing::warn!(
-                place = %self.place.name, key = %fault.key, %fault,
-                "cannot use the new {}; the last good ones stay in force", T::FILES
-            );
+            let files = T::FILES;
+            tell!(self.metrics.events, warn(Tls, "cannot use new files; the last good ones stay")
+                .place(&self.place.name).detail(&fault);
+                { place = %self.place.name, key = %fault.key, %fault }
+                = "cannot use the new {files}; the last good ones stay in force");
         }
         if is_due {
             self.metrics.reload_failing(&self.place.name, true);
