@@ -19,9 +19,9 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
-use crate::trust::rotation::{Place, Prepared, Watched};
+use crate::trust::rotation::{Prepared, Watched, WatchedPlace};
 use crate::trust::server::settings::REFRESH_INTERVAL;
-use crate::trust::server::{Generation, ServerTls};
+use crate::trust::server::{ServerGeneration, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 use sluice_setting::InForce;
 
@@ -51,7 +51,7 @@ pub(super) struct LiveAdmin {
 /// The admin server of the next configuration. Files of unchanged keys stay under their watch.
 pub(super) struct NextAdmin {
     settings: AdminSettings,
-    tls: FileChange<Generation>,
+    tls: FileChange<ServerGeneration>,
     tokens: FileChange<Tokens>,
 }
 
@@ -159,7 +159,7 @@ fn limits(config: &Config) -> ServerLimits {
     ServerLimits { tls_handshakes_per_second, ..limits.clone() }
 }
 
-fn prepare_tls(config: &Config) -> Result<Option<Prepared<Generation>>> {
+fn prepare_tls(config: &Config) -> Result<Option<Prepared<ServerGeneration>>> {
     let prepare = |tls| tls_place(config, tls).prepare();
     let prepared = config.admin.tls.as_ref().map(prepare).transpose();
     prepared.map_err(|fault| anyhow!(tls::describe(TLS, &fault)))
@@ -167,7 +167,7 @@ fn prepare_tls(config: &Config) -> Result<Option<Prepared<Generation>>> {
 
 fn prepare_tokens(config: &Config) -> Result<Option<Prepared<Tokens>>> {
     let place = config.admin.auth.as_ref().and_then(token_place);
-    let prepared = place.map(Place::prepare).transpose();
+    let prepared = place.map(WatchedPlace::prepare).transpose();
     prepared.map_err(|fault| anyhow!(describe_token(&fault)))
 }
 
@@ -214,25 +214,25 @@ fn own_user() -> io::Result<u32> {
     Ok(one.peer_cred()?.uid())
 }
 
-fn tls_place(config: &Config, tls: &ServerTls) -> Place<Generation> {
+fn tls_place(config: &Config, tls: &ServerTls) -> WatchedPlace<ServerGeneration> {
     let (settings, limits) = (tls.clone(), config.limits.server.client_chain);
-    Place {
+    WatchedPlace {
         name: TLS.to_owned(),
         files: tls.files(),
         refresh: tls.refresh_interval,
-        build: Arc::new(move |contents: &Contents, in_force: Option<&Generation>, now| {
-            Generation::read(&settings, limits, contents, in_force, now)
+        build: Arc::new(move |contents: &Contents, in_force: Option<&ServerGeneration>, now| {
+            ServerGeneration::read(&settings, limits, contents, in_force, now)
         }),
     }
 }
 
 /// `None` without tokens.
-fn token_place(auth: &Auth) -> Option<Place<Tokens>> {
+fn token_place(auth: &Auth) -> Option<WatchedPlace<Tokens>> {
     let files: Vec<TokenFile> = auth.tokens.iter().map(|grant| grant.file.clone()).collect();
     if files.is_empty() {
         return None;
     }
-    Some(Place {
+    Some(WatchedPlace {
         name: AUTH.to_owned(),
         files: place_files(&files),
         refresh: REFRESH_INTERVAL.default,

@@ -32,7 +32,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[command(version, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: SluiceCommand,
 }
 
 const AFTER_HELP: &str = "\
@@ -47,7 +47,7 @@ const CONFIG_HELP: &str = "Configuration file: YAML, or JSON if the name ends in
 config/sluice.yaml here or beside the executable]";
 
 #[derive(Subcommand)]
-enum Command {
+enum SluiceCommand {
     /// Run the relay.
     Serve {
         #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
@@ -157,22 +157,24 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: SluiceCommand) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => start(config)?,
-        Command::Check { config, offline, node, asks } => check(&config, offline, node.as_deref(), &asks)?,
-        Command::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
-        Command::Init(init) => init.run()?,
-        Command::Bootstrap { client } => print_bootstrap(client)?,
-        Command::DevCerts { directory, hosts, client_id, keep_authority } => {
+        SluiceCommand::Serve { config } => start(config)?,
+        SluiceCommand::Check { config, offline, node, asks } => {
+            check(&config, offline, node.as_deref(), &asks)?
+        }
+        SluiceCommand::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
+        SluiceCommand::Init(init) => init.run()?,
+        SluiceCommand::Bootstrap { client } => print_bootstrap(client)?,
+        SluiceCommand::DevCerts { directory, hosts, client_id, keep_authority } => {
             write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;
         }
-        Command::Completion { shell } => {
+        SluiceCommand::Completion { shell } => {
             printed(manual::completion(shell, Cli::command(), &mut stdout()))?;
         }
-        Command::Schema => printed(writeln!(stdout(), "{:#}", config::schema()))?,
-        Command::Man { directory } => write_pages(&directory)?,
-        Command::Operate(command) => return operate(*command),
+        SluiceCommand::Schema => printed(writeln!(stdout(), "{:#}", config::schema()))?,
+        SluiceCommand::Man { directory } => write_pages(&directory)?,
+        SluiceCommand::Operate(command) => return operate(*command),
     }
     Ok(ExitCode::SUCCESS)
 }

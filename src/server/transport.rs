@@ -20,7 +20,7 @@ use super::heard::Heard;
 use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
-use super::turn::Turn;
+use super::turn::ConnectionTurn;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -160,7 +160,7 @@ struct Frames {
     /// Boxed: otherwise the connection would be in the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
-    turn: Turn,
+    turn: ConnectionTurn,
     /// The last read left nothing in the kernel, as far as the runtime knows.
     is_dry: bool,
     /// Bytes below TLS that have brought no bytes of HTTP are a cost, too. `None` without TLS.

@@ -77,7 +77,7 @@ impl TokenOwner {
     }
 }
 
-impl rotation::Generation for Tokens {
+impl rotation::FilesInForce for Tokens {
     const FILES: &'static str = "token files";
 
     fn expiries(&self, _: SystemTime) -> Vec<Expiry> {

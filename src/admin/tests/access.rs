@@ -4,7 +4,7 @@ use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, ListenerRea
 use super::*;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
-use crate::trust::rotation::Place;
+use crate::trust::rotation::WatchedPlace;
 use crate::trust::tokens::{TokenFile, place_files};
 use sluice_engine::authorization::IdentityPattern;
 use sluice_identity::SpiffeId;
@@ -46,7 +46,7 @@ fn auth(directory: &std::path::Path) -> Auth {
 
 fn watch(auth: &Auth) -> Watched<Tokens> {
     let files: Vec<_> = auth.tokens.iter().map(|grant| grant.file.clone()).collect();
-    let place = Place {
+    let place = WatchedPlace {
         name: "admin.auth".into(),
         files: place_files(&files),
         refresh: Duration::from_secs(600),

@@ -17,7 +17,7 @@ use crate::server::Listener;
 use crate::server::listening::Listening;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Prepared;
-use crate::trust::server::Generation;
+use crate::trust::server::ServerGeneration;
 
 /// The listeners of the next configuration, ready and not yet in service.
 pub(super) struct NextListeners {
@@ -30,11 +30,11 @@ pub(super) struct NextListeners {
 
 enum ListenerStep {
     /// The listener stays, with other options, and maybe other files.
-    Keep { from: usize, files: Option<Prepared<Generation>> },
+    Keep { from: usize, files: Option<Prepared<ServerGeneration>> },
     /// The socket stays. The connections leave, because of another name, or other security.
-    Take { from: usize, files: Option<Prepared<Generation>> },
+    Take { from: usize, files: Option<Prepared<ServerGeneration>> },
     /// `None` in a plan.
-    Open { socket: Option<Listener>, files: Option<Prepared<Generation>> },
+    Open { socket: Option<Listener>, files: Option<Prepared<ServerGeneration>> },
 }
 
 fn is_same_socket(a: &Address, b: &Address) -> bool {
@@ -154,7 +154,7 @@ impl NextListeners {
 fn keep(
     live: &LiveListener,
     listener: &crate::config::Listener,
-    files: Option<Prepared<Generation>>,
+    files: Option<Prepared<ServerGeneration>>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {
     set_mode(&live.config.address, &listener.address);
@@ -170,7 +170,7 @@ fn keep(
 fn open(
     socket: Option<Listener>,
     listener: &crate::config::Listener,
-    files: Option<Prepared<Generation>>,
+    files: Option<Prepared<ServerGeneration>>,
     listening: &Listening<Relay>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {

@@ -42,7 +42,7 @@ const LIFE_WARN: f64 = 0.20;
 const LIFE_HOURLY: f64 = 0.05;
 
 /// A set of files in force together.
-pub trait Generation: Send + Sync + Sized + 'static {
+pub trait FilesInForce: Send + Sync + Sized + 'static {
     /// The files in the log.
     const FILES: &'static str = "certificate files";
 
@@ -71,7 +71,7 @@ pub struct Expiry {
 pub type Build<T> = dyn Fn(&Contents, Option<&T>, SystemTime) -> Result<T, Fault> + Send + Sync;
 
 /// The files of one place, and the way from contents to a generation.
-pub struct Place<T> {
+pub struct WatchedPlace<T> {
     /// The place in logs and metrics: `listeners[main].tls`.
     pub name: String,
     pub files: Vec<PlaceFile>,
@@ -110,7 +110,7 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T: Generation> Watched<T> {
+impl<T: FilesInForce> Watched<T> {
     /// Whether a certificate of the relay itself has expired (CRT-7).
     pub fn has_expired(&self) -> bool {
         let now = wall_now();
@@ -118,7 +118,7 @@ impl<T: Generation> Watched<T> {
     }
 }
 
-impl<T: Generation> Place<T> {
+impl<T: FilesInForce> WatchedPlace<T> {
     /// Reads the files once.
     ///
     /// # Errors
@@ -168,7 +168,7 @@ impl<T> Clone for FollowedFiles<T> {
 
 /// The files of a place at their first read.
 struct Files<T> {
-    place: Place<T>,
+    place: WatchedPlace<T>,
     stamps: Stamps,
     digest: [u8; 32],
 }
@@ -176,7 +176,7 @@ struct Files<T> {
 type Clock = dyn Fn() -> SystemTime + Send + Sync;
 
 struct Rotation<T> {
-    place: Arc<Place<T>>,
+    place: Arc<WatchedPlace<T>>,
     followed: FollowedFiles<T>,
     metrics: TlsMetrics,
     clock: Arc<Clock>,
@@ -234,7 +234,7 @@ enum FilesLook<T> {
     Bad(Fault),
 }
 
-impl<T: Generation> Rotation<T> {
+impl<T: FilesInForce> Rotation<T> {
     /// Starts the watch of files that are in force.
     fn start(
         Files { place, stamps, digest }: Files<T>,

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Clock, Files, FollowedFiles, Generation, Place, Rotation, Turn, Watched};
+use super::{Clock, Files, FilesInForce, FollowedFiles, Rotation, Turn, Watched, WatchedPlace};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Stamps;
 use sluice_setting::InForce;
 
 /// A place with usable files that nobody watches yet.
 pub struct Prepared<T> {
-    pub(super) place: Place<T>,
+    pub(super) place: WatchedPlace<T>,
     pub(super) first: T,
     pub(super) stamps: Stamps,
     pub(super) digest: [u8; 32],
     pub(super) clock: Arc<Clock>,
 }
 
-impl<T: Generation> Prepared<T> {
+impl<T: FilesInForce> Prepared<T> {
     /// Puts the files in force, and watches them from then on. Must be called within a tokio runtime.
     pub fn watch(self, metrics: TlsMetrics) -> Watched<T> {
         let (in_force, judged, turn) = (InForce::new(self.first), watch::Sender::new(0), Turn::default());
