@@ -83,14 +83,8 @@ pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> R
     let mut looks = interval(GATHER);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let counted = admin.metrics.admin_stream();
-    let stream = LiveStream {
-        feed,
-        looks,
-        last_part: Instant::now(),
-        is_behind: false,
-        closing,
-        _held: (place, counted),
-    };
+    let stream =
+        Feeder { feed, looks, last_part: Instant::now(), is_behind: false, closing, _held: (place, counted) };
     let parts = stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         let (part, is_last) = stream.next().await;
@@ -101,7 +95,7 @@ pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> R
     response
 }
 
-struct LiveStream<F> {
+struct Feeder<F> {
     feed: F,
     looks: Interval,
     /// The time of the last part.
@@ -112,7 +106,7 @@ struct LiveStream<F> {
     _held: (RequestPlace, crate::telemetry::metrics::GaugePart),
 }
 
-impl<F: Feed> LiveStream<F> {
+impl<F: Feed> Feeder<F> {
     /// The next part of the answer, and whether the answer ends.
     async fn next(&mut self) -> (Bytes, bool) {
         let mut part = String::new();

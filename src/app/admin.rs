@@ -21,7 +21,7 @@ use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
 use crate::trust::rotation::{Prepared, Watched, WatchedPlace};
 use crate::trust::server::settings::REFRESH_INTERVAL;
-use crate::trust::server::{ServerGeneration, ServerTls};
+use crate::trust::server::{ServerFiles, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 use sluice_setting::InForce;
 
@@ -51,7 +51,7 @@ pub(super) struct LiveAdmin {
 /// The admin server of the next configuration. Files of unchanged keys stay under their watch.
 pub(super) struct NextAdmin {
     settings: AdminSettings,
-    tls: FileChange<ServerGeneration>,
+    tls: FileChange<ServerFiles>,
     tokens: FileChange<Tokens>,
 }
 
@@ -159,7 +159,7 @@ fn limits(config: &Config) -> ServerLimits {
     ServerLimits { tls_handshakes_per_second, ..limits.clone() }
 }
 
-fn prepare_tls(config: &Config) -> Result<Option<Prepared<ServerGeneration>>> {
+fn prepare_tls(config: &Config) -> Result<Option<Prepared<ServerFiles>>> {
     let prepare = |tls| tls_place(config, tls).prepare();
     let prepared = config.admin.tls.as_ref().map(prepare).transpose();
     prepared.map_err(|fault| anyhow!(tls::describe(TLS, &fault)))
@@ -214,14 +214,14 @@ fn own_user() -> io::Result<u32> {
     Ok(one.peer_cred()?.uid())
 }
 
-fn tls_place(config: &Config, tls: &ServerTls) -> WatchedPlace<ServerGeneration> {
+fn tls_place(config: &Config, tls: &ServerTls) -> WatchedPlace<ServerFiles> {
     let (settings, limits) = (tls.clone(), config.limits.server.client_chain);
     WatchedPlace {
         name: TLS.to_owned(),
         files: tls.files(),
         refresh: tls.refresh_interval,
-        build: Arc::new(move |contents: &Contents, in_force: Option<&ServerGeneration>, now| {
-            ServerGeneration::read(&settings, limits, contents, in_force, now)
+        build: Arc::new(move |contents: &Contents, in_force: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, limits, contents, in_force, now)
         }),
     }
 }

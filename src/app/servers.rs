@@ -63,13 +63,10 @@ pub(super) fn lists(
     metrics: &Metrics,
     before: &Channels,
 ) -> Result<(ServerLists, Channels)> {
-    of(
-        config,
-        ChannelsUnderWay { metrics, before, now: Channels::default(), response_bytes, has_files: true },
-    )
+    of(config, Setup { metrics, before, now: Channels::default(), response_bytes, has_files: true })
 }
 
-fn of(config: &config::Servers, mut opening: ChannelsUnderWay<'_>) -> Result<(ServerLists, Channels)> {
+fn of(config: &config::Servers, mut opening: Setup<'_>) -> Result<(ServerLists, Channels)> {
     let default = opening.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
@@ -91,13 +88,7 @@ pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(Se
     let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
     of(
         config,
-        ChannelsUnderWay {
-            metrics: &metrics,
-            before,
-            now: Channels::default(),
-            response_bytes,
-            has_files: false,
-        },
+        Setup { metrics: &metrics, before, now: Channels::default(), response_bytes, has_files: false },
     )
 }
 
@@ -126,7 +117,7 @@ fn describe(path: &str, fault: &Fault) -> String {
 }
 
 /// The channels of a configuration while the lists are built.
-struct ChannelsUnderWay<'a> {
+struct Setup<'a> {
     metrics: &'a Metrics,
     before: &'a Channels,
     now: Channels,
@@ -134,7 +125,7 @@ struct ChannelsUnderWay<'a> {
     has_files: bool,
 }
 
-impl ChannelsUnderWay<'_> {
+impl Setup<'_> {
     fn servers(&mut self, path: &str, list: &ServerList) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {

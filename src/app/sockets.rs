@@ -8,7 +8,7 @@ use crate::config::{self, Address, Config};
 use crate::server::{self, ListenerOptions};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
-use crate::trust::server::ServerGeneration;
+use crate::trust::server::ServerFiles;
 use sluice_setting::InForce;
 
 /// A listener in service. No connection belongs to a configuration, so parts of a listener change under its
@@ -47,7 +47,7 @@ impl LiveListener {
 }
 
 /// The certificate files of all listeners, in force.
-pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<ServerGeneration>> {
+pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<ServerFiles>> {
     live.iter().filter_map(|listener| Some(listener.tls.as_ref()?.watched.clone())).collect()
 }
 

@@ -17,7 +17,7 @@ enum Named {
 
 /// One relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RelayAddress {
+pub(super) struct Target {
     /// The relay in the output.
     pub label: String,
     /// The name that its certificate must have, unless another is given.
@@ -39,18 +39,18 @@ const FORMS: &str = "expected host:port, unix:PATH or dns:///host:port";
 ///
 /// # Errors
 /// The text is no address.
-pub(super) async fn relays_at(text: &str) -> Result<Vec<RelayAddress>, String> {
+pub(super) async fn relays_at(text: &str) -> Result<Vec<Target>, String> {
     let (host, is_every) = match parse(text)? {
         Named::Unix(path) => {
             let place = RelayPlace::Unix(path);
-            return Ok(vec![RelayAddress { label: text.to_owned(), name: "localhost".to_owned(), place }]);
+            return Ok(vec![Target { label: text.to_owned(), name: "localhost".to_owned(), place }]);
         }
         Named::Host(host) => (host, false),
         Named::Every(host) => (host, true),
     };
     let (name, _) = split(&host).ok_or(FORMS)?;
     let name = name.to_owned();
-    let relay = |label: String, place| RelayAddress { label, name: name.clone(), place };
+    let relay = |label: String, place| Target { label, name: name.clone(), place };
     let addresses: Result<Vec<SocketAddr>, _> = lookup_host(&host).await.map(Iterator::collect);
     Ok(match addresses {
         Ok(addresses) if is_every && !addresses.is_empty() => {
@@ -97,7 +97,7 @@ fn is_host(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.bytes().all(is_letter))
 }
 
-impl RelayAddress {
+impl Target {
     /// Whether bytes on the way to the relay stay on this host.
     pub(super) fn is_local(&self) -> bool {
         match &self.place {
@@ -127,7 +127,7 @@ mod tests {
     async fn cmd_1_dns_gives_a_relay_for_each_address() {
         let relays = relays_at("dns:///127.0.0.1:19000").await.unwrap();
         let at = "127.0.0.1:19000".parse().unwrap();
-        let expected = RelayAddress {
+        let expected = Target {
             label: "127.0.0.1:19000".into(),
             name: "127.0.0.1".into(),
             place: RelayPlace::Tcp(vec![at]),

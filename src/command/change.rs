@@ -6,7 +6,7 @@ use serde_json::json;
 use sluice_admin_api::changes as api;
 use sluice_admin_api::endpoints::Endpoint;
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::{OutputFormat, RelayArguments, Show};
 use super::console::Console;
 use super::list::view::CHANGES;
@@ -49,7 +49,7 @@ Examples:
 /// The change with an id; `None` for the latest one of a relay without changes.
 pub(super) async fn find(
     caller: &Caller,
-    relay: &RelayAddress,
+    relay: &Target,
     id: &str,
 ) -> Result<Option<Typed<api::Change<'static>>>, Missing> {
     if id != LATEST {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::address::{RelayAddress, RelayPlace};
+use super::address::{RelayPlace, Target};
 use super::outcome::Failure;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::client::{ClientTls, Protocol, ServerAuthorities, place};
@@ -57,10 +57,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 ///
 /// # Errors
 /// The reason, for people.
-pub(super) async fn connect(
-    relay: &RelayAddress,
-    tls: Option<&RelayTls>,
-) -> Result<(Box<dyn Io>, String), String> {
+pub(super) async fn connect(relay: &Target, tls: Option<&RelayTls>) -> Result<(Box<dyn Io>, String), String> {
     let (io, host): (Box<dyn Io>, String) = match &relay.place {
         RelayPlace::Nowhere(reason) => return Err(reason.clone()),
         RelayPlace::Unix(path) => {
@@ -84,7 +81,7 @@ pub(super) async fn connect(
 async fn secure(
     io: Box<dyn Io>,
     host: String,
-    relay: &RelayAddress,
+    relay: &Target,
     tls: Option<&RelayTls>,
 ) -> Result<(Box<dyn Io>, String), String> {
     let Some(tls) = tls else { return Ok((io, host)) };

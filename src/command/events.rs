@@ -102,7 +102,7 @@ async fn gather(
     console: &mut Console<'_>,
 ) -> Result<(Vec<Typed<Event<'static>>>, Outcome), Failure> {
     let seen = &*numbers;
-    let ask = async |caller: &Caller, relay: &super::address::RelayAddress| {
+    let ask = async |caller: &Caller, relay: &super::address::Target| {
         let after = seen.get(&relay.label).map(u64::to_string);
         fetch(caller, relay, list, after).await
     };

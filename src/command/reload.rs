@@ -11,7 +11,7 @@ use sluice_admin_api::config::{KeyChange, Moves, ReloadReport};
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{Parameters, ReloadParameters, RollbackParameters};
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::{AnswerForm, RelayArguments};
 use super::console::Console;
 use super::list::path;
@@ -120,7 +120,7 @@ async fn act(
 ) -> Result<Outcome, Failure> {
     let form = wish.form;
     let relays = Relays::new(&wish.reach).await?;
-    let ask = async |caller: &Caller, relay: &RelayAddress| {
+    let ask = async |caller: &Caller, relay: &Target| {
         let caller = Caller { timeout: caller.timeout.max(TIMEOUT_MIN), ..caller.clone() };
         caller.post::<ReloadReport>(relay, path, body.clone().unwrap_or_default()).await
     };

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::connection::{RelayTls, connect};
 use super::typed::Typed;
 
@@ -78,12 +78,7 @@ impl Open {
 
 impl Caller {
     /// The JSON of an answer with a status of success.
-    pub(super) async fn json(
-        &self,
-        relay: &RelayAddress,
-        method: &Method,
-        path: &str,
-    ) -> Result<Value, Missing> {
+    pub(super) async fn json(&self, relay: &Target, method: &Method, path: &str) -> Result<Value, Missing> {
         let (status, body) = self.whole(relay, method, path).await?;
         if !status.is_success() {
             return Err(refusal(status, &body));
@@ -95,7 +90,7 @@ impl Caller {
     /// An answer with a status of success.
     pub(super) async fn typed<T: DeserializeOwned>(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
     ) -> Result<Typed<T>, Missing> {
@@ -105,7 +100,7 @@ impl Caller {
     /// An answer with a status of success, whose body goes on. The time is that to its head.
     pub(super) async fn open(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
         accept: &str,
@@ -126,7 +121,7 @@ impl Caller {
     /// An answer with any status, whose body goes on. The time is that to its head.
     pub(super) async fn forward(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
         headers: HeaderMap,
@@ -138,7 +133,7 @@ impl Caller {
     /// Status and body of an answer, whatever the status.
     pub(super) async fn whole(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
     ) -> Result<(StatusCode, Bytes), Missing> {
@@ -148,7 +143,7 @@ impl Caller {
     /// The answer to a POST with a body. A refusal may be such an answer, too.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         path: &str,
         body: Bytes,
     ) -> Result<Typed<T>, Missing> {
@@ -159,7 +154,7 @@ impl Caller {
 
     async fn whole_of(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
         body: Bytes,
@@ -187,7 +182,7 @@ impl Caller {
 
     async fn send(
         &self,
-        relay: &RelayAddress,
+        relay: &Target,
         method: &Method,
         path: &str,
         headers: HeaderMap,

@@ -12,7 +12,7 @@ use sluice_admin_api::rollouts::{
     BeforeAfter, ClientVerdicts, CondemnedList, PlanState, Push, PushRejection, WholePlan, WholePush,
 };
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::answer::{self, Forms, RelayAnswers};
 use super::arguments::{RelayArguments, Show};
 use super::change;
@@ -195,7 +195,7 @@ async fn history(
     let relays = Relays::new(reach).await?;
     let ask = async |console: &mut Console<'_>| {
         let answers =
-            relays.all(async |caller: &Caller, relay: &RelayAddress| pushes(caller, relay, plan).await).await;
+            relays.all(async |caller: &Caller, relay: &Target| pushes(caller, relay, plan).await).await;
         let outcome = answers.report(console.err)?;
         Ok(RelayAnswers { items: answers.values().flatten().collect(), outcome })
     };
@@ -208,7 +208,7 @@ async fn history(
 /// The pushes of one plan of a relay, or of all.
 async fn pushes(
     caller: &Caller,
-    relay: &RelayAddress,
+    relay: &Target,
     plan: Option<&str>,
 ) -> Result<Vec<Typed<Push<'static>>>, Missing> {
     let all = || PageParameters { limit: Some("all".to_owned()), after: None }.into_pairs();

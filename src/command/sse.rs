@@ -6,7 +6,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::request::{Caller, Missing, Open};
 
 /// The longest message. Those of a relay have a few KiB.
@@ -37,7 +37,7 @@ struct Lines {
 }
 
 impl Caller {
-    pub(super) async fn messages(&self, relay: &RelayAddress, path: &str) -> Result<Messages, Missing> {
+    pub(super) async fn messages(&self, relay: &Target, path: &str) -> Result<Messages, Missing> {
         let open = self.open(relay, &Method::GET, path, "text/event-stream").await?;
         Ok(Messages { open, read: Lines::default() })
     }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::{AnswerForm, RelayArguments};
 use super::client::{candidates, find};
 use super::console::Console;
@@ -65,7 +65,7 @@ Examples:
 
 /// News from the reader of one relay.
 enum News {
-    SseMessage(SseMessage),
+    Message(SseMessage),
     /// The relay was lost, or has stopped. `is_final`: without a further attempt.
     Lost {
         missing: Missing,
@@ -83,7 +83,7 @@ pub(super) async fn run(tail: TailArguments, console: &mut Console<'_>) -> Resul
         (true, _) => (relays.relays.clone(), TailParameters { node: Some(tail.client.clone()), ..of_type }),
         (false, [(relay, client)]) => {
             let client = Some(client.id.to_string());
-            (vec![RelayAddress::clone(relay)], TailParameters { client, ..of_type })
+            (vec![Target::clone(relay)], TailParameters { client, ..of_type })
         }
         (false, []) => return Err(Failure::Usage(format!("no client is {:?}", tail.client))),
         (false, several) => return Err(Failure::Usage(candidates(&tail.client, several))),
@@ -109,7 +109,7 @@ pub(super) async fn run(tail: TailArguments, console: &mut Console<'_>) -> Resul
             },
         };
         match next {
-            Some((label, News::SseMessage(message))) => output.take(&label, &message, console)?,
+            Some((label, News::Message(message))) => output.take(&label, &message, console)?,
             Some((label, News::Lost { missing, is_final })) => {
                 writeln!(console.err, "sluice: relay {label}: {}", safe(&missing.text()))?;
                 lost = lost.or(is_final.then_some(missing));
@@ -131,7 +131,7 @@ pub(super) async fn run(tail: TailArguments, console: &mut Console<'_>) -> Resul
 /// Reads the tail of one relay, and the tail of the next process there if a node is followed.
 async fn read(
     caller: Caller,
-    relay: RelayAddress,
+    relay: Target,
     path: String,
     is_node: bool,
     news: mpsc::Sender<(String, News)>,
@@ -143,7 +143,7 @@ async fn read(
                 match messages.next().await {
                     Ok(message) => {
                         has_begun = true;
-                        if news.send((relay.label.clone(), News::SseMessage(message))).await.is_err() {
+                        if news.send((relay.label.clone(), News::Message(message))).await.is_err() {
                             return;
                         }
                     }

@@ -6,7 +6,7 @@ use clap::Args;
 use sluice_admin_api::changes::Change;
 use tokio::time::{Instant, sleep};
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::RelayArguments;
 use super::change::{self, LATEST};
 use super::console::Console;
@@ -101,7 +101,7 @@ pub(super) async fn run(wait: Wait, console: &mut Console<'_>) -> Result<Outcome
             return Ok(if all.holds(wait.condition) { Outcome::Good } else { Outcome::TimedOut });
         }
         sleep(INTERVAL).await;
-        let ask = async |caller: &Caller, relay: &RelayAddress| {
+        let ask = async |caller: &Caller, relay: &Target| {
             let Some(change) = changes.iter().find(|change| change.relay == relay.label) else {
                 return Ok(None);
             };

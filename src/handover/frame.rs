@@ -29,19 +29,19 @@ const START_BYTES: usize = 6;
 
 /// One end of the socketpair.
 #[derive(Debug)]
-pub struct HandoverChannel(UnixStream);
+pub struct Channel(UnixStream);
 
-impl HandoverChannel {
-    pub fn new(socket: UnixStream) -> HandoverChannel {
-        HandoverChannel(socket)
+impl Channel {
+    pub fn new(socket: UnixStream) -> Channel {
+        Channel(socket)
     }
 
     /// A second handle to the same end.
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub fn another(&self) -> io::Result<HandoverChannel> {
-        self.0.try_clone().map(HandoverChannel)
+    pub fn another(&self) -> io::Result<Channel> {
+        self.0.try_clone().map(Channel)
     }
 
     /// Sets the longest wait for each read and write from now on; `None`: no bound.
@@ -207,9 +207,9 @@ mod tests {
 
     use super::*;
 
-    fn pair() -> (HandoverChannel, HandoverChannel) {
+    fn pair() -> (Channel, Channel) {
         let (one, other) = UnixStream::pair().unwrap();
-        (HandoverChannel::new(one), HandoverChannel::new(other))
+        (Channel::new(one), Channel::new(other))
     }
 
     /// A message with two descriptors, as bytes.

@@ -19,7 +19,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use frame::HandoverChannel;
+pub use frame::Channel;
 pub use message::HandoverMessage;
 
 use sluice_setting::{Setting, hours, minutes, ms, seconds, time};

@@ -11,7 +11,7 @@ use std::process::{Child, Command};
 use rustix::net::sockopt::{socket_domain, socket_peercred, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use super::HandoverChannel;
+use super::Channel;
 
 /// Marks the standard input of the successor as the socketpair.
 const MARK: &str = "SLUICE_HANDOVER";
@@ -51,14 +51,14 @@ impl Invocation {
     ///
     /// # Errors
     /// The executable cannot be started.
-    pub fn start(&self, binary: &Path) -> io::Result<(Child, HandoverChannel)> {
+    pub fn start(&self, binary: &Path) -> io::Result<(Child, Channel)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(binary);
         command.args(&self.arguments).env(MARK, "1").stdin(OwnedFd::from(theirs));
         for name in OF_ONE_PROCESS {
             command.env_remove(name);
         }
-        Ok((command.spawn()?, HandoverChannel::new(ours)))
+        Ok((command.spawn()?, Channel::new(ours)))
     }
 }
 
@@ -72,7 +72,7 @@ fn on_path(name: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// The environment promises a predecessor, and the standard input is no socket of the parent.
-pub fn predecessor() -> io::Result<Option<HandoverChannel>> {
+pub fn predecessor() -> io::Result<Option<Channel>> {
     if std::env::var_os(MARK).is_none() {
         return Ok(None);
     }
@@ -92,5 +92,5 @@ pub fn predecessor() -> io::Result<Option<HandoverChannel>> {
     let socket = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
     // The end of the predecessor must show even if the process starts others.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    Ok(Some(HandoverChannel::new(socket)))
+    Ok(Some(Channel::new(socket)))
 }

@@ -19,7 +19,7 @@ use super::passage::Accepted;
 use super::socket::Plain;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
-use crate::trust::server::ServerGeneration;
+use crate::trust::server::ServerFiles;
 use sluice_identity::Identity;
 use sluice_setting::InForce;
 
@@ -120,7 +120,7 @@ pub struct DoorwaySecurity(InForce<Security>);
 
 impl DoorwaySecurity {
     /// See [`Listener::with_tls`].
-    pub fn put_tls(&self, watched: Watched<ServerGeneration>, ends_at_expiry: InForce<bool>) {
+    pub fn put_tls(&self, watched: Watched<ServerFiles>, ends_at_expiry: InForce<bool>) {
         self.0.publish(Security::Tls(ListenerTls::new(watched, ends_at_expiry)));
     }
 

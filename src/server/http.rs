@@ -8,8 +8,8 @@ use crate::telemetry::metrics::DownstreamMetrics;
 
 /// A connection of either protocol.
 pub(super) trait HttpConnection {
-    /// Whether a request on its way is answered after [`HttpConnection::shut_down`]. Otherwise only a response
-    /// can announce the end of the connection.
+    /// Whether a request on its way is answered after [`HttpConnection::shut_down`]. Otherwise only a
+    /// response can announce the end of the connection.
     const ANSWERS_LATE: bool;
 
     /// Serves until the end of the connection.

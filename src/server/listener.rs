@@ -16,7 +16,7 @@ use super::handshake::{ListenerTls, Security};
 use super::passage::{Accepted, ListeningSocket, Passage, Pause, SocketFile};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::trust::rotation::Watched;
-use crate::trust::server::ServerGeneration;
+use crate::trust::server::ServerFiles;
 use sluice_setting::{InForce, Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped
@@ -173,7 +173,7 @@ impl Listener {
     /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: whether a connection
     /// ends with its client's certificate (CRT-9). Whoever holds the handles may put others in force.
     #[must_use]
-    pub fn with_tls(self, watched: Watched<ServerGeneration>, ends_at_expiry: InForce<bool>) -> Listener {
+    pub fn with_tls(self, watched: Watched<ServerFiles>, ends_at_expiry: InForce<bool>) -> Listener {
         Listener { tls: Some(ListenerTls::new(watched, ends_at_expiry)), ..self }
     }
 

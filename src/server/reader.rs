@@ -279,7 +279,7 @@ fn configured(bound: Bound) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::api::downstream::{Message, PollForm, Polled};
+    use crate::driver::api::downstream::{Codec, Message, Polled};
     use sluice_xds::SotwRequest;
     use tokio::time::advance;
 
@@ -302,7 +302,7 @@ mod tests {
         async fn poll_once(
             &self,
             _: SotwRequest,
-            _: PollForm,
+            _: Codec,
             _: std::time::Duration,
         ) -> Result<Polled, Status> {
             Ok(Polled::Unchanged)

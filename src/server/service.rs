@@ -59,7 +59,7 @@ pub(super) struct Service<R: OpenStreams> {
 type Response = http::Response<ResponseBody>;
 
 /// The answer to a call.
-pub(super) enum CallAnswer<F, S: RelayStream> {
+pub(super) enum Routed<F, S: RelayStream> {
     Now(Response),
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, over HTTP/2 only.
@@ -84,11 +84,9 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
         let streams = self.streams.clone();
         let announced = move |response| Ok(announce_end(response, &streams));
         match self.answer(request.map(RequestBody::Http1)) {
-            CallAnswer::Now(response) => Either::Left(ready(announced(response))),
-            CallAnswer::Later(response) => Either::Right(response.map(announced).boxed()),
-            CallAnswer::Stream { .. } | CallAnswer::LoadReports(_) => {
-                Either::Left(ready(announced(no_http2())))
-            }
+            Routed::Now(response) => Either::Left(ready(announced(response))),
+            Routed::Later(response) => Either::Right(response.map(announced).boxed()),
+            Routed::Stream { .. } | Routed::LoadReports(_) => Either::Left(ready(announced(no_http2()))),
         }
     }
 }
@@ -117,74 +115,74 @@ impl<R: OpenStreams> Service<R> {
     pub(super) fn answer(
         &self,
         request: Request<RequestBody>,
-    ) -> CallAnswer<impl Future<Output = ()> + Send + use<R>, R::Stream> {
+    ) -> Routed<impl Future<Output = ()> + Send + use<R>, R::Stream> {
         self.streams.mark_used();
         if let Some(refused) = self.refuse_long_headers(&request) {
-            return CallAnswer::Now(refused);
+            return Routed::Now(refused);
         }
         if is_rest(request.uri().path()) {
             self.shared.metrics.call(CallKind::Rest);
             return match self.unary(request.headers()) {
-                Ok(unary) => CallAnswer::Later(unary.rest(request).boxed()),
-                Err(status) => CallAnswer::Now(body::refusal(StatusCode::BAD_REQUEST, &status)),
+                Ok(unary) => Routed::Later(unary.rest(request).boxed()),
+                Err(status) => Routed::Now(body::refusal(StatusCode::BAD_REQUEST, &status)),
             };
         }
         if request.method() != http::Method::POST {
-            return CallAnswer::Now(only_post());
+            return Routed::Now(only_post());
         }
         let path = request.uri().path();
         let route = route(path);
         if !is_grpc(request.headers()) {
             let is_known = route.is_some();
             let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
-            return CallAnswer::Now(body::plain(code));
+            return Routed::Now(body::plain(code));
         }
         if request.version() < Version::HTTP_2 {
-            return CallAnswer::Now(no_http2());
+            return Routed::Now(no_http2());
         }
         match route {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.get().v2 => {
                 let text = "is a method of the v2 API; `v2: true` on the listener enables the v2 API";
-                CallAnswer::Now(self.unimplemented(format!("{path} {text}")))
+                Routed::Now(self.unimplemented(format!("{path} {text}")))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
                 let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
                 let peer = self.peer(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else {
-                    return CallAnswer::Now(no_http2());
+                    return Routed::Now(no_http2());
                 };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
-                    Ok((requests, registered)) => CallAnswer::Stream { requests, registered, marks },
-                    Err(status) => CallAnswer::Now(body::trailers_only(&status)),
+                    Ok((requests, registered)) => Routed::Stream { requests, registered, marks },
+                    Err(status) => Routed::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
                 let unary = self.unary(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else {
-                    return CallAnswer::Now(no_http2());
+                    return Routed::Now(no_http2());
                 };
                 self.shared.metrics.call(CallKind::Fetch);
                 match unary {
-                    Ok(unary) => CallAnswer::Later(unary.fetch(service, api, body).boxed()),
-                    Err(status) => CallAnswer::Now(body::trailers_only(&status)),
+                    Ok(unary) => Routed::Later(unary.fetch(service, api, body).boxed()),
+                    Err(status) => Routed::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Health) => {
                 let time = self.shared.limits.get().first_request_timeout;
-                CallAnswer::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
+                Routed::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
             }
             Some(Route::LoadReports(api)) if self.takes_load_reports(api) => {
                 let RequestBody::Http2(reports) = request.into_body() else {
-                    return CallAnswer::Now(no_http2());
+                    return Routed::Now(no_http2());
                 };
                 self.note_load_reports();
-                CallAnswer::LoadReports(reports)
+                Routed::LoadReports(reports)
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
                 self.note_health_discovery(path);
-                CallAnswer::Now(self.unimplemented(format!("{path} is not served")))
+                Routed::Now(self.unimplemented(format!("{path} is not served")))
             }
         }
     }

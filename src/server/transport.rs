@@ -1,7 +1,7 @@
 //! The bytes of one connection: the opening, and the count of useless frames.
 //!
-//! TLS sits below [`HttpTransport`], so that only decrypted bytes count as signs of life (SEC-8). The first bytes
-//! tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
+//! TLS sits below [`HttpTransport`], so that only decrypted bytes count as signs of life (SEC-8). The first
+//! bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

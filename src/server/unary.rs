@@ -14,7 +14,7 @@ use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::unfinished::Received;
 use super::{Shared, status};
-use crate::driver::api::downstream::{OpenStreams, Peer, PollForm, Polled, RelayStream, Variant};
+use crate::driver::api::downstream::{Codec, OpenStreams, Peer, Polled, RelayStream, Variant};
 use crate::telemetry::Limit;
 use sluice_json::read_request;
 use sluice_setting::InForce;
@@ -108,7 +108,7 @@ impl<R: OpenStreams> Unary<R> {
         })?;
         // Freed before the long wait begins.
         drop(body);
-        Ok(self.poll(service, api, request, PollForm::Json).await?)
+        Ok(self.poll(service, api, request, Codec::Json).await?)
     }
 
     fn service_of(&self, path: &str) -> Result<(&'static Service, ApiVersion), HttpRefusal> {
@@ -191,7 +191,7 @@ impl<R: OpenStreams> Unary<R> {
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),
             Err(status) => return body::trailers_only(&status),
         };
-        match self.poll(service, api, request, PollForm::Grpc).await {
+        match self.poll(service, api, request, Codec::Grpc).await {
             Ok(Polled::Set { private, shared }) => {
                 let untaken = self.shared.unfinished.answer(&self.peer, &shared);
                 status::stream_response(ResponseBody::unary(private, shared, untaken))
@@ -206,7 +206,7 @@ impl<R: OpenStreams> Unary<R> {
         service: &'static Service,
         api: ApiVersion,
         request: SotwRequest,
-        form: PollForm,
+        form: Codec,
     ) -> Result<Polled, Status> {
         let draining = || Status::new(Code::Unavailable, "the server is draining");
         if self.streams.refuses_new() {

@@ -29,7 +29,8 @@ pub fn shortened(text: &str, letters: usize) -> String {
     }
 }
 
-/// A time span in two units at most, rounded; `humantime` writes all units down to nanoseconds: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`.
+/// A time span in two units at most: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`. `humantime` writes all units
+/// down to nanoseconds.
 pub fn span(span: Duration) -> String {
     let (seconds, whole) = (span.as_secs_f64(), span.as_secs_f64().round() as u64);
     let two = |big: u64, unit: char, small: u64, next: char| match small {

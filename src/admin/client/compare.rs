@@ -20,7 +20,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The form of differences of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DifferenceFormat {
+pub(super) enum DiffForm {
     /// No contents.
     Names,
     /// A JSON patch.
@@ -29,21 +29,18 @@ pub(super) enum DifferenceFormat {
     Text,
 }
 
-pub(super) const FORMATS: [(&str, DifferenceFormat); 3] = [
-    ("names", DifferenceFormat::Names),
-    ("patch", DifferenceFormat::Patch),
-    ("text", DifferenceFormat::Text),
-];
+pub(super) const FORMATS: [(&str, DiffForm); 3] =
+    [("names", DiffForm::Names), ("patch", DiffForm::Patch), ("text", DiffForm::Text)];
 
 /// The contents of one answer.
 pub(super) struct ComparedContents<'a> {
     admin: &'a Admin,
-    format: DifferenceFormat,
+    format: DiffForm,
     left: usize,
 }
 
 impl<'a> ComparedContents<'a> {
-    pub fn new(admin: &'a Admin, format: DifferenceFormat) -> ComparedContents<'a> {
+    pub fn new(admin: &'a Admin, format: DiffForm) -> ComparedContents<'a> {
         ComparedContents { admin, format, left: CONTENTS_MAX }
     }
 
@@ -54,7 +51,7 @@ impl<'a> ComparedContents<'a> {
         name: &str,
         versions: [HeldVersion; 2],
     ) -> Option<ContentDifference> {
-        if self.format == DifferenceFormat::Names {
+        if self.format == DiffForm::Names {
             return None;
         }
         Some(match self.both(type_url, name, versions) {
@@ -96,17 +93,17 @@ impl<'a> ComparedContents<'a> {
     }
 }
 
-async fn compare(old: Value, new: Value, format: DifferenceFormat) -> ContentDifference {
+async fn compare(old: Value, new: Value, format: DiffForm) -> ContentDifference {
     // Long texts take a while, and other clients of this thread are served meanwhile.
     let difference = tokio::task::spawn_blocking(move || difference(&old, &new, format)).await;
     difference.unwrap_or_else(|_| ContentDifference::NoContent("the contents cannot be compared".to_owned()))
 }
 
-fn difference(old: &Value, new: &Value, format: DifferenceFormat) -> ContentDifference {
+fn difference(old: &Value, new: &Value, format: DiffForm) -> ContentDifference {
     if old == new {
         return ContentDifference::NoContent("the difference is in fields that are not shown".to_owned());
     }
-    if format == DifferenceFormat::Patch {
+    if format == DiffForm::Patch {
         let patch = patch(old, new);
         return match patch.to_string().len() {
             0..=TEXT_BYTES_MAX => ContentDifference::Patch(patch),
@@ -138,13 +135,13 @@ mod tests {
     #[test]
     fn differences_are_bounded() {
         let long = |letter: &str| json!({ "name": letter.repeat(100_000), "same": 1 });
-        let ContentDifference::Text(text) = difference(&long("a"), &long("b"), DifferenceFormat::Text) else {
+        let ContentDifference::Text(text) = difference(&long("a"), &long("b"), DiffForm::Text) else {
             panic!("text")
         };
         assert!(text.len() < TEXT_BYTES_MAX + 100 && text.ends_with(" B]\n"), "{}", text.len());
-        let patch = difference(&long("a"), &long("b"), DifferenceFormat::Patch);
+        let patch = difference(&long("a"), &long("b"), DiffForm::Patch);
         assert!(matches!(patch, ContentDifference::NoContent(reason) if reason.contains("bytes")));
-        let none = difference(&long("a"), &long("a"), DifferenceFormat::Text);
+        let none = difference(&long("a"), &long("a"), DiffForm::Text);
         assert!(matches!(none, ContentDifference::NoContent(reason) if reason.contains("not shown")));
     }
 }

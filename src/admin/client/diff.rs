@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use sluice_admin_api::names::{ChangedName, ClientDifference, TypeDifference};
 use sluice_admin_api::parameters::DiffParameters;
 
-use super::compare::{ComparedContents, DifferenceFormat, FORMATS};
+use super::compare::{ComparedContents, DiffForm, FORMATS};
 use super::one::{find, held_text};
 use crate::admin::item::seconds_since;
 use crate::admin::list::ITEMS_PER_TURN;
@@ -35,14 +35,14 @@ struct DiffQuery {
     to_text: String,
     type_name: Option<String>,
     name: Option<String>,
-    format: DifferenceFormat,
+    format: DiffForm,
     any_class: bool,
 }
 
 impl DiffQuery {
     fn parse(uri: &Uri) -> Result<DiffQuery, Declined> {
         let params: DiffParameters = read(uri)?;
-        let format = word("format", params.format, &FORMATS)?.unwrap_or(DifferenceFormat::Names);
+        let format = word("format", params.format, &FORMATS)?.unwrap_or(DiffForm::Names);
         let to_text = params.to.unwrap_or_else(|| "desired".to_owned());
         let client = to_text.strip_prefix("client:").and_then(|id| id.parse().ok());
         let to = match (to_text.as_str(), client) {

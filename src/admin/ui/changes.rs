@@ -97,7 +97,7 @@ pub(super) fn row(change: &ChangeStatus) -> ChangeRow {
         age: span(change.age),
         what: what(change),
         bar: bar(change.counts),
-        streams: count(change.counts.streams),
+        streams: count(change.counts.total),
         p50: spanned(change.p50),
         p99: spanned(change.p99),
         server: change.server.to_string(),

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::driver::api::estate::Estate;
 use crate::handover::message::{Hello, Offer, SocketHead, Source};
-use crate::handover::{HandoverChannel, HandoverFault, HandoverMessage, memory};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, memory};
 
 /// Milliseconds from the end of a connection to the end of the process.
 const ENDS_WITHIN: u32 = 1_000;
@@ -20,7 +20,7 @@ const UNREAD_MAX: u32 = 2;
 /// A new process before the word to accept. The drop ends the process.
 pub(super) struct Attempt {
     child: Option<Child>,
-    pub channel: HandoverChannel,
+    pub channel: Channel,
 }
 
 /// The property of the old process.
@@ -33,7 +33,7 @@ pub(super) struct Property {
 }
 
 impl Attempt {
-    pub fn new(child: Child, channel: HandoverChannel) -> Attempt {
+    pub fn new(child: Child, channel: Channel) -> Attempt {
         Attempt { child: Some(child), channel }
     }
 
@@ -64,7 +64,7 @@ impl Attempt {
     /// # Errors
     /// The new process has ended, or takes too long. After an error the new process never accepts.
     pub fn let_accept(&mut self, plans: &[u8]) -> Result<(), HandoverFault> {
-        let talk = |channel: &HandoverChannel| {
+        let talk = |channel: &Channel| {
             let memory = memory::sealed(|sink| sink(plans))?;
             channel.send(&HandoverMessage::Accept, &[memory.as_fd()])?;
             match channel.receive()?.0 {
@@ -77,7 +77,7 @@ impl Attempt {
     }
 
     /// The new process serves, and needs no parent any more.
-    pub fn succeed(mut self) -> (Option<Child>, io::Result<HandoverChannel>) {
+    pub fn succeed(mut self) -> (Option<Child>, io::Result<Channel>) {
         (self.child.take(), self.channel.another())
     }
 
@@ -112,7 +112,7 @@ impl Drop for Attempt {
 
 /// The refusal of a process that has ended, if it lies unread: the end shows first to a process that is
 /// sending.
-fn last_words(channel: &HandoverChannel) -> Option<HandoverFault> {
+fn last_words(channel: &Channel) -> Option<HandoverFault> {
     for _ in 0..UNREAD_MAX {
         match channel.receive() {
             Ok(_) => {}
@@ -134,7 +134,7 @@ fn end_of(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-fn pass(channel: &HandoverChannel, property: Property, protocol: u32) -> Result<u64, HandoverFault> {
+fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, HandoverFault> {
     let Property { sockets, mut descriptors, lock, estates } = property;
     let (directory, lock) = lock.unzip();
     descriptors.extend(lock);
@@ -186,13 +186,13 @@ mod tests {
     fn ended_after(words: &[HandoverMessage]) -> Attempt {
         let (old, new) = UnixStream::pair().unwrap();
         let child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
-        let new = HandoverChannel::new(new);
+        let new = Channel::new(new);
         for word in words {
             new.send(word, &[]).unwrap();
         }
         // A child of another test may have the socket, too, for a moment.
         new.close();
-        Attempt::new(child, HandoverChannel::new(old))
+        Attempt::new(child, Channel::new(old))
     }
 
     fn property() -> Property {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::handover::start::{self, Invocation};
 use crate::handover::supervisor::{LentSocket, Supervisor, lent_sockets};
-use crate::handover::{HandoverChannel, HandoverMessage};
+use crate::handover::{Channel, HandoverMessage};
 
 /// Read once, before the configuration.
 pub struct Start {
     pub(in crate::app) invocation: Invocation,
-    pub(in crate::app) predecessor: Option<HandoverChannel>,
+    pub(in crate::app) predecessor: Option<Channel>,
     pub(in crate::app) lent: Vec<LentSocket>,
     pub(in crate::app) supervisor: Arc<Supervisor>,
 }
@@ -22,7 +22,7 @@ impl Start {
     /// The variables of the environment are wrong.
     pub fn of_environment() -> io::Result<(Start, StartRefusal)> {
         let predecessor = start::predecessor()?;
-        let refusal = StartRefusal(predecessor.as_ref().map(HandoverChannel::another).transpose()?);
+        let refusal = StartRefusal(predecessor.as_ref().map(Channel::another).transpose()?);
         let start = Start {
             invocation: Invocation::of_this_process()?,
             predecessor,
@@ -34,7 +34,7 @@ impl Start {
 }
 
 /// See [`Start::of_environment`].
-pub struct StartRefusal(Option<HandoverChannel>);
+pub struct StartRefusal(Option<Channel>);
 
 impl StartRefusal {
     /// The operator of the upgrade reads the reason.

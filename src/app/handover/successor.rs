@@ -17,7 +17,7 @@ use crate::admin::PredecessorStatus;
 use crate::driver::api::estate::{Bequest, ClassHead};
 use crate::driver::{Heritage, Relay};
 use crate::handover::message::{Draining, Hello, Offer};
-use crate::handover::{HandoverChannel, HandoverFault, HandoverMessage, memory};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, memory};
 use crate::telemetry::Metrics;
 use crate::telemetry::events::tell;
 
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A predecessor after the offer of sockets and lock.
 pub(in crate::app) struct Predecessor {
-    channel: HandoverChannel,
+    channel: Channel,
     offer: Offer,
     lock: Option<File>,
     heritage: Heritage,
@@ -45,7 +45,7 @@ impl Predecessor {
     /// # Errors
     /// The predecessor has gone, or speaks another protocol.
     pub fn greet(
-        channel: HandoverChannel,
+        channel: Channel,
         timeout: Duration,
         pool: &mut AdoptedConnections,
     ) -> Result<Predecessor, HandoverFault> {
@@ -199,7 +199,7 @@ impl Predecessor {
 /// The predecessor during the drain.
 pub(in crate::app) struct Following {
     status: Mutex<Option<PredecessorStatus>>,
-    channel: HandoverChannel,
+    channel: Channel,
 }
 
 impl Following {
@@ -237,8 +237,8 @@ impl Following {
 }
 
 async fn blocking<T: Send + 'static>(
-    channel: &HandoverChannel,
-    talk: impl FnOnce(&HandoverChannel) -> Result<T, HandoverFault> + Send + 'static,
+    channel: &Channel,
+    talk: impl FnOnce(&Channel) -> Result<T, HandoverFault> + Send + 'static,
 ) -> Result<T, HandoverFault> {
     let channel = channel.another()?;
     spawn_blocking(move || talk(&channel)).await.map_err(|_| HandoverFault::Closed)?

@@ -22,7 +22,7 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Hello;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
-use crate::handover::{HandoverChannel, HandoverFault, HandoverMessage, HandoverSettings};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, HandoverSettings};
 use crate::telemetry::Metrics;
 use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
@@ -60,7 +60,7 @@ pub(in crate::app) struct UpgradeParts {
 /// A successor in service.
 pub(in crate::app) struct Handed {
     pub pid: u32,
-    pub channel: HandoverChannel,
+    pub channel: Channel,
     /// The end of the process, once it is known.
     ended: watch::Receiver<Option<ExitStatus>>,
 }

@@ -17,7 +17,7 @@ use crate::server::Listener;
 use crate::server::listening::Listening;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Prepared;
-use crate::trust::server::ServerGeneration;
+use crate::trust::server::ServerFiles;
 
 /// The listeners of the next configuration, ready and not yet in service.
 pub(super) struct NextListeners {
@@ -30,11 +30,11 @@ pub(super) struct NextListeners {
 
 enum ListenerStep {
     /// The listener stays, with other options, and maybe other files.
-    Keep { from: usize, files: Option<Prepared<ServerGeneration>> },
+    Keep { from: usize, files: Option<Prepared<ServerFiles>> },
     /// The socket stays. The connections leave, because of another name, or other security.
-    Take { from: usize, files: Option<Prepared<ServerGeneration>> },
+    Take { from: usize, files: Option<Prepared<ServerFiles>> },
     /// `None` in a plan.
-    Open { socket: Option<Listener>, files: Option<Prepared<ServerGeneration>> },
+    Open { socket: Option<Listener>, files: Option<Prepared<ServerFiles>> },
 }
 
 fn is_same_socket(a: &Address, b: &Address) -> bool {
@@ -154,7 +154,7 @@ impl NextListeners {
 fn keep(
     live: &LiveListener,
     listener: &crate::config::Listener,
-    files: Option<Prepared<ServerGeneration>>,
+    files: Option<Prepared<ServerFiles>>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {
     set_mode(&live.config.address, &listener.address);
@@ -170,7 +170,7 @@ fn keep(
 fn open(
     socket: Option<Listener>,
     listener: &crate::config::Listener,
-    files: Option<Prepared<ServerGeneration>>,
+    files: Option<Prepared<ServerFiles>>,
     listening: &Listening<Relay>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sluice_admin_api::lists::{Cursor, PageEnd};
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::{OutputFormat, Show};
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
@@ -72,9 +72,8 @@ async fn gather<T: DeserializeOwned>(
     list: &List<T>,
     console: &mut Console<'_>,
 ) -> Result<(Items<T>, Outcome), Failure> {
-    let answers = relays
-        .all(async |caller: &Caller, relay: &RelayAddress| fetch(caller, relay, list, None).await)
-        .await;
+    let answers =
+        relays.all(async |caller: &Caller, relay: &Target| fetch(caller, relay, list, None).await).await;
     let outcome = answers.report(console.err)?;
     let mut all = Items::default();
     for items in answers.values() {
@@ -87,7 +86,7 @@ async fn gather<T: DeserializeOwned>(
 /// The list of one relay, page by page.
 pub(super) async fn fetch<T: DeserializeOwned>(
     caller: &Caller,
-    relay: &RelayAddress,
+    relay: &Target,
     list: &List<T>,
     after: Option<String>,
 ) -> Result<Items<T>, Missing> {
@@ -115,7 +114,7 @@ pub(super) async fn fetch<T: DeserializeOwned>(
 pub(super) fn take_items<T: DeserializeOwned>(
     answer: &mut Value,
     key: &str,
-    relay: &RelayAddress,
+    relay: &Target,
 ) -> Result<Vec<Typed<T>>, Missing> {
     match answer.get_mut(key).map(Value::take) {
         Some(Value::Array(items)) => {

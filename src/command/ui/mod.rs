@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::address::RelayAddress;
+use super::address::Target;
 use super::arguments::RelayArguments;
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
@@ -92,7 +92,7 @@ pub(super) async fn run(ui: Ui, console: &mut Console<'_>) -> Result<Outcome, Fa
     Ok(Outcome::Good)
 }
 
-async fn serve(listener: TcpListener, caller: Caller, relay: RelayAddress) {
+async fn serve(listener: TcpListener, caller: Caller, relay: Target) {
     let (places, caller, relay) =
         (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(caller), Arc::new(relay));
     let mut connections = JoinSet::new();
@@ -111,7 +111,7 @@ async fn serve(listener: TcpListener, caller: Caller, relay: RelayAddress) {
     }
 }
 
-async fn drive(io: TcpStream, caller: Arc<Caller>, relay: Arc<RelayAddress>) {
+async fn drive(io: TcpStream, caller: Arc<Caller>, relay: Arc<Target>) {
     let service = service_fn(move |request| {
         let (caller, relay) = (caller.clone(), relay.clone());
         async move { Ok::<_, Infallible>(forward::answer(&caller, &relay, request).await) }

@@ -71,7 +71,7 @@ pub struct Message {
 
 /// The encoding of an answer to a single request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PollForm {
+pub enum Codec {
     /// A gRPC message. Such an answer cannot say "unchanged", so a complete set is always sent.
     Grpc,
     /// REST: one JSON document. A client that has the current version gets none (RST-4, RST-9).
@@ -145,7 +145,7 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     fn poll_once(
         &self,
         request: SotwRequest,
-        form: PollForm,
+        form: Codec,
         hold: Duration,
     ) -> impl Future<Output = Result<Polled, Status>> + Send;
 

@@ -18,7 +18,7 @@ use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
 use crate::telemetry::metrics::{Limit, LimitHits};
 use crate::trust::refusal::{Reason, Refusal};
-use crate::trust::server::ServerGeneration;
+use crate::trust::server::ServerFiles;
 use sluice_setting::InForce;
 
 /// Ciphertext that a connection may hold back for a slow client: one DATA frame. More would make the client
@@ -166,7 +166,7 @@ impl DueHandshake {
     fn compute(
         self,
         places: u64,
-        generation: &ServerGeneration,
+        generation: &ServerFiles,
     ) -> (Pin<Box<Timeout<FallibleAccept<Guard>>>>, HandshakePlace) {
         let DueHandshake { hello, turn, deadline, mut place } = self;
         place.wait_for_peer(places, hello.io.bytes());

@@ -56,8 +56,8 @@ fn listener() -> (ListenerTls, ClientConfig) {
         name: "listeners[main].tls".into(),
         files: settings.files(),
         refresh: DAY,
-        build: Arc::new(move |contents: &Contents, old: Option<&ServerGeneration>, now| {
-            ServerGeneration::read(&settings, ChainLimits::default(), contents, old, now)
+        build: Arc::new(move |contents: &Contents, old: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, ChainLimits::default(), contents, old, now)
         }),
     };
     let watched = place.watch(TlsMetrics::default()).unwrap();

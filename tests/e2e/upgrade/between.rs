@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use serde_json::{Value, json};
-use sluice::handover::{HandoverChannel, HandoverFault, HandoverMessage};
+use sluice::handover::{Channel, HandoverFault, HandoverMessage};
 use tokio::net::TcpStream;
 
 use super::site::Site;
@@ -47,7 +47,7 @@ struct Between {
 }
 
 impl Between {
-    fn forward(&self, from: &HandoverChannel, to: &UnixStream) {
+    fn forward(&self, from: &Channel, to: &UnixStream) {
         loop {
             let (message, descriptors) = match from.receive() {
                 Ok(received) => received,
@@ -146,9 +146,9 @@ fn stands_between() {
     *between.is_cut.lock().unwrap() = between.kill_after("start");
     let [to_old, to_new] = [&old, &new].map(|socket| socket.try_clone().unwrap());
     let of_thread = between.clone();
-    let from_new = HandoverChannel::new(new.try_clone().unwrap());
+    let from_new = Channel::new(new.try_clone().unwrap());
     let other = std::thread::spawn(move || of_thread.forward(&from_new, &to_old));
-    between.forward(&HandoverChannel::new(old), &to_new);
+    between.forward(&Channel::new(old), &to_new);
     child.wait().unwrap();
     drop(new);
     other.join().unwrap();

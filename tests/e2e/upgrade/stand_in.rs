@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice::handover::message::{Hello, NEWEST};
-use sluice::handover::{HandoverChannel, HandoverMessage};
+use sluice::handover::{Channel, HandoverMessage};
 
 /// The variable that tells a stand-in its part.
 const PART: &str = "STAND_IN";
@@ -58,7 +58,7 @@ fn plays_a_successor() {
     let Ok(part) = std::env::var(PART) else { return };
     let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let socket = UnixStream::from(stdin);
-    let channel = HandoverChannel::new(socket.try_clone().unwrap());
+    let channel = Channel::new(socket.try_clone().unwrap());
     let has = |step: &str| part == step;
     if has("ends_at_once") {
         std::process::exit(7);

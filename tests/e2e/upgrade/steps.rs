@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use sluice::handover::message::{Offer, Source};
-use sluice::handover::{HandoverChannel, HandoverMessage};
+use sluice::handover::{Channel, HandoverMessage};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -187,7 +187,7 @@ async fn hnd_3_a_signal_to_the_old_process_leaves_the_new_one_alone() {
 
 /// The old process, played by the test.
 struct OldProcess {
-    channel: Option<HandoverChannel>,
+    channel: Option<Channel>,
     socket: UnixStream,
     child: Child,
     listener: std::net::TcpListener,
@@ -212,10 +212,10 @@ impl OldProcess {
         command.stdin(OwnedFd::from(theirs)).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().unwrap();
         let socket = ours.try_clone().unwrap();
-        OldProcess { channel: Some(HandoverChannel::new(ours)), socket, child, listener, directory }
+        OldProcess { channel: Some(Channel::new(ours)), socket, child, listener, directory }
     }
 
-    fn channel(&self) -> &HandoverChannel {
+    fn channel(&self) -> &Channel {
         self.channel.as_ref().unwrap()
     }
 

@@ -17,7 +17,7 @@ use sluice::trust::pair::PairFiles;
 use sluice::trust::provider::provider;
 use sluice::trust::rotation::WatchedPlace;
 use sluice::trust::server::{
-    ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerGeneration, ServerTls,
+    ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerFiles, ServerTls,
 };
 use sluice_setting::InForce;
 
@@ -82,8 +82,8 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
         name: "listeners[main].tls".into(),
         files: settings.files(),
         refresh: DAY,
-        build: Arc::new(move |contents: &Contents, old: Option<&ServerGeneration>, now| {
-            ServerGeneration::read(&settings, ChainLimits::default(), contents, old, now)
+        build: Arc::new(move |contents: &Contents, old: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, ChainLimits::default(), contents, old, now)
         }),
     };
     let server = place.read().unwrap().config;

@@ -123,7 +123,7 @@ impl Report {
             removed: change.altered.removed.count,
             bytes: change.altered.bytes,
             outcome,
-            streams: counts.streams,
+            streams: counts.total,
             acked: counts.acked,
             rejected: counts.rejected,
             waiting: counts.waiting,

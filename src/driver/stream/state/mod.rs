@@ -20,7 +20,7 @@ use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use crate::driver::api::downstream::{Charge, Message, Peer, PollForm, Polled, RelayStream};
+use crate::driver::api::downstream::{Charge, Codec, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::rate::{NAMES_PER_TOKEN, RateDecision};
@@ -157,12 +157,7 @@ impl RelayStream for Stream {
         self.state().poll_message(context)
     }
 
-    async fn poll_once(
-        &self,
-        request: SotwRequest,
-        form: PollForm,
-        hold: Duration,
-    ) -> Result<Polled, Status> {
+    async fn poll_once(&self, request: SotwRequest, form: Codec, hold: Duration) -> Result<Polled, Status> {
         let stream = self.state();
         // A poll ends soon, and must not keep a draining connection open.
         stream.answered.store(true, Ordering::Relaxed);

@@ -63,9 +63,9 @@ impl Fixture {
         self.directory.path().join(name)
     }
 
-    fn generation(&self) -> Result<ServerGeneration, Fault> {
+    fn generation(&self) -> Result<ServerFiles, Fault> {
         let (contents, _) = Contents::read(&self.settings.files())?;
-        ServerGeneration::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
+        ServerFiles::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
     }
 
     /// The reason for which a client is refused, or its identity.
@@ -210,9 +210,9 @@ fn crt_5_a_leaf_of_a_foreign_authority_does_not_replace_one_of_ours() {
         std::fs::write(fixture.path("tls.crt"), own.certificate).unwrap();
         std::fs::write(fixture.path("tls.key"), own.private_key).unwrap();
     };
-    let read = |in_force: &ServerGeneration| {
+    let read = |in_force: &ServerFiles| {
         let (contents, _) = Contents::read(&fixture.settings.files()).unwrap();
-        ServerGeneration::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
+        ServerFiles::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
     };
     put(&fixture.authority, RELAY);
     let good = fixture.generation().unwrap();
