@@ -209,7 +209,7 @@ impl Listener {
     pub fn path(&self) -> Option<&Path> {
         match &*self.socket {
             ListeningSocket::Tcp(_) => None,
-            ListeningSocket::Unix { file, .. } => Some(file.path()),
+            ListeningSocket::Unix { file, .. } => Some(&file.path),
         }
     }
 

@@ -165,7 +165,7 @@ impl ListeningSocket {
 /// The file of our socket, removed on drop unless another file has taken its place.
 #[derive(Debug)]
 pub(super) struct SocketFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     identity: Identity,
     /// The file belongs to a supervisor.
     is_lent: bool,
@@ -181,10 +181,6 @@ impl SocketFile {
     pub(super) fn new(path: &Path, is_lent: bool) -> io::Result<Self> {
         let (path, identity, is_ours) = (path.to_owned(), identity(path)?, AtomicBool::new(true));
         Ok(SocketFile { path, identity, is_lent, is_ours })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }
 

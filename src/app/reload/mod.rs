@@ -58,7 +58,7 @@ const OF_A_TEXT: &str =
 const WAITING_MAX: usize = 64;
 
 /// A request for a reload.
-pub(super) struct PendingReload {
+pub(super) struct Pending {
     request: Wanted,
     trigger: &'static str,
     answer: Option<oneshot::Sender<Report>>,
@@ -67,7 +67,7 @@ pub(super) struct PendingReload {
 /// The handle to the task that reloads.
 #[derive(Clone)]
 pub(super) struct Reloader {
-    queue: mpsc::Sender<PendingReload>,
+    queue: mpsc::Sender<Pending>,
     published: Arc<ArcSwap<Published>>,
 }
 
@@ -80,7 +80,7 @@ struct Published {
 
 /// The other end of a [`Reloader`].
 pub(super) struct ReloadRequests {
-    queue: mpsc::Receiver<PendingReload>,
+    queue: mpsc::Receiver<Pending>,
     reloader: Reloader,
 }
 
@@ -101,11 +101,7 @@ impl Reloader {
 
     /// Asks for a reload without a wait. With a full queue, an earlier request will read the same file.
     pub(super) fn notify(&self, trigger: &'static str) {
-        let _ = self.queue.try_send(PendingReload {
-            request: Wanted::File { yes: false },
-            trigger,
-            answer: None,
-        });
+        let _ = self.queue.try_send(Pending { request: Wanted::File { yes: false }, trigger, answer: None });
     }
 
     fn ending(&self) -> Report {
@@ -120,7 +116,7 @@ impl Reloading for Reloader {
         let this = self.clone();
         async move {
             let (answer, report) = oneshot::channel();
-            let asked = PendingReload { request, trigger: "request", answer: Some(answer) };
+            let asked = Pending { request, trigger: "request", answer: Some(answer) };
             if this.queue.send(asked).await.is_err() {
                 return this.ending();
             }
@@ -414,7 +410,7 @@ impl Reloads {
     }
 }
 
-impl PendingReload {
+impl Pending {
     fn answer(self, report: &Report) {
         if let Some(answer) = self.answer {
             // Whoever asked may have left.
