@@ -149,9 +149,7 @@ impl<R: OpenStreams> Service<R> {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
                 let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
                 let peer = self.peer(request.headers());
-                let RequestBody::Http2(body) = request.into_body() else {
-                    return Routed::Now(no_http2());
-                };
+                let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
                     Ok((requests, registered)) => Routed::Stream { requests, registered, marks },
                     Err(status) => Routed::Now(body::trailers_only(&status)),
@@ -159,9 +157,7 @@ impl<R: OpenStreams> Service<R> {
             }
             Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
                 let unary = self.unary(request.headers());
-                let RequestBody::Http2(body) = request.into_body() else {
-                    return Routed::Now(no_http2());
-                };
+                let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 self.shared.metrics.call(CallKind::Fetch);
                 match unary {
                     Ok(unary) => Routed::Later(unary.fetch(service, api, body).boxed()),
