@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use serde_json::json;
 
 use crate::config::{Address, Endpoint, ListenerTemplates, parse_endpoint};
@@ -17,7 +18,7 @@ pub struct ClientNode {
 
 /// The files with which a client speaks TLS to the relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientTls {
+pub struct BootstrapTls {
     /// The authorities of the relay's certificate.
     pub authorities: PathBuf,
     /// The client's own certificate and key.
@@ -25,12 +26,16 @@ pub struct ClientTls {
 }
 
 /// The gRPC library of a client. Libraries read different parts of a bootstrap (docs/grpc.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Language {
+    /// grpc-go
     Go,
+    /// grpc-java, also for Kotlin
     Java,
+    /// grpc-js-xds
     Node,
-    /// C++, Python, Ruby, PHP.
+    /// C++, Python, Ruby and PHP
+    #[value(name = "c-core", aliases = ["cpp", "c++", "python", "ruby", "php"])]
     CCore,
 }
 
@@ -39,11 +44,11 @@ impl Language {
     ///
     /// # Errors
     /// The lack of the library, and the remedy.
-    pub fn check(self, tls: Option<&ClientTls>) -> Result<(), &'static str> {
+    pub fn check(self, tls: Option<&BootstrapTls>) -> Result<(), &'static str> {
         match (self, tls) {
             (Language::Node, Some(_)) => Err("grpc-js-xds has no TLS towards a control plane; \
                  give these clients a listener in plaintext, on a unix socket or the loopback interface"),
-            (Language::Java, Some(ClientTls { pair: Some(_), .. })) => {
+            (Language::Java, Some(BootstrapTls { pair: Some(_), .. })) => {
                 Err("grpc-java shows a control plane no client certificate; \
                  give these clients a listener that does not ask for one (`client_certificate`), or a unix socket")
             }
@@ -52,7 +57,7 @@ impl Language {
     }
 
     /// The step beside the bootstrap.
-    pub fn advice(self, tls: Option<&ClientTls>) -> Option<&'static str> {
+    pub fn advice(self, tls: Option<&BootstrapTls>) -> Option<&'static str> {
         (self == Language::Java && tls.is_some()).then_some(
             "grpc-java reads no files of `tls`: put the authority of --ca into the trust store of the JVM \
              (-Djavax.net.ssl.trustStore=FILE)",
@@ -60,7 +65,7 @@ impl Language {
     }
 
     /// The languages for which a bootstrap without a language does not work.
-    pub fn advice_to_all(tls: Option<&ClientTls>) -> Option<&'static str> {
+    pub fn advice_to_all(tls: Option<&BootstrapTls>) -> Option<&'static str> {
         tls.map(|_| {
             "this works in Go and in C++, Python, Ruby and PHP; \
              for Java and Node see `--language java` and `--language node`"
@@ -75,7 +80,7 @@ pub struct GrpcOptions {
     /// `None`: for all languages.
     pub language: Option<Language>,
     /// `None`: plaintext.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<BootstrapTls>,
     /// The authorities of `xdstp:` names that the relay serves.
     pub authorities: Vec<String>,
     pub templates: ListenerTemplates,
@@ -90,7 +95,7 @@ pub struct EnvoyOptions {
     /// The port of Envoy's own admin listener on loopback.
     pub admin_port: u16,
     /// `None`: plaintext.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<BootstrapTls>,
 }
 
 /// The address of a listener for a client on the same host. A listener on every interface is reachable over
@@ -205,7 +210,7 @@ fn envoy_cluster(relay: &Endpoint) -> String {
 
 /// TLS of the cluster. Envoy as a client stops at TLS 1.2 unless told otherwise (TLS-2), and checks no name
 /// unless told which.
-fn envoy_tls(relay: &Endpoint, tls: &ClientTls) -> String {
+fn envoy_tls(relay: &Endpoint, tls: &BootstrapTls) -> String {
     let file = |path: &Path| quoted(&path.to_string_lossy());
     let certificate = tls.pair.as_ref().map_or_else(String::new, |(certificate, key)| {
         format!(
@@ -306,17 +311,18 @@ mod tests {
         ClientNode { id: "a: \"b\"".into(), cluster: "c".into() }
     }
 
-    fn options(tls: Option<ClientTls>) -> GrpcOptions {
+    fn options(tls: Option<BootstrapTls>) -> GrpcOptions {
         let (authorities, templates) = Default::default();
         GrpcOptions { node: node(), language: None, tls, authorities, templates }
     }
 
     #[test]
     fn a_language_gets_what_its_library_reads() {
-        let with_pair = |pair: Option<(PathBuf, PathBuf)>| ClientTls { authorities: "ca.crt".into(), pair };
+        let with_pair =
+            |pair: Option<(PathBuf, PathBuf)>| BootstrapTls { authorities: "ca.crt".into(), pair };
         let (plain, mutual) = (with_pair(None), with_pair(Some(("c.crt".into(), "c.key".into()))));
         let languages = [Language::Go, Language::CCore, Language::Java, Language::Node];
-        let accepts = |tls: Option<&ClientTls>| languages.map(|language| language.check(tls).is_ok());
+        let accepts = |tls: Option<&BootstrapTls>| languages.map(|language| language.check(tls).is_ok());
         assert_eq!(accepts(None), [true, true, true, true]);
         assert_eq!(accepts(Some(&plain)), [true, true, true, false]);
         assert_eq!(accepts(Some(&mutual)), [true, true, false, false]);
@@ -398,7 +404,7 @@ mod tests {
     #[test]
     fn tls_2_a_bootstrap_asks_for_tls_1_3_and_names_the_relay() {
         let pair = Some(("c.crt".into(), "c.key".into()));
-        let tls = ClientTls { authorities: "ca.crt".into(), pair };
+        let tls = BootstrapTls { authorities: "ca.crt".into(), pair };
         let relay = Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 };
         let of_envoy = EnvoyOptions { node: node(), is_sotw: false, admin_port: 1, tls: Some(tls.clone()) };
         let yaml = read(&envoy(&relay, &of_envoy));

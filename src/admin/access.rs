@@ -6,27 +6,27 @@ use std::fmt;
 pub use sluice_admin_api::endpoints::Area;
 use sluice_admin_api::endpoints::{Endpoint, Line};
 
-use super::entrance::Peer;
+use super::entrance::AdminPeer;
 use crate::trust::tokens::{TokenFile, Tokens};
 use sluice_engine::authorization::IdentityPattern;
 use sluice_identity::Identity;
 
 /// The aim of a request, as the checks see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     pub method: &'static str,
     pub path: &'static str,
     pub area: Area,
 }
 
-impl From<Endpoint> for Target {
-    fn from(endpoint: Endpoint) -> Target {
+impl From<Endpoint> for RequestTarget {
+    fn from(endpoint: Endpoint) -> RequestTarget {
         let Line { method, path, area, .. } = endpoint.line();
-        Target { method, path, area }
+        RequestTarget { method, path, area }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)
     }
@@ -95,7 +95,7 @@ pub struct IdentityGrant {
 
 /// The hosts that reach the listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
+pub enum ListenerReach {
     /// This host alone, over TCP.
     #[default]
     Loopback,
@@ -108,7 +108,7 @@ pub enum Reach {
 /// The rules of the listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    pub reach: Reach,
+    pub reach: ListenerReach,
     pub auth: Option<Auth>,
 }
 
@@ -156,7 +156,7 @@ impl Access {
     pub(super) fn decide(
         &self,
         area: Area,
-        peer: &Peer,
+        peer: &AdminPeer,
         presented: Presented<'_>,
         tokens: Option<&Tokens>,
     ) -> Result<Granted, Denied> {
@@ -164,17 +164,17 @@ impl Access {
             return Ok(Granted::default());
         }
         let is_owner = match self.reach {
-            Reach::Unix { owner } => peer.uid.is_some_and(|uid| uid == 0 || uid == owner),
-            Reach::Loopback | Reach::Network { .. } => false,
+            ListenerReach::Unix { owner } => peer.uid.is_some_and(|uid| uid == 0 || uid == owner),
+            ListenerReach::Loopback | ListenerReach::Network { .. } => false,
         };
         match (self.reach, &self.auth) {
-            (Reach::Network { has_tls: false }, _) => Err(Denied::Plaintext),
-            (Reach::Network { has_tls: true }, None) => Err(Denied::NobodyMay),
-            (Reach::Loopback, None) => Ok(Granted::default()),
+            (ListenerReach::Network { has_tls: false }, _) => Err(Denied::Plaintext),
+            (ListenerReach::Network { has_tls: true }, None) => Err(Denied::NobodyMay),
+            (ListenerReach::Loopback, None) => Ok(Granted::default()),
             // The mode of the socket decides who may look.
-            (Reach::Unix { .. }, None) if area != Area::Act => Ok(Granted::default()),
-            (Reach::Unix { .. }, _) if is_owner => Ok(Granted::default()),
-            (Reach::Unix { .. }, None) => Err(Denied::OtherUser),
+            (ListenerReach::Unix { .. }, None) if area != Area::Act => Ok(Granted::default()),
+            (ListenerReach::Unix { .. }, _) if is_owner => Ok(Granted::default()),
+            (ListenerReach::Unix { .. }, None) => Err(Denied::OtherUser),
             (_, Some(auth)) => auth.decide(area, peer, presented, tokens),
         }
     }
@@ -184,7 +184,7 @@ impl Auth {
     fn decide(
         &self,
         area: Area,
-        peer: &Peer,
+        peer: &AdminPeer,
         presented: Presented<'_>,
         tokens: Option<&Tokens>,
     ) -> Result<Granted, Denied> {

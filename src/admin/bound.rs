@@ -8,18 +8,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State as Shared};
-use axum::http::{Extensions, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::Extensions;
+use axum::response::Response;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tracing::debug;
 
-use super::access::Area;
-use super::state::Admin;
-use super::turn::{GRACE, Turn};
-use crate::telemetry::Limit;
+use super::turn::{GRACE, RequestTurn};
 
 /// Concurrent requests for metrics and lists; further requests are answered with 503. Health and readiness
 /// have no limit.
@@ -30,28 +25,28 @@ pub(super) const ORDERS_MAX: usize = 8;
 
 /// A number of places.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<Held>);
+pub(super) struct RequestPlaces(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
     most: usize,
-    turns: Mutex<Vec<Arc<Turn>>>,
+    turns: Mutex<Vec<Arc<RequestTurn>>>,
 }
 
 /// A place, until dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
-    turn: Arc<Turn>,
+pub(super) struct RequestPlace {
+    places: RequestPlaces,
+    turn: Arc<RequestTurn>,
 }
 
-impl Places {
-    pub fn new(most: usize) -> Places {
-        Places(Arc::new(Held { most, turns: Mutex::default() }))
+impl RequestPlaces {
+    pub fn new(most: usize) -> RequestPlaces {
+        RequestPlaces(Arc::new(Held { most, turns: Mutex::default() }))
     }
 
     /// A place for this request; `None` if all places are busy.
-    pub fn take(&self, turn: &Arc<Turn>) -> Option<Place> {
+    pub fn take(&self, turn: &Arc<RequestTurn>) -> Option<RequestPlace> {
         let mut turns = self.0.turns.lock();
         if turns.len() >= self.0.most {
             let waits = turns.iter().enumerate();
@@ -61,11 +56,11 @@ impl Places {
             turns.remove(slowest).cut();
         }
         turns.push(turn.clone());
-        Some(Place { places: self.clone(), turn: turn.clone() })
+        Some(RequestPlace { places: self.clone(), turn: turn.clone() })
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestPlace {
     fn drop(&mut self) {
         // Another request may have taken the place.
         self.places.0.turns.lock().retain(|turn| !Arc::ptr_eq(turn, &self.turn));
@@ -73,33 +68,8 @@ impl Drop for Place {
 }
 
 /// The turn of a request, which its connection has begun.
-pub(super) fn turn_of(request: &Extensions) -> Arc<Turn> {
-    request.get::<Arc<Turn>>().cloned().unwrap_or_default()
-}
-
-/// A place for a request of this area.
-///
-/// # Errors
-/// The answer to one request too many.
-#[expect(clippy::result_large_err, reason = "the error is the answer")]
-pub(super) fn permit(admin: &Admin, area: Area, request: &Extensions) -> Result<Place, Response> {
-    let places = if area == Area::Act { &admin.budgets.acts } else { &admin.budgets.requests };
-    places.take(&turn_of(request)).ok_or_else(|| {
-        admin.metrics.limit_hit(Limit::AdminRequests);
-        let retry = [(header::RETRY_AFTER, "1")];
-        (StatusCode::SERVICE_UNAVAILABLE, retry, "too many admin requests at once\n").into_response()
-    })
-}
-
-pub(super) async fn bound(
-    Shared((admin, area)): Shared<(Admin, Area)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match permit(&admin, area, request.extensions()) {
-        Ok(place) => held(next.run(request).await, place),
-        Err(refusal) => refusal,
-    }
+pub(super) fn turn_of(request: &Extensions) -> Arc<RequestTurn> {
+    request.get::<Arc<RequestTurn>>().cloned().unwrap_or_default()
 }
 
 /// Holds a place until the reader has taken the last piece of the answer.

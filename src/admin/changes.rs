@@ -73,7 +73,7 @@ pub(super) fn change(status: &ChangeStatus) -> Change<'_> {
         ),
         bytes: status.bytes,
         counts: ChangeCounts {
-            wanted: counts.wanted,
+            wanted: counts.total,
             acked: counts.acked,
             rejected: counts.rejected,
             waiting: counts.waiting,

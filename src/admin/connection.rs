@@ -19,13 +19,10 @@ use tokio::time::{Instant, Sleep, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::entrance::{Guest, Peer, Proving};
-use super::live::{Closing, Live};
-use super::protocol::{Begun, Protocol};
-use super::turn::{LIVE_STALL_TIMEOUT, Pieces, STALL_TIMEOUT, Sent, Turns};
-
-/// The time for a whole request head, and for an idle connection.
-pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+use super::entrance::{AdminPeer, Guest, Proving};
+use super::live::{Closing, LiveMark};
+use super::protocol::{AdminProtocol, BegunConnection, HEADER_TIMEOUT};
+use super::turn::{AwaitedBody, LIVE_STALL_TIMEOUT, Pieces, RequestTurns, STALL_TIMEOUT};
 
 /// The pause between two looks at the deadlines of answers.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,7 +38,7 @@ static TLS_ON_PLAINTEXT: Once = Once::new();
 pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     proving: Proving<Io>,
     router: Router,
-    turns: Turns,
+    turns: RequestTurns,
     shutdown: CancellationToken,
 ) {
     if let Some(Some(guest)) = shutdown.run_until_cancelled(proving).await {
@@ -52,10 +49,10 @@ pub(super) async fn prove_and_drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 
 async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Guest { io, peer, selected_http2, end }: Guest<Io>,
     router: Router,
-    turns: Turns,
+    turns: RequestTurns,
     shutdown: CancellationToken,
 ) {
-    let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, Begun::begin(io)).await else { return };
+    let Ok(Ok((protocol, io))) = timeout(HEADER_TIMEOUT, BegunConnection::begin(io)).await else { return };
     if selected_http2.is_none() && io.begins_with(TLS_HANDSHAKE) {
         TLS_ON_PLAINTEXT.call_once(|| {
             warn!(
@@ -65,7 +62,7 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         });
         return;
     }
-    if selected_http2.is_some_and(|http2| http2 != (protocol == Protocol::Http2)) {
+    if selected_http2.is_some_and(|http2| http2 != (protocol == AdminProtocol::Http2)) {
         debug!(?protocol, "admin connection closed: its first bytes are not those of the protocol from ALPN");
         return;
     }
@@ -109,22 +106,22 @@ async fn drive<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Each request knows its peer and its turn, and lasts until the whole answer is taken.
 fn followed(
     router: Router,
-    turns: Turns,
-    peer: Arc<Peer>,
+    turns: RequestTurns,
+    peer: Arc<AdminPeer>,
     closing: Closing,
     is_live: Arc<AtomicBool>,
 ) -> Router {
     router.layer(from_fn(move |request: Request, next: Next| {
         let answering = turns.begin();
         let turn = answering.turn.clone();
-        let mut request = request.map(|body| Body::new(Sent { body, turn: turn.clone() }));
+        let mut request = request.map(|body| Body::new(AwaitedBody { body, turn: turn.clone() }));
         request.extensions_mut().insert(turn.clone());
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(closing.clone());
         let is_live = is_live.clone();
         async move {
             let answer = next.run(request).await;
-            let of_answer = answer.extensions().get::<Live>().is_some();
+            let of_answer = answer.extensions().get::<LiveMark>().is_some();
             is_live.store(of_answer, Ordering::Relaxed);
             turn.begin_answer(of_answer);
             answer.map(|body| Body::new(Pieces::new(body, answering, of_answer)))
@@ -133,7 +130,7 @@ fn followed(
 }
 
 /// Ends when the peer has missed a deadline, or another request takes the place.
-async fn deadline(turns: Turns) {
+async fn deadline(turns: RequestTurns) {
     let mut looks = interval(LOOK);
     let looks = async {
         while !turns.are_late() {

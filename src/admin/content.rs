@@ -18,7 +18,7 @@ use super::list;
 use super::page::{Page, resource_cursor, resource_place};
 use super::params::{Declined, bad_request, not_found, read, word};
 use super::rollouts::{find, find_push};
-use super::state::Admin;
+use super::state::{Admin, ContentMode};
 use super::types;
 use super::unknown::nearest_name;
 use crate::driver::api::content::CachedCopy;
@@ -28,23 +28,6 @@ use sluice_xds::{Resource, TypeUrl};
 
 /// One resource is decoded at a time: a large one takes up to 60 MiB for some 100 ms.
 static DECODING: Semaphore = Semaphore::const_new(1);
-
-/// `admin.content`. Content with secrets is shown in no mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ContentMode {
-    #[default]
-    Redacted,
-    Off,
-}
-
-impl ContentMode {
-    pub fn name(self) -> &'static str {
-        match self {
-            ContentMode::Redacted => "redacted",
-            ContentMode::Off => "off",
-        }
-    }
-}
 
 #[derive(Clone, Copy, PartialEq)]
 enum ContentFormat {

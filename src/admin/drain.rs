@@ -13,9 +13,8 @@ use tokio::time::interval;
 use tracing::warn;
 
 use super::params::{Declined, conflict, flag, read, time};
-use super::readiness::State;
-use super::state::Admin;
-use crate::driver::api::emptying::{Emptying, EmptyingStatus, Phase, floor};
+use super::state::{Admin, State};
+use crate::driver::api::emptying::{Emptying, EmptyingPhase, EmptyingStatus, floor};
 use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::{Act, ActTrace};
 use sluice_setting::{Range, hours, ms};
@@ -28,7 +27,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 
 fn answer(status: EmptyingStatus) -> DrainStatus {
     DrainStatus {
-        draining: status.phase != Phase::Serving,
+        draining: status.phase != EmptyingPhase::Serving,
         state: status.phase.name().to_owned(),
         connections: status.connections,
         streams: status.streams,
@@ -72,12 +71,12 @@ async fn follow(emptying: Arc<dyn Emptying>, mut act: ActTrace) {
     loop {
         looks.tick().await;
         let status = emptying.status();
-        if status.phase == Phase::Leaving && !is_leaving {
+        if status.phase == EmptyingPhase::Leaving && !is_leaving {
             is_leaving = true;
             act.step("sluice.drain.leave");
         }
-        let is_over = status.left.is_zero() && status.phase == Phase::Leaving;
-        if is_over || matches!(status.phase, Phase::Empty | Phase::Serving) {
+        let is_over = status.left.is_zero() && status.phase == EmptyingPhase::Leaving;
+        if is_over || matches!(status.phase, EmptyingPhase::Empty | EmptyingPhase::Serving) {
             let left = status.streams_before.saturating_sub(status.streams);
             act.note("sluice.outcome", status.phase.name());
             act.note("sluice.streams.left", left);

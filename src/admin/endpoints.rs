@@ -10,8 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use sluice_admin_api::endpoints::{Area, Endpoint, index};
 
-use super::access::Target;
-use super::bound::bound;
+use super::access::RequestTarget;
 use super::state::Admin;
 use super::{
     acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, ready,
@@ -98,7 +97,7 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
 }
 
 /// All other paths. A caller without the role does not learn which paths exist.
-const OTHERS: Target = Target { method: "this", path: "path", area: Area::View };
+const OTHERS: RequestTarget = RequestTarget { method: "this", path: "path", area: Area::View };
 
 /// The answer to `GET /`.
 pub(super) static INDEX: LazyLock<String> = LazyLock::new(index);
@@ -108,9 +107,9 @@ pub(super) fn router(admin: Admin) -> Router {
     let mut router = Router::new().fallback(not_found);
     for endpoint in Endpoint::ALL.iter().copied() {
         let mut handler = handler(endpoint);
-        let target = Target::from(endpoint);
+        let target = RequestTarget::from(endpoint);
         if is_bounded(endpoint) {
-            handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), bound));
+            handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), guard::bound));
         }
         // Also the answer to a wrong method takes the role.
         let check = from_fn_with_state((admin.clone(), target), guard::check);

@@ -26,7 +26,7 @@ pub type Proving<Io> = BoxFuture<'static, Option<Guest<Io>>>;
 /// A connection with a proved peer.
 pub struct Guest<Io> {
     pub io: Io,
-    pub peer: Peer,
+    pub peer: AdminPeer,
     /// Whether ALPN selected HTTP/2, and not HTTP/1.1 (TLS-3); `None` without TLS.
     pub selected_http2: Option<bool>,
     /// Resolves when the proof does not carry the connection any more (CRT-8, CRT-9).
@@ -35,7 +35,7 @@ pub struct Guest<Io> {
 
 /// The peer of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peer {
+pub struct AdminPeer {
     /// `None` on a unix socket.
     pub address: Option<SocketAddr>,
     /// The user at the other end of a unix socket.

@@ -8,33 +8,19 @@ use sluice_admin_api::Text;
 use sluice_admin_api::events::{self as api, EventGap, EventList};
 
 use super::access::Area;
-use super::bound::{held, permit};
+use super::bound::held;
 use super::item::rfc_3339;
-use super::live::{self, Feed, Next};
+use super::live::{self, Feed, FeedState};
 use super::params::bad_request;
-use super::query::EventsQuery;
+use super::query::{EventFilter, EventsQuery};
 use super::state::Admin;
-use crate::telemetry::events::{Event, Events, Kind, Severity};
+use crate::telemetry::events::{Event, Events};
 
 /// The header in which a browser repeats the last `id:` of a lost event stream.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Events in one part of a live answer.
 const PART_MAX: usize = 64;
-
-/// The events to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EventFilter {
-    pub kind: Option<Kind>,
-    /// And all above.
-    pub severity: Severity,
-}
-
-impl EventFilter {
-    pub fn has(self, event: &Event) -> bool {
-        self.kind.is_none_or(|kind| kind == event.first.kind) && self.severity <= event.first.severity
-    }
-}
 
 pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Result<Response, Response> {
     let query = EventsQuery::parse(request.uri())?;
@@ -50,7 +36,7 @@ pub(super) async fn events(Shared(admin): Shared<Admin>, request: Request) -> Re
         let feed = LiveEvents::new(events, query.filter, last.or(query.after));
         return Ok(live::respond(&admin, request.extensions(), feed));
     }
-    let place = permit(&admin, Area::View, request.extensions())?;
+    let place = admin.permit(Area::View, request.extensions())?;
     let limit = query.limit.unwrap_or(super::query::EVENTS_LIMIT);
     let page = events.after(query.after.unwrap_or_default(), limit, |event| query.filter.has(event));
     let gap = page.gap.filter(|_| query.after.is_some());
@@ -120,7 +106,7 @@ impl LiveEvents {
 }
 
 impl Feed for LiveEvents {
-    async fn write(&mut self, out: &mut String, is_last: bool) -> Next {
+    async fn write(&mut self, out: &mut String, is_last: bool) -> FeedState {
         let page = self.events.after(self.after, PART_MAX, |event| self.filter.has(event));
         let gap = page.gap.filter(|(_, to)| *to > self.written_to);
         self.written_to = gap.map_or(self.written_to, |(_, to)| to);
@@ -136,12 +122,12 @@ impl Feed for LiveEvents {
             let event: &Arc<Event> = event;
             if !event.is_settled() && !is_last {
                 self.after = event.number - 1;
-                return Next::Wait;
+                return FeedState::Wait;
             }
             if let Ok(data) = serde_json::to_string(&item(event)) {
                 live::message(out, Some(event.number), None, &data);
             }
         }
-        if page.has_more { Next::More } else { Next::Wait }
+        if page.has_more { FeedState::More } else { FeedState::Wait }
     }
 }

@@ -1,4 +1,4 @@
-//! The check of each request: its token, its peer, and web pages (AUT-14, ADM-3).
+//! The checks of each request: its token, its peer, and web pages (AUT-14, ADM-3); and its place (ADM-14).
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tracing::{info, warn};
 
-use super::access::{Area, Denied, Granted, Presented, Target};
-use super::entrance::Peer;
+use super::access::{Area, Denied, Granted, Presented, RequestTarget};
+use super::bound::held;
+use super::entrance::AdminPeer;
 use super::state::Admin;
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -32,7 +33,7 @@ pub(super) async fn protect(request: Request, next: Next) -> Response {
 
 /// Lets those pass who may use the endpoint.
 pub(super) async fn check(
-    Shared((admin, endpoint)): Shared<(Admin, Target)>,
+    Shared((admin, endpoint)): Shared<(Admin, RequestTarget)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -42,12 +43,24 @@ pub(super) async fn check(
     }
 }
 
+/// Answers if there is a place.
+pub(super) async fn bound(
+    Shared((admin, area)): Shared<(Admin, Area)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match admin.permit(area, request.extensions()) {
+        Ok(place) => held(next.run(request).await, place),
+        Err(refusal) => refusal,
+    }
+}
+
 /// # Errors
 /// The answer to a caller who may not use the endpoint: counted and logged already.
 #[expect(clippy::result_large_err, reason = "the error is the answer")]
-pub(super) fn judge(admin: &Admin, endpoint: Target, request: &Request) -> Result<(), Response> {
+pub(super) fn judge(admin: &Admin, endpoint: RequestTarget, request: &Request) -> Result<(), Response> {
     let anonymous = Arc::default();
-    let peer: &Arc<Peer> = request.extensions().get().unwrap_or(&anonymous);
+    let peer: &Arc<AdminPeer> = request.extensions().get().unwrap_or(&anonymous);
     let headers = request.headers();
     if endpoint.area != Area::Health && is_from_another_site(headers) && !is_visit(endpoint, headers) {
         let text = "requests of web pages are refused; type the address into the browser, or use a tool\n";
@@ -81,7 +94,7 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 }
 
 /// A person follows a link to the page, from a chat or a dashboard. The other site cannot read the answer.
-fn is_visit(endpoint: Target, headers: &HeaderMap) -> bool {
+fn is_visit(endpoint: RequestTarget, headers: &HeaderMap) -> bool {
     let says =
         |name: HeaderName, value: &[u8]| headers.get(name).is_some_and(|header| header.as_bytes() == value);
     endpoint.path.starts_with("/ui") && says(FETCH_MODE, b"navigate") && says(FETCH_DEST, b"document")
@@ -102,7 +115,13 @@ fn presented(headers: &HeaderMap) -> Presented<'_> {
     }
 }
 
-fn refuse(admin: &Admin, endpoint: Target, peer: &Peer, reason: &'static str, answer: Response) -> Response {
+fn refuse(
+    admin: &Admin,
+    endpoint: RequestTarget,
+    peer: &AdminPeer,
+    reason: &'static str,
+    answer: Response,
+) -> Response {
     admin.metrics.downstream.denied("admin", 1);
     if let Some(suppressed) = admin.throttle.allow(reason) {
         let (address, identity) = (peer.address.map(tracing::field::display), &peer.identity);
@@ -111,7 +130,7 @@ fn refuse(admin: &Admin, endpoint: Target, peer: &Peer, reason: &'static str, an
     answer
 }
 
-fn note_act(endpoint: Target, peer: &Peer, granted: &Granted) {
+fn note_act(endpoint: RequestTarget, peer: &AdminPeer, granted: &Granted) {
     let (address, identity) = (peer.address.map(tracing::field::display), &peer.identity);
     info!(%endpoint, peer = address, %identity, token = granted.token, "an operator acts");
 }
@@ -127,7 +146,7 @@ fn reason(denied: Denied) -> &'static str {
     }
 }
 
-fn answer(denied: Denied, endpoint: Target, public: &str) -> Response {
+fn answer(denied: Denied, endpoint: RequestTarget, public: &str) -> Response {
     let role = endpoint.area.name();
     let (status, challenge, text) = match denied {
         Denied::Plaintext => (

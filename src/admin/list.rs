@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::page::{Form, Page};
+use super::page::{ListForm, Page};
 
 /// Bytes gathered for one chunk. One chunk may wait beside the chunk being filled.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -54,7 +54,7 @@ where
 /// Writes one list.
 pub(super) struct ListWriter {
     name: &'static str,
-    form: Form,
+    form: ListForm,
     limit: usize,
     about: Option<&'static str>,
     chunks: mpsc::Sender<Chunk>,
@@ -85,7 +85,7 @@ impl ListWriter {
         render: impl Fn(&T, &mut Vec<u8>) -> bool,
     ) {
         let mut items = pin!(items);
-        let is_document = self.form == Form::Document;
+        let is_document = self.form == ListForm::Document;
         let mut buffer = Vec::new();
         if is_document {
             let about = self.about.map(|about| format!("\"about\":{},", serde_json::Value::from(about)));

@@ -15,7 +15,7 @@ use futures_util::stream;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::bound::{Place, turn_of};
+use super::bound::{RequestPlace, turn_of};
 use super::state::Admin;
 use crate::telemetry::Limit;
 
@@ -33,7 +33,7 @@ pub(super) const MEDIA_TYPE: &str = "text/event-stream";
 
 /// Marks an answer as live, for its connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Live;
+pub(super) struct LiveMark;
 
 /// The end of a connection, for live answers: the process stops, or the proof of the peer ends.
 #[derive(Clone, Debug, Default)]
@@ -42,12 +42,12 @@ pub(super) struct Closing(pub CancellationToken);
 /// The content of a live stream.
 pub(super) trait Feed: Send + 'static {
     /// Appends due messages. `is_last`: nothing is asked for afterwards.
-    fn write(&mut self, out: &mut String, is_last: bool) -> impl Future<Output = Next> + Send;
+    fn write(&mut self, out: &mut String, is_last: bool) -> impl Future<Output = FeedState> + Send;
 }
 
 /// A feed after a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum FeedState {
     /// Nothing is due until the next look.
     Wait,
     /// More is due already.
@@ -84,18 +84,18 @@ pub(super) fn respond(admin: &Admin, request: &Extensions, feed: impl Feed) -> R
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let counted = admin.metrics.admin_stream();
     let stream =
-        Stream { feed, looks, last_part: Instant::now(), is_behind: false, closing, _held: (place, counted) };
+        Feeder { feed, looks, last_part: Instant::now(), is_behind: false, closing, _held: (place, counted) };
     let parts = stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         let (part, is_last) = stream.next().await;
         Some((Ok::<_, Infallible>(part), (!is_last).then_some(stream)))
     });
     let mut response = ([(header::CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(parts)).into_response();
-    response.extensions_mut().insert(Live);
+    response.extensions_mut().insert(LiveMark);
     response
 }
 
-struct Stream<F> {
+struct Feeder<F> {
     feed: F,
     looks: Interval,
     /// The time of the last part.
@@ -103,10 +103,10 @@ struct Stream<F> {
     /// The feed has more messages.
     is_behind: bool,
     closing: Closing,
-    _held: (Place, crate::telemetry::metrics::GaugePart),
+    _held: (RequestPlace, crate::telemetry::metrics::GaugePart),
 }
 
-impl<F: Feed> Stream<F> {
+impl<F: Feed> Feeder<F> {
     /// The next part of the answer, and whether the answer ends.
     async fn next(&mut self) -> (Bytes, bool) {
         let mut part = String::new();
@@ -120,10 +120,10 @@ impl<F: Feed> Stream<F> {
                 return (part.into(), true);
             }
             let next = self.feed.write(&mut part, false).await;
-            if next == Next::End {
+            if next == FeedState::End {
                 return (part.into(), true);
             }
-            self.is_behind = next == Next::More;
+            self.is_behind = next == FeedState::More;
             if part.is_empty() && self.last_part.elapsed() >= SILENCE_MAX {
                 part.push_str(":\n\n");
             }

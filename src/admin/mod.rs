@@ -17,7 +17,7 @@
 //!    `overview`, `census`: the whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the
 //!    endpoints about clients. `changes`: what was published, and how far it came. `rollouts`: what plans say
-//!    about pushes. [`readiness`]: the answer to `/ready`. [`reloading`], `reload`, `config`: the
+//!    about pushes. `readiness`: the answer to `/ready`. [`reloading`], `reload`, `config`: the
 //!    configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
@@ -62,10 +62,7 @@ mod overview;
 mod ui;
 mod endpoints;
 
-pub use content::ContentMode;
 pub use entrance::Shutdown;
-pub use readiness::{Readiness, State};
-pub use upgrade::{NotUpgraded, PredecessorStatus, UpgradeWish, Upgraded, Upgrading};
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -88,16 +85,19 @@ use crate::driver::api::status::{ConfigStatus, Why};
 use crate::telemetry::metrics::CONTENT_TYPE;
 use crate::telemetry::wall_now;
 use crate::telemetry::{Limit, Metrics, Throttle};
-use bound::{ORDERS_MAX, Places, REQUESTS_MAX};
+use bound::{ORDERS_MAX, REQUESTS_MAX, RequestPlaces};
 use entrance::Entrance;
 use page::{Page, cursor, resource_cursor, resource_place};
 use params::{Declined, bad_request};
 use query::SourcesQuery;
 use rejections::Rejections;
 use sluice_setting::InForce;
-use state::Budgets;
-pub use state::{About, Admin, AdminSettings, Process};
-use turn::{GRACE, Turns};
+pub use state::{
+    About, AdminSettings, ContentMode, NotUpgraded, PredecessorStatus, Process, Readiness, State,
+    UpgradeWish, Upgraded, Upgrading,
+};
+use state::{Admin, Budgets};
+use turn::{GRACE, RequestTurns};
 
 /// For a further connection, the oldest connection without a request under way is closed, or one that keeps
 /// the relay waiting. Health checks are thus always answered.
@@ -106,69 +106,67 @@ const CONNECTIONS_MAX: usize = 128;
 /// The time for finishing answers at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl Admin {
-    /// Serves until `shutdown`, then finishes answers for at most a second.
-    pub async fn serve(
-        mut entrance: impl Entrance,
-        settings: InForce<AdminSettings>,
-        relay: Arc<dyn Controls>,
-        process: Process,
-        metrics: Arc<Metrics>,
-        shutdown: impl Into<Shutdown>,
-    ) {
-        let shutdown = shutdown.into();
-        let throttle = Arc::new(Throttle::new(metrics.log.clone()));
-        let admin = Admin {
-            relay,
-            process,
-            metrics: metrics.clone(),
-            budgets: Budgets {
-                requests: Places::new(REQUESTS_MAX),
-                acts: Places::new(ORDERS_MAX),
-                live: Places::new(live::LIVE_MAX),
-                calls: Places::new(csds::CALLS_MAX),
-            },
-            census: Arc::default(),
-            started: wall_now(),
-            settings,
-            throttle,
-        };
-        let router = endpoints::router(admin);
-        let mut connections = JoinSet::new();
-        let mut open: VecDeque<Open> = VecDeque::new();
-        while let Some(proving) = shutdown.all().run_until_cancelled(entrance.accept()).await {
-            while connections.try_join_next().is_some() {}
-            open.retain(|open| !open.task.is_finished());
-            if open.len() >= CONNECTIONS_MAX {
-                metrics.limit_hit(Limit::AdminConnections);
-                let Some(closed) = displaced(&open).and_then(|index| open.remove(index)) else { continue };
-                closed.task.abort();
-            }
-            let turns = Turns::default();
-            let (router, end) = (router.clone(), shutdown.of_connection());
-            let drive = connection::prove_and_drive(proving, router, turns.clone(), end);
-            open.push_back(Open { task: connections.spawn(drive), turns });
+/// Serves until `shutdown`, then finishes answers for at most a second.
+pub async fn serve(
+    mut entrance: impl Entrance,
+    settings: InForce<AdminSettings>,
+    relay: Arc<dyn Controls>,
+    process: Process,
+    metrics: Arc<Metrics>,
+    shutdown: impl Into<Shutdown>,
+) {
+    let shutdown = shutdown.into();
+    let throttle = Arc::new(Throttle::new(metrics.log.clone()));
+    let admin = Admin {
+        relay,
+        process,
+        metrics: metrics.clone(),
+        budgets: Budgets {
+            requests: RequestPlaces::new(REQUESTS_MAX),
+            acts: RequestPlaces::new(ORDERS_MAX),
+            live: RequestPlaces::new(live::LIVE_MAX),
+            calls: RequestPlaces::new(csds::CALLS_MAX),
+        },
+        census: Arc::default(),
+        started: wall_now(),
+        settings,
+        throttle,
+    };
+    let router = endpoints::router(admin);
+    let mut connections = JoinSet::new();
+    let mut open: VecDeque<OpenConnection> = VecDeque::new();
+    while let Some(proving) = shutdown.all().run_until_cancelled(entrance.accept()).await {
+        while connections.try_join_next().is_some() {}
+        open.retain(|open| !open.task.is_finished());
+        if open.len() >= CONNECTIONS_MAX {
+            metrics.limit_hit(Limit::AdminConnections);
+            let Some(closed) = displaced(&open).and_then(|index| open.remove(index)) else { continue };
+            closed.task.abort();
         }
-        drop(entrance);
-        let all_ended = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
-            debug!(
-                connections = connections.len(),
-                "admin connections were still open at the end of the process"
-            );
-        }
+        let turns = RequestTurns::default();
+        let (router, end) = (router.clone(), shutdown.of_connection());
+        let drive = connection::prove_and_drive(proving, router, turns.clone(), end);
+        open.push_back(OpenConnection { task: connections.spawn(drive), turns });
+    }
+    drop(entrance);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_ended).await.is_err() {
+        debug!(
+            connections = connections.len(),
+            "admin connections were still open at the end of the process"
+        );
     }
 }
 
 /// One connection.
-struct Open {
+struct OpenConnection {
     task: AbortHandle,
-    turns: Turns,
+    turns: RequestTurns,
 }
 
 /// The connection to close for a further connection: the oldest without a request under way, or else the
 /// longest wait.
-fn displaced(open: &VecDeque<Open>) -> Option<usize> {
+fn displaced(open: &VecDeque<OpenConnection>) -> Option<usize> {
     let waits =
         open.iter().enumerate().filter_map(|(index, open)| Some((open.turns.wait()?, Reverse(index))));
     let (_, Reverse(index)) = waits.max().filter(|(wait, _)| *wait >= GRACE)?;
@@ -190,7 +188,7 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
         let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
-        admin.process.readiness.report(requires_upstream, &sources, &plans, admin.relay.now())
+        readiness::report(&admin.process.readiness, requires_upstream, &sources, &plans, admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()

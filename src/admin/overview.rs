@@ -14,14 +14,14 @@ use sluice_admin_api::overview::{
 use sluice_admin_api::parameters::OverviewParameters;
 
 use super::access::Area;
-use super::bound::{held, permit};
+use super::bound::held;
 use super::census::Census;
 use super::item::{rfc_3339, seconds_since};
-use super::live::{self, Feed, Next};
+use super::live::{self, Feed, FeedState};
 use super::params::{read, word};
-use super::readiness::State;
+use super::readiness;
 use super::reloading::{ConfigHistory, LastReload};
-use super::state::Admin;
+use super::state::{Admin, State};
 use crate::driver::api::changes::ChangeStatus;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, Why};
@@ -44,7 +44,7 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
     }
     // The wait for a count holds no place among the requests.
     let census = if is_from_now { Some(admin.census.count_now(&*admin.relay).await) } else { None };
-    let place = permit(&admin, Area::View, request.extensions())?;
+    let place = admin.permit(Area::View, request.extensions())?;
     let text = text(&admin, census).await;
     Ok(held(([(header::CONTENT_TYPE, "application/json")], text).into_response(), place))
 }
@@ -53,9 +53,9 @@ pub(super) async fn overview(Shared(admin): Shared<Admin>, request: Request) -> 
 struct LiveOverview(Admin);
 
 impl Feed for LiveOverview {
-    async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> FeedState {
         live::message(out, None, None, &text(&self.0, None).await);
-        Next::Wait
+        FeedState::Wait
     }
 }
 
@@ -107,7 +107,8 @@ pub(super) async fn gather(admin: &Admin, now: SystemTime) -> Overview {
 fn collect(admin: &Admin, census: &Census, now: SystemTime) -> Overview {
     let (settings, sources, config) =
         (admin.settings.get(), admin.relay.sources(), admin.process.reloading.status());
-    let (ready, _) = admin.process.readiness.report(settings.ready_requires_upstream, &sources, &[], now);
+    let (ready, _) =
+        readiness::report(&admin.process.readiness, settings.ready_requires_upstream, &sources, &[], now);
     let upstreams = upstreams(&sources, now);
     Overview {
         api: API,

@@ -20,26 +20,26 @@ pub(super) const LIMIT_MAX: usize = 1_000;
 
 /// The form of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ListForm {
     /// One JSON document.
     Document,
     /// One JSON document a line, and nothing else.
     Lines,
 }
 
-impl Form {
+impl ListForm {
     /// The form by the header `Accept`.
-    pub fn accepted(headers: &HeaderMap) -> Form {
+    pub fn accepted(headers: &HeaderMap) -> ListForm {
         let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let kinds = accepts.flat_map(|value| value.split(','));
         let is_lines = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim() == LINES);
-        if kinds.into_iter().any(is_lines) { Form::Lines } else { Form::Document }
+        if kinds.into_iter().any(is_lines) { ListForm::Lines } else { ListForm::Document }
     }
 
     pub fn content_type(self) -> &'static str {
         match self {
-            Form::Document => "application/json",
-            Form::Lines => LINES,
+            ListForm::Document => "application/json",
+            ListForm::Lines => LINES,
         }
     }
 }
@@ -49,7 +49,7 @@ const LINES: &str = "application/x-ndjson";
 /// The requested part of a list.
 #[derive(Debug)]
 pub(super) struct Page {
-    pub form: Form,
+    pub form: ListForm,
     /// `usize::MAX`: all items.
     pub limit: usize,
     after: Option<String>,
@@ -58,9 +58,9 @@ pub(super) struct Page {
 impl Page {
     /// Without `limit`, lines have all items.
     pub fn read(after: Option<String>, limit: Option<String>, headers: &HeaderMap) -> Result<Page, Declined> {
-        let form = Form::accepted(headers);
+        let form = ListForm::accepted(headers);
         let limit = match limit.as_deref() {
-            None if form == Form::Lines => usize::MAX,
+            None if form == ListForm::Lines => usize::MAX,
             None => LIMIT_MAX,
             Some("all") => usize::MAX,
             Some(text) => text.parse().ok().filter(|limit| *limit <= LIMIT_MAX).ok_or_else(|| {

@@ -11,7 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::connection::HEADER_TIMEOUT;
+/// The time for a whole request head, and for an idle connection.
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Headers of a request, and bytes of its head. Browsers and scrapers send some 20 headers, in 2 KiB.
 const HEADERS_MAX: usize = 64;
@@ -34,12 +35,12 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum AdminProtocol {
     Http1,
     Http2,
 }
 
-impl Protocol {
+impl AdminProtocol {
     /// The server of this protocol, with a bound on every wait and on all memory of the peer's choice.
     pub fn server(self) -> Builder<TokioExecutor> {
         let mut builder = Builder::new(TokioExecutor::new());
@@ -60,43 +61,43 @@ impl Protocol {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
         match self {
-            Protocol::Http1 => builder.http1_only(),
-            Protocol::Http2 => builder.http2_only(),
+            AdminProtocol::Http1 => builder.http1_only(),
+            AdminProtocol::Http2 => builder.http2_only(),
         }
     }
 }
 
 /// A connection whose first bytes were read.
-pub(super) struct Begun<Io> {
+pub(super) struct BegunConnection<Io> {
     first: Bytes,
     io: Io,
 }
 
-impl<Io: AsyncRead + Unpin> Begun<Io> {
+impl<Io: AsyncRead + Unpin> BegunConnection<Io> {
     /// Whether this is the first byte of the peer.
     pub fn begins_with(&self, byte: u8) -> bool {
         self.first.first() == Some(&byte)
     }
 
     /// Reads the first bytes, until they differ from the preface of HTTP/2 or are the preface.
-    pub async fn begin(mut io: Io) -> io::Result<(Protocol, Begun<Io>)> {
+    pub async fn begin(mut io: Io) -> io::Result<(AdminProtocol, BegunConnection<Io>)> {
         let mut first = BytesMut::with_capacity(PREFACE.len());
         let protocol = loop {
             match PREFACE.get(first.len()..) {
-                None | Some([]) => break Protocol::Http2,
+                None | Some([]) => break AdminProtocol::Http2,
                 Some(rest) => {
                     let read = (&mut io).take(rest.len() as u64).read_buf(&mut first).await?;
                     if read == 0 || !PREFACE.starts_with(&first) {
-                        break Protocol::Http1;
+                        break AdminProtocol::Http1;
                     }
                 }
             }
         };
-        Ok((protocol, Begun { first: first.freeze(), io }))
+        Ok((protocol, BegunConnection { first: first.freeze(), io }))
     }
 }
 
-impl<Io: AsyncRead + Unpin> AsyncRead for Begun<Io> {
+impl<Io: AsyncRead + Unpin> AsyncRead for BegunConnection<Io> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -112,7 +113,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Begun<Io> {
     }
 }
 
-impl<Io: AsyncWrite + Unpin> AsyncWrite for Begun<Io> {
+impl<Io: AsyncWrite + Unpin> AsyncWrite for BegunConnection<Io> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

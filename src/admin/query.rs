@@ -7,7 +7,6 @@ use sluice_admin_api::parameters::{
     ChangesParameters, ClientsParameters, EventsParameters, ResourcesParameters, SourcesParameters,
 };
 
-use super::events::EventFilter;
 use super::page::Page;
 use super::params::{Declined, bad_request, number, read, word};
 use crate::driver::api::change_name::ChangeName;
@@ -16,7 +15,7 @@ use crate::driver::api::status::{
     ClientStatus, ConfigStatus, ResourceFilter, SessionStatus, SessionTypeStatus, SourceState, Why,
     names_type,
 };
-use crate::telemetry::events::{Kind, Severity};
+use crate::telemetry::events::{Event, Kind, Severity};
 
 /// `/clients`: matching streams, with the matching types of each.
 #[derive(Debug, Default)]
@@ -166,6 +165,20 @@ pub(super) fn resources(uri: &Uri, headers: &HeaderMap) -> Result<(ResourceFilte
         state: word("state", params.state, &states)?,
     };
     Ok((filter, Page::read(params.after, params.limit, headers)?))
+}
+
+/// The events to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EventFilter {
+    pub kind: Option<Kind>,
+    /// And all above.
+    pub severity: Severity,
+}
+
+impl EventFilter {
+    pub fn has(self, event: &Event) -> bool {
+        self.kind.is_none_or(|kind| kind == event.first.kind) && self.severity <= event.first.severity
+    }
 }
 
 /// `/events`.

@@ -2,113 +2,41 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use sluice_admin_api::overview::{PlanStanding, ReadyReport, UpstreamSummary};
 
 use super::item::seconds_since;
 use super::rollouts::{behind_seconds, frozen_until, pinned};
+use super::state::{Readiness, State};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
 use crate::telemetry::rollouts::why;
 
-/// The state of the process; it only moves forward, except that an operator's drain ends, and that a
-/// successor of the process may die.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    Starting = 0,
-    /// Listeners are bound, and the checkpoint and files are loaded.
-    Ready = 1,
-    Draining = 2,
-}
-
-impl State {
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::Draining => "draining",
-        }
+/// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
+/// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
+/// source is connected.
+pub(super) fn report(
+    readiness: &Readiness,
+    requires_upstream: bool,
+    sources: &[Arc<SourceStatus>],
+    plans: &[Arc<RolloutStatus>],
+    now: SystemTime,
+) -> (bool, ReadyReport) {
+    let mut upstreams: BTreeMap<String, UpstreamSummary> = BTreeMap::new();
+    for source in sources {
+        add(upstreams.entry(source.server.to_string()).or_default(), source, now);
     }
-}
-
-/// The state behind `/ready`.
-pub struct Readiness {
-    state: AtomicU8,
-    certificate_expired: Box<dyn Fn() -> bool + Send + Sync>,
-    is_emptying: Box<dyn Fn() -> bool + Send + Sync>,
-}
-
-impl Default for Readiness {
-    fn default() -> Readiness {
-        let (certificate_expired, is_emptying) = (Box::new(|| false), Box::new(|| false));
-        Readiness { state: AtomicU8::new(State::Starting as u8), certificate_expired, is_emptying }
-    }
-}
-
-impl Readiness {
-    /// A relay whose own certificate has expired is not ready: clients refuse it (CRT-7).
-    #[must_use]
-    pub fn with_certificates(self, have_expired: impl Fn() -> bool + Send + Sync + 'static) -> Readiness {
-        Readiness { certificate_expired: Box::new(have_expired), ..self }
-    }
-
-    /// A relay that an operator empties is not ready (HND-9).
-    #[must_use]
-    pub fn with_drain(self, is_emptying: impl Fn() -> bool + Send + Sync + 'static) -> Readiness {
-        Readiness { is_emptying: Box::new(is_emptying), ..self }
-    }
-
-    /// Moves on to a later state; an earlier state changes nothing.
-    pub fn advance(&self, state: State) {
-        self.state.fetch_max(state as u8, Relaxed);
-    }
-
-    /// The process serves again after [`State::Draining`]: its successor has died.
-    pub fn return_to_service(&self) {
-        self.state.store(State::Ready as u8, Relaxed);
-    }
-
-    pub fn state(&self) -> State {
-        match self.state.load(Relaxed) {
-            0 => State::Starting,
-            1 if (self.is_emptying)() => State::Draining,
-            1 => State::Ready,
-            _ => State::Draining,
-        }
-    }
-
-    /// Whether a certificate of the relay itself has expired.
-    pub(super) fn has_expired_certificate(&self) -> bool {
-        (self.certificate_expired)()
-    }
-
-    /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
-    /// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
-    /// source is connected.
-    pub(super) fn report(
-        &self,
-        requires_upstream: bool,
-        sources: &[Arc<SourceStatus>],
-        plans: &[Arc<RolloutStatus>],
-        now: SystemTime,
-    ) -> (bool, ReadyReport) {
-        let mut upstreams: BTreeMap<String, UpstreamSummary> = BTreeMap::new();
-        for source in sources {
-            add(upstreams.entry(source.server.to_string()).or_default(), source, now);
-        }
-        let any_connected = sources.iter().any(|source| source.state.is_attached());
-        let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
-        let state = self.state();
-        let certificate_expired = (self.certificate_expired)();
-        let ready = state == State::Ready && upstream_suffices && !certificate_expired;
-        // A plan that holds something back serves its clients.
-        let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
-        let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
-        let state = state.name().to_owned();
-        (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts })
-    }
+    let any_connected = sources.iter().any(|source| source.state.is_attached());
+    let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
+    let state = readiness.state();
+    let certificate_expired = readiness.has_expired_certificate();
+    let ready = state == State::Ready && upstream_suffices && !certificate_expired;
+    // A plan that holds something back serves its clients.
+    let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
+    let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
+    let state = state.name().to_owned();
+    (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts })
 }
 
 /// A plan for the attention of an operator; `None` if there is nothing to say. `is_frozen`: some plan is

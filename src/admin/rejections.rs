@@ -16,7 +16,7 @@ const SESSIONS_PER_TURN: usize = 64;
 /// The NACKs of clients for one type from one server and class. A NACK refers to a whole response; only the
 /// text may name a resource.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rejection {
+pub(super) struct ResourceRejection {
     /// Clients whose last verdict on the type is a NACK.
     pub(super) clients: usize,
     /// The text of the latest NACK.
@@ -27,7 +27,7 @@ pub(super) struct Rejection {
 type Key = (String, String, String);
 
 #[derive(Debug, Default)]
-pub(super) struct Rejections(BTreeMap<Key, (Rejection, std::time::SystemTime)>);
+pub(super) struct Rejections(BTreeMap<Key, (ResourceRejection, std::time::SystemTime)>);
 
 impl Rejections {
     /// Iterates over all streams, one at a time.
@@ -55,7 +55,7 @@ impl Rejections {
         for server in listed(&status.server) {
             for class in listed(&status.class) {
                 let key = (status.type_url.as_str().to_owned(), server.clone(), class);
-                let new = || (Rejection { clients: 0, text: String::new() }, nack.at);
+                let new = || (ResourceRejection { clients: 0, text: String::new() }, nack.at);
                 let (rejection, at) = self.0.entry(key).or_insert_with(new);
                 rejection.clients += 1;
                 if rejection.clients == 1 || nack.at > *at {
@@ -67,7 +67,7 @@ impl Rejections {
     }
 
     /// The rejections of the type, server and class of a resource.
-    pub(super) fn find(&self, resource: &ResourceStatus) -> Option<&Rejection> {
+    pub(super) fn find(&self, resource: &ResourceStatus) -> Option<&ResourceRejection> {
         if self.0.is_empty() {
             return None;
         }

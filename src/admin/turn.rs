@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// A request, from its head to the last byte of its answer.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct RequestTurn {
     state: Mutex<TurnState>,
     /// Ends the connection.
     cut: CancellationToken,
@@ -51,9 +51,9 @@ struct TurnState {
     is_idle: bool,
 }
 
-impl Turn {
-    fn new(cut: CancellationToken) -> Turn {
-        Turn { state: Mutex::default(), cut }
+impl RequestTurn {
+    fn new(cut: CancellationToken) -> RequestTurn {
+        RequestTurn { state: Mutex::default(), cut }
     }
 
     /// The relay waits for the peer from now on, or since before.
@@ -106,16 +106,16 @@ impl Turn {
 
 /// The requests of one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Turns {
-    open: Arc<Mutex<Vec<Arc<Turn>>>>,
+pub(super) struct RequestTurns {
+    open: Arc<Mutex<Vec<Arc<RequestTurn>>>>,
     /// Ends the connection.
     pub cut: CancellationToken,
 }
 
-impl Turns {
+impl RequestTurns {
     /// Begins a request, which ends with the result.
     pub fn begin(&self) -> Answering {
-        let turn = Arc::new(Turn::new(self.cut.clone()));
+        let turn = Arc::new(RequestTurn::new(self.cut.clone()));
         self.open.lock().push(turn.clone());
         Answering { turns: self.clone(), turn }
     }
@@ -124,7 +124,7 @@ impl Turns {
     /// turn.
     pub fn wait(&self) -> Option<Duration> {
         let open = self.open.lock();
-        let wait = |turn: &Arc<Turn>| if turn.is_idle() { Some(Duration::MAX) } else { turn.waits() };
+        let wait = |turn: &Arc<RequestTurn>| if turn.is_idle() { Some(Duration::MAX) } else { turn.waits() };
         open.iter().map(wait).min().unwrap_or(Some(Duration::MAX))
     }
 
@@ -136,8 +136,8 @@ impl Turns {
 
 /// A request under way.
 pub(super) struct Answering {
-    turns: Turns,
-    pub turn: Arc<Turn>,
+    turns: RequestTurns,
+    pub turn: Arc<RequestTurn>,
 }
 
 impl Drop for Answering {
@@ -147,12 +147,12 @@ impl Drop for Answering {
 }
 
 /// The body of a request: the relay waits for its peer.
-pub(super) struct Sent {
+pub(super) struct AwaitedBody {
     pub body: Body,
-    pub turn: Arc<Turn>,
+    pub turn: Arc<RequestTurn>,
 }
 
-impl http_body::Body for Sent {
+impl http_body::Body for AwaitedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

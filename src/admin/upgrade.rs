@@ -2,66 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Extension, State as Shared};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::future::BoxFuture;
-pub use sluice_admin_api::acts::{PredecessorStatus, Upgraded};
 use sluice_admin_api::parameters::UpgradeParameters;
 
-use super::access::Reach;
-use super::entrance::Peer;
+use super::access::ListenerReach;
+use super::entrance::AdminPeer;
 use super::params::{Declined, flag, read};
-use super::state::Admin;
-
-/// The process, as it takes over from another and is taken over.
-pub trait Upgrading: Send + Sync + 'static {
-    /// Starts a successor, and resolves when it accepts in place of this process, or has failed.
-    fn upgrade(&self, wish: UpgradeWish) -> BoxFuture<'static, Result<Upgraded, NotUpgraded>>;
-
-    /// The process before the last upgrade, while it drains.
-    fn predecessor(&self) -> Option<PredecessorStatus>;
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpgradeWish {
-    /// Ends a predecessor that still drains.
-    pub now: bool,
-    /// Goes as far as the new process can without serving, and ends it.
-    pub dry_run: bool,
-    /// Another executable than that of the configuration.
-    pub binary: Option<PathBuf>,
-}
-
-/// The reason why this process serves on.
-#[derive(Clone, Debug, PartialEq)]
-pub enum NotUpgraded {
-    /// The relay is in no state for an upgrade.
-    Conflict { reason: String, left: Option<Duration> },
-    /// The new process could not take over.
-    Failed(String),
-}
-
-impl NotUpgraded {
-    pub fn text(&self) -> String {
-        match self {
-            NotUpgraded::Conflict { reason, left: None } => reason.clone(),
-            NotUpgraded::Conflict { reason, left: Some(left) } => {
-                format!("{reason}; {:.1} s left", left.as_secs_f64())
-            }
-            NotUpgraded::Failed(reason) => {
-                format!("{reason}; this process serves on, and nothing has changed")
-            }
-        }
-    }
-}
+use super::state::{Admin, NotUpgraded, UpgradeWish};
 
 pub(super) async fn begin(
     Shared(admin): Shared<Admin>,
-    peer: Option<Extension<Arc<Peer>>>,
+    peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
     let params: UpgradeParameters = read(&uri)?;
@@ -83,11 +38,11 @@ pub(super) async fn begin(
 
 /// An executable of the caller's choice runs as the user of the relay, so the caller must be that user
 /// already, or root. Only a unix socket proves this.
-fn may_choose(admin: &Admin, peer: Option<&Peer>) -> Result<(), Declined> {
+fn may_choose(admin: &Admin, peer: Option<&AdminPeer>) -> Result<(), Declined> {
     let uid = peer.and_then(|peer| peer.uid);
     let is_owner = match admin.settings.get().access.reach {
-        Reach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
-        Reach::Loopback | Reach::Network { .. } => false,
+        ListenerReach::Unix { owner } => uid.is_some_and(|uid| uid == 0 || uid == owner),
+        ListenerReach::Loopback | ListenerReach::Network { .. } => false,
     };
     let text = "binary: only root and the user of the relay may choose it, over a unix socket; the key handover.binary \
                 sets it for all";

@@ -9,9 +9,9 @@ use futures_util::FutureExt;
 use tokio::net::UnixStream;
 
 use super::tls::{self, LiveTls};
-use crate::admin::access::{Access, Auth, Reach};
-use crate::admin::entrance::{Entrance, Guest, Peer, Proving};
-use crate::admin::{About, Admin, AdminSettings, Process, Shutdown};
+use crate::admin::access::{Access, Auth, ListenerReach};
+use crate::admin::entrance::{AdminPeer, Entrance, Guest, Proving};
+use crate::admin::{self, About, AdminSettings, Process, Shutdown};
 use crate::config::{Address, Config};
 use crate::driver::Relay;
 use crate::server::{self, Doorway, DoorwaySecurity, Duplex, ServerLimits, Visitor};
@@ -19,9 +19,9 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
-use crate::trust::rotation::{Place, Prepared, Watched};
+use crate::trust::rotation::{Prepared, Watched, WatchedPlace};
 use crate::trust::server::settings::REFRESH_INTERVAL;
-use crate::trust::server::{Generation, ServerTls};
+use crate::trust::server::{ServerFiles, ServerTls};
 use crate::trust::tokens::{TokenFile, Tokens, place_files};
 use sluice_setting::InForce;
 
@@ -51,7 +51,7 @@ pub(super) struct LiveAdmin {
 /// The admin server of the next configuration. Files of unchanged keys stay under their watch.
 pub(super) struct NextAdmin {
     settings: AdminSettings,
-    tls: FileChange<Generation>,
+    tls: FileChange<ServerFiles>,
     tokens: FileChange<Tokens>,
 }
 
@@ -68,7 +68,8 @@ impl NextAdmin {
     /// A file that cannot be used, with the key.
     pub(super) fn prepare(
         live: &LiveAdmin,
-        (before, config): (&Config, &Config),
+        before: &Config,
+        config: &Config,
         has_files: bool,
     ) -> Result<NextAdmin> {
         let chain = |config: &Config| config.limits.server.client_chain;
@@ -148,7 +149,7 @@ impl AdminServer {
 
     pub(super) async fn serve(self, relay: Relay, process: Process, metrics: Arc<Metrics>, stop: Shutdown) {
         let AdminServer { doorway, live } = self;
-        Admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
+        admin::serve(doorway, live.settings, Arc::new(relay), process, metrics, stop).await;
     }
 }
 
@@ -158,7 +159,7 @@ fn limits(config: &Config) -> ServerLimits {
     ServerLimits { tls_handshakes_per_second, ..limits.clone() }
 }
 
-fn prepare_tls(config: &Config) -> Result<Option<Prepared<Generation>>> {
+fn prepare_tls(config: &Config) -> Result<Option<Prepared<ServerFiles>>> {
     let prepare = |tls| tls_place(config, tls).prepare();
     let prepared = config.admin.tls.as_ref().map(prepare).transpose();
     prepared.map_err(|fault| anyhow!(tls::describe(TLS, &fault)))
@@ -166,7 +167,7 @@ fn prepare_tls(config: &Config) -> Result<Option<Prepared<Generation>>> {
 
 fn prepare_tokens(config: &Config) -> Result<Option<Prepared<Tokens>>> {
     let place = config.admin.auth.as_ref().and_then(token_place);
-    let prepared = place.map(Place::prepare).transpose();
+    let prepared = place.map(WatchedPlace::prepare).transpose();
     prepared.map_err(|fault| anyhow!(describe_token(&fault)))
 }
 
@@ -182,7 +183,7 @@ impl Entrance for Doorway {
         let proof = Doorway::accept(self).await;
         let guest = |Visitor { io, address, uid, identity, selected_http2, end }| Guest {
             io,
-            peer: Peer { address, uid, identity },
+            peer: AdminPeer { address, uid, identity },
             selected_http2,
             end,
         };
@@ -193,9 +194,9 @@ impl Entrance for Doorway {
 fn settings(config: &Config, tokens: Option<Watched<Tokens>>) -> io::Result<AdminSettings> {
     let admin = &config.admin;
     let reach = match &admin.address {
-        Address::Unix { .. } => Reach::Unix { owner: own_user()? },
-        address if address.is_local() => Reach::Loopback,
-        Address::Tcp(_) => Reach::Network { has_tls: admin.tls.is_some() },
+        Address::Unix { .. } => ListenerReach::Unix { owner: own_user()? },
+        address if address.is_local() => ListenerReach::Loopback,
+        Address::Tcp(_) => ListenerReach::Network { has_tls: admin.tls.is_some() },
     };
     Ok(AdminSettings {
         hosts: admin.hosts.clone(),
@@ -213,25 +214,25 @@ fn own_user() -> io::Result<u32> {
     Ok(one.peer_cred()?.uid())
 }
 
-fn tls_place(config: &Config, tls: &ServerTls) -> Place<Generation> {
+fn tls_place(config: &Config, tls: &ServerTls) -> WatchedPlace<ServerFiles> {
     let (settings, limits) = (tls.clone(), config.limits.server.client_chain);
-    Place {
+    WatchedPlace {
         name: TLS.to_owned(),
         files: tls.files(),
         refresh: tls.refresh_interval,
-        build: Arc::new(move |contents: &Contents, in_force: Option<&Generation>, now| {
-            Generation::read(&settings, limits, contents, in_force, now)
+        build: Arc::new(move |contents: &Contents, in_force: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, limits, contents, in_force, now)
         }),
     }
 }
 
 /// `None` without tokens.
-fn token_place(auth: &Auth) -> Option<Place<Tokens>> {
+fn token_place(auth: &Auth) -> Option<WatchedPlace<Tokens>> {
     let files: Vec<TokenFile> = auth.tokens.iter().map(|grant| grant.file.clone()).collect();
     if files.is_empty() {
         return None;
     }
-    Some(Place {
+    Some(WatchedPlace {
         name: AUTH.to_owned(),
         files: place_files(&files),
         refresh: REFRESH_INTERVAL.default,

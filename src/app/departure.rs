@@ -18,7 +18,7 @@ use crate::driver::api::control::Controls as _;
 use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Draining;
 use crate::handover::supervisor::Supervisor;
-use crate::handover::{HandoverSettings, Message};
+use crate::handover::{HandoverMessage, HandoverSettings};
 use crate::telemetry::events::{Events, tell};
 use sluice_setting::InForce;
 
@@ -29,7 +29,7 @@ const REPORTS: Duration = Duration::from_millis(250);
 const REPORT_MAX: Duration = Duration::from_millis(100);
 
 /// The parts for the time before connections leave.
-pub(super) struct Departure {
+pub(super) struct DepartingProcess {
     pub relay: Relay,
     pub emptying: Arc<dyn Emptying>,
     pub readiness: Arc<Readiness>,
@@ -41,7 +41,7 @@ pub(super) struct Departure {
     pub events: Events,
 }
 
-impl Departure {
+impl DepartingProcess {
     /// Resolves when the last drain is to begin.
     pub(super) async fn wait(self, upgrader: &Upgrader, mut signals: StopSignal) {
         loop {
@@ -106,7 +106,7 @@ impl Departure {
                 // A word of the successor comes before its end.
                 biased;
                 message = OptionFuture::from(word.as_mut()), if word.is_some() => match message {
-                    Some(Ok(Message::End)) => {
+                    Some(Ok(HandoverMessage::End)) => {
                         info!("the new process wants this one to end now");
                         self.relay.end_streams();
                         break;
@@ -176,13 +176,13 @@ enum Left {
 }
 
 /// Resolves to the successor's `end` or `stopping`; an error when the successor has ended.
-fn word_of(handed: &Handed) -> oneshot::Receiver<Message> {
+fn word_of(handed: &Handed) -> oneshot::Receiver<HandoverMessage> {
     let (sender, receiver) = oneshot::channel();
     if let Ok(channel) = handed.channel.another() {
         spawn_blocking(move || {
             let _ = channel.wait_at_most(None);
             while let Ok((message, _)) = channel.receive() {
-                if matches!(message, Message::End | Message::Stopping) {
+                if matches!(message, HandoverMessage::End | HandoverMessage::Stopping) {
                     let _ = sender.send(message);
                     return;
                 }
@@ -193,7 +193,7 @@ fn word_of(handed: &Handed) -> oneshot::Receiver<Message> {
 }
 
 async fn report(handed: &Handed, draining: &Draining) {
-    let (channel, message) = (handed.channel.another(), Message::Draining(*draining));
+    let (channel, message) = (handed.channel.another(), HandoverMessage::Draining(*draining));
     let sent = spawn_blocking(move || channel.map(|channel| channel.send(&message, &[])));
     // After its end, a successor needs no report.
     let _ = tokio::time::timeout(REPORT_MAX, sent).await;

@@ -36,7 +36,7 @@ use anyhow::{Context, Result};
 use tracing::{info, warn};
 
 use self::base::Base;
-use self::handover::Pool;
+use self::handover::AdoptedConnections;
 use self::handover::successor::Predecessor;
 use self::parts::Parts;
 use self::reload::Reloader;
@@ -44,7 +44,7 @@ use self::running::{OwnProcess, Running};
 use crate::config::{Config, Loaded, LogFormat};
 
 pub use check::{Faults, check_files, check_host, explain_classes, needs_of_host};
-pub use handover::{Refusal, Start};
+pub use handover::{Start, StartRefusal};
 pub use reload::{ConfigFile, with_collector};
 
 /// How long the process waits at the end for uninterruptible work.
@@ -77,7 +77,7 @@ async fn run(loaded: Loaded, file: ConfigFile, base: &Arc<Base>, start: Start) -
     let (reloader, requests) = Reloader::new(&file);
     signals::on_hangups(reloader.clone());
     let Start { invocation, predecessor, lent, supervisor } = start;
-    let mut pool = Pool::default();
+    let mut pool = AdoptedConnections::default();
     lent.into_iter().for_each(|lent| pool.add(lent.name, None, lent.socket, true));
     let greet = |channel| Predecessor::greet(channel, loaded.config.handover.timeout, &mut pool);
     // The other process belongs to the host, like sockets and files.
@@ -91,7 +91,7 @@ async fn run(loaded: Loaded, file: ConfigFile, base: &Arc<Base>, start: Start) -
     let (relay, config) = (parts.relay.clone(), loaded.config.clone());
     let following = predecessor.as_ref().map(Predecessor::following).transpose()?;
     let process = OwnProcess { invocation, following: following.clone(), supervisor: supervisor.clone() };
-    let running = Running::start(parts, loaded, base, (reloader, requests, file), process)?;
+    let running = Running::start(parts, loaded, base, reloader, requests, file, process)?;
     if let (Some(mut predecessor), Some(following)) = (predecessor, following) {
         predecessor.take_over(&base.ways, &relay).await?;
         predecessor.follow(following, relay, base.metrics.clone());

@@ -10,7 +10,7 @@ use super::admin::AdminServer;
 use super::authorization;
 use super::base::Base;
 use super::facts;
-use super::handover::Pool;
+use super::handover::AdoptedConnections;
 use super::handover::successor::Predecessor;
 use super::servers::{self, Channels};
 use super::settings::{default_response_bytes, relay_settings, server_limits};
@@ -25,7 +25,7 @@ pub(super) struct Parts {
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
     /// Follows the source of the facts, if there is one.
-    pub facts: Option<facts::Following>,
+    pub facts: Option<facts::FollowedFacts>,
     /// The sockets of the listeners, in the same order.
     pub sockets: Vec<server::Listener>,
     pub listeners: Vec<LiveListener>,
@@ -40,14 +40,14 @@ impl Parts {
     pub(super) async fn build(
         config: &Config,
         base: &Base,
-        pool: &mut Pool,
+        pool: &mut AdoptedConnections,
         mut predecessor: Option<&mut Predecessor>,
     ) -> Result<Parts> {
         let metrics = &base.metrics;
         let (lists, channels) =
             servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
         let facts = facts::open(config, facts::AT_START).await.map_err(io::Error::other)?;
-        let relay = Relay::new(relay_settings(config, (lists, facts.table.clone()), 1), metrics.clone());
+        let relay = Relay::new(relay_settings(config, lists, facts.table.clone(), 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_plans();
             predecessor.pass_lock(&relay).await;
@@ -64,7 +64,7 @@ impl Parts {
         let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
         for (index, listener) in config.listeners.iter().enumerate() {
             let bound = bind(&listener.name, &listener.address, pool, &base.ways)?;
-            let (live, socket) = LiveListener::new(bound, (config, index), &metrics.downstream.tls)?;
+            let (live, socket) = LiveListener::new(bound, config, index, &metrics.downstream.tls)?;
             sockets.push(socket);
             listeners.push(live);
         }

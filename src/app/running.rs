@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::base::Base;
-use super::departure::Departure;
+use super::departure::DepartingProcess;
 use super::handover::successor::Following;
 use super::handover::upgrader::{UpgradeParts, Upgrader};
 use super::handover::watchdog;
 use super::parts::Parts;
-use super::reload::{ConfigFile, Live, Reloader, Reloads, Requests};
+use super::reload::{ConfigFile, Live, ReloadRequests, Reloader, Reloads};
 use super::signals::{StopSignal, stop_signal, upgrade_on_signal};
 use super::sockets::listener_files;
 use super::tls::Certificates;
@@ -27,7 +27,8 @@ use crate::driver::api::emptying::Emptying;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
 use crate::server::{self, Server};
-use crate::telemetry::events::{Kind, Occurrence, count_each_second};
+use crate::telemetry::count_each_second;
+use crate::telemetry::events::{Kind, Occurrence};
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::{cgroup_memory_limit, resident_bytes};
 use sluice_setting::InForce;
@@ -45,7 +46,8 @@ impl OwnProcess {
         self,
         relay: &Relay,
         base: &Base,
-        (emptying, readiness): (&Arc<dyn Emptying>, &Arc<Readiness>),
+        emptying: &Arc<dyn Emptying>,
+        readiness: &Arc<Readiness>,
     ) -> Upgrader {
         Upgrader::new(UpgradeParts {
             invocation: self.invocation,
@@ -83,7 +85,9 @@ impl Running {
         parts: Parts,
         loaded: Loaded,
         base: &Arc<Base>,
-        (reloader, requests, file): (Reloader, Requests, ConfigFile),
+        reloader: Reloader,
+        requests: ReloadRequests,
+        file: ConfigFile,
         process: OwnProcess,
     ) -> Result<Running> {
         let Parts { relay, channels, policy, facts, sockets, listeners, admin, server } = parts;
@@ -94,7 +98,7 @@ impl Running {
         let readiness = Readiness::default().with_certificates(move || expiring.get().have_expired());
         let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
         let supervisor = process.supervisor.clone();
-        let upgrader = process.upgrader(&relay, base, (&emptying, &readiness));
+        let upgrader = process.upgrader(&relay, base, &emptying, &readiness);
         let acts = Process {
             readiness: readiness.clone(),
             emptying: emptying.clone(),
@@ -155,7 +159,7 @@ impl Running {
         } = self;
         let (events, ending) = (&base.metrics.events, &base.ending);
         let ((last, is_saved), (left, leaving)) = (oneshot::channel(), oneshot::channel());
-        let departure = Departure {
+        let departure = DepartingProcess {
             relay: relay.clone(),
             emptying: self.emptying,
             readiness,

@@ -67,10 +67,10 @@ pub(super) fn lists(
     metrics: &Metrics,
     before: &Channels,
 ) -> Result<(ServerLists, Channels)> {
-    of(config, Opening { metrics, before, now: Channels::default(), response_bytes, has_files: true })
+    of(config, Setup { metrics, before, now: Channels::default(), response_bytes, has_files: true })
 }
 
-fn of(config: &config::Servers, mut opening: Opening<'_>) -> Result<(ServerLists, Channels)> {
+fn of(config: &config::Servers, mut opening: Setup<'_>) -> Result<(ServerLists, Channels)> {
     let default = opening.servers("xds_servers", &config.default)?;
     let mut lists = ServerLists::new(default, config.default.fallback.clone());
     for (type_url, list) in &config.types {
@@ -92,7 +92,7 @@ pub(super) fn planned(config: &config::Servers, before: &Channels) -> Result<(Se
     let (metrics, response_bytes) = (Metrics::new(), usize::MAX);
     of(
         config,
-        Opening { metrics: &metrics, before, now: Channels::default(), response_bytes, has_files: false },
+        Setup { metrics: &metrics, before, now: Channels::default(), response_bytes, has_files: false },
     )
 }
 
@@ -121,7 +121,7 @@ fn describe(path: &str, fault: &Fault) -> String {
 }
 
 /// The channels of a configuration while the lists are built.
-struct Opening<'a> {
+struct Setup<'a> {
     metrics: &'a Metrics,
     before: &'a Channels,
     now: Channels,
@@ -129,7 +129,7 @@ struct Opening<'a> {
     has_files: bool,
 }
 
-impl Opening<'_> {
+impl Setup<'_> {
     fn servers(&mut self, path: &str, list: &ServerListSettings) -> Result<Vec<Arc<Upstream>>> {
         let mut servers = Vec::new();
         for (number, server) in list.servers.iter().enumerate() {

@@ -16,7 +16,8 @@ use sluice_engine::source;
 /// `generation`: the number of the configuration, counted from 1.
 pub(super) fn relay_settings(
     config: &Config,
-    (lists, facts): (ServerLists, Arc<FactTable>),
+    lists: ServerLists,
+    facts: Arc<FactTable>,
     generation: u64,
 ) -> DriverSettings {
     let fails = |listener: &ListenerSettings| listener.options.when_unavailable == WhenUnavailable::Fail;

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result};
 
-use super::handover::{Pool, Ways};
+use super::handover::{AdoptedConnections, Ways};
 use super::tls::{self, LiveTls};
 use crate::config::{self, Address, Config};
 use crate::server::{self, ListenerOptions};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
-use crate::trust::server::Generation;
+use crate::trust::server::ServerFiles;
 use sluice_setting::InForce;
 
 /// A listener in service. No connection belongs to a configuration, so parts of a listener change under its
@@ -28,7 +28,8 @@ impl LiveListener {
     /// A file that cannot be used, with its key.
     pub(super) fn new(
         bound: server::Listener,
-        (config, index): (&Config, usize),
+        config: &Config,
+        index: usize,
         metrics: &TlsMetrics,
     ) -> Result<(LiveListener, server::Listener)> {
         let listener = &config.listeners[index];
@@ -46,7 +47,7 @@ impl LiveListener {
 }
 
 /// The certificate files of all listeners, in force.
-pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<Generation>> {
+pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<ServerFiles>> {
     live.iter().filter_map(|listener| Some(listener.tls.as_ref()?.watched.clone())).collect()
 }
 
@@ -54,7 +55,12 @@ pub(super) fn listener_files(live: &[LiveListener]) -> Vec<Watched<Generation>> 
 ///
 /// # Errors
 /// The address cannot be bound, with the listener's name.
-pub(super) fn bind(name: &str, address: &Address, pool: &mut Pool, ways: &Ways) -> Result<server::Listener> {
+pub(super) fn bind(
+    name: &str,
+    address: &Address,
+    pool: &mut AdoptedConnections,
+    ways: &Ways,
+) -> Result<server::Listener> {
     let bound = match (pool.take(name, address), address) {
         (Some(Ok(adopted)), _) => Ok(adopted),
         // The file of a unix socket may have gone.

@@ -10,19 +10,19 @@ use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::client;
 use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
-use crate::trust::rotation::{Place, Prepared, Watched};
-use crate::trust::server::{ChainLimits, Generation, OnClientExpiry, ServerTls};
+use crate::trust::rotation::{Prepared, Watched, WatchedPlace};
+use crate::trust::server::{ChainLimits, OnClientExpiry, ServerFiles, ServerTls};
 use sluice_setting::InForce;
 
 /// The files of one listener. `index` is the place of the listener in the configuration.
-fn place_of(listener: &ListenerSettings, tls: &ServerTls, limits: ChainLimits) -> Place<Generation> {
+fn place_of(listener: &ListenerSettings, tls: &ServerTls, limits: ChainLimits) -> WatchedPlace<ServerFiles> {
     let settings = tls.clone();
-    Place {
+    WatchedPlace {
         name: format!("listeners[{}].tls", listener.name),
         files: tls.files(),
         refresh: tls.refresh_interval,
-        build: Arc::new(move |contents: &Contents, in_force: Option<&Generation>, now| {
-            Generation::read(&settings, limits, contents, in_force, now)
+        build: Arc::new(move |contents: &Contents, in_force: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, limits, contents, in_force, now)
         }),
     }
 }
@@ -50,19 +50,19 @@ pub(super) fn faults(config: &Config) -> Vec<String> {
 /// TLS of one listener, with its files in force.
 #[derive(Clone)]
 pub(super) struct LiveTls {
-    pub watched: Watched<Generation>,
+    pub watched: Watched<ServerFiles>,
     pub ends_at_expiry: InForce<bool>,
 }
 
 impl LiveTls {
     /// Puts files that were read in force, and watches them from then on.
-    pub(super) fn new(prepared: Prepared<Generation>, tls: &ServerTls, metrics: &TlsMetrics) -> LiveTls {
+    pub(super) fn new(prepared: Prepared<ServerFiles>, tls: &ServerTls, metrics: &TlsMetrics) -> LiveTls {
         let ends_at_expiry = InForce::new(ends_at_expiry(tls));
         LiveTls { watched: prepared.watch(metrics.clone()), ends_at_expiry }
     }
 
     /// Puts other files in force, for new and open connections.
-    pub(super) fn replace(&self, prepared: Prepared<Generation>, tls: &ServerTls, metrics: &TlsMetrics) {
+    pub(super) fn replace(&self, prepared: Prepared<ServerFiles>, tls: &ServerTls, metrics: &TlsMetrics) {
         prepared.replace(&self.watched, metrics.clone());
         self.ends_at_expiry.publish(ends_at_expiry(tls));
     }
@@ -85,7 +85,7 @@ pub(super) fn prepare(
     config: &Config,
     index: usize,
     listener: &ListenerSettings,
-) -> Result<Option<Prepared<Generation>>> {
+) -> Result<Option<Prepared<ServerFiles>>> {
     let Some(tls) = &listener.tls else { return Ok(None) };
     let place = place_of(listener, tls, config.limits.server.client_chain);
     let prepared = place.prepare().map_err(|fault| anyhow!(describe(&key_of(index), &fault)))?;
@@ -95,7 +95,7 @@ pub(super) fn prepare(
 /// The files of all listeners and servers, in force.
 #[derive(Default)]
 pub(super) struct Certificates {
-    pub listeners: Vec<Watched<Generation>>,
+    pub listeners: Vec<Watched<ServerFiles>>,
     pub servers: Vec<Watched<client::Generation>>,
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
-use sluice::bootstrap::{self, ClientNode, ClientTls, EnvoyOptions, GrpcOptions};
+use clap::{Args, Subcommand};
+use sluice::bootstrap::{self, BootstrapTls, ClientNode, EnvoyOptions, GrpcOptions, Language};
 use sluice::config::{self, Config, Endpoint, ListenerSettings};
 use sluice::trust::server::ClientCertificate;
 
@@ -34,31 +34,6 @@ pub enum Client {
         #[arg(long, value_name = "TEMPLATE")]
         server_listener_template: Option<String>,
     },
-}
-
-/// The gRPC library of a client.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Language {
-    /// grpc-go
-    Go,
-    /// grpc-java, also for Kotlin
-    Java,
-    /// grpc-js-xds
-    Node,
-    /// C++, Python, Ruby and PHP
-    #[value(name = "c-core", aliases = ["cpp", "c++", "python", "ruby", "php"])]
-    CCore,
-}
-
-impl From<Language> for bootstrap::Language {
-    fn from(language: Language) -> bootstrap::Language {
-        match language {
-            Language::Go => bootstrap::Language::Go,
-            Language::Java => bootstrap::Language::Java,
-            Language::Node => bootstrap::Language::Node,
-            Language::CCore => bootstrap::Language::CCore,
-        }
-    }
 }
 
 #[derive(Args)]
@@ -93,18 +68,17 @@ pub struct BootstrapArgs {
 pub fn print_bootstrap(client: Client) -> Result<(), Failure> {
     match client {
         Client::Envoy { options, sotw, admin_port } => {
-            let (Connection { relay, node, tls }, _) = connection(options)?;
+            let (ClientAccess { relay, node, tls }, _) = connection(options)?;
             print!("{}", bootstrap::envoy(&relay, &EnvoyOptions { node, is_sotw: sotw, admin_port, tls }));
         }
         Client::Grpc { options, language, server_listener_template } => {
-            let (Connection { relay, node, tls }, config) = connection(options)?;
-            let language = language.map(bootstrap::Language::from);
+            let (ClientAccess { relay, node, tls }, config) = connection(options)?;
             let advice = match language {
                 Some(language) => {
                     language.check(tls.as_ref()).map_err(|text| Failure::Usage(text.to_owned()))?;
                     language.advice(tls.as_ref())
                 }
-                None => bootstrap::Language::advice_to_all(tls.as_ref()),
+                None => Language::advice_to_all(tls.as_ref()),
             };
             if let Some(text) = advice {
                 eprintln!("sluice: {text}");
@@ -122,14 +96,14 @@ pub fn print_bootstrap(client: Client) -> Result<(), Failure> {
 }
 
 /// A client's way to a listener.
-struct Connection {
+struct ClientAccess {
     relay: Endpoint,
     node: ClientNode,
-    tls: Option<ClientTls>,
+    tls: Option<BootstrapTls>,
 }
 
 /// The way, and the configuration of the relay.
-fn connection(options: BootstrapArgs) -> Result<(Connection, Config), Failure> {
+fn connection(options: BootstrapArgs) -> Result<(ClientAccess, Config), Failure> {
     let config = load_or_quickstart(options.config.clone())?;
     let listener = config::find_listener(&config, options.listener.as_deref()).map_err(Failure::Usage)?;
     let tls = client_tls(listener, &options)?;
@@ -140,11 +114,11 @@ fn connection(options: BootstrapArgs) -> Result<(Connection, Config), Failure> {
             .map_err(|expected| Failure::Usage(format!("--address: found {text:?}; expected {expected}")))?,
         None => bootstrap::local_endpoint(&listener.address),
     };
-    Ok((Connection { relay, node, tls }, config))
+    Ok((ClientAccess { relay, node, tls }, config))
 }
 
 /// The files that a client of the listener needs.
-fn client_tls(listener: &ListenerSettings, options: &BootstrapArgs) -> Result<Option<ClientTls>, Failure> {
+fn client_tls(listener: &ListenerSettings, options: &BootstrapArgs) -> Result<Option<BootstrapTls>, Failure> {
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let pair = options.certificate.as_ref().zip(options.private_key.as_ref());
     let pair = pair.map(|(certificate, key)| (absolute(certificate), absolute(key)));
@@ -156,6 +130,6 @@ fn client_tls(listener: &ListenerSettings, options: &BootstrapArgs) -> Result<Op
         (Some(tls), Some(_)) if pair.is_none() && tls.client_certificate == ClientCertificate::Required => {
             usage("requires client certificates; pass --certificate FILE and --private-key FILE")
         }
-        (Some(_), Some(ca)) => Ok(Some(ClientTls { authorities: absolute(ca), pair })),
+        (Some(_), Some(ca)) => Ok(Some(BootstrapTls { authorities: absolute(ca), pair })),
     }
 }

@@ -17,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
 use sluice::command::console::Console;
+use sluice::command::outcome::Failure;
 use sluice::config::xds_relay::{Migrated, Migration};
 use sluice::config::{self, Config, ConfigError, Loaded, LogFormat};
 use sluice::dev_certs::{self, DevCertsError};
@@ -31,7 +32,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[command(version, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: SluiceCommand,
 }
 
 const AFTER_HELP: &str = "\
@@ -46,7 +47,7 @@ const CONFIG_HELP: &str = "Configuration file: YAML, or JSON if the name ends in
 config/sluice.yaml here or beside the executable]";
 
 #[derive(Subcommand)]
-enum Command {
+enum SluiceCommand {
     /// Run the relay.
     Serve {
         #[arg(long, value_name = "FILE", help = CONFIG_HELP)]
@@ -139,13 +140,6 @@ enum Other {
     },
 }
 
-/// The reason why the process ends, and its exit code (`sysexits.h`).
-enum Failure {
-    Usage(String),
-    Unavailable(String),
-    Internal(String),
-}
-
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -155,59 +149,50 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
         }
     };
-    let (code, message) = match run(cli.command) {
-        Ok(code) => return code,
-        Err(Failure::Usage(message)) => (64, message),
-        Err(Failure::Unavailable(message)) => (69, message),
-        Err(Failure::Internal(message)) => (70, message),
-    };
-    eprintln!("sluice: {message}");
-    ExitCode::from(code)
+    run(cli.command).unwrap_or_else(|failure| {
+        if let Some(text) = failure.text() {
+            eprintln!("sluice: {text}");
+        }
+        ExitCode::from(failure.code())
+    })
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: SluiceCommand) -> Result<ExitCode, Failure> {
     match command {
-        Command::Serve { config } => start(config)?,
-        Command::Check { config, offline, node, asks } => check(&config, offline, node.as_deref(), &asks)?,
-        Command::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
-        Command::Init(init) => init.run()?,
-        Command::Bootstrap { client } => print_bootstrap(client)?,
-        Command::DevCerts { directory, hosts, client_id, keep_authority } => {
+        SluiceCommand::Serve { config } => start(config)?,
+        SluiceCommand::Check { config, offline, node, asks } => {
+            check(&config, offline, node.as_deref(), &asks)?
+        }
+        SluiceCommand::Migrate { from: Other::XdsRelay { files } } => return migrate_xds_relay(&files),
+        SluiceCommand::Init(init) => init.run()?,
+        SluiceCommand::Bootstrap { client } => print_bootstrap(client)?,
+        SluiceCommand::DevCerts { directory, hosts, client_id, keep_authority } => {
             write_dev_certs(&directory, &hosts, &client_id, keep_authority)?;
         }
-        Command::Completion { shell } => {
+        SluiceCommand::Completion { shell } => {
             printed(manual::completion(shell, Cli::command(), &mut stdout()))?;
         }
-        Command::Schema => printed(writeln!(stdout(), "{:#}", config::schema()))?,
-        Command::Man { directory } => write_pages(&directory)?,
-        Command::Operate(command) => return Ok(operate(*command)),
+        SluiceCommand::Schema => printed(writeln!(stdout(), "{:#}", config::schema()))?,
+        SluiceCommand::Man { directory } => write_pages(&directory)?,
+        SluiceCommand::Operate(command) => return operate(*command),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn operate(command: Operate) -> ExitCode {
+fn operate(command: Operate) -> Result<ExitCode, Failure> {
     let is_terminal = stdout().is_terminal();
     // https://no-color.org
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let (mut out, mut err) = (BufWriter::new(stdout()), stderr());
     let has_colour = is_terminal && !is_plain;
     let mut console = Console { out: &mut out, err: &mut err, is_terminal, has_colour };
-    let done = command.run(&mut console);
-    match done {
-        Ok(outcome) => ExitCode::from(outcome.code()),
-        Err(failure) => {
-            if let Some(text) = failure.text() {
-                eprintln!("sluice: {text}");
-            }
-            ExitCode::from(failure.code())
-        }
-    }
+    command.run(&mut console).map(|outcome| ExitCode::from(outcome.code()))
 }
 
 fn start(file: Option<PathBuf>) -> Result<(), Failure> {
-    use Failure::{Internal, Unavailable, Usage};
-    let (start, refusal) = Start::of_environment().map_err(|error| Unavailable(error.to_string()))?;
-    serve(file, start).inspect_err(|(Usage(text) | Unavailable(text) | Internal(text))| refusal.tell(text))
+    let (start, refusal) =
+        Start::of_environment().map_err(|error| Failure::Unavailable(error.to_string()))?;
+    serve(file, start).inspect_err(|failure| failure.text().into_iter().for_each(|text| refusal.tell(text)))
 }
 
 fn serve(file: Option<PathBuf>, start: Start) -> Result<(), Failure> {

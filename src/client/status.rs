@@ -2,6 +2,7 @@
 
 use h2::Reason;
 use http::{HeaderMap, StatusCode};
+use percent_encoding::percent_decode;
 
 use sluice_xds::{Code, Status};
 
@@ -17,7 +18,7 @@ pub(super) fn of_trailers(trailers: &HeaderMap) -> Option<Status> {
         .ok()
         .and_then(|number| number.parse::<i32>().ok())
         .map_or(Code::Unknown, Code::from_number);
-    let message = trailers.get("grpc-message").map_or_else(String::new, |m| percent_decode(m.as_bytes()));
+    let message = trailers.get("grpc-message").map_or_else(String::new, |m| decoded(m.as_bytes()));
     Some(Status::new(code, message))
 }
 
@@ -51,31 +52,9 @@ pub(super) fn of_h2(error: &h2::Error) -> Status {
 }
 
 /// Decodes the percent-encoding of `grpc-message`. Invalid escapes stay as they are.
-fn percent_decode(text: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(text.len().min(MESSAGE_BYTES_MAX));
-    let mut rest = text;
-    while let Some((&byte, tail)) = rest.split_first()
-        && bytes.len() < MESSAGE_BYTES_MAX
-    {
-        let pair = (byte == b'%').then(|| tail.get(..2)).flatten();
-        match pair.and_then(hex_pair) {
-            Some(decoded) => {
-                bytes.push(decoded);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
+fn decoded(text: &[u8]) -> String {
+    let bytes: Vec<u8> = percent_decode(text).take(MESSAGE_BYTES_MAX).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex_pair(pair: &[u8]) -> Option<u8> {
-    let mut digits = pair.iter().map(|digit| (*digit as char).to_digit(16));
-    let value = digits.next()?? * 16 + digits.next()??;
-    u8::try_from(value).ok()
 }
 
 #[cfg(test)]

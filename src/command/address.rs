@@ -17,16 +17,16 @@ enum Named {
 
 /// One relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Relay {
+pub(super) struct Target {
     /// The relay in the output.
     pub label: String,
     /// The name that its certificate must have, unless another is given.
     pub name: String,
-    pub place: Place,
+    pub place: RelayPlace,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RelayPlace {
     Tcp(Vec<SocketAddr>),
     Unix(PathBuf),
     /// The name could not be resolved.
@@ -39,29 +39,29 @@ const FORMS: &str = "expected host:port, unix:PATH or dns:///host:port";
 ///
 /// # Errors
 /// The text is no address.
-pub(super) async fn relays_at(text: &str) -> Result<Vec<Relay>, String> {
+pub(super) async fn relays_at(text: &str) -> Result<Vec<Target>, String> {
     let (host, is_every) = match parse(text)? {
         Named::Unix(path) => {
-            let place = Place::Unix(path);
-            return Ok(vec![Relay { label: text.to_owned(), name: "localhost".to_owned(), place }]);
+            let place = RelayPlace::Unix(path);
+            return Ok(vec![Target { label: text.to_owned(), name: "localhost".to_owned(), place }]);
         }
         Named::Host(host) => (host, false),
         Named::Every(host) => (host, true),
     };
     let (name, _) = split(&host).ok_or(FORMS)?;
     let name = name.to_owned();
-    let relay = |label: String, place| Relay { label, name: name.clone(), place };
+    let relay = |label: String, place| Target { label, name: name.clone(), place };
     let addresses: Result<Vec<SocketAddr>, _> = lookup_host(&host).await.map(Iterator::collect);
     Ok(match addresses {
         Ok(addresses) if is_every && !addresses.is_empty() => {
             let mut addresses = addresses;
             addresses.sort_unstable();
             addresses.dedup();
-            addresses.into_iter().map(|at| relay(at.to_string(), Place::Tcp(vec![at]))).collect()
+            addresses.into_iter().map(|at| relay(at.to_string(), RelayPlace::Tcp(vec![at]))).collect()
         }
-        Ok(addresses) if !addresses.is_empty() => vec![relay(text.to_owned(), Place::Tcp(addresses))],
-        Ok(_) => vec![relay(text.to_owned(), Place::Nowhere("the name has no address".to_owned()))],
-        Err(error) => vec![relay(text.to_owned(), Place::Nowhere(error.to_string()))],
+        Ok(addresses) if !addresses.is_empty() => vec![relay(text.to_owned(), RelayPlace::Tcp(addresses))],
+        Ok(_) => vec![relay(text.to_owned(), RelayPlace::Nowhere("the name has no address".to_owned()))],
+        Err(error) => vec![relay(text.to_owned(), RelayPlace::Nowhere(error.to_string()))],
     })
 }
 
@@ -97,12 +97,12 @@ fn is_host(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.bytes().all(is_letter))
 }
 
-impl Relay {
+impl Target {
     /// Whether bytes on the way to the relay stay on this host.
     pub(super) fn is_local(&self) -> bool {
         match &self.place {
-            Place::Tcp(addresses) => addresses.iter().all(|at| at.ip().to_canonical().is_loopback()),
-            Place::Unix(_) | Place::Nowhere(_) => true,
+            RelayPlace::Tcp(addresses) => addresses.iter().all(|at| at.ip().to_canonical().is_loopback()),
+            RelayPlace::Unix(_) | RelayPlace::Nowhere(_) => true,
         }
     }
 }
@@ -127,8 +127,11 @@ mod tests {
     async fn cmd_1_dns_gives_a_relay_for_each_address() {
         let relays = relays_at("dns:///127.0.0.1:19000").await.unwrap();
         let at = "127.0.0.1:19000".parse().unwrap();
-        let expected =
-            Relay { label: "127.0.0.1:19000".into(), name: "127.0.0.1".into(), place: Place::Tcp(vec![at]) };
+        let expected = Target {
+            label: "127.0.0.1:19000".into(),
+            name: "127.0.0.1".into(),
+            place: RelayPlace::Tcp(vec![at]),
+        };
         assert_eq!(relays, [expected]);
         assert!(relays[0].is_local());
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::arguments::{Format, Show};
+use super::arguments::{OutputFormat, Show};
 use super::console::{Console, REDRAW};
 use super::outcome::{Failure, Outcome};
 use super::text::safe;
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The answers of relays.
 #[derive(Debug)]
-pub(super) struct Answered<T> {
+pub(super) struct RelayAnswers<T> {
     pub items: Vec<Typed<T>>,
     pub outcome: Outcome,
 }
@@ -42,19 +42,19 @@ pub(super) async fn show<T>(
     show: Show,
     console: &mut Console<'_>,
     forms: &Forms<'_, T>,
-    ask: impl AsyncFn(&mut Console<'_>) -> Result<Answered<T>, Failure>,
+    ask: impl AsyncFn(&mut Console<'_>) -> Result<RelayAnswers<T>, Failure>,
 ) -> Result<Outcome, Failure> {
     if show.watch {
         return watch(show, console, forms, ask).await;
     }
-    let Answered { items, outcome } = ask(console).await?;
+    let RelayAnswers { items, outcome } = ask(console).await?;
     write(&items, show.format, console, forms)?;
     Ok(outcome)
 }
 
 fn write<T>(
     items: &[Typed<T>],
-    format: Format,
+    format: OutputFormat,
     console: &mut Console<'_>,
     forms: &Forms<'_, T>,
 ) -> Result<(), Failure> {
@@ -63,15 +63,15 @@ fn write<T>(
         (key, _) => json!({ key.unwrap_or("answers"): jsons(items) }),
     };
     match format {
-        Format::Json => console.json(&all())?,
-        Format::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
-        Format::Name => {
+        OutputFormat::Json => console.json(&all())?,
+        OutputFormat::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
+        OutputFormat::Name => {
             for name in items.iter().flat_map(|item| (forms.names)(&item.value)) {
                 writeln!(console.out, "{}", safe(&name))?;
             }
         }
-        Format::Table => (forms.table)(items, false, console)?,
-        Format::Wide => (forms.table)(items, true, console)?,
+        OutputFormat::Table => (forms.table)(items, false, console)?,
+        OutputFormat::Wide => (forms.table)(items, true, console)?,
     }
     console.out.flush()?;
     Ok(())
@@ -81,9 +81,9 @@ async fn watch<T>(
     show: Show,
     console: &mut Console<'_>,
     forms: &Forms<'_, T>,
-    ask: impl AsyncFn(&mut Console<'_>) -> Result<Answered<T>, Failure>,
+    ask: impl AsyncFn(&mut Console<'_>) -> Result<RelayAnswers<T>, Failure>,
 ) -> Result<Outcome, Failure> {
-    let is_drawn = console.is_terminal && !matches!(show.format, Format::Json | Format::Yaml);
+    let is_drawn = console.is_terminal && !matches!(show.format, OutputFormat::Json | OutputFormat::Yaml);
     let (mut seen, mut fault) = (None, None);
     loop {
         match ask(console).await {
@@ -132,7 +132,7 @@ mod tests {
         Typed::new(json, relay).unwrap()
     }
 
-    fn shown(items: &[Typed<Value>], format: Format, key: Option<&'static str>) -> String {
+    fn shown(items: &[Typed<Value>], format: OutputFormat, key: Option<&'static str>) -> String {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
         let table = |items: &[Typed<Value>], is_wide: bool, console: &mut Console<'_>| {
@@ -149,11 +149,17 @@ mod tests {
         let one = json!({"name": "a\u{1b}", "relay": "r"});
         let items = [typed(json!({"name": "a\u{1b}"}), "r")];
         for (key, whole) in [(None, one.clone()), (Some("who"), json!({ "who": [one] }))] {
-            assert_eq!(serde_json::from_str::<Value>(&shown(&items, Format::Json, key)).unwrap(), whole);
-            assert_eq!(serde_saphyr::from_str::<Value>(&shown(&items, Format::Yaml, key)).unwrap(), whole);
-            assert_eq!(shown(&items, Format::Name, key), "a\\u{1b}\n");
-            assert_eq!(shown(&items, Format::Table, key), "1 false\n");
-            assert_eq!(shown(&items, Format::Wide, key), "1 true\n");
+            assert_eq!(
+                serde_json::from_str::<Value>(&shown(&items, OutputFormat::Json, key)).unwrap(),
+                whole
+            );
+            assert_eq!(
+                serde_saphyr::from_str::<Value>(&shown(&items, OutputFormat::Yaml, key)).unwrap(),
+                whole
+            );
+            assert_eq!(shown(&items, OutputFormat::Name, key), "a\\u{1b}\n");
+            assert_eq!(shown(&items, OutputFormat::Table, key), "1 false\n");
+            assert_eq!(shown(&items, OutputFormat::Wide, key), "1 true\n");
         }
     }
 

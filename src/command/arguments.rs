@@ -10,7 +10,7 @@ use super::text::parse_duration;
 /// The way to the relays.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Relays")]
-pub struct Reach {
+pub struct RelayArguments {
     /// Admin address of a relay: host:port, unix:PATH, or dns:///host:port for a relay at every address of
     /// the name. Repeatable [default: 127.0.0.1:19000].
     #[arg(long = "relay", value_name = "ADDR", env = "SLUICE_ADMIN", value_delimiter = ',')]
@@ -41,8 +41,8 @@ pub struct Reach {
 #[command(next_help_heading = "Output")]
 pub struct Show {
     /// Form of the output; json and yaml are the answers of the API, with `relay` in each item.
-    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Format::Table)]
-    pub(super) format: Format,
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = OutputFormat::Table)]
+    pub(super) format: OutputFormat,
     /// Keep watching: redraw on a terminal, write one JSON object for each change into a pipe.
     #[arg(short, long)]
     pub(super) watch: bool,
@@ -53,13 +53,13 @@ pub struct Show {
 
 /// The form of an answer that is no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum AnswerForm {
     Table,
     Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum OutputFormat {
     Table,
     /// A table with more columns.
     Wide,

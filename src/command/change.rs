@@ -6,8 +6,8 @@ use serde_json::json;
 use sluice_admin_api::changes as api;
 use sluice_admin_api::endpoints::Endpoint;
 
-use super::address::Relay;
-use super::arguments::{Format, Reach, Show};
+use super::address::Target;
+use super::arguments::{OutputFormat, RelayArguments, Show};
 use super::console::Console;
 use super::list::view::CHANGES;
 use super::list::{List, fetch};
@@ -31,7 +31,7 @@ pub struct Change {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 pub(super) const HELP: &str = "\
@@ -49,7 +49,7 @@ Examples:
 /// The change with an id; `None` for the latest one of a relay without changes.
 pub(super) async fn find(
     caller: &Caller,
-    relay: &Relay,
+    relay: &Target,
     id: &str,
 ) -> Result<Option<Typed<api::Change<'static>>>, Missing> {
     if id != LATEST {
@@ -73,14 +73,14 @@ pub(super) async fn run(change: Change, console: &mut Console<'_>) -> Result<Out
     }
     let all = || json!({ CHANGES.key: jsons(&changes), "count": changes.len() });
     match show.format {
-        Format::Json => console.json(&all())?,
-        Format::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
-        Format::Name => {
+        OutputFormat::Json => console.json(&all())?,
+        OutputFormat::Yaml => console.out.write_all(yaml(&all()).as_bytes())?,
+        OutputFormat::Name => {
             for change in &changes {
                 writeln!(console.out, "{}", safe(&change.value.id))?;
             }
         }
-        Format::Table | Format::Wide => {
+        OutputFormat::Table | OutputFormat::Wide => {
             for change in &changes {
                 let relay = relays.are_several().then_some(&*change.relay);
                 describe(&change.value, relay, !show.no_headers, console)?;

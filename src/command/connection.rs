@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::address::{Place, Relay};
+use super::address::{RelayPlace, Target};
 use super::outcome::Failure;
 use crate::trust::anchors::AnchorFiles;
 use crate::trust::client::{ClientTls, Protocol, ServerAuthorities, place};
@@ -25,14 +25,14 @@ pub(super) struct TlsFiles {
 
 /// TLS towards relays.
 #[derive(Clone, Debug)]
-pub(super) struct Tls {
+pub(super) struct RelayTls {
     config: Arc<ClientConfig>,
     server_name: Option<String>,
 }
 
-impl Tls {
+impl RelayTls {
     /// `None` if no argument asks for TLS.
-    pub(super) fn read(files: TlsFiles) -> Result<Option<Tls>, Failure> {
+    pub(super) fn read(files: TlsFiles) -> Result<Option<RelayTls>, Failure> {
         let TlsFiles { authorities, pair, server_name } = files;
         if authorities.is_none() && pair.is_none() && server_name.is_none() {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Tls {
         let settings = ClientTls { authorities, pair, ..ClientTls::default() };
         let read = place("command".to_owned(), &settings, Protocol::Http1).read();
         let config = read.map_err(|fault| Failure::Usage(fault.to_string()))?.config;
-        Ok(Some(Tls { config, server_name }))
+        Ok(Some(RelayTls { config, server_name }))
     }
 }
 
@@ -57,14 +57,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 ///
 /// # Errors
 /// The reason, for people.
-pub(super) async fn connect(relay: &Relay, tls: Option<&Tls>) -> Result<(Box<dyn Io>, String), String> {
+pub(super) async fn connect(relay: &Target, tls: Option<&RelayTls>) -> Result<(Box<dyn Io>, String), String> {
     let (io, host): (Box<dyn Io>, String) = match &relay.place {
-        Place::Nowhere(reason) => return Err(reason.clone()),
-        Place::Unix(path) => {
+        RelayPlace::Nowhere(reason) => return Err(reason.clone()),
+        RelayPlace::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(|error| error.to_string())?;
             (Box::new(stream), "localhost".to_owned())
         }
-        Place::Tcp(addresses) => {
+        RelayPlace::Tcp(addresses) => {
             let mut last = Err("the name has no address".to_owned());
             for address in addresses {
                 last = TcpStream::connect(address).await.map_err(|error| error.to_string());
@@ -81,8 +81,8 @@ pub(super) async fn connect(relay: &Relay, tls: Option<&Tls>) -> Result<(Box<dyn
 async fn secure(
     io: Box<dyn Io>,
     host: String,
-    relay: &Relay,
-    tls: Option<&Tls>,
+    relay: &Target,
+    tls: Option<&RelayTls>,
 ) -> Result<(Box<dyn Io>, String), String> {
     let Some(tls) = tls else { return Ok((io, host)) };
     let name = tls.server_name.as_deref().unwrap_or(&relay.name);

@@ -9,7 +9,7 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{DrainParameters, Parameters};
 use tokio::time::{Instant, sleep};
 
-use super::arguments::Reach;
+use super::arguments::RelayArguments;
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
@@ -43,7 +43,7 @@ pub struct Drain {
     #[arg(long, conflicts_with = "dry_run")]
     no_wait: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\

@@ -8,7 +8,7 @@ use sluice_admin_api::events::Event;
 use sluice_admin_api::parameters::{EventsParameters, Parameters};
 use tokio::time::sleep;
 
-use super::arguments::{Format, Reach, Show};
+use super::arguments::{OutputFormat, RelayArguments, Show};
 use super::console::Console;
 use super::list::view::EVENTS;
 use super::list::{Items, List, fetch, table, write};
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
-pub struct Events {
+pub struct EventsArguments {
     /// Only events of the time until now.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     since: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct Events {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -55,8 +55,8 @@ Examples:
   sluice events --since 1h --severity warn
   sluice events --kind nack -o json";
 
-pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Events { since, severity, kind, show, reach } = events;
+pub(super) async fn run(events: EventsArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let EventsArguments { since, severity, kind, show, reach } = events;
     let relays = Relays::new(&reach).await?;
     let parameters = EventsParameters { kind, severity, ..EventsParameters::default() };
     let list = List { view: &EVENTS, query: parameters.into_pairs(), limit: None };
@@ -72,9 +72,9 @@ pub(super) async fn run(events: Events, console: &mut Console<'_>) -> Result<Out
     }
     let mut no_headers = show.no_headers;
     loop {
-        match console.is_terminal && show.format != Format::Json && show.format != Format::Yaml {
+        match console.is_terminal && show.format != OutputFormat::Json && show.format != OutputFormat::Yaml {
             true if !items.is_empty() => {
-                let is_wide = show.format == Format::Wide;
+                let is_wide = show.format == OutputFormat::Wide;
                 let table = table(&items, &EVENTS, is_wide, relays.are_several());
                 table.write(console.out, !no_headers, console.has_colour)?;
                 console.out.flush()?;
@@ -102,7 +102,7 @@ async fn gather(
     console: &mut Console<'_>,
 ) -> Result<(Vec<Typed<Event<'static>>>, Outcome), Failure> {
     let seen = &*numbers;
-    let ask = async |caller: &Caller, relay: &super::address::Relay| {
+    let ask = async |caller: &Caller, relay: &super::address::Target| {
         let after = seen.get(&relay.label).map(u64::to_string);
         fetch(caller, relay, list, after).await
     };

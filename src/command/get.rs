@@ -13,7 +13,7 @@ use super::list::view::{CHANGES, CLASSES, CLIENTS, REFUSED, RESOURCES, SOURCES, 
 use super::list::{self, List};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
-use super::{Reach, Show};
+use super::{RelayArguments, Show};
 
 /// Lists of the API.
 #[derive(Debug, Subcommand)]
@@ -94,7 +94,7 @@ pub struct Common {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 /// The filters of `/clients`.

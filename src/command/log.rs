@@ -8,7 +8,7 @@ use sluice_admin_api::acts::LogDirectives;
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{LogParameters, Parameters};
 
-use super::arguments::Reach;
+use super::arguments::RelayArguments;
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
@@ -19,7 +19,7 @@ use super::typed::Typed;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
-pub struct Log {
+pub struct LogArguments {
     /// Level, or directives like `info,sluice::client=trace`.
     #[arg(value_name = "LEVEL", required_unless_present = "reset")]
     level: Option<String>,
@@ -30,7 +30,7 @@ pub struct Log {
     #[arg(long, conflicts_with_all = ["level", "duration"])]
     reset: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -44,7 +44,7 @@ Examples:
   sluice log debug --for 5m
   sluice log --reset";
 
-pub(super) async fn run(log: Log, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+pub(super) async fn run(log: LogArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&log.reach).await?;
     let duration = log.level.is_some().then(|| format!("{}ms", log.duration.as_millis()));
     let parameters = LogParameters { level: log.level, r#for: duration };

@@ -43,7 +43,7 @@ mod ui;
 
 use clap::Subcommand;
 
-use arguments::{Reach, Show};
+use arguments::{RelayArguments, Show};
 use console::Console;
 use outcome::{Failure, Outcome};
 
@@ -78,9 +78,9 @@ pub enum Operate {
         rollout: rollout::Rollout,
     },
     /// Show the requests and responses of one client, live.
-    Tail(tail::Tail),
+    Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.
-    Events(events::Events),
+    Events(events::EventsArguments),
     /// Wait until clients have a change.
     Wait(wait::Wait),
     /// Take one relay out of service, and let its clients go over a time.
@@ -88,9 +88,9 @@ pub enum Operate {
     /// Start a new process in place of a relay, without a refused connection.
     Upgrade(upgrade::Upgrade),
     /// Set the level of the log for a time.
-    Log(log::Log),
+    Log(log::LogArguments),
     /// Take the configuration file again, or only say what that would do.
-    Reload(reload::Reload),
+    Reload(reload::ReloadArguments),
     /// Take an earlier configuration of the running process again.
     Rollback(reload::Rollback),
     /// Open the page of a relay to a browser of this host, as you.

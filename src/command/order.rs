@@ -10,7 +10,7 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{Parameters, PlanParameters};
 use sluice_admin_api::rollouts::{FrozenPlans, PlanState};
 
-use super::arguments::{Form, Reach};
+use super::arguments::{AnswerForm, RelayArguments};
 use super::console::Console;
 use super::list::path;
 use super::list::view::plan_step;
@@ -31,7 +31,7 @@ const CONFLICT: u16 = 409;
 
 /// Orders to plans with `mode: enforce`.
 #[derive(Debug, Subcommand)]
-pub enum Order {
+pub enum RolloutOrder {
     /// Stop a push where it is: clients keep what they have, and no step follows.
     #[command(after_help = PAUSE_HELP)]
     Pause(OfPush),
@@ -66,7 +66,7 @@ pub enum Order {
 
 /// The arguments of every order.
 #[derive(Args, Debug)]
-pub struct Common {
+pub struct OrderArguments {
     /// The name of the operator, for the log of the relay. The log has the address of the caller, too.
     #[arg(long = "as", value_name = "NAME")]
     by: Option<String>,
@@ -74,10 +74,10 @@ pub struct Common {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Form of the output; json: the answer of the API, with `relay`.
-    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
-    form: Form,
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
+    form: AnswerForm,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 #[derive(Args, Debug)]
@@ -88,7 +88,7 @@ pub struct OfPush {
     #[arg(long, value_name = "N")]
     push: u64,
     #[command(flatten)]
-    common: Common,
+    common: OrderArguments,
 }
 
 #[derive(Args, Debug)]
@@ -135,7 +135,7 @@ pub struct Pin {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     length: Option<Duration>,
     #[command(flatten)]
-    common: Common,
+    common: OrderArguments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -151,7 +151,7 @@ pub struct Unpin {
     /// The plan, as in the configuration.
     plan: String,
     #[command(flatten)]
-    common: Common,
+    common: OrderArguments,
 }
 
 #[derive(Args, Debug)]
@@ -160,13 +160,13 @@ pub struct Freeze {
     #[arg(long = "for", value_name = "TIME", default_value = "4h", value_parser = freeze_time)]
     length: Duration,
     #[command(flatten)]
-    common: Common,
+    common: OrderArguments,
 }
 
 #[derive(Args, Debug)]
 pub struct Unfreeze {
     #[command(flatten)]
-    common: Common,
+    common: OrderArguments,
 }
 
 /// The output and the exit codes of all orders.
@@ -246,59 +246,61 @@ const UNFREEZE_HELP: &str = help!(
 );
 
 /// An order as its request.
-struct Wish {
+struct OrderWish {
     path: String,
     parameters: PlanParameters,
     /// The argument with a number that each relay counts for itself.
     numbered: Option<&'static str>,
     /// The order is to all plans.
     is_for_all: bool,
-    common: Common,
+    common: OrderArguments,
 }
 
-impl Wish {
-    fn to_plan(word: &str, plan: &str, common: Common) -> Wish {
+impl OrderWish {
+    fn to_plan(word: &str, plan: &str, common: OrderArguments) -> OrderWish {
         let path = Endpoint::CommandPlan.path_of(&[&encoded(plan), word]);
-        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: false, common }
+        OrderWish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: false, common }
     }
 
-    fn to_push(word: &str, order: OfPush) -> Wish {
+    fn to_push(word: &str, order: OfPush) -> OrderWish {
         let OfPush { plan, push, common } = order;
-        let wish = Wish { numbered: Some("--push"), ..Wish::to_plan(word, &plan, common) };
+        let wish = OrderWish { numbered: Some("--push"), ..OrderWish::to_plan(word, &plan, common) };
         wish.with(|parameters| parameters.push = Some(push.to_string()))
     }
 
-    fn to_all(endpoint: Endpoint, common: Common) -> Wish {
+    fn to_all(endpoint: Endpoint, common: OrderArguments) -> OrderWish {
         let path = endpoint.path().to_owned();
-        Wish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: true, common }
+        OrderWish { path, parameters: PlanParameters::default(), numbered: None, is_for_all: true, common }
     }
 
-    fn with(mut self, set: impl FnOnce(&mut PlanParameters)) -> Wish {
+    fn with(mut self, set: impl FnOnce(&mut PlanParameters)) -> OrderWish {
         set(&mut self.parameters);
         self
     }
 }
 
-impl From<Order> for Wish {
-    fn from(order: Order) -> Wish {
+impl From<RolloutOrder> for OrderWish {
+    fn from(order: RolloutOrder) -> OrderWish {
         match order {
-            Order::Pause(order) => Wish::to_push("pause", order),
-            Order::Resume(order) => Wish::to_push("resume", order),
-            Order::Rollback(order) => Wish::to_push("rollback", order),
-            Order::Promote(Promote { order, step, all }) => {
-                Wish::to_push("promote", order).with(|parameters| {
+            RolloutOrder::Pause(order) => OrderWish::to_push("pause", order),
+            RolloutOrder::Resume(order) => OrderWish::to_push("resume", order),
+            RolloutOrder::Rollback(order) => OrderWish::to_push("rollback", order),
+            RolloutOrder::Promote(Promote { order, step, all }) => {
+                OrderWish::to_push("promote", order).with(|parameters| {
                     parameters.step = step.map(|step| step.to_string());
                     parameters.all = all.then(|| "1".to_owned());
                 })
             }
-            Order::Abort(Abort { order, condemn }) => Wish::to_push("abort", order).with(|parameters| {
-                parameters.condemn = (!condemn.is_empty()).then(|| condemn.join(","));
-            }),
-            Order::Bar(Bar { order, class }) => {
-                Wish::to_push("bar", order).with(|parameters| parameters.class = Some(class))
+            RolloutOrder::Abort(Abort { order, condemn }) => {
+                OrderWish::to_push("abort", order).with(|parameters| {
+                    parameters.condemn = (!condemn.is_empty()).then(|| condemn.join(","));
+                })
             }
-            Order::Pin(Pin { plan, to, until, length, common }) => {
-                let wish = Wish { numbered: Some("--to"), ..Wish::to_plan("pin", &plan, common) };
+            RolloutOrder::Bar(Bar { order, class }) => {
+                OrderWish::to_push("bar", order).with(|parameters| parameters.class = Some(class))
+            }
+            RolloutOrder::Pin(Pin { plan, to, until, length, common }) => {
+                let wish = OrderWish { numbered: Some("--to"), ..OrderWish::to_plan("pin", &plan, common) };
                 wish.with(|parameters| {
                     parameters.to = Some(to.to_string());
                     parameters.until =
@@ -306,10 +308,10 @@ impl From<Order> for Wish {
                     parameters.r#for = length.map(milliseconds);
                 })
             }
-            Order::Unpin(Unpin { plan, common }) => Wish::to_plan("unpin", &plan, common),
-            Order::Freeze(Freeze { length, common }) => Wish::to_all(Endpoint::Freeze, common)
+            RolloutOrder::Unpin(Unpin { plan, common }) => OrderWish::to_plan("unpin", &plan, common),
+            RolloutOrder::Freeze(Freeze { length, common }) => OrderWish::to_all(Endpoint::Freeze, common)
                 .with(|parameters| parameters.r#for = Some(milliseconds(length))),
-            Order::Unfreeze(Unfreeze { common }) => Wish::to_all(Endpoint::Unfreeze, common),
+            RolloutOrder::Unfreeze(Unfreeze { common }) => OrderWish::to_all(Endpoint::Unfreeze, common),
         }
     }
 }
@@ -335,11 +337,11 @@ fn content(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let wish = Wish::from(order);
+pub(super) async fn run(order: RolloutOrder, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let wish = OrderWish::from(order);
     let (by, reason) = (wish.common.by.clone(), wish.common.reason.clone());
     let wish = wish.with(|parameters| (parameters.r#as, parameters.reason) = (by, reason));
-    let Wish { path: target, parameters, numbered, is_for_all, common } = wish;
+    let OrderWish { path: target, parameters, numbered, is_for_all, common } = wish;
     let relays = Relays::new(&common.reach).await?;
     if let Some(argument) = numbered.filter(|_| relays.are_several()) {
         let text = format!("{argument}: each relay counts pushes for itself; name one relay by --relay");
@@ -356,7 +358,7 @@ pub(super) async fn run(order: Order, console: &mut Console<'_>) -> Result<Outco
 async fn give<T: DeserializeOwned>(
     relays: &Relays,
     path: &str,
-    form: Form,
+    form: AnswerForm,
     line: fn(&T) -> String,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
@@ -364,8 +366,8 @@ async fn give<T: DeserializeOwned>(
     let outcome = report(&answers, console)?;
     let answers: Vec<_> = answers.values().collect();
     match form {
-        Form::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
-        Form::Table => {
+        AnswerForm::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
+        AnswerForm::Table => {
             for answer in &answers {
                 writeln!(console.out, "{}", safe(&format!("{}  {}", answer.relay, line(&answer.value))))?;
             }
@@ -422,13 +424,13 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(subcommand)]
-        order: Order,
+        order: RolloutOrder,
     }
 
     fn request(line: &str) -> Result<String, String> {
         let words = std::iter::once("rollout").chain(line.split(' '));
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        let wish = Wish::from(line.order);
+        let wish = OrderWish::from(line.order);
         Ok(path(&wish.path, wish.parameters.into_pairs()))
     }
 

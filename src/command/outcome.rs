@@ -15,15 +15,15 @@ pub enum Outcome {
     TimedOut,
 }
 
-/// A command that could not do its work.
+/// A command that could not do its work. The exit codes are those of `sysexits.h`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The arguments are wrong, or name something unknown to the relay.
     Usage(String),
     /// The relay does not do this in its present state.
     Conflict(String),
-    /// No relay answered.
-    NoRelay(String),
+    /// No relay answered, or the host refuses.
+    Unavailable(String),
     /// A fault of sluice.
     Internal(String),
     /// The reader of the output has left, so there is nobody to tell.
@@ -46,7 +46,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => 64,
             Failure::Conflict(_) => 65,
-            Failure::NoRelay(_) => 69,
+            Failure::Unavailable(_) => 69,
             Failure::Internal(_) => 70,
             Failure::Closed => 0,
         }
@@ -57,7 +57,7 @@ impl Failure {
         match self {
             Failure::Usage(text)
             | Failure::Conflict(text)
-            | Failure::NoRelay(text)
+            | Failure::Unavailable(text)
             | Failure::Internal(text) => Some(text),
             Failure::Closed => None,
         }
@@ -85,7 +85,7 @@ mod tests {
         let failures = [
             Failure::Usage(text()),
             Failure::Conflict(text()),
-            Failure::NoRelay(text()),
+            Failure::Unavailable(text()),
             Failure::Internal(text()),
         ];
         assert_eq!(failures.map(|failure| failure.code()), [64, 65, 69, 70]);

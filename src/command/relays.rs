@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Method};
 use serde::de::DeserializeOwned;
 
-use super::address::{Relay, relays_at};
-use super::arguments::Reach;
-use super::connection::{Tls, TlsFiles};
+use super::address::{Target, relays_at};
+use super::arguments::RelayArguments;
+use super::connection::{RelayTls, TlsFiles};
 use super::outcome::{Failure, Outcome};
 use super::request::{Caller, Missing};
 use super::text::safe;
@@ -23,7 +23,7 @@ const TOKEN_BYTES_MAX: u64 = 64 << 10;
 /// All relays of a command.
 #[derive(Debug)]
 pub(super) struct Relays {
-    pub(super) relays: Vec<Relay>,
+    pub(super) relays: Vec<Target>,
     pub(super) caller: Caller,
 }
 
@@ -36,8 +36,8 @@ pub(super) struct Answers<T> {
 }
 
 impl Relays {
-    pub(super) async fn new(reach: &Reach) -> Result<Relays, Failure> {
-        let tls = Tls::read(TlsFiles {
+    pub(super) async fn new(reach: &RelayArguments) -> Result<Relays, Failure> {
+        let tls = RelayTls::read(TlsFiles {
             authorities: reach.ca.clone(),
             pair: reach.cert.clone().zip(reach.key.clone()),
             server_name: reach.server_name.clone(),
@@ -46,7 +46,7 @@ impl Relays {
         let default = [config::AdminListener::default().address.to_string()];
         let texts = if reach.relays.is_empty() { &default[..] } else { &reach.relays };
         let resolved = join_all(texts.iter().map(|text| relays_at(text))).await;
-        let mut relays: Vec<Relay> = Vec::new();
+        let mut relays: Vec<Target> = Vec::new();
         for (text, resolved) in texts.iter().zip(resolved) {
             let resolved = resolved.map_err(|reason| Failure::Usage(format!("--relay {text}: {reason}")))?;
             for relay in resolved {
@@ -72,7 +72,7 @@ impl Relays {
     /// Asks all relays at the same time.
     pub(super) async fn all<T>(
         &self,
-        ask: impl AsyncFn(&Caller, &Relay) -> Result<T, Missing>,
+        ask: impl AsyncFn(&Caller, &Target) -> Result<T, Missing>,
     ) -> Answers<T> {
         let asked = join_all(self.relays.iter().map(|relay| ask(&self.caller, relay))).await;
         let (mut answered, mut missing) = (Vec::new(), Vec::new());
@@ -86,7 +86,7 @@ impl Relays {
     }
 
     pub(super) async fn typed<T: DeserializeOwned>(&self, method: &Method, path: &str) -> Answers<Typed<T>> {
-        self.all(async |caller: &Caller, relay: &Relay| caller.typed(relay, method, path).await).await
+        self.all(async |caller: &Caller, relay: &Target| caller.typed(relay, method, path).await).await
     }
 }
 
@@ -105,7 +105,7 @@ impl<T> Answers<T> {
         }
         let text = self.lines().join("\nsluice: ");
         let is_usage = self.missing.iter().any(|(_, missing)| missing.is_usage());
-        Err(if is_usage { Failure::Usage(text) } else { Failure::NoRelay(text) })
+        Err(if is_usage { Failure::Usage(text) } else { Failure::Unavailable(text) })
     }
 
     fn lines(&self) -> Vec<String> {

@@ -11,8 +11,8 @@ use sluice_admin_api::config::{KeyChange, Moves, ReloadReport};
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{Parameters, ReloadParameters, RollbackParameters};
 
-use super::address::Relay;
-use super::arguments::{Form, Reach};
+use super::address::Target;
+use super::arguments::{AnswerForm, RelayArguments};
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
@@ -35,15 +35,15 @@ pub struct Wish {
     #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
     /// Form of the output; json: the answer of the API, with `relay`.
-    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
-    form: Form,
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
+    form: AnswerForm,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
-pub struct Reload {
+pub struct ReloadArguments {
     /// A plan for this file, in place of the file of the relay's process. The relay opens no file that it
     /// names, and reads no variable.
     #[arg(short = 'f', long = "file", value_name = "FILE", requires = "dry_run")]
@@ -88,8 +88,8 @@ Examples:
   sluice rollback --dry-run
   sluice rollback --to 3";
 
-pub(super) async fn reload(reload: Reload, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Reload { file, wish } = reload;
+pub(super) async fn reload(reload: ReloadArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let ReloadArguments { file, wish } = reload;
     let read = |file: PathBuf| {
         let text = fs::read(&file);
         text.map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))
@@ -120,7 +120,7 @@ async fn act(
 ) -> Result<Outcome, Failure> {
     let form = wish.form;
     let relays = Relays::new(&wish.reach).await?;
-    let ask = async |caller: &Caller, relay: &Relay| {
+    let ask = async |caller: &Caller, relay: &Target| {
         let caller = Caller { timeout: caller.timeout.max(TIMEOUT_MIN), ..caller.clone() };
         caller.post::<ReloadReport>(relay, path, body.clone().unwrap_or_default()).await
     };
@@ -129,8 +129,8 @@ async fn act(
     let answers: Vec<_> = answers.values().collect();
     let worst = answers.iter().filter_map(|answer| trouble(&answer.value.result)).max();
     match form {
-        Form::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
-        Form::Table => {
+        AnswerForm::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
+        AnswerForm::Table => {
             for answer in &answers {
                 describe(&answer.relay, &answer.value, console)?;
             }
@@ -141,7 +141,7 @@ async fn act(
         None => Ok(outcome),
         Some(Trouble::Held) => Ok(Outcome::Differs),
         Some(Trouble::Refused) => Err(Failure::Usage("nothing has changed".to_owned())),
-        Some(Trouble::Failed) => Err(Failure::NoRelay("nothing has changed".to_owned())),
+        Some(Trouble::Failed) => Err(Failure::Unavailable("nothing has changed".to_owned())),
     }
 }
 

@@ -15,8 +15,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::address::Relay;
-use super::connection::{Tls, connect};
+use super::address::Target;
+use super::connection::{RelayTls, connect};
 use super::typed::Typed;
 
 /// The longest answer. A list of 100,000 clients has 100 MiB; an answer beyond that is no list of a relay, or
@@ -32,7 +32,7 @@ const REASON_CHARS_MAX: usize = 2_000;
 /// Everything for a request besides its path.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    pub tls: Option<Tls>,
+    pub tls: Option<RelayTls>,
     /// The header `Authorization`.
     pub token: Option<HeaderValue>,
     /// From the first packet to the last byte of an answer; of an answer without end, to its head.
@@ -78,7 +78,7 @@ impl Open {
 
 impl Caller {
     /// The JSON of an answer with a status of success.
-    pub(super) async fn json(&self, relay: &Relay, method: &Method, path: &str) -> Result<Value, Missing> {
+    pub(super) async fn json(&self, relay: &Target, method: &Method, path: &str) -> Result<Value, Missing> {
         let (status, body) = self.whole(relay, method, path).await?;
         if !status.is_success() {
             return Err(refusal(status, &body));
@@ -90,17 +90,17 @@ impl Caller {
     /// An answer with a status of success.
     pub(super) async fn typed<T: DeserializeOwned>(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
     ) -> Result<Typed<T>, Missing> {
-        Typed::new(self.json(relay, method, path).await?, &relay.label)
+        Typed::new(self.json(relay, method, path).await?, &relay.label).map_err(Missing::Silent)
     }
 
     /// An answer with a status of success, whose body goes on. The time is that to its head.
     pub(super) async fn open(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
         accept: &str,
@@ -121,7 +121,7 @@ impl Caller {
     /// An answer with any status, whose body goes on. The time is that to its head.
     pub(super) async fn forward(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
         headers: HeaderMap,
@@ -133,7 +133,7 @@ impl Caller {
     /// Status and body of an answer, whatever the status.
     pub(super) async fn whole(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
     ) -> Result<(StatusCode, Bytes), Missing> {
@@ -143,7 +143,7 @@ impl Caller {
     /// The answer to a POST with a body. A refusal may be such an answer, too.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
-        relay: &Relay,
+        relay: &Target,
         path: &str,
         body: Bytes,
     ) -> Result<Typed<T>, Missing> {
@@ -154,7 +154,7 @@ impl Caller {
 
     async fn whole_of(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
         body: Bytes,
@@ -182,7 +182,7 @@ impl Caller {
 
     async fn send(
         &self,
-        relay: &Relay,
+        relay: &Target,
         method: &Method,
         path: &str,
         headers: HeaderMap,

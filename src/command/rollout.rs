@@ -12,14 +12,14 @@ use sluice_admin_api::rollouts::{
     CondemnedList, Counts, Growth, PlanState, Push, PushRejection, WholePlan, WholePush,
 };
 
-use super::address::Relay;
-use super::answer::{self, Answered, Forms};
-use super::arguments::{Reach, Show};
+use super::address::Target;
+use super::answer::{self, Forms, RelayAnswers};
+use super::arguments::{RelayArguments, Show};
 use super::change;
 use super::console::Console;
 use super::list::view::{ROLLOUTS, step};
 use super::list::{self, List, path, take_items};
-use super::order::{self, Order};
+use super::order::{self, RolloutOrder};
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
@@ -39,7 +39,7 @@ pub enum Rollout {
         #[command(flatten)]
         show: Show,
         #[command(flatten)]
-        reach: Reach,
+        reach: RelayArguments,
     },
     /// The pushes that plans remember, the latest first; or one push in full.
     #[command(after_help = HISTORY_HELP)]
@@ -52,10 +52,10 @@ pub enum Rollout {
         #[command(flatten)]
         show: Show,
         #[command(flatten)]
-        reach: Reach,
+        reach: RelayArguments,
     },
     #[command(flatten)]
-    Order(Order),
+    RolloutOrder(RolloutOrder),
 }
 
 const STATUS_HELP: &str = "\
@@ -117,7 +117,7 @@ pub(super) async fn run(rollout: Rollout, console: &mut Console<'_>) -> Result<O
             let target = Endpoint::Push.path_of(&[&encoded(&plan), &push.to_string()]);
             whole(&target, push_names, describe_push, show, &reach, console).await
         }
-        Rollout::Order(order) => order::run(order, console).await,
+        Rollout::RolloutOrder(order) => order::run(order, console).await,
         Rollout::History { plan, show, reach, .. } => history(plan.as_deref(), show, &reach, console).await,
     }
 }
@@ -131,14 +131,14 @@ async fn whole<T: DeserializeOwned>(
     names: fn(&T) -> Vec<String>,
     describe: Describe<T>,
     show: Show,
-    reach: &Reach,
+    reach: &RelayArguments,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let relays = Relays::new(reach).await?;
     let ask = async |console: &mut Console<'_>| {
         let answers = relays.typed(&Method::GET, target).await;
         let outcome = answers.report(console.err)?;
-        Ok(Answered { items: answers.values().collect(), outcome })
+        Ok(RelayAnswers { items: answers.values().collect(), outcome })
     };
     let table = |items: &[Typed<T>], _: bool, console: &mut Console<'_>| {
         for item in items {
@@ -189,15 +189,15 @@ fn names(push: &Push<'static>) -> Vec<String> {
 async fn history(
     plan: Option<&str>,
     show: Show,
-    reach: &Reach,
+    reach: &RelayArguments,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let relays = Relays::new(reach).await?;
     let ask = async |console: &mut Console<'_>| {
         let answers =
-            relays.all(async |caller: &Caller, relay: &Relay| pushes(caller, relay, plan).await).await;
+            relays.all(async |caller: &Caller, relay: &Target| pushes(caller, relay, plan).await).await;
         let outcome = answers.report(console.err)?;
-        Ok(Answered { items: answers.values().flatten().collect(), outcome })
+        Ok(RelayAnswers { items: answers.values().flatten().collect(), outcome })
     };
     let table = |items: &[Typed<Push<'static>>], _: bool, console: &mut Console<'_>| {
         history_table(items, relays.are_several()).write(console.out, !show.no_headers, false)
@@ -208,7 +208,7 @@ async fn history(
 /// The pushes of one plan of a relay, or of all.
 async fn pushes(
     caller: &Caller,
-    relay: &Relay,
+    relay: &Target,
     plan: Option<&str>,
 ) -> Result<Vec<Typed<Push<'static>>>, Missing> {
     let all = || PageParameters { limit: Some("all".to_owned()), after: None }.into_pairs();

@@ -6,7 +6,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::address::Relay;
+use super::address::Target;
 use super::request::{Caller, Missing, Open};
 
 /// The longest message. Those of a relay have a few KiB.
@@ -17,7 +17,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 /// One message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct SseMessage {
     /// `message` without another name.
     pub event: String,
     pub data: String,
@@ -33,11 +33,11 @@ pub(super) struct Messages {
 #[derive(Default)]
 struct Lines {
     bytes: Vec<u8>,
-    message: Message,
+    message: SseMessage,
 }
 
 impl Caller {
-    pub(super) async fn messages(&self, relay: &Relay, path: &str) -> Result<Messages, Missing> {
+    pub(super) async fn messages(&self, relay: &Target, path: &str) -> Result<Messages, Missing> {
         let open = self.open(relay, &Method::GET, path, "text/event-stream").await?;
         Ok(Messages { open, read: Lines::default() })
     }
@@ -45,7 +45,7 @@ impl Caller {
 
 impl Messages {
     /// The next message. An error is the end of the stream.
-    pub(super) async fn next(&mut self) -> Result<Message, Missing> {
+    pub(super) async fn next(&mut self) -> Result<SseMessage, Missing> {
         let silent = |reason: String| Missing::Silent(reason);
         loop {
             if let Some(message) = self.read.message() {
@@ -65,7 +65,7 @@ impl Messages {
 
 impl Lines {
     /// The first whole message, if its last line has come.
-    fn message(&mut self) -> Option<Message> {
+    fn message(&mut self) -> Option<SseMessage> {
         let mut taken = 0;
         let mut first = None;
         for line in self.bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn messages_are_cut_at_any_byte() {
         let text = "event: begin\ndata: {\"streams\":[]}\n\n:\n\nid: 7\ndata: {\"text\":\"ü\"}\n\ndata: {}\r\n\r\nda";
-        let new = |event: &str, data: &str| Message { event: event.to_owned(), data: data.to_owned() };
+        let new = |event: &str, data: &str| SseMessage { event: event.to_owned(), data: data.to_owned() };
         let expected =
             [new("begin", "{\"streams\":[]}"), new("message", "{\"text\":\"ü\"}"), new("message", "{}")];
         for cut in 0..text.len() {

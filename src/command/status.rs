@@ -8,8 +8,8 @@ use sluice_admin_api::overview::{
 };
 use sluice_admin_api::parameters::{OverviewParameters, Parameters};
 
-use super::answer::{self, Answered, Forms};
-use super::arguments::{Reach, Show};
+use super::answer::{self, Forms, RelayAnswers};
+use super::arguments::{RelayArguments, Show};
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
@@ -32,7 +32,7 @@ pub struct Status {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -63,7 +63,7 @@ pub(super) async fn run(status: Status, console: &mut Console<'_>) -> Result<Out
         let items: Vec<Typed<Overview>> = answers.values().collect();
         let is_differing = check && !items.iter().all(|item| is_in_sync(&item.value));
         let outcome = if is_differing && outcome == Outcome::Good { Outcome::Differs } else { outcome };
-        Ok(Answered { items, outcome })
+        Ok(RelayAnswers { items, outcome })
     };
     let table = |items: &[Typed<Overview>], _: bool, console: &mut Console<'_>| {
         items.iter().try_for_each(|item| {
@@ -86,7 +86,7 @@ async fn is_ready(relays: &Relays, console: &mut Console<'_>) -> Result<Outcome,
     let answers = relays.all(ask).await;
     match answers.report(console.err)? {
         Outcome::Good => Ok(Outcome::Good),
-        _ => Err(Failure::NoRelay("not every relay is ready".to_owned())),
+        _ => Err(Failure::Unavailable("not every relay is ready".to_owned())),
     }
 }
 

@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::address::Relay;
-use super::arguments::{Form, Reach};
+use super::address::Target;
+use super::arguments::{AnswerForm, RelayArguments};
 use super::client::{candidates, find};
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
 use super::request::{Caller, Missing};
-use super::sse::Message;
+use super::sse::SseMessage;
 use super::text::{parse_duration, safe};
 use super::typed::with_relay;
 
@@ -32,7 +32,7 @@ const QUEUE: usize = 64;
 
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
-pub struct Tail {
+pub struct TailArguments {
     /// The client: its node id, for all streams of the node at all relays; or the number of a stream.
     client: String,
     /// Only the type: Cluster, or the full name of the message.
@@ -42,10 +42,10 @@ pub struct Tail {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     time: Option<Duration>,
     /// Form of the output; json: one object a line, with `relay`.
-    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = Form::Table)]
-    form: Form,
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
+    form: AnswerForm,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -65,7 +65,7 @@ Examples:
 
 /// News from the reader of one relay.
 enum News {
-    Message(Message),
+    Message(SseMessage),
     /// The relay was lost, or has stopped. `is_final`: without a further attempt.
     Lost {
         missing: Missing,
@@ -73,7 +73,7 @@ enum News {
     },
 }
 
-pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+pub(super) async fn run(tail: TailArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let relays = Relays::new(&tail.reach).await?;
     let streams = find(&relays, &tail.client, console).await?;
     let is_node =
@@ -83,7 +83,7 @@ pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome
         (true, _) => (relays.relays.clone(), TailParameters { node: Some(tail.client.clone()), ..of_type }),
         (false, [(relay, client)]) => {
             let client = Some(client.id.to_string());
-            (vec![Relay::clone(relay)], TailParameters { client, ..of_type })
+            (vec![Target::clone(relay)], TailParameters { client, ..of_type })
         }
         (false, []) => return Err(Failure::Usage(format!("no client is {:?}", tail.client))),
         (false, several) => return Err(Failure::Usage(candidates(&tail.client, several))),
@@ -118,7 +118,7 @@ pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome
                 return match lost {
                     None => Ok(Outcome::Good),
                     Some(missing) if missing.is_usage() => Err(Failure::Usage(missing.text())),
-                    Some(missing) => Err(Failure::NoRelay(missing.text())),
+                    Some(missing) => Err(Failure::Unavailable(missing.text())),
                 };
             }
         }
@@ -129,7 +129,13 @@ pub(super) async fn run(tail: Tail, console: &mut Console<'_>) -> Result<Outcome
 }
 
 /// Reads the tail of one relay, and the tail of the next process there if a node is followed.
-async fn read(caller: Caller, relay: Relay, path: String, is_node: bool, news: mpsc::Sender<(String, News)>) {
+async fn read(
+    caller: Caller,
+    relay: Target,
+    path: String,
+    is_node: bool,
+    news: mpsc::Sender<(String, News)>,
+) {
     let mut has_begun = false;
     loop {
         let missing = match caller.messages(&relay, &path).await {
@@ -156,12 +162,12 @@ async fn read(caller: Caller, relay: Relay, path: String, is_node: bool, news: m
 }
 
 /// The data of a message; the default for data that this sluice cannot read.
-fn data<T: DeserializeOwned + Default>(message: &Message) -> T {
+fn data<T: DeserializeOwned + Default>(message: &SseMessage) -> T {
     serde_json::from_str(&message.data).unwrap_or_default()
 }
 
 struct Output {
-    form: Form,
+    form: AnswerForm,
     are_several: bool,
     /// The streams so far.
     streams: Vec<u64>,
@@ -169,14 +175,14 @@ struct Output {
 }
 
 impl Output {
-    fn take(&mut self, label: &str, message: &Message, console: &mut Console<'_>) -> Result<(), Failure> {
+    fn take(&mut self, label: &str, message: &SseMessage, console: &mut Console<'_>) -> Result<(), Failure> {
         match &*message.event {
             "message" => self.line(label, message, console)?,
             "gap" => {
                 let gap: TailGap = data(message);
                 match self.form {
-                    Form::Json => console.json_line(&with_relay(json!(gap), label))?,
-                    Form::Table => writeln!(console.out, "-- {} lines left out", gap.left_out)?,
+                    AnswerForm::Json => console.json_line(&with_relay(json!(gap), label))?,
+                    AnswerForm::Table => writeln!(console.out, "-- {} lines left out", gap.left_out)?,
                 }
             }
             "begin" => {
@@ -194,8 +200,8 @@ impl Output {
         Ok(())
     }
 
-    fn line(&mut self, label: &str, message: &Message, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.form == Form::Json {
+    fn line(&mut self, label: &str, message: &SseMessage, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.form == AnswerForm::Json {
             return Ok(console.json_line(&with_relay(data(message), label))?);
         }
         let TailLine { at, stream, text, .. } = data(message);
@@ -217,12 +223,12 @@ mod tests {
 
     use super::*;
 
-    fn shown(form: Form, are_several: bool, messages: &[(&str, Value)]) -> (String, String) {
+    fn shown(form: AnswerForm, are_several: bool, messages: &[(&str, Value)]) -> (String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
         let mut output = Output { form, are_several, streams: Vec::new(), is_over: false };
         for (event, data) in messages {
-            let message = Message { event: (*event).to_owned(), data: data.to_string() };
+            let message = SseMessage { event: (*event).to_owned(), data: data.to_string() };
             output.take("r1:19000", &message, &mut console).unwrap();
         }
         assert!(output.is_over);
@@ -241,14 +247,14 @@ mod tests {
             line(72, "-> Cluster"),
             ("end", json!({})),
         ];
-        let (out, err) = shown(Form::Table, false, &messages);
+        let (out, err) = shown(AnswerForm::Table, false, &messages);
         let expected = "08:15:02.154 <- Cluster  NACK nonce 9a-31: no \\u{1b}[2J\\u{a}x\\u{202e}\n-- 7 lines left \
                         out\n08:15:02.154 72 -> Cluster\n";
         assert_eq!(out, expected);
         assert_eq!(err, "sluice: relay r1:19000: no stream is open; waiting for one\n");
-        let (out, _) = shown(Form::Table, true, &messages);
+        let (out, _) = shown(AnswerForm::Table, true, &messages);
         assert!(out.ends_with("08:15:02.154 72 r1:19000 -> Cluster\n"), "{out}");
-        let (out, _) = shown(Form::Json, true, &messages);
+        let (out, _) = shown(AnswerForm::Json, true, &messages);
         let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((lines.len(), &lines[1]), (3, &json!({"left_out": 7, "relay": "r1:19000"})));
         assert!(!out.contains('\u{1b}') && lines.iter().all(|line| line["relay"] == "r1:19000"), "{out}");

@@ -9,7 +9,7 @@ use sluice_admin_api::acts::Upgraded;
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{Parameters, UpgradeParameters};
 
-use super::arguments::Reach;
+use super::arguments::RelayArguments;
 use super::console::Console;
 use super::list::path;
 use super::outcome::{Failure, Outcome};
@@ -38,7 +38,7 @@ pub struct Upgrade {
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use sluice_admin_api::changes::{Change, ChangeCounts};
+use sluice_admin_api::changes::Change;
 use tokio::time::{Instant, sleep};
 
-use super::address::Relay;
-use super::arguments::Reach;
+use super::address::Target;
+use super::arguments::RelayArguments;
 use super::change::{self, LATEST};
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
@@ -29,7 +29,7 @@ pub struct Wait {
     #[arg(long = "for", value_name = "CONDITION", default_value = "synced=100%", value_parser = parse_condition)]
     condition: f64,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -64,8 +64,8 @@ struct Count {
 
 impl Count {
     fn new(change: &Change<'_>) -> Count {
-        let ChangeCounts { acked, wanted, superseded, .. } = change.counts;
-        Count { have: acked.into(), want: wanted.saturating_sub(superseded).into() }
+        let counts = &change.counts;
+        Count { have: counts.acked.into(), want: counts.wanted.saturating_sub(counts.superseded).into() }
     }
 
     fn holds(self, share: f64) -> bool {
@@ -101,7 +101,7 @@ pub(super) async fn run(wait: Wait, console: &mut Console<'_>) -> Result<Outcome
             return Ok(if all.holds(wait.condition) { Outcome::Good } else { Outcome::TimedOut });
         }
         sleep(INTERVAL).await;
-        let ask = async |caller: &Caller, relay: &Relay| {
+        let ask = async |caller: &Caller, relay: &Target| {
             let Some(change) = changes.iter().find(|change| change.relay == relay.label) else {
                 return Ok(None);
             };

@@ -17,8 +17,8 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use super::Fault;
-use super::message::Message;
+use super::HandoverFault;
+use super::message::HandoverMessage;
 
 /// Thousands of listeners fit.
 pub const HEAD_BYTES_MAX: usize = 1 << 20;
@@ -67,7 +67,11 @@ impl Channel {
 
     /// # Errors
     /// The other process has gone, or does not read.
-    pub fn send(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    pub fn send(
+        &self,
+        message: &HandoverMessage,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), HandoverFault> {
         let head = serde_json::to_vec(message)?;
         send(&self.0, &head, descriptors)
     }
@@ -76,24 +80,24 @@ impl Channel {
     ///
     /// # Errors
     /// The other process has gone, is silent, or sends something else than messages.
-    pub fn receive(&self) -> Result<(Message, Vec<OwnedFd>), Fault> {
+    pub fn receive(&self) -> Result<(HandoverMessage, Vec<OwnedFd>), HandoverFault> {
         loop {
             let (head, descriptors) = receive(&self.0)?;
             match serde_json::from_slice(&head)? {
-                Message::Unknown => {}
-                Message::Refused { reason } => return Err(Fault::Refused(reason)),
+                HandoverMessage::Unknown => {}
+                HandoverMessage::Refused { reason } => return Err(HandoverFault::Refused(reason)),
                 message => return Ok((message, descriptors)),
             }
         }
     }
 }
 
-fn send(mut socket: &UnixStream, head: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+fn send(mut socket: &UnixStream, head: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), HandoverFault> {
     if head.len() > HEAD_BYTES_MAX {
-        return Err(Fault::TooLong(head.len()));
+        return Err(HandoverFault::TooLong(head.len()));
     }
     if descriptors.len() > DESCRIPTORS_MAX {
-        return Err(Fault::TooMany(descriptors.len()));
+        return Err(HandoverFault::TooMany(descriptors.len()));
     }
     let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
     let count = u16::try_from(descriptors.len()).unwrap_or(u16::MAX).to_le_bytes();
@@ -103,7 +107,7 @@ fn send(mut socket: &UnixStream, head: &[u8], descriptors: &[BorrowedFd<'_>]) ->
         let mut control = SendAncillaryBuffer::new(&mut space);
         let one = [*descriptor];
         if !control.push(SendAncillaryMessage::ScmRights(&one)) {
-            return Err(Fault::NoDescriptor);
+            return Err(HandoverFault::NoDescriptor);
         }
         let byte = [IoSlice::new(&[0])];
         retry_on_intr(|| sendmsg(socket, &byte, &mut control, SendFlags::NOSIGNAL)).map_err(of_kernel)?;
@@ -111,20 +115,20 @@ fn send(mut socket: &UnixStream, head: &[u8], descriptors: &[BorrowedFd<'_>]) ->
     Ok(())
 }
 
-fn receive(socket: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), Fault> {
+fn receive(socket: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), HandoverFault> {
     let mut start = [0; START_BYTES];
     fill(socket, &mut start, 0, START_BYTES).map_err(|fault| match fault {
-        Fault::Cut { got: 0, .. } => Fault::Closed,
+        HandoverFault::Cut { got: 0, .. } => HandoverFault::Closed,
         fault => fault,
     })?;
     let [a, b, c, d, e, f] = start;
     let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     let count = usize::from(u16::from_le_bytes([e, f]));
     if length > HEAD_BYTES_MAX {
-        return Err(Fault::TooLong(length));
+        return Err(HandoverFault::TooLong(length));
     }
     if count > DESCRIPTORS_MAX {
-        return Err(Fault::TooMany(count));
+        return Err(HandoverFault::TooMany(count));
     }
     let expected = START_BYTES + length + count;
     let mut head = vec![0; length];
@@ -132,22 +136,27 @@ fn receive(socket: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), Fault> {
     let mut descriptors = Vec::with_capacity(count);
     for index in 0..count {
         let got = START_BYTES + length + index;
-        descriptors.push(descriptor(socket)?.ok_or(Fault::Cut { got, expected })?);
+        descriptors.push(descriptor(socket)?.ok_or(HandoverFault::Cut { got, expected })?);
     }
     Ok((head, descriptors))
 }
 
 /// Fills the buffer. `before` bytes of `expected` have come.
-fn fill(mut socket: &UnixStream, buffer: &mut [u8], before: usize, expected: usize) -> Result<(), Fault> {
+fn fill(
+    mut socket: &UnixStream,
+    buffer: &mut [u8],
+    before: usize,
+    expected: usize,
+) -> Result<(), HandoverFault> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match socket.read(rest) {
-            Ok(0) => return Err(Fault::Cut { got: before + filled, expected }),
+            Ok(0) => return Err(HandoverFault::Cut { got: before + filled, expected }),
             Ok(bytes) => filled += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // A killed process leaves unread bytes behind.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Err(Fault::Cut { got: before + filled, expected });
+                return Err(HandoverFault::Cut { got: before + filled, expected });
             }
             Err(error) => return Err(silence(error)),
         }
@@ -156,7 +165,7 @@ fn fill(mut socket: &UnixStream, buffer: &mut [u8], before: usize, expected: usi
 }
 
 /// The descriptor of the next byte, closed at exec; `None` at the end of the stream.
-fn descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Fault> {
+fn descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, HandoverFault> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -173,18 +182,18 @@ fn descriptor(socket: &UnixStream) -> Result<Option<OwnedFd>, Fault> {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    descriptors.map(Some).ok_or(Fault::NoDescriptor)
+    descriptors.map(Some).ok_or(HandoverFault::NoDescriptor)
 }
 
-fn of_kernel(error: Errno) -> Fault {
+fn of_kernel(error: Errno) -> HandoverFault {
     silence(error.into())
 }
 
-fn silence(error: io::Error) -> Fault {
+fn silence(error: io::Error) -> HandoverFault {
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Fault::Silent,
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Fault::Closed,
-        _ => Fault::Io(error),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandoverFault::Silent,
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => HandoverFault::Closed,
+        _ => HandoverFault::Io(error),
     }
 }
 
@@ -217,17 +226,17 @@ mod tests {
         let files: Vec<File> =
             (0..5).map(|index| File::create(directory.path().join(index.to_string())).unwrap()).collect();
         let descriptors: Vec<_> = files.iter().map(File::as_fd).collect();
-        old.send(&Message::Taken { number: 7 }, &descriptors).unwrap();
-        old.send(&Message::Ready, &[]).unwrap();
+        old.send(&HandoverMessage::Taken { number: 7 }, &descriptors).unwrap();
+        old.send(&HandoverMessage::Ready, &[]).unwrap();
         let (message, taken) = new.receive().unwrap();
-        assert!(matches!(message, Message::Taken { number: 7 }));
+        assert!(matches!(message, HandoverMessage::Taken { number: 7 }));
         assert_eq!(taken.len(), 5);
         for (taken, file) in taken.into_iter().zip(files) {
             assert!(fcntl_getfd(&taken).unwrap().contains(FdFlags::CLOEXEC), "no other child may have it");
             let (found, own) = (rustix::fs::fstat(&taken).unwrap(), rustix::fs::fstat(&file).unwrap());
             assert_eq!(found.st_ino, own.st_ino, "in their order");
         }
-        assert!(matches!(new.receive().unwrap(), (Message::Ready, none) if none.is_empty()));
+        assert!(matches!(new.receive().unwrap(), (HandoverMessage::Ready, none) if none.is_empty()));
     }
 
     /// HND-2: a message that is cut at any byte is an error that tells the place.
@@ -239,9 +248,11 @@ mod tests {
             (&old.0).write_all(&whole[..cut]).unwrap();
             old.close();
             match (cut, new.receive()) {
-                (0, Err(Fault::Closed)) => {}
-                (1..6, Err(Fault::Cut { got, expected: 6 })) => assert_eq!(got, cut),
-                (_, Err(Fault::Cut { got, expected })) => assert_eq!((got, expected), (cut, whole.len())),
+                (0, Err(HandoverFault::Closed)) => {}
+                (1..6, Err(HandoverFault::Cut { got, expected: 6 })) => assert_eq!(got, cut),
+                (_, Err(HandoverFault::Cut { got, expected })) => {
+                    assert_eq!((got, expected), (cut, whole.len()))
+                }
                 (_, other) => panic!("cut at {cut}: {other:?}"),
             }
         }
@@ -251,7 +262,7 @@ mod tests {
             (&old.0).write_all(&whole[..cut]).unwrap();
             old.close();
             let result = new.receive();
-            let is_told = matches!(result, Err(Fault::Cut { .. } | Fault::NoDescriptor));
+            let is_told = matches!(result, Err(HandoverFault::Cut { .. } | HandoverFault::NoDescriptor));
             assert!(is_told, "cut at {cut}: {result:?}");
         }
     }
@@ -260,13 +271,13 @@ mod tests {
     fn hnd_2_lengths_are_bounded_before_memory_is_taken() {
         let (old, new) = pair();
         (&old.0).write_all(&[0xff, 0xff, 0xff, 0xff, 0, 0]).unwrap();
-        assert!(matches!(new.receive(), Err(Fault::TooLong(0xffff_ffff))));
+        assert!(matches!(new.receive(), Err(HandoverFault::TooLong(0xffff_ffff))));
         let (old, new) = pair();
         (&old.0).write_all(&[2, 0, 0, 0, 0xff, 0xff]).unwrap();
-        assert!(matches!(new.receive(), Err(Fault::TooMany(0xffff))));
+        assert!(matches!(new.receive(), Err(HandoverFault::TooMany(0xffff))));
         let (old, new) = pair();
         super::send(&old.0, b"[]", &[]).unwrap();
-        assert!(matches!(new.receive(), Err(Fault::Malformed(_))));
+        assert!(matches!(new.receive(), Err(HandoverFault::Malformed(_))));
     }
 
     /// HND-2: another build adds keys and messages.
@@ -275,20 +286,20 @@ mod tests {
         let (old, new) = pair();
         super::send(&old.0, br#"{"message":"news of tomorrow","of":[1]}"#, &[]).unwrap();
         super::send(&old.0, br#"{"message":"taken","number":7,"mood":"good"}"#, &[]).unwrap();
-        assert!(matches!(new.receive().unwrap().0, Message::Taken { number: 7 }));
+        assert!(matches!(new.receive().unwrap().0, HandoverMessage::Taken { number: 7 }));
         super::send(&old.0, br#"{"message":"refused","reason":"listeners[0]: no"}"#, &[]).unwrap();
-        assert!(matches!(new.receive(), Err(Fault::Refused(reason)) if reason == "listeners[0]: no"));
+        assert!(matches!(new.receive(), Err(HandoverFault::Refused(reason)) if reason == "listeners[0]: no"));
     }
 
     #[test]
     fn hnd_3_silence_is_bounded() {
         let (_old, new) = pair();
         new.wait_at_most(Some(Duration::from_millis(20))).unwrap();
-        assert!(matches!(new.receive(), Err(Fault::Silent)));
+        assert!(matches!(new.receive(), Err(HandoverFault::Silent)));
         let waiting = new.another().unwrap();
         waiting.wait_at_most(None).unwrap();
         let ended = std::thread::spawn(move || waiting.receive());
         new.close();
-        assert!(matches!(ended.join().unwrap(), Err(Fault::Closed)));
+        assert!(matches!(ended.join().unwrap(), Err(HandoverFault::Closed)));
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 
-use super::Fault;
+use super::HandoverFault;
 
 /// The state of one source. The largest seen in practice has some hundred megabytes.
 pub const PART_BYTES_MAX: u64 = 4 << 30;
@@ -34,14 +34,14 @@ pub fn sealed(
 ///
 /// # Errors
 /// The memory is not sealed, is too large, or is none.
-pub fn read(memory: OwnedFd) -> Result<Vec<u8>, Fault> {
+pub fn read(memory: OwnedFd) -> Result<Vec<u8>, HandoverFault> {
     if !fcntl_get_seals(&memory).is_ok_and(|seals| seals.contains(SEALS)) {
-        return Err(Fault::Unsealed);
+        return Err(HandoverFault::Unsealed);
     }
     let file = File::from(memory);
     let length = file.metadata()?.len();
     let Some(bytes) = usize::try_from(length).ok().filter(|_| length <= PART_BYTES_MAX) else {
-        return Err(Fault::PartTooLong(length));
+        return Err(HandoverFault::PartTooLong(length));
     };
     let mut content = vec![0; bytes];
     // The position is common to both processes.
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn hnd_2_memory_without_seals_is_refused() {
         let memory = memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        assert!(matches!(read(memory), Err(Fault::Unsealed)));
+        assert!(matches!(read(memory), Err(HandoverFault::Unsealed)));
         let file = tempfile::tempfile().unwrap();
-        assert!(matches!(read(file.into()), Err(Fault::Unsealed)));
+        assert!(matches!(read(file.into()), Err(HandoverFault::Unsealed)));
     }
 
     #[test]

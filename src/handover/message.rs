@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::Fault;
+use super::HandoverFault;
 
 /// The protocols of the build. A change of meaning takes a new number; a new key does not.
 pub const OLDEST: u32 = 1;
@@ -28,7 +28,7 @@ pub const NEWEST: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
-pub enum Message {
+pub enum HandoverMessage {
     Hello(Hello),
     Offer(Offer),
     Source(Source),
@@ -50,28 +50,28 @@ pub enum Message {
     Unknown,
 }
 
-impl Message {
+impl HandoverMessage {
     fn name(&self) -> &'static str {
         match self {
-            Message::Hello(_) => "hello",
-            Message::Offer(_) => "offer",
-            Message::Source(_) => "source",
-            Message::Taken { .. } => "taken",
-            Message::Ready => "ready",
-            Message::Accept => "accept",
-            Message::Accepting => "accepting",
-            Message::Done => "done",
-            Message::Draining(_) => "draining",
-            Message::End => "end",
-            Message::Stopping => "stopping",
-            Message::Refused { .. } => "refused",
-            Message::Unknown => "unknown",
+            HandoverMessage::Hello(_) => "hello",
+            HandoverMessage::Offer(_) => "offer",
+            HandoverMessage::Source(_) => "source",
+            HandoverMessage::Taken { .. } => "taken",
+            HandoverMessage::Ready => "ready",
+            HandoverMessage::Accept => "accept",
+            HandoverMessage::Accepting => "accepting",
+            HandoverMessage::Done => "done",
+            HandoverMessage::Draining(_) => "draining",
+            HandoverMessage::End => "end",
+            HandoverMessage::Stopping => "stopping",
+            HandoverMessage::Refused { .. } => "refused",
+            HandoverMessage::Unknown => "unknown",
         }
     }
 
     /// The error of a message at the place of `expected`.
-    pub fn instead_of(&self, expected: &'static str) -> Fault {
-        Fault::Unexpected { received: self.name(), expected }
+    pub fn instead_of(&self, expected: &'static str) -> HandoverFault {
+        HandoverFault::Unexpected { received: self.name(), expected }
     }
 }
 
@@ -141,10 +141,10 @@ pub struct Draining {
 impl Offer {
     /// # Errors
     /// The predecessor goes on in a protocol of another build.
-    pub fn is_understood(&self) -> Result<(), Fault> {
+    pub fn is_understood(&self) -> Result<(), HandoverFault> {
         match (OLDEST..=NEWEST).contains(&self.protocol) {
             true => Ok(()),
-            false => Err(Fault::Protocol { theirs_from: self.protocol, theirs_to: self.protocol }),
+            false => Err(HandoverFault::Protocol { theirs_from: self.protocol, theirs_to: self.protocol }),
         }
     }
 }
@@ -163,16 +163,16 @@ impl Hello {
     ///
     /// # Errors
     /// There is none.
-    pub fn agree(&self) -> Result<u32, Fault> {
+    pub fn agree(&self) -> Result<u32, HandoverFault> {
         agree(OLDEST..=NEWEST, self.oldest..=self.protocol)
     }
 }
 
-fn agree(ours: RangeInclusive<u32>, theirs: RangeInclusive<u32>) -> Result<u32, Fault> {
+fn agree(ours: RangeInclusive<u32>, theirs: RangeInclusive<u32>) -> Result<u32, HandoverFault> {
     let common = *ours.end().min(theirs.end());
     match ours.contains(&common) && theirs.contains(&common) {
         true => Ok(common),
-        false => Err(Fault::Protocol { theirs_from: *theirs.start(), theirs_to: *theirs.end() }),
+        false => Err(HandoverFault::Protocol { theirs_from: *theirs.start(), theirs_to: *theirs.end() }),
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn hnd_2_keys_that_came_later_may_be_missing() {
         let text = r#"{"message":"offer","protocol":1,"version":"0.0.9","pid":7,"sources":0,"sockets":[]}"#;
-        let Message::Offer(offer) = serde_json::from_str(text).unwrap() else { unreachable!() };
+        let HandoverMessage::Offer(offer) = serde_json::from_str(text).unwrap() else { unreachable!() };
         assert_eq!((offer.pid, offer.lock), (7, None));
     }
 }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use frame::Channel;
-pub use message::Message;
+pub use message::HandoverMessage;
 
 use sluice_setting::{Setting, hours, minutes, ms, seconds, time};
 
@@ -51,7 +51,7 @@ impl Default for HandoverSettings {
 
 /// The reason why a hand-over ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum HandoverFault {
     #[error("the other process has closed the connection")]
     Closed,
     #[error("the message ends after {got} of {expected} bytes")]

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::gate::{ConnectionPermit, Gate};
-use super::listener::{Accepted, Listener};
+use super::listener::Listener;
+use super::passage::Accepted;
 use crate::telemetry::Warnings;
 use crate::telemetry::metrics::DownstreamMetrics;
 

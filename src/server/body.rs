@@ -1,4 +1,5 @@
-//! The bodies of calls: requests as received, and responses as HTTP sends them.
+//! The bodies of calls: requests as received, and responses as HTTP sends them. Responses that are whole at
+//! once.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -6,13 +7,16 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use h2::RecvStream;
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::status;
+use super::status::{self, MESSAGE_BYTES_MAX};
 use super::unfinished::Untaken;
-use crate::driver::api::downstream::Delivery;
+use crate::driver::api::downstream::UnreadPart;
 use sluice_xds::Status;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(super) enum RequestBody {
     Http1(Incoming),
@@ -94,13 +98,13 @@ pub(super) struct Piece {
 enum Waits {
     #[default]
     Nobody,
-    Stream(Delivery),
+    Stream(UnreadPart),
     /// Boxed: each message of each stream has room for its guard.
     Poll(Box<Untaken>),
 }
 
 impl Piece {
-    pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<Delivery>) -> Self {
+    pub(super) fn new(private: Bytes, shared: Bytes, delivery: Option<UnreadPart>) -> Self {
         Piece { private, shared, _waits: delivery.map_or(Waits::Nobody, Waits::Stream) }
     }
 }
@@ -188,4 +192,33 @@ impl Body for ResponseBody {
             ResponseBody::Health(body) => body.is_end_stream(),
         }
     }
+}
+
+/// The response that ends a call before its stream begins: HTTP 200, with the status in the headers.
+pub(super) fn trailers_only(status: &Status) -> Response<ResponseBody> {
+    let mut response = status::stream_response(ResponseBody::Empty);
+    status::add(status, response.headers_mut());
+    response
+}
+
+/// A response without gRPC, for clients of other protocols.
+pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::Empty);
+    *response.status_mut() = code;
+    response
+}
+
+/// A JSON document.
+pub(super) fn json(code: StatusCode, document: Bytes, untaken: Option<Untaken>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::document(document, untaken));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// A `google.rpc.Status` in JSON, as REST APIs commonly return.
+pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBody> {
+    let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
+    json(code, document.to_string().into(), None)
 }

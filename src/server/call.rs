@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Shared;
 use super::body::{Piece, RequestBody, ResponseBody};
 use super::load_reports;
-use super::service::{Answer, Service};
+use super::service::{Routed, Service};
 use super::status;
 use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
@@ -37,7 +37,7 @@ pub(super) fn answer<R: OpenStreams>(
     mut respond: SendResponse<Piece>,
 ) -> Option<Call> {
     match service.answer(request.map(RequestBody::Http2)) {
-        Answer::Now(response) => {
+        Routed::Now(response) => {
             let (response, body) = begin(response);
             if body.is_end_stream() {
                 send_head(&mut respond, response, true);
@@ -46,14 +46,14 @@ pub(super) fn answer<R: OpenStreams>(
             let send = send_head(&mut respond, response, false)?;
             Some(alone(write_body(body, send)))
         }
-        Answer::Later(answer) => Some(alone(write_later(answer, respond))),
-        Answer::LoadReports(reports) => {
+        Routed::Later(answer) => Some(alone(write_later(answer, respond))),
+        Routed::LoadReports(reports) => {
             let send = send_head(&mut respond, status::stream_response(()), false)?;
             let Shared { limits, metrics, .. } = &*service.shared;
             let (streams, bytes_max) = (service.streams.clone(), limits.get().requests.request_bytes);
             Some(alone(load_reports::keep(reports, send, streams, bytes_max, metrics.clone())))
         }
-        Answer::Stream { requests, registered, marks } => {
+        Routed::Stream { requests, registered, marks } => {
             let mut response = status::stream_response(());
             if marks {
                 response.headers_mut().insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));

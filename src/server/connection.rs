@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,17 +15,17 @@ use super::endings::{Endings, Goaway, Progress};
 use super::gate::ConnectionPermit;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
 use super::handshake::{ListenerTls, Security};
+use super::http::{ConnectionFault, HttpConnection};
 use super::http1;
 use super::http2;
 use super::listener::ListenerOptions;
 use super::service::Service;
 use super::socket::Plain;
 use super::streams::Streams;
-use super::transport::{Protocol, Socket, Transport};
+use super::transport::{ClientProtocol, ClientSocket, HttpTransport};
 use super::wakes::Seldom;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer, Signal};
 use crate::telemetry::Limit;
-use crate::telemetry::metrics::DownstreamMetrics;
 use sluice_setting::InForce;
 
 /// An old connection that may not close yet is checked again after its grace, and at least this much later.
@@ -52,7 +52,7 @@ pub(super) fn run<R: OpenStreams>(
         // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a
         // close before its first bytes are read would be a reset.
         let secured = match &security {
-            Security::Plaintext(_) => Some((Socket::Plain(socket), None)),
+            Security::Plaintext(_) => Some((ClientSocket::Plain(socket), None)),
             // Boxed: the task lives as long as the connection, and a handshake is over soon.
             Security::Tls(tls) => {
                 Box::pin(secure(socket, tls, &mut peer, &shared, &departure.process_end)).await
@@ -77,7 +77,7 @@ pub(super) fn run<R: OpenStreams>(
         let until = Until { departure, cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
         match protocol {
-            Protocol::Http2 => {
+            ClientProtocol::Http2 => {
                 // Boxed, like its result: the task lives as long as the connection, and would reserve memory
                 // for both.
                 match Box::pin(http2::open(socket, service)).await {
@@ -91,12 +91,13 @@ pub(super) fn run<R: OpenStreams>(
                 }
             }
             // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
-            Protocol::Http1 => {
-                let transport = Transport::http1(socket, opening, shared.limits.get().http1_write_timeout);
+            ClientProtocol::Http1 => {
+                let transport =
+                    HttpTransport::http1(socket, opening, shared.limits.get().http1_write_timeout);
                 let http1 = http1::open(transport, service, &shared.limits.get());
                 live(Box::pin(http1).as_mut(), &streams, &shared, &until).await;
             }
-            Protocol::Unknown => match &security {
+            ClientProtocol::Unknown => match &security {
                 Security::Plaintext(warnings) if opening.first() == Some(&TLS_HANDSHAKE) => {
                     shared.metrics.closed_tls_on_plaintext.inc();
                     warnings.tls_on_plaintext(&until.listener);
@@ -136,7 +137,7 @@ async fn secure<R>(
     peer: &mut Arc<Peer>,
     shared: &Shared<R>,
     draining: &Signal,
-) -> Option<(Socket, Option<Box<ClientLeaf>>)> {
+) -> Option<(ClientSocket, Option<Box<ClientLeaf>>)> {
     let accepted = tokio::select! {
         () = draining.raised() => return None,
         accepted = shared.handshakes.accept(socket, tls, &peer.listener, peer.address) => accepted,
@@ -148,82 +149,27 @@ async fn secure<R>(
         Arc::make_mut(peer).identity = Arc::new(proved.identity);
         Box::new(leaf)
     });
-    Some((Socket::Tls(stream), leaf))
+    Some((ClientSocket::Tls(stream), leaf))
 }
 
 /// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or
 /// the server drains.
-async fn open<R>(socket: &mut Socket, shared: &Shared<R>, draining: &Signal) -> Option<(Protocol, Bytes)> {
+async fn open<R>(
+    socket: &mut ClientSocket,
+    shared: &Shared<R>,
+    draining: &Signal,
+) -> Option<(ClientProtocol, Bytes)> {
     let opened = tokio::select! {
         () = draining.raised() => return None,
         opened = timeout(shared.limits.get().preface_timeout, socket.read_protocol()) => opened,
     };
     match opened {
         Ok(Ok(opened)) => Some(opened),
-        Ok(Err(_)) => Some((Protocol::Unknown, Bytes::new())),
+        Ok(Err(_)) => Some((ClientProtocol::Unknown, Bytes::new())),
         Err(_) => {
             shared.metrics.closed_preface_timeout.inc();
             shared.metrics.limit_hit(Limit::PrefaceTimeout);
             None
-        }
-    }
-}
-
-/// A connection of either protocol.
-pub(super) trait Connection {
-    /// Whether a request on its way is answered after [`Connection::shut_down`]. Otherwise only a response
-    /// can announce the end of the connection.
-    const ANSWERS_LATE: bool;
-
-    /// Serves until the end of the connection.
-    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>>;
-
-    /// Refuses new requests: by GOAWAY, or by the end of keep-alive. A second call has no effect.
-    fn shut_down(self: Pin<&mut Self>);
-}
-
-/// The reason for the end of a connection, other than a normal close by the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// No request came for a long time.
-    Idle,
-    /// The peer did not read its response (HTTP/1.1).
-    SlowReader,
-    /// The peer gave no sign of life.
-    KeepaliveTimeout,
-    /// The peer sent too many control frames.
-    ControlFlood,
-    /// The peer passed a limit of HTTP/2 itself, and was told so by a GOAWAY.
-    Abuse,
-    Other,
-}
-
-impl From<h2::Error> for Fault {
-    fn from(error: h2::Error) -> Self {
-        tracing::debug!(%error, "connection ended");
-        let is_abuse = error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM);
-        if is_abuse { Fault::Abuse } else { Fault::Other }
-    }
-}
-
-impl Fault {
-    /// Whether the relay ends the connection, because the peer passed a limit.
-    fn is_limit(&self) -> bool {
-        matches!(self, Fault::SlowReader | Fault::ControlFlood | Fault::Abuse)
-    }
-
-    fn count(self, metrics: &DownstreamMetrics) {
-        let (ended, limit) = match self {
-            Fault::Idle => (&metrics.closed_idle, None),
-            Fault::KeepaliveTimeout => (&metrics.closed_keepalive, Some(Limit::KeepaliveTimeout)),
-            Fault::ControlFlood => (&metrics.closed_control_flood, Some(Limit::ControlFrames)),
-            Fault::Abuse => (&metrics.goaways_abuse, Some(Limit::Http2Abuse)),
-            Fault::SlowReader => (&metrics.closed_error, Some(Limit::Http1Write)),
-            Fault::Other => (&metrics.closed_error, None),
-        };
-        ended.inc();
-        if let Some(limit) = limit {
-            metrics.limit_hit(limit);
         }
     }
 }
@@ -233,7 +179,7 @@ impl Fault {
     clippy::manual_async_fn,
     reason = "an `async fn` would store each argument twice for the life of its future"
 )]
-fn live<'a, R: OpenStreams, C: Connection>(
+fn live<'a, R: OpenStreams, C: HttpConnection>(
     mut connection: Pin<&'a mut C>,
     streams: &'a Streams<R::Stream>,
     shared: &'a Shared<R>,
@@ -325,13 +271,13 @@ fn due<'a, R: OpenStreams>(
 
 /// Sends GOAWAY, ends each stream at its own moment, then cuts the connection. `None` means that the cut was
 /// necessary.
-async fn wind_down<R: OpenStreams, C: Connection>(
+async fn wind_down<R: OpenStreams, C: HttpConnection>(
     mut connection: Pin<&mut C>,
     streams: &Streams<R::Stream>,
     shared: &Shared<R>,
     process_end: &Signal,
     reason: Goaway,
-) -> Option<Result<(), Fault>> {
+) -> Option<Result<(), ConnectionFault>> {
     let mut reason = reason;
     let waits = |reason: Goaway| !C::ANSWERS_LATE && reason.waits_for_request();
     let mut endings = announce(streams, shared, reason, waits(reason), None);

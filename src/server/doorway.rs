@@ -14,11 +14,12 @@ use super::accept::pause_after;
 use super::handshake::certificate::ClientLeaf;
 use super::handshake::{Handshakes, ListenerTls, Security};
 use super::limits::ServerLimits;
-use super::listener::{Accepted, Listener};
+use super::listener::Listener;
+use super::passage::Accepted;
 use super::socket::Plain;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Watched;
-use crate::trust::server::Generation;
+use crate::trust::server::ServerFiles;
 use sluice_identity::Identity;
 use sluice_setting::InForce;
 
@@ -119,7 +120,7 @@ pub struct DoorwaySecurity(InForce<Security>);
 
 impl DoorwaySecurity {
     /// See [`Listener::with_tls`].
-    pub fn put_tls(&self, watched: Watched<Generation>, ends_at_expiry: InForce<bool>) {
+    pub fn put_tls(&self, watched: Watched<ServerFiles>, ends_at_expiry: InForce<bool>) {
         self.0.publish(Security::Tls(ListenerTls::new(watched, ends_at_expiry)));
     }
 

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::limits::ServerLimits;
 use crate::driver::api::downstream::Signal;
-use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
 use crate::telemetry::metrics::DownstreamMetrics;
 use sluice_setting::InForce;
 
@@ -184,13 +184,13 @@ impl Emptying for Emptier {
         let drain = self.drain();
         let Some(drain) = &*drain else {
             let left = self.limits.get().drain_window;
-            let phase = Phase::Serving;
+            let phase = EmptyingPhase::Serving;
             return EmptyingStatus { phase, connections, streams, streams_before: streams, cut: 0, left };
         };
         let phase = match now < drain.leaves_at {
-            true => Phase::Announced,
-            false if streams == 0 => Phase::Empty,
-            false => Phase::Leaving,
+            true => EmptyingPhase::Announced,
+            false if streams == 0 => EmptyingPhase::Empty,
+            false => EmptyingPhase::Leaving,
         };
         EmptyingStatus {
             phase,

@@ -8,20 +8,20 @@ use std::task::{Context, Poll};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::connection::{Connection, Fault};
+use super::http::{ConnectionFault, HttpConnection};
 use super::limits::ServerLimits;
 use super::service::Service;
-use super::transport::Transport;
+use super::transport::HttpTransport;
 use crate::driver::api::downstream::OpenStreams;
 
 /// The minimum that hyper accepts.
 const BUFFER_BYTES_MIN: usize = 8192;
 
-type Http1<R> = http1::Connection<TokioIo<Transport>, Service<R>>;
+type Http1<R> = http1::Connection<TokioIo<HttpTransport>, Service<R>>;
 
 /// A connection that serves requests once it is polled.
 pub(super) fn open<R: OpenStreams>(
-    transport: Transport,
+    transport: HttpTransport,
     service: Service<R>,
     limits: &ServerLimits,
 ) -> Http1<R> {
@@ -32,20 +32,20 @@ pub(super) fn open<R: OpenStreams>(
         .serve_connection(TokioIo::new(transport), service)
 }
 
-impl<R: OpenStreams> Connection for Http1<R> {
+impl<R: OpenStreams> HttpConnection for Http1<R> {
     /// At rest, a connection closes at once.
     const ANSWERS_LATE: bool = false;
 
-    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), ConnectionFault>> {
         self.poll(context).map_err(|error| {
             tracing::debug!(%error, "connection ended");
             let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
             let is_slow = io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut);
             match (is_slow, error.is_timeout()) {
-                (true, _) => Fault::SlowReader,
+                (true, _) => ConnectionFault::SlowReader,
                 // The only timeout of hyper is the wait for a request.
-                (_, true) => Fault::Idle,
-                _ => Fault::Other,
+                (_, true) => ConnectionFault::Idle,
+                _ => ConnectionFault::Other,
             }
         })
     }

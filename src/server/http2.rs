@@ -11,12 +11,12 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::body::Piece;
 use super::call::{self, Call};
-use super::connection::{Connection, Fault};
 use super::crowd::{ExitTurn, Leaving};
 use super::heard::Heard;
+use super::http::{ConnectionFault, HttpConnection};
 use super::limits::ServerLimits;
 use super::service::Service;
-use super::transport::{Socket, Transport};
+use super::transport::{ClientSocket, HttpTransport};
 use super::wakes::{CallWake, Part, Wakes};
 use crate::driver::api::downstream::OpenStreams;
 use sluice_setting::InForce;
@@ -28,14 +28,14 @@ const HEADER_LIST_MARGIN: u32 = 4;
 /// The time for a peer that sent too many frames to read the current output and the GOAWAY after it.
 const CALMED_WITHIN: Duration = Duration::from_millis(500);
 
-type H2 = h2::server::Connection<Transport, Piece>;
+type H2 = h2::server::Connection<HttpTransport, Piece>;
 
 pin_project! {
     /// Reads, writes and answers calls while polled. Resolves to the reason for the end.
     pub(super) struct Http2<R: OpenStreams> {
         h2: H2,
         service: Service<R>,
-        calls: Calls,
+        calls: OpenCalls,
         wakes: Arc<Wakes>,
         // The waker of HTTP/2.
         waker: Waker,
@@ -50,7 +50,7 @@ pin_project! {
 
 /// The calls of a connection that are not fully answered.
 #[derive(Default)]
-struct Calls(Vec<OpenCall>);
+struct OpenCalls(Vec<OpenCall>);
 
 struct OpenCall {
     call: Call,
@@ -63,11 +63,11 @@ struct OpenCall {
 /// # Errors
 /// An error of the transport.
 pub(super) async fn open<R: OpenStreams>(
-    socket: Socket,
+    socket: ClientSocket,
     service: Service<R>,
-) -> Result<Pin<Box<Http2<R>>>, Fault> {
+) -> Result<Pin<Box<Http2<R>>>, ConnectionFault> {
     let limits = service.shared.limits.epoch();
-    let (transport, heard) = Transport::http2(socket, limits.control_frames_per_second_max);
+    let (transport, heard) = HttpTransport::http2(socket, limits.control_frames_per_second_max);
     let mut h2 = builder(&limits).handshake(transport).await?;
     let keepalive = Keepalive {
         ping: h2.ping_pong(),
@@ -101,14 +101,14 @@ impl<R: OpenStreams> Http2<R> {
     }
 }
 
-impl<R: OpenStreams> Connection for Http2<R> {
+impl<R: OpenStreams> HttpConnection for Http2<R> {
     /// GOAWAY names the last stream only after a round trip.
     const ANSWERS_LATE: bool = true;
 
-    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), ConnectionFault>> {
         let mut this = self.project();
         if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
-            return Poll::Ready(Err(Fault::KeepaliveTimeout));
+            return Poll::Ready(Err(ConnectionFault::KeepaliveTimeout));
         }
         let heard = &this.keepalive.heard;
         if let Some(leaving) = this.leaving
@@ -132,7 +132,7 @@ impl<R: OpenStreams> Connection for Http2<R> {
                 while let Poll::Ready(accepted) = this.h2.poll_accept(&mut context) {
                     let (request, respond) = match accepted {
                         Some(Ok(call)) => call,
-                        _ if heard.is_flood() => return Poll::Ready(Err(Fault::ControlFlood)),
+                        _ if heard.is_flood() => return Poll::Ready(Err(ConnectionFault::ControlFlood)),
                         Some(Err(error)) => return Poll::Ready(Err(error.into())),
                         None => return Poll::Ready(Ok(())),
                     };
@@ -164,7 +164,7 @@ impl<R: OpenStreams> Connection for Http2<R> {
         if let Some(calmed) = this.calmed
             && calmed.as_mut().poll(context).is_ready()
         {
-            return Poll::Ready(Err(Fault::ControlFlood));
+            return Poll::Ready(Err(ConnectionFault::ControlFlood));
         }
         this.leaving.as_deref_mut().into_iter().for_each(Leaving::pause);
         if !this.wakes.leave() {
@@ -181,7 +181,7 @@ impl<R: OpenStreams> Connection for Http2<R> {
     }
 }
 
-impl Calls {
+impl OpenCalls {
     fn begin(&mut self, call: Call, wakes: &Arc<Wakes>) {
         let wake = CallWake::new(wakes.clone());
         let waker = Waker::from(wake.clone());
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn each_woken_call_is_polled_once() {
         let (wakes, polled) = (Wakes::new(), Arc::new(Mutex::new(Vec::new())));
-        let mut calls = Calls::default();
+        let mut calls = OpenCalls::default();
         for number in 0..100 {
             let (polled, mut polls) = (polled.clone(), 0);
             let call = std::future::poll_fn(move |_| {

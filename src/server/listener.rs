@@ -3,21 +3,20 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 
 use super::handshake::{ListenerTls, Security};
-use super::passage::{Passage, Pause};
+use super::passage::{Accepted, ListeningSocket, Passage, Pause, SocketFile};
 use crate::driver::api::downstream::WhenUnavailable;
 use crate::trust::rotation::Watched;
-use crate::trust::server::Generation;
+use crate::trust::server::ServerFiles;
 use sluice_setting::{InForce, Setting, ms, seconds, time};
 
 /// The accept queue. std and tokio ask for 128; in a storm of reconnects, every client whose SYN was dropped
@@ -77,39 +76,6 @@ impl Default for ListenerOptions {
             rest_hold: REST_HOLD.default,
             when_unavailable: WhenUnavailable::Hold,
             load_reports: LoadReports::default(),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) enum ListeningSocket {
-    Tcp(TcpListener),
-    Unix { listener: UnixListener, file: SocketFile },
-}
-
-/// An accepted connection.
-pub(crate) enum Accepted {
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream),
-}
-
-impl Accepted {
-    /// The address of the peer; `None` on a unix socket.
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Accepted::Tcp(_, address) => Some(*address),
-            Accepted::Unix(_) => None,
-        }
-    }
-
-    /// The user at the other end of a unix socket, as the kernel knows it (IDN-1). `None` on TCP.
-    pub(super) fn user(&self) -> Option<sluice_identity::Identity> {
-        match self {
-            Accepted::Tcp(..) => None,
-            Accepted::Unix(stream) => {
-                let credentials = stream.peer_cred().ok()?;
-                Some(sluice_identity::Identity::Unix { uid: credentials.uid() })
-            }
         }
     }
 }
@@ -207,7 +173,7 @@ impl Listener {
     /// Speaks TLS, with the certificates in force at each handshake. `ends_at_expiry`: whether a connection
     /// ends with its client's certificate (CRT-9). Whoever holds the handles may put others in force.
     #[must_use]
-    pub fn with_tls(self, watched: Watched<Generation>, ends_at_expiry: InForce<bool>) -> Listener {
+    pub fn with_tls(self, watched: Watched<ServerFiles>, ends_at_expiry: InForce<bool>) -> Listener {
         Listener { tls: Some(ListenerTls::new(watched, ends_at_expiry)), ..self }
     }
 
@@ -260,43 +226,6 @@ impl Listener {
     }
 }
 
-impl ListeningSocket {
-    async fn accept(&self) -> io::Result<Accepted> {
-        match self {
-            ListeningSocket::Tcp(listener) => {
-                listener.accept().await.map(|(stream, address)| Accepted::Tcp(stream, address))
-            }
-            ListeningSocket::Unix { listener, .. } => {
-                listener.accept().await.map(|(stream, _)| Accepted::Unix(stream))
-            }
-        }
-    }
-
-    /// A second descriptor of the same socket, closed at exec.
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        match self {
-            ListeningSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            ListeningSocket::Unix { listener, .. } => listener.as_fd().try_clone_to_owned(),
-        }
-    }
-
-    /// Whether the file of the socket belongs to a supervisor.
-    pub(super) fn is_lent(&self) -> bool {
-        match self {
-            ListeningSocket::Tcp(_) => false,
-            ListeningSocket::Unix { file, .. } => file.is_lent,
-        }
-    }
-
-    /// Whether the file of the socket goes when this process closes the socket, unless it is a supervisor's
-    /// (HND-4).
-    pub(super) fn own_file(&self, is_owned: bool) {
-        if let ListeningSocket::Unix { file, .. } = self {
-            file.is_ours.store(is_owned, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Accepted sockets inherit these options. In a storm of reconnects, each client saves three system calls.
 fn set_options(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
@@ -336,42 +265,6 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             Err(io::Error::new(io::ErrorKind::AddrInUse, text))
         }
     }
-}
-
-/// The file of our socket, removed on drop unless another file has taken its place.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    identity: Identity,
-    /// The file belongs to a supervisor.
-    is_lent: bool,
-    /// False while another process has the socket.
-    is_ours: AtomicBool,
-}
-
-/// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is
-/// closed.
-type Identity = (u64, u64, i64, i64);
-
-impl SocketFile {
-    fn new(path: &Path, is_lent: bool) -> io::Result<Self> {
-        let (path, identity, is_ours) = (path.to_owned(), identity(path)?, AtomicBool::new(true));
-        Ok(SocketFile { path, identity, is_lent, is_ours })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let is_ours = !self.is_lent && self.is_ours.load(Ordering::Relaxed);
-        if is_ours && identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<Identity> {
-    fs::symlink_metadata(path)
-        .map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod endings;
 mod gate;
 mod handshake;
 mod heard;
+mod http;
 mod http1;
 mod http2;
 mod lingering;

@@ -1,12 +1,16 @@
-//! A bound socket on its way to a successor of the process (HND-3, HND-4).
+//! A bound socket, and its way to a successor of the process (HND-3, HND-4).
 
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
-
-use super::listener::ListeningSocket;
 
 /// Steers a listener from outside. A listener that has ended meanwhile is left alone.
 #[derive(Clone, Debug)]
@@ -87,6 +91,113 @@ impl Pause {
     }
 }
 
+/// A socket that accepts.
+#[derive(Debug)]
+pub(super) enum ListeningSocket {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, file: SocketFile },
+}
+
+/// An accepted connection.
+pub(crate) enum Accepted {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl Accepted {
+    /// The address of the peer; `None` on a unix socket.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Accepted::Tcp(_, address) => Some(*address),
+            Accepted::Unix(_) => None,
+        }
+    }
+
+    /// The user at the other end of a unix socket, as the kernel knows it (IDN-1). `None` on TCP.
+    pub(super) fn user(&self) -> Option<sluice_identity::Identity> {
+        match self {
+            Accepted::Tcp(..) => None,
+            Accepted::Unix(stream) => {
+                let credentials = stream.peer_cred().ok()?;
+                Some(sluice_identity::Identity::Unix { uid: credentials.uid() })
+            }
+        }
+    }
+}
+
+impl ListeningSocket {
+    pub(super) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            ListeningSocket::Tcp(listener) => {
+                listener.accept().await.map(|(stream, address)| Accepted::Tcp(stream, address))
+            }
+            ListeningSocket::Unix { listener, .. } => {
+                listener.accept().await.map(|(stream, _)| Accepted::Unix(stream))
+            }
+        }
+    }
+
+    /// A second descriptor of the same socket, closed at exec.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        match self {
+            ListeningSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            ListeningSocket::Unix { listener, .. } => listener.as_fd().try_clone_to_owned(),
+        }
+    }
+
+    /// Whether the file of the socket belongs to a supervisor.
+    pub(super) fn is_lent(&self) -> bool {
+        match self {
+            ListeningSocket::Tcp(_) => false,
+            ListeningSocket::Unix { file, .. } => file.is_lent,
+        }
+    }
+
+    /// Whether the file of the socket goes when this process closes the socket, unless it is a supervisor's
+    /// (HND-4).
+    pub(super) fn own_file(&self, is_owned: bool) {
+        if let ListeningSocket::Unix { file, .. } = self {
+            file.is_ours.store(is_owned, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The file of our socket, removed on drop unless another file has taken its place.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    pub(super) path: PathBuf,
+    identity: Identity,
+    /// The file belongs to a supervisor.
+    is_lent: bool,
+    /// False while another process has the socket.
+    is_ours: AtomicBool,
+}
+
+/// Device, inode and modification time: the kernel reuses the number of an inode as soon as its socket is
+/// closed.
+type Identity = (u64, u64, i64, i64);
+
+impl SocketFile {
+    pub(super) fn new(path: &Path, is_lent: bool) -> io::Result<Self> {
+        let (path, identity, is_ours) = (path.to_owned(), identity(path)?, AtomicBool::new(true));
+        Ok(SocketFile { path, identity, is_lent, is_ours })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = !self.is_lent && self.is_ours.load(Ordering::Relaxed);
+        if is_ours && identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    fs::symlink_metadata(path)
+        .map(|metadata| (metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
@@ -98,8 +209,8 @@ mod tests {
 
     use socket2::SockRef;
 
+    use super::Accepted;
     use crate::server::Listener;
-    use crate::server::listener::Accepted;
 
     /// HND-3: a client that connects while nobody accepts waits, and is served by the same process after a
     /// failure.

@@ -279,7 +279,7 @@ fn configured(bound: Bound) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::api::downstream::{Form, Message, Polled};
+    use crate::driver::api::downstream::{Codec, Message, Polled};
     use sluice_xds::SotwRequest;
     use tokio::time::advance;
 
@@ -299,7 +299,12 @@ mod tests {
             Poll::Pending
         }
 
-        async fn poll_once(&self, _: SotwRequest, _: Form, _: std::time::Duration) -> Result<Polled, Status> {
+        async fn poll_once(
+            &self,
+            _: SotwRequest,
+            _: Codec,
+            _: std::time::Duration,
+        ) -> Result<Polled, Status> {
             Ok(Polled::Unchanged)
         }
 

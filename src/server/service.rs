@@ -13,11 +13,10 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::{self, RequestBody, ResponseBody};
 use super::listener::{ListenerOptions, LoadReports};
 use super::load_reports;
 use super::reader::{Requests, read_requests};
-use super::status;
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
@@ -60,7 +59,7 @@ pub(super) struct Service<R: OpenStreams> {
 type Response = http::Response<ResponseBody>;
 
 /// The answer to a call.
-pub(super) enum Answer<F, S: RelayStream> {
+pub(super) enum Routed<F, S: RelayStream> {
     Now(Response),
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, over HTTP/2 only.
@@ -85,9 +84,9 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
         let streams = self.streams.clone();
         let announced = move |response| Ok(announce_end(response, &streams));
         match self.answer(request.map(RequestBody::Http1)) {
-            Answer::Now(response) => Either::Left(ready(announced(response))),
-            Answer::Later(response) => Either::Right(response.map(announced).boxed()),
-            Answer::Stream { .. } | Answer::LoadReports(_) => Either::Left(ready(announced(no_http2()))),
+            Routed::Now(response) => Either::Left(ready(announced(response))),
+            Routed::Later(response) => Either::Right(response.map(announced).boxed()),
+            Routed::Stream { .. } | Routed::LoadReports(_) => Either::Left(ready(announced(no_http2()))),
         }
     }
 }
@@ -103,11 +102,11 @@ fn announce_end<S: RelayStream>(mut response: Response, streams: &Streams<S>) ->
 
 /// Streams and trailers need HTTP/2.
 fn no_http2() -> Response {
-    status::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
+    body::plain(StatusCode::HTTP_VERSION_NOT_SUPPORTED)
 }
 
 fn only_post() -> Response {
-    let mut response = status::plain(StatusCode::METHOD_NOT_ALLOWED);
+    let mut response = body::plain(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
     response
 }
@@ -116,70 +115,70 @@ impl<R: OpenStreams> Service<R> {
     pub(super) fn answer(
         &self,
         request: Request<RequestBody>,
-    ) -> Answer<impl Future<Output = ()> + Send + use<R>, R::Stream> {
+    ) -> Routed<impl Future<Output = ()> + Send + use<R>, R::Stream> {
         self.streams.mark_used();
         if let Some(refused) = self.refuse_long_headers(&request) {
-            return Answer::Now(refused);
+            return Routed::Now(refused);
         }
         if is_rest(request.uri().path()) {
             self.shared.metrics.call(CallKind::Rest);
             return match self.unary(request.headers()) {
-                Ok(unary) => Answer::Later(unary.rest(request).boxed()),
-                Err(status) => Answer::Now(status::refusal(StatusCode::BAD_REQUEST, &status)),
+                Ok(unary) => Routed::Later(unary.rest(request).boxed()),
+                Err(status) => Routed::Now(body::refusal(StatusCode::BAD_REQUEST, &status)),
             };
         }
         if request.method() != http::Method::POST {
-            return Answer::Now(only_post());
+            return Routed::Now(only_post());
         }
         let path = request.uri().path();
         let route = route(path);
         if !is_grpc(request.headers()) {
             let is_known = route.is_some();
             let code = if is_known { StatusCode::UNSUPPORTED_MEDIA_TYPE } else { StatusCode::NOT_FOUND };
-            return Answer::Now(status::plain(code));
+            return Routed::Now(body::plain(code));
         }
         if request.version() < Version::HTTP_2 {
-            return Answer::Now(no_http2());
+            return Routed::Now(no_http2());
         }
         match route {
             Some(Route::Discovery(method)) if method.api == ApiVersion::V2 && !self.options.get().v2 => {
                 let text = "is a method of the v2 API; `v2: true` on the listener enables the v2 API";
-                Answer::Now(self.unimplemented(format!("{path} {text}")))
+                Routed::Now(self.unimplemented(format!("{path} {text}")))
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
                 let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
                 let peer = self.peer(request.headers());
-                let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
+                let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
-                    Ok((requests, registered)) => Answer::Stream { requests, registered, marks },
-                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                    Ok((requests, registered)) => Routed::Stream { requests, registered, marks },
+                    Err(status) => Routed::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Discovery(Method { call: Call::Fetch, service: Some(service), api })) => {
                 let unary = self.unary(request.headers());
-                let RequestBody::Http2(body) = request.into_body() else { return Answer::Now(no_http2()) };
+                let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 self.shared.metrics.call(CallKind::Fetch);
                 match unary {
-                    Ok(unary) => Answer::Later(unary.fetch(service, api, body).boxed()),
-                    Err(status) => Answer::Now(status::trailers_only(&status)),
+                    Ok(unary) => Routed::Later(unary.fetch(service, api, body).boxed()),
+                    Err(status) => Routed::Now(body::trailers_only(&status)),
                 }
             }
             Some(Route::Health) => {
                 let time = self.shared.limits.get().first_request_timeout;
-                Answer::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
+                Routed::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
             }
             Some(Route::LoadReports(api)) if self.takes_load_reports(api) => {
                 let RequestBody::Http2(reports) = request.into_body() else {
-                    return Answer::Now(no_http2());
+                    return Routed::Now(no_http2());
                 };
                 self.note_load_reports();
-                Answer::LoadReports(reports)
+                Routed::LoadReports(reports)
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
                 self.note_health_discovery(path);
-                Answer::Now(self.unimplemented(format!("{path} is not served")))
+                Routed::Now(self.unimplemented(format!("{path} is not served")))
             }
         }
     }
@@ -194,10 +193,10 @@ impl<R: OpenStreams> Service<R> {
         }
         self.shared.metrics.limit_hit(Limit::HeaderListBytes);
         if !is_grpc(request.headers()) {
-            return Some(status::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+            return Some(body::plain(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
         let text = format!("bytes of a call's headers: found {bytes}, the limit is {max}");
-        Some(status::trailers_only(&Status::new(Code::ResourceExhausted, text)))
+        Some(body::trailers_only(&Status::new(Code::ResourceExhausted, text)))
     }
 
     fn unary(&self, headers: &HeaderMap) -> Result<Unary<R>, Status> {
@@ -245,7 +244,7 @@ impl<R: OpenStreams> Service<R> {
 
     fn unimplemented(&self, text: String) -> Response {
         self.shared.metrics.calls_unimplemented.inc();
-        status::trailers_only(&Status::new(Code::Unimplemented, text))
+        body::trailers_only(&Status::new(Code::Unimplemented, text))
     }
 
     fn open_stream(
@@ -313,7 +312,7 @@ async fn answer_health(
     match timeout(first_request_timeout, health.call(request)).await {
         Ok(Ok(response)) => response.map(ResponseBody::Health),
         Ok(Err(never)) => match never {},
-        Err(_) => status::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
+        Err(_) => body::trailers_only(&Status::new(Code::DeadlineExceeded, "no request arrived in time")),
     }
 }
 

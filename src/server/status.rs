@@ -1,32 +1,20 @@
 //! gRPC statuses as HTTP headers and trailers.
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 
-use super::body::ResponseBody;
-use super::unfinished::Untaken;
 use sluice_xds::Status;
 
 /// The maximum length of a message. Clients refuse header lists of 8 KiB, and the encoding may triple the
 /// length.
-const MESSAGE_BYTES_MAX: usize = 1024;
+pub(super) const MESSAGE_BYTES_MAX: usize = 1024;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The trailers that end a stream with `status`; the message is percent-encoded.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     add(status, &mut trailers);
     trailers
-}
-
-/// The response that ends a call before its stream begins: HTTP 200, with the status in the headers.
-pub(super) fn trailers_only(status: &Status) -> Response<ResponseBody> {
-    let mut response = stream_response(ResponseBody::Empty);
-    add(status, response.headers_mut());
-    response
 }
 
 /// The response that begins a stream. Tells the client that the server reads only uncompressed requests.
@@ -38,29 +26,8 @@ pub(super) fn stream_response<B>(body: B) -> Response<B> {
     response
 }
 
-/// A response without gRPC, for clients of other protocols.
-pub(super) fn plain(code: StatusCode) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::Empty);
-    *response.status_mut() = code;
-    response
-}
-
-/// A JSON document.
-pub(super) fn json(code: StatusCode, document: Bytes, untaken: Option<Untaken>) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::document(document, untaken));
-    *response.status_mut() = code;
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response
-}
-
-/// A `google.rpc.Status` in JSON, as REST APIs commonly return.
-pub(super) fn refusal(code: StatusCode, status: &Status) -> Response<ResponseBody> {
-    let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
-    let document = serde_json::json!({ "code": status.code as i32, "message": &status.message[..end] });
-    json(code, document.to_string().into(), None)
-}
-
-fn add(status: &Status, headers: &mut HeaderMap) {
+/// Adds a status to the headers or trailers.
+pub(super) fn add(status: &Status, headers: &mut HeaderMap) {
     let end = status.message.floor_char_boundary(MESSAGE_BYTES_MAX);
     let status = tonic::Status::new(tonic::Code::from_i32(status.code as i32), &status.message[..end]);
     // Fails only if the percent-encoded text contained bytes that are illegal in a header.

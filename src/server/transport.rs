@@ -1,7 +1,7 @@
 //! The bytes of one connection: the opening, and the count of useless frames.
 //!
-//! TLS sits below [`Transport`], so that only decrypted bytes count as signs of life (SEC-8). The first bytes
-//! tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
+//! TLS sits below [`HttpTransport`], so that only decrypted bytes count as signs of life (SEC-8). The first
+//! bytes tell HTTP/1.1, the protocol of REST clients, from HTTP/2.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use super::heard::Heard;
 use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
-use super::turn::Turn;
+use super::turn::ConnectionTurn;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The protocol of a client, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum ClientProtocol {
     Http2,
     /// Recognized by a method at the beginning.
     Http1,
@@ -36,44 +36,44 @@ pub(super) enum Protocol {
 }
 
 /// The bytes that HTTP sees.
-pub(super) enum Socket {
+pub(super) enum ClientSocket {
     Plain(Plain),
     /// Boxed: the state of a TLS connection has some 1.5 KiB.
     Tls(Box<TlsSocket>),
 }
 
-impl Socket {
+impl ClientSocket {
     /// Whether the first bytes are those of the protocol that ALPN selected (TLS-3). A client without ALPN
     /// may speak HTTP/1.1 only: RFC 9113 wants ALPN for HTTP/2 over TLS.
-    pub(super) fn agrees_with(&self, protocol: Protocol) -> bool {
-        let Socket::Tls(stream) = self else { return true };
+    pub(super) fn agrees_with(&self, protocol: ClientProtocol) -> bool {
+        let ClientSocket::Tls(stream) = self else { return true };
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => protocol == Protocol::Http2,
-            _ => protocol != Protocol::Http2,
+            Some(b"h2") => protocol == ClientProtocol::Http2,
+            _ => protocol != ClientProtocol::Http2,
         }
     }
 
     /// The socket below TLS.
     fn plain(&self) -> &Plain {
         match self {
-            Socket::Plain(plain) => plain,
-            Socket::Tls(stream) => stream.get_ref().0.plain(),
+            ClientSocket::Plain(plain) => plain,
+            ClientSocket::Tls(stream) => stream.get_ref().0.plain(),
         }
     }
 
-    /// As [`Socket::plain`], for the last bytes of a connection.
+    /// As [`ClientSocket::plain`], for the last bytes of a connection.
     fn plain_mut(&mut self) -> &mut Plain {
         match self {
-            Socket::Plain(plain) => plain,
-            Socket::Tls(stream) => stream.get_mut().0.plain_mut(),
+            ClientSocket::Plain(plain) => plain,
+            ClientSocket::Tls(stream) => stream.get_mut().0.plain_mut(),
         }
     }
 
     /// Bytes received below TLS; 0 without TLS.
     fn received(&self) -> u64 {
         match self {
-            Socket::Plain(_) => 0,
-            Socket::Tls(stream) => stream.get_ref().0.received(),
+            ClientSocket::Plain(_) => 0,
+            ClientSocket::Tls(stream) => stream.get_ref().0.received(),
         }
     }
 
@@ -81,7 +81,7 @@ impl Socket {
     ///
     /// # Errors
     /// An error of the socket, or `UnexpectedEof` if the peer closed too early.
-    pub(super) async fn read_protocol(&mut self) -> io::Result<(Protocol, Bytes)> {
+    pub(super) async fn read_protocol(&mut self) -> io::Result<(ClientProtocol, Bytes)> {
         let mut bytes = [0; PREFACE.len()];
         let mut filled = 0;
         while filled < PREFACE.len() {
@@ -92,17 +92,17 @@ impl Socket {
             filled += count;
             if bytes[..filled] != PREFACE[..filled] {
                 let is_http1 = bytes[0].is_ascii_uppercase() && !bytes[..filled].starts_with(b"PRI ");
-                let protocol = if is_http1 { Protocol::Http1 } else { Protocol::Unknown };
+                let protocol = if is_http1 { ClientProtocol::Http1 } else { ClientProtocol::Unknown };
                 return Ok((protocol, Bytes::copy_from_slice(&bytes[..filled])));
             }
         }
-        Ok((Protocol::Http2, Bytes::from_static(PREFACE)))
+        Ok((ClientProtocol::Http2, Bytes::from_static(PREFACE)))
     }
 }
 
 /// A connection whose first bytes were read already. A read returns these bytes again, then new ones.
-pub(super) struct Transport {
-    socket: Socket,
+pub(super) struct HttpTransport {
+    socket: ClientSocket,
     /// The first bytes that are still to be returned. Boxed: they are read at once.
     opening: Option<Box<Bytes>>,
     /// Used by HTTP/2.
@@ -160,7 +160,7 @@ struct Frames {
     /// Boxed: otherwise the connection would be in the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
     heard: Arc<Heard>,
-    turn: Turn,
+    turn: ConnectionTurn,
     /// The last read left nothing in the kernel, as far as the runtime knows.
     is_dry: bool,
     /// Bytes below TLS that have brought no bytes of HTTP are a cost, too. `None` without TLS.
@@ -188,19 +188,19 @@ impl Overhead {
     }
 }
 
-impl Transport {
-    pub(super) fn http2(socket: Socket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
+impl HttpTransport {
+    pub(super) fn http2(socket: ClientSocket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
         let opened = Instant::now();
         let heard = Arc::new(Heard::new(opened));
         let meter = FrameMeter::new(control_frames_per_second_max, opened);
         // The handshake had limits of its own.
         let overhead = || Box::new(Overhead { decrypted: 0, charged: socket.received() });
-        let overhead = matches!(socket, Socket::Tls(_)).then(overhead);
+        let overhead = matches!(socket, ClientSocket::Tls(_)).then(overhead);
         let (authorities, cutter, turn) = Default::default();
         let frames =
             Frames { meter, cutter, authorities, heard: heard.clone(), turn, is_dry: false, overhead };
         (
-            Transport {
+            HttpTransport {
                 socket,
                 opening: Some(Box::new(Bytes::from_static(PREFACE))),
                 frames: Some(frames),
@@ -212,10 +212,10 @@ impl Transport {
     }
 
     /// `opening` contains the bytes that were read to detect the protocol.
-    pub(super) fn http1(socket: Socket, opening: Bytes, write_timeout: Duration) -> Self {
+    pub(super) fn http1(socket: ClientSocket, opening: Bytes, write_timeout: Duration) -> Self {
         let slow = Box::new(SlowReader { timeout: write_timeout, timer: None, taken: 0 });
         let opening = Some(Box::new(opening)).filter(|opening| !opening.is_empty());
-        Transport { socket, opening, frames: None, slow: Some(slow), lingering: None }
+        HttpTransport { socket, opening, frames: None, slow: Some(slow), lingering: None }
     }
 
     fn wrote(
@@ -233,7 +233,7 @@ impl Transport {
     }
 }
 
-impl AsyncRead for Transport {
+impl AsyncRead for HttpTransport {
     /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after
     /// many bytes: see [`Heard::take_had_turn`]. Is pending without a wake if the peer has left, beside many
     /// others: see [`Heard::expect_crowd`].
@@ -275,7 +275,7 @@ impl AsyncRead for Transport {
             };
             read?;
             // Below TLS, more bytes may wait.
-            *is_dry = buffer.remaining() > 0 && matches!(this.socket, Socket::Plain(_));
+            *is_dry = buffer.remaining() > 0 && matches!(this.socket, ClientSocket::Plain(_));
             let read = buffer.filled().len() - before;
             let below = overhead.as_mut().map_or(0, |overhead| overhead.add(this.socket.received(), read));
             if read == 0 {
@@ -298,7 +298,7 @@ impl AsyncRead for Transport {
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for HttpTransport {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write(context, bytes);
@@ -339,16 +339,16 @@ impl AsyncWrite for Transport {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for ClientSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Plain(socket) => Pin::new(socket).poll_read(context, buffer),
+            ClientSocket::Plain(socket) => Pin::new(socket).poll_read(context, buffer),
             // HTTP frames its messages, so a missing close_notify hides nothing (TLS-10).
-            Socket::Tls(socket) => match Pin::new(socket).poll_read(context, buffer) {
+            ClientSocket::Tls(socket) => match Pin::new(socket).poll_read(context, buffer) {
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     Poll::Ready(Ok(()))
                 }
@@ -358,11 +358,11 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for ClientSocket {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Plain(socket) => Pin::new(socket).poll_write(context, bytes),
-            Socket::Tls(socket) => Pin::new(socket).poll_write(context, bytes),
+            ClientSocket::Plain(socket) => Pin::new(socket).poll_write(context, bytes),
+            ClientSocket::Tls(socket) => Pin::new(socket).poll_write(context, bytes),
         }
     }
 
@@ -372,8 +372,8 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Socket::Plain(socket) => Pin::new(socket).poll_write_vectored(context, slices),
-            Socket::Tls(socket) => Pin::new(socket).poll_write_vectored(context, slices),
+            ClientSocket::Plain(socket) => Pin::new(socket).poll_write_vectored(context, slices),
+            ClientSocket::Tls(socket) => Pin::new(socket).poll_write_vectored(context, slices),
         }
     }
 
@@ -383,15 +383,15 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Plain(socket) => Pin::new(socket).poll_flush(context),
-            Socket::Tls(socket) => Pin::new(socket).poll_flush(context),
+            ClientSocket::Plain(socket) => Pin::new(socket).poll_flush(context),
+            ClientSocket::Tls(socket) => Pin::new(socket).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Socket::Plain(socket) => Pin::new(socket).poll_shutdown(context),
-            Socket::Tls(socket) => Pin::new(socket).poll_shutdown(context),
+            ClientSocket::Plain(socket) => Pin::new(socket).poll_shutdown(context),
+            ClientSocket::Tls(socket) => Pin::new(socket).poll_shutdown(context),
         }
     }
 }
@@ -409,9 +409,10 @@ mod tests {
     use super::*;
 
     /// A peer, and its connection after the preface.
-    async fn transport() -> (UnixStream, Transport, Arc<Heard>) {
+    async fn transport() -> (UnixStream, HttpTransport, Arc<Heard>) {
         let (peer, socket) = UnixStream::pair().unwrap();
-        let (mut transport, heard) = Transport::http2(Socket::Plain(Plain::Unix(socket)), 1_000_000);
+        let (mut transport, heard) =
+            HttpTransport::http2(ClientSocket::Plain(Plain::Unix(socket)), 1_000_000);
         let mut preface = [0; PREFACE.len()];
         transport.read_exact(&mut preface).await.unwrap();
         (peer, transport, heard)

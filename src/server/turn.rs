@@ -16,9 +16,9 @@ pub(super) const BYTES_OF_WORK: usize = 256;
 
 /// The work of a connection in its present turn.
 #[derive(Debug, Default)]
-pub(super) struct Turn(u32);
+pub(super) struct ConnectionTurn(u32);
 
-impl Turn {
+impl ConnectionTurn {
     pub(super) fn is_over(&self) -> bool {
         self.0 >= TURN_WORK
     }

@@ -8,13 +8,13 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout};
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::{self, RequestBody, ResponseBody};
 use super::listener::ListenerOptions;
 use super::reader::{Requests, read_one};
 use super::streams::Streams;
 use super::unfinished::Received;
 use super::{Shared, status};
-use crate::driver::api::downstream::{Form, OpenStreams, Peer, Polled, RelayStream, Variant};
+use crate::driver::api::downstream::{Codec, OpenStreams, Peer, Polled, RelayStream, Variant};
 use crate::telemetry::Limit;
 use sluice_json::read_request;
 use sluice_setting::InForce;
@@ -41,9 +41,9 @@ pub(super) struct Unary<R: OpenStreams> {
 }
 
 /// An error response over HTTP.
-struct Refusal(StatusCode, Status);
+struct HttpRefusal(StatusCode, Status);
 
-impl From<Status> for Refusal {
+impl From<Status> for HttpRefusal {
     /// 4xx only for errors that the client can fix (RST-5).
     fn from(status: Status) -> Self {
         let code = match status.code {
@@ -53,13 +53,13 @@ impl From<Status> for Refusal {
             Code::Unavailable | Code::ResourceExhausted => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Refusal(code, status)
+        HttpRefusal(code, status)
     }
 }
 
-impl Refusal {
+impl HttpRefusal {
     fn new(http: StatusCode, code: Code, text: impl Into<String>) -> Self {
-        Refusal(http, Status::new(code, text))
+        HttpRefusal(http, Status::new(code, text))
     }
 }
 
@@ -71,12 +71,12 @@ impl<R: OpenStreams> Unary<R> {
         let response = match answered {
             Ok(Polled::Set { shared, .. }) => {
                 let untaken = unfinished.answer(&peer, &shared);
-                status::json(StatusCode::OK, shared, Some(untaken))
+                body::json(StatusCode::OK, shared, Some(untaken))
             }
-            Ok(Polled::Unchanged) => status::plain(StatusCode::NOT_MODIFIED),
-            Err(Refusal(code, status)) => {
+            Ok(Polled::Unchanged) => body::plain(StatusCode::NOT_MODIFIED),
+            Err(HttpRefusal(code, status)) => {
                 tracing::debug!(%code, %status, "REST request refused");
-                let mut response = status::refusal(code, &status);
+                let mut response = body::refusal(code, &status);
                 if code == StatusCode::METHOD_NOT_ALLOWED {
                     let post = header::HeaderValue::from_static("POST");
                     response.headers_mut().insert(header::ALLOW, post);
@@ -88,15 +88,15 @@ impl<R: OpenStreams> Unary<R> {
         response
     }
 
-    async fn answer_rest(self, request: Request<RequestBody>) -> Result<Polled, Refusal> {
+    async fn answer_rest(self, request: Request<RequestBody>) -> Result<Polled, HttpRefusal> {
         let (service, api) = self.service_of(request.uri().path())?;
         if request.method() != Method::POST {
             let text = format!("{} is not POST", request.method());
-            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, text));
+            return Err(HttpRefusal::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, text));
         }
         if !is_json(request.headers()) {
             let text = "the content type is not application/json";
-            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
+            return Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
         }
         let body = self.read_body(request.into_body()).await?;
         let request = read_request(&body.0, &self.shared.limits.get().requests).map_err(|error| {
@@ -104,36 +104,36 @@ impl<R: OpenStreams> Unary<R> {
             let over = super::reader::over_limit(&error);
             over.inspect(|limit| self.shared.metrics.limit_hit(*limit));
             let code = if over.is_some() { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
-            Refusal(code, error.into())
+            HttpRefusal(code, error.into())
         })?;
         // Freed before the long wait begins.
         drop(body);
-        Ok(self.poll(service, api, request, Form::Json).await?)
+        Ok(self.poll(service, api, request, Codec::Json).await?)
     }
 
-    fn service_of(&self, path: &str) -> Result<(&'static Service, ApiVersion), Refusal> {
+    fn service_of(&self, path: &str) -> Result<(&'static Service, ApiVersion), HttpRefusal> {
         let off = |api| api == ApiVersion::V2 && !self.options.get().v2;
         match Service::of_rest_path(path) {
             Some((_, api)) if off(api) => {
                 let text =
                     format!("{path} belongs to the v2 API; `v2: true` on the listener enables the v2 API");
-                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
+                Err(HttpRefusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             Some(service) => Ok(service),
             None if rest_path(path).is_some_and(|(_, rest)| NOT_SERVED.contains(&rest)) => {
                 let text = format!("{path} is not served");
-                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
+                Err(HttpRefusal::new(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, text))
             }
             None => {
                 self.shared.metrics.calls_unimplemented.inc();
                 let text = format!("{path} is not served");
-                Err(Refusal::new(StatusCode::NOT_FOUND, Code::NotFound, text))
+                Err(HttpRefusal::new(StatusCode::NOT_FOUND, Code::NotFound, text))
             }
         }
     }
 
     /// The whole body, within the size limit of a request and the timeout of a first request.
-    async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Received), Refusal> {
+    async fn read_body(&self, body: RequestBody) -> Result<(Vec<u8>, Received), HttpRefusal> {
         let Shared { metrics, .. } = &*self.shared;
         let limits = self.shared.limits.epoch();
         let max = limits.requests.request_bytes;
@@ -141,7 +141,7 @@ impl<R: OpenStreams> Unary<R> {
         let body = timeout(limits.first_request_timeout, read).await.unwrap_or_else(|_| {
             metrics.limit_hit(Limit::FirstRequestTimeout);
             let text = "the request did not arrive in time";
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text))
+            Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text))
         })?;
         metrics.request_bytes.inc_by(body.0.len() as u64);
         Ok(body)
@@ -149,7 +149,7 @@ impl<R: OpenStreams> Unary<R> {
 
     /// Reads the body piece by piece, and charges each piece to the connection and to all connections
     /// together.
-    async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Received), Refusal> {
+    async fn gather(&self, mut body: Limited<RequestBody>) -> Result<(Vec<u8>, Received), HttpRefusal> {
         let metrics = &self.shared.metrics;
         let (mut bytes, mut received) = (Vec::new(), self.shared.unfinished.receive(&self.peer));
         loop {
@@ -165,11 +165,11 @@ impl<R: OpenStreams> Unary<R> {
                     let max = self.shared.limits.get().requests.request_bytes;
                     let text =
                         format!("the request has more than {max} bytes; the limit is limits.request_bytes");
-                    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
+                    HttpRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
                 }
                 false => {
                     let text = format!("cannot read the request: {error}");
-                    Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
+                    HttpRefusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
                 }
             })?;
             let Ok(data) = frame.into_data() else { continue };
@@ -189,15 +189,15 @@ impl<R: OpenStreams> Unary<R> {
         let request = match read_one(requests, deadline).await {
             Ok(DiscoveryRequest::Sotw(request)) => request,
             Ok(DiscoveryRequest::Delta(_)) => SotwRequest::default(),
-            Err(status) => return status::trailers_only(&status),
+            Err(status) => return body::trailers_only(&status),
         };
-        match self.poll(service, api, request, Form::Grpc).await {
+        match self.poll(service, api, request, Codec::Grpc).await {
             Ok(Polled::Set { private, shared }) => {
                 let untaken = self.shared.unfinished.answer(&self.peer, &shared);
                 status::stream_response(ResponseBody::unary(private, shared, untaken))
             }
             Ok(Polled::Unchanged) => status::stream_response(ResponseBody::Empty),
-            Err(status) => status::trailers_only(&status),
+            Err(status) => body::trailers_only(&status),
         }
     }
 
@@ -206,7 +206,7 @@ impl<R: OpenStreams> Unary<R> {
         service: &'static Service,
         api: ApiVersion,
         request: SotwRequest,
-        form: Form,
+        form: Codec,
     ) -> Result<Polled, Status> {
         let draining = || Status::new(Code::Unavailable, "the server is draining");
         if self.streams.refuses_new() {
@@ -264,7 +264,7 @@ mod tests {
             (Code::Internal, 500),
             (Code::Unknown, 500),
         ] {
-            assert_eq!(Refusal::from(Status::new(code, "")).0.as_u16(), expected);
+            assert_eq!(HttpRefusal::from(Status::new(code, "")).0.as_u16(), expected);
         }
     }
 }

@@ -54,13 +54,13 @@ struct PartTable {
     bytes: u64,
     /// The number of parts made so far.
     made: u64,
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, UnfinishedPart>,
     /// The documents of answers by their address. The answers keep the documents, so no two have the same
     /// address.
     documents: HashMap<usize, Document>,
 }
 
-struct Part {
+struct UnfinishedPart {
     peer: Arc<Peer>,
     since: Instant,
     content: PartContent,
@@ -113,7 +113,7 @@ impl Unfinished {
             let mut table = self.table.lock();
             let number = table.add_answer(peer.clone(), document);
             self.hold_to_budget(table);
-            (Entry { number, unfinished: self.clone() }, document.clone())
+            (CountedPart { number, unfinished: self.clone() }, document.clone())
         });
         Untaken { _entry: entry, _polling: polling }
     }
@@ -129,7 +129,7 @@ impl Unfinished {
         table.bytes += bytes;
         let number = table.add(peer.clone(), PartContent::Request { bytes, cut: cut.clone() });
         self.hold_to_budget(table);
-        Receiving { entry: Entry { number, unfinished: self.clone() }, cut }
+        Receiving { entry: CountedPart { number, unfinished: self.clone() }, cut }
     }
 
     fn weigh(&self, number: u64, bytes: u64) {
@@ -158,11 +158,11 @@ impl Unfinished {
             }
         }
         if let Some((first, bytes)) = ended.first() {
-            self.warn((first, *bytes), ended.len(), budget, now);
+            self.warn(first, *bytes, ended.len(), budget, now);
         }
     }
 
-    fn warn(&self, (part, bytes): (&Part, u64), ended: usize, budget: u64, now: Instant) {
+    fn warn(&self, part: &UnfinishedPart, bytes: u64, ended: usize, budget: u64, now: Instant) {
         let mut warnings = self.warnings.lock();
         let Some(suppressed) = warnings.due(now) else { return };
         let peer = part.peer.address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
@@ -187,7 +187,7 @@ impl Unfinished {
 impl PartTable {
     fn add(&mut self, peer: Arc<Peer>, content: PartContent) -> u64 {
         self.made += 1;
-        self.parts.insert(self.made, Part { peer, since: Instant::now(), content });
+        self.parts.insert(self.made, UnfinishedPart { peer, since: Instant::now(), content });
         self.made
     }
 
@@ -203,7 +203,7 @@ impl PartTable {
 
     fn weigh(&mut self, number: u64, bytes: u64) {
         // An ended part does not count any more.
-        let Some(Part { content: PartContent::Request { bytes: before, .. }, .. }) =
+        let Some(UnfinishedPart { content: PartContent::Request { bytes: before, .. }, .. }) =
             self.parts.get_mut(&number)
         else {
             return;
@@ -212,7 +212,7 @@ impl PartTable {
         *before = bytes;
     }
 
-    fn remove(&mut self, number: u64) -> Option<Part> {
+    fn remove(&mut self, number: u64) -> Option<UnfinishedPart> {
         let part = self.parts.remove(&number)?;
         match &part.content {
             PartContent::Request { bytes, .. } => self.bytes -= bytes,
@@ -229,7 +229,7 @@ impl PartTable {
     }
 
     /// The bytes of a part. The answers with one document share its bytes.
-    fn bytes_of(&self, part: &Part) -> u64 {
+    fn bytes_of(&self, part: &UnfinishedPart) -> u64 {
         match &part.content {
             PartContent::Request { bytes, .. } => *bytes,
             PartContent::Answer(address) => {
@@ -239,14 +239,14 @@ impl PartTable {
     }
 
     /// Bytes and their time. A large request of an honest client is soon whole, and an answer soon taken.
-    fn weight(&self, part: &Part, now: Instant) -> (bool, u128) {
+    fn weight(&self, part: &UnfinishedPart, now: Instant) -> (bool, u128) {
         let (bytes, age) = (self.bytes_of(part), now.saturating_duration_since(part.since).max(YOUNG));
         (bytes >= SMALL_BYTES, u128::from(bytes) * age.as_millis())
     }
 
     /// Removes the heaviest parts. The rest leaves an eighth of the budget free: the search looks at all
     /// parts, and so many bytes have to arrive before the next.
-    fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<(Part, u64)> {
+    fn take_heaviest(&mut self, budget: u64, now: Instant) -> Vec<(UnfinishedPart, u64)> {
         let weights = self.parts.iter().map(|(number, part)| (self.weight(part, now), *number));
         let mut all: Vec<_> = weights.collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
@@ -263,12 +263,12 @@ impl PartTable {
 }
 
 /// A counted part, until it is finished or its peer has left.
-struct Entry {
+struct CountedPart {
     number: u64,
     unfinished: Arc<Unfinished>,
 }
 
-impl Drop for Entry {
+impl Drop for CountedPart {
     fn drop(&mut self) {
         self.unfinished.table.lock().remove(self.number);
     }
@@ -278,13 +278,13 @@ impl Drop for Entry {
 pub(super) struct Untaken {
     /// The document stays as long as the entry, which knows the document by its address. `None` for a small
     /// one.
-    _entry: Option<(Entry, Bytes)>,
+    _entry: Option<(CountedPart, Bytes)>,
     _polling: Polling,
 }
 
 /// A counted request.
 struct Receiving {
-    entry: Entry,
+    entry: CountedPart,
     cut: Arc<Cut>,
 }
 

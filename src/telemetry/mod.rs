@@ -10,6 +10,7 @@ pub mod rollouts;
 pub mod throttle;
 mod warnings;
 pub mod traces;
+mod counted;
 mod limit;
 mod instruments;
 mod cgroup;
@@ -18,6 +19,7 @@ mod source_state;
 mod wall_clock;
 
 pub use cgroup::cgroup_memory_limit;
+pub use counted::count_each_second;
 pub use metrics::{Limit, Metrics};
 pub use process::resident_bytes;
 pub use source_state::SourceState;

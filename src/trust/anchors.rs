@@ -12,7 +12,7 @@ use super::certificate::{Certificate, time_text};
 use super::contents::{Contents, PlaceFile};
 use super::fault::Fault;
 use super::pem;
-use super::pool::Pool;
+use super::pool::AnchorPool;
 
 /// Authorities of one subject above which a WARN is due: a chain costs a signature check for each (SEC-5).
 const SAME_SUBJECT_MAX: usize = 16;
@@ -99,11 +99,11 @@ impl Anchors {
 
     /// The anchors of a domain for rustls. Expired anchors are left out: webpki would trust them for ever
     /// (CRT-6). One that webpki cannot use is named by `remarks`.
-    pub fn pool(&self, domain: Option<&str>, now: SystemTime) -> Pool {
+    pub fn pool(&self, domain: Option<&str>, now: SystemTime) -> AnchorPool {
         let anchors = self.0.iter().find(|(other, _)| other.as_deref() == domain);
         let anchors = anchors.into_iter().flat_map(|(_, anchors)| anchors);
         let valid = anchors.filter(|anchor| !anchor.facts.is_expired(now));
-        Pool::new(valid.map(|anchor| (anchor.der.clone(), anchor.facts.reach)))
+        AnchorPool::new(valid.map(|anchor| (anchor.der.clone(), anchor.facts.reach)))
     }
 
     /// The number of anchors that are still valid.

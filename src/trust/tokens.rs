@@ -30,10 +30,10 @@ pub struct TokenFile {
 
 /// The tokens of all callers, in force together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Tokens(Vec<Caller>);
+pub struct Tokens(Vec<TokenOwner>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Caller {
+struct TokenOwner {
     name: Box<str>,
     digests: Vec<Hash>,
 }
@@ -57,7 +57,7 @@ impl Tokens {
         let read = |(index, file): (usize, &TokenFile)| {
             let digests = digests(&file.path, contents.of(&file.path));
             let digests = digests.map_err(|fault| fault.at(key(index)))?;
-            Ok(Caller { name: file.name.clone(), digests })
+            Ok(TokenOwner { name: file.name.clone(), digests })
         };
         files.iter().enumerate().map(read).collect::<Result<_, Fault>>().map(Tokens)
     }
@@ -69,7 +69,7 @@ impl Tokens {
     }
 }
 
-impl Caller {
+impl TokenOwner {
     /// Compares with every token, each in constant time: neither the number of equal bytes nor the place of
     /// the token shows in the time.
     fn has(&self, presented: &Hash) -> bool {
@@ -77,7 +77,7 @@ impl Caller {
     }
 }
 
-impl rotation::Generation for Tokens {
+impl rotation::FilesInForce for Tokens {
     const FILES: &'static str = "token files";
 
     fn expiries(&self, _: SystemTime) -> Vec<Expiry> {

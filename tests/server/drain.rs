@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice::driver::api::emptying::{AlreadyEmptying, Phase};
+use sluice::driver::api::emptying::{AlreadyEmptying, EmptyingPhase};
 use sluice::server::ServerLimits;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -151,21 +151,21 @@ async fn hnd_9_an_operator_empties_the_relay_and_fills_it_again() {
     for _ in 0..20 {
         calls.push(answered(&server, &mut client).await.0);
     }
-    assert_eq!(server.emptying.status().phase, Phase::Serving);
+    assert_eq!(server.emptying.status().phase, EmptyingPhase::Serving);
 
     let begin = Instant::now();
     let pause = Duration::from_millis(300);
     server.emptying.empty(pause, Some(WINDOW)).unwrap();
     assert_eq!(server.emptying.empty(pause, None), Err(AlreadyEmptying));
     // During the pause the relay serves as before, also new clients.
-    assert_eq!(server.emptying.status().phase, Phase::Announced);
+    assert_eq!(server.emptying.status().phase, EmptyingPhase::Announced);
     let mut late = server.connect().await;
     calls.push(answered(&server, &mut late).await.0);
 
     assert_eq!(silent.status().await, ("14".into(), "the%20server%20is%20draining".into()));
     let left = begin.elapsed();
     assert!((pause..pause + WINDOW / 4).contains(&left), "{left:?}");
-    assert_eq!(server.emptying.status().phase, Phase::Leaving);
+    assert_eq!(server.emptying.status().phase, EmptyingPhase::Leaving);
     // A connection is accepted and closed at once.
     let mut refused = TcpStream::connect(server.address).await.unwrap();
     assert!(matches!(soon(refused.read(&mut [0])).await, Ok(0) | Err(_)));
@@ -178,14 +178,14 @@ async fn hnd_9_an_operator_empties_the_relay_and_fills_it_again() {
     let mut ended = futures_util::future::join_all(ends).await;
     ended.sort();
     assert!(ended[20] - ended[0] > WINDOW / 5 && ended[20] < pause + WINDOW, "{ended:?}");
-    eventually("the relay is empty", || server.emptying.status().phase == Phase::Empty).await;
+    eventually("the relay is empty", || server.emptying.status().phase == EmptyingPhase::Empty).await;
     let status = server.emptying.status();
     assert_eq!((status.streams_before, status.streams, status.cut), (21, 0, 0));
 
     assert!(server.emptying.admit() && !server.emptying.admit());
     let mut client = server.connect().await;
     let (_call, _) = answered(&server, &mut client).await;
-    assert_eq!(server.emptying.status().phase, Phase::Serving);
+    assert_eq!(server.emptying.status().phase, EmptyingPhase::Serving);
     assert_eq!(server.metrics.goaways_drain.get(), 2);
 }
 

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
+use sluice::driver::api::downstream::{Codec, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
 use sluice::driver::api::emptying::Emptying;
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
@@ -59,7 +59,7 @@ pub struct FakeStream(Arc<Mutex<Script>>, Arc<AtomicU64>, Arc<Polls>);
 /// The requests of polls, and the answer to each; a poll without an answer waits until its stream fails.
 #[derive(Default)]
 pub struct Polls {
-    pub asked: Mutex<Vec<(SotwRequest, Form, Duration)>>,
+    pub asked: Mutex<Vec<(SotwRequest, Codec, Duration)>>,
     pub answer: Mutex<Option<Result<Polled, Status>>>,
 }
 
@@ -132,7 +132,7 @@ impl RelayStream for FakeStream {
         Poll::Pending
     }
 
-    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+    async fn poll_once(&self, request: SotwRequest, form: Codec, hold: Duration) -> Result<Polled, Status> {
         self.2.asked.lock().unwrap().push((request, form, hold));
         let answer = self.2.answer.lock().unwrap().clone();
         match answer {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sluice::driver::api::downstream::{Form, Polled};
+use sluice::driver::api::downstream::{Codec, Polled};
 use sluice::server::{Listener, ListenerOptions, ServerLimits};
 use sluice::telemetry::Limit;
 use sluice::telemetry::metrics::CallKind;
@@ -45,7 +45,7 @@ async fn rst_3_rst_4_one_connection_polls_again_and_again() {
     let asked = server.relay.polls.asked.lock().unwrap().clone();
     let (first, form, hold) = &asked[0];
     assert_eq!((first.version_info.as_str(), first.resource_names.len()), ("7", 1));
-    assert_eq!((*form, *hold), (Form::Json, Duration::from_millis(800)));
+    assert_eq!((*form, *hold), (Codec::Json, Duration::from_millis(800)));
     assert_eq!(first.type_url, "", "RST-1: the path says the type");
     let stream = server.relay.stream(0).await;
     assert_eq!((stream.kind.to_string().as_str(), stream.is_gone()), ("CDS", true));
@@ -237,7 +237,7 @@ async fn rpc_2_fetch_answers_one_request_with_one_response() {
     assert_eq!(call.message().await.unwrap()[..], *b"xyz");
     assert_eq!(call.status().await.0, "0");
     let asked = server.relay.polls.asked.lock().unwrap().clone();
-    assert_eq!((asked[0].0.type_url.as_str(), asked[0].1), (CDS, Form::Grpc));
+    assert_eq!((asked[0].0.type_url.as_str(), asked[0].1), (CDS, Codec::Grpc));
 
     answer(&server, Some(Err(Status::new(Code::Unavailable, "later"))));
     let mut call = client.open(path).await;

@@ -17,9 +17,9 @@ use sluice::trust::identity::IdentityKind;
 use sluice::trust::issue::{Authority, Issued, Leaf};
 use sluice::trust::pair::PairFiles;
 use sluice::trust::provider::provider;
-use sluice::trust::rotation::Place;
+use sluice::trust::rotation::WatchedPlace;
 use sluice::trust::server::{
-    ChainLimits, ClientCertificate, Generation, MinVersion, OnClientExpiry, ServerTls,
+    ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerFiles, ServerTls,
 };
 use sluice_identity::Identity;
 use sluice_setting::InForce;
@@ -74,12 +74,12 @@ impl Fixture {
             refresh_interval: DAY,
             on_client_expiry: OnClientExpiry::End,
         };
-        let place = Place {
+        let place = WatchedPlace {
             name: "listeners[main].tls".into(),
             files: settings.files(),
             refresh: DAY,
-            build: Arc::new(move |contents: &Contents, old: Option<&Generation>, now| {
-                Generation::read(&settings, ChainLimits::default(), contents, old, now)
+            build: Arc::new(move |contents: &Contents, old: Option<&ServerFiles>, now| {
+                ServerFiles::read(&settings, ChainLimits::default(), contents, old, now)
             }),
         };
         let watched = place.watch(TlsMetrics::default()).unwrap();

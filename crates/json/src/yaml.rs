@@ -23,7 +23,7 @@ const TEXT_MAX: usize = 256 << 20;
 /// # Errors
 /// The reason, with line and column.
 pub(super) fn read_yaml(text: &str) -> Result<Value, String> {
-    let mut reader = Reader::default();
+    let mut reader = YamlReader::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| error.to_string())?;
         reader.take(event).map_err(|reason| placed(&reason, span))?;
@@ -65,7 +65,7 @@ enum Key {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct YamlReader {
     /// The lists and maps around the next value, with their anchors and the sizes of their content.
     open: Vec<(Open, usize, Size)>,
     anchors: HashMap<usize, Node>,
@@ -74,7 +74,7 @@ struct Reader {
     document: Option<Node>,
 }
 
-impl Reader {
+impl YamlReader {
     fn take(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {

@@ -185,7 +185,8 @@ macro_rules! settings {
 /// The units of times, in milliseconds.
 pub const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-/// A number with a unit, multiplied out; `None` on overflow, too.
+/// A number with a unit, multiplied out; `None` on overflow, too. A value has one spelling: one number, and
+/// one of few units. `humantime` and `bytesize` take sums, fractions and many names of units.
 pub fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -5,8 +5,9 @@
 pub mod nearest;
 pub mod secrets;
 
-use std::fmt::Write;
 use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The digits of a version in a table. A whole version has 32; the first 8 tell the versions of a fleet
 /// apart.
@@ -28,7 +29,8 @@ pub fn shortened(text: &str, letters: usize) -> String {
     }
 }
 
-/// A time span in two units at most: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`.
+/// A time span in two units at most: `41ms`, `4.2s`, `9m12s`, `2h11m`, `3d4h`. `humantime` writes all units
+/// down to nanoseconds.
 pub fn span(span: Duration) -> String {
     let (seconds, whole) = (span.as_secs_f64(), span.as_secs_f64().round() as u64);
     let two = |big: u64, unit: char, small: u64, next: char| match small {
@@ -50,7 +52,7 @@ pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A number of bytes: `812B`, `1.2KiB`.
+/// A number of bytes: `812B`, `1.2KiB`. `bytesize` writes a blank before the unit, and goes on to PiB.
 pub fn size(bytes: impl TryInto<u64>) -> String {
     let bytes = bytes.try_into().unwrap_or(u64::MAX);
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
@@ -76,21 +78,12 @@ pub fn version(version: &str) -> String {
     version.chars().take(VERSION_DIGITS).collect()
 }
 
-/// A value within a path or a query (RFC 3986, unreserved characters).
+/// All but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A value within a path or a query.
 pub fn encoded(value: &str) -> String {
-    let mut encoded = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => {
-                // A String takes every write.
-                let _ = write!(encoded, "%{byte:02X}");
-            }
-        }
-    }
-    encoded
+    utf8_percent_encode(value, RESERVED).to_string()
 }
 
 #[cfg(test)]

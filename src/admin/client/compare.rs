@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use sluice_admin_api::names::ContentDifference;
 
-use crate::admin::content::{ContentMode, show};
-use crate::admin::state::Admin;
+use crate::admin::content::show;
+use crate::admin::state::{Admin, ContentMode};
 use crate::driver::api::clients::HeldVersion;
 use sluice_json::redact::{diff_text, patch};
 use sluice_xds::{Resource, TypeUrl};
@@ -20,7 +20,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The form of differences of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum DiffForm {
     /// No contents.
     Names,
     /// A JSON patch.
@@ -29,19 +29,19 @@ pub(super) enum Format {
     Text,
 }
 
-pub(super) const FORMATS: [(&str, Format); 3] =
-    [("names", Format::Names), ("patch", Format::Patch), ("text", Format::Text)];
+pub(super) const FORMATS: [(&str, DiffForm); 3] =
+    [("names", DiffForm::Names), ("patch", DiffForm::Patch), ("text", DiffForm::Text)];
 
 /// The contents of one answer.
-pub(super) struct Contents<'a> {
+pub(super) struct ComparedContents<'a> {
     admin: &'a Admin,
-    format: Format,
+    format: DiffForm,
     left: usize,
 }
 
-impl<'a> Contents<'a> {
-    pub fn new(admin: &'a Admin, format: Format) -> Contents<'a> {
-        Contents { admin, format, left: CONTENTS_MAX }
+impl<'a> ComparedContents<'a> {
+    pub fn new(admin: &'a Admin, format: DiffForm) -> ComparedContents<'a> {
+        ComparedContents { admin, format, left: CONTENTS_MAX }
     }
 
     /// The difference of two versions of a resource; `None` if contents were not asked for.
@@ -51,7 +51,7 @@ impl<'a> Contents<'a> {
         name: &str,
         versions: [HeldVersion; 2],
     ) -> Option<ContentDifference> {
-        if self.format == Format::Names {
+        if self.format == DiffForm::Names {
             return None;
         }
         Some(match self.both(type_url, name, versions) {
@@ -93,17 +93,17 @@ impl<'a> Contents<'a> {
     }
 }
 
-async fn compare(old: Value, new: Value, format: Format) -> ContentDifference {
+async fn compare(old: Value, new: Value, format: DiffForm) -> ContentDifference {
     // Long texts take a while, and other clients of this thread are served meanwhile.
     let difference = tokio::task::spawn_blocking(move || difference(&old, &new, format)).await;
     difference.unwrap_or_else(|_| ContentDifference::NoContent("the contents cannot be compared".to_owned()))
 }
 
-fn difference(old: &Value, new: &Value, format: Format) -> ContentDifference {
+fn difference(old: &Value, new: &Value, format: DiffForm) -> ContentDifference {
     if old == new {
         return ContentDifference::NoContent("the difference is in fields that are not shown".to_owned());
     }
-    if format == Format::Patch {
+    if format == DiffForm::Patch {
         let patch = patch(old, new);
         return match patch.to_string().len() {
             0..=TEXT_BYTES_MAX => ContentDifference::Patch(patch),
@@ -135,13 +135,13 @@ mod tests {
     #[test]
     fn differences_are_bounded() {
         let long = |letter: &str| json!({ "name": letter.repeat(100_000), "same": 1 });
-        let ContentDifference::Text(text) = difference(&long("a"), &long("b"), Format::Text) else {
+        let ContentDifference::Text(text) = difference(&long("a"), &long("b"), DiffForm::Text) else {
             panic!("text")
         };
         assert!(text.len() < TEXT_BYTES_MAX + 100 && text.ends_with(" B]\n"), "{}", text.len());
-        let patch = difference(&long("a"), &long("b"), Format::Patch);
+        let patch = difference(&long("a"), &long("b"), DiffForm::Patch);
         assert!(matches!(patch, ContentDifference::NoContent(reason) if reason.contains("bytes")));
-        let none = difference(&long("a"), &long("a"), Format::Text);
+        let none = difference(&long("a"), &long("a"), DiffForm::Text);
         assert!(matches!(none, ContentDifference::NoContent(reason) if reason.contains("not shown")));
     }
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use sluice_admin_api::names::{ChangedName, ClientDifference, TypeDifference};
 use sluice_admin_api::parameters::DiffParameters;
 
-use super::compare::{Contents, FORMATS, Format};
+use super::compare::{ComparedContents, DiffForm, FORMATS};
 use super::one::{find, held_text};
 use crate::admin::item::seconds_since;
 use crate::admin::list::ITEMS_PER_TURN;
@@ -35,14 +35,14 @@ struct DiffQuery {
     to_text: String,
     type_name: Option<String>,
     name: Option<String>,
-    format: Format,
+    format: DiffForm,
     any_class: bool,
 }
 
 impl DiffQuery {
     fn parse(uri: &Uri) -> Result<DiffQuery, Declined> {
         let params: DiffParameters = read(uri)?;
-        let format = word("format", params.format, &FORMATS)?.unwrap_or(Format::Names);
+        let format = word("format", params.format, &FORMATS)?.unwrap_or(DiffForm::Names);
         let to_text = params.to.unwrap_or_else(|| "desired".to_owned());
         let client = to_text.strip_prefix("client:").and_then(|id| id.parse().ok());
         let to = match (to_text.as_str(), client) {
@@ -97,7 +97,7 @@ pub(in crate::admin) async fn difference(
             format!("apply to what client {} has; gives what client {other} has", session.id)
         }
     };
-    let (mut types, mut contents) = (Vec::new(), Contents::new(admin, query.format));
+    let (mut types, mut contents) = (Vec::new(), ComparedContents::new(admin, query.format));
     for type_url in types_of(&session, other.as_ref(), &query) {
         let lists = compare_type(admin, &session, other.as_ref(), &type_url, &query).await;
         types.push(lists.into_difference(&session, &type_url, admin.relay.now(), &mut contents).await);
@@ -239,7 +239,7 @@ impl NameLists {
         session: &SessionStatus,
         type_url: &TypeUrl,
         now: SystemTime,
-        contents: &mut Contents<'_>,
+        contents: &mut ComparedContents<'_>,
     ) -> TypeDifference {
         let mut difference = self.difference;
         for (changed, versions) in difference.changed.iter_mut().zip(self.versions) {

@@ -56,7 +56,7 @@ pub(super) async fn clients(
 }
 
 /// Clients, and the cursor of the next page.
-pub(super) struct ClientPage {
+pub(super) struct GatheredClients {
     pub sessions: Vec<SessionStatus>,
     pub next: Option<String>,
 }
@@ -67,7 +67,7 @@ pub(super) async fn gather(
     query: &ClientsQuery,
     page: &Page,
     now: SystemTime,
-) -> Result<ClientPage, Declined> {
+) -> Result<GatheredClients, Declined> {
     if query.sort != Sort::Id {
         let after: Option<sorted::SortKey> = page.after()?;
         let mut keys = sorted::first(&*admin.relay, query, after, page.limit.saturating_add(1), now).await;
@@ -75,10 +75,10 @@ pub(super) async fn gather(
         keys.truncate(page.limit);
         let next = keys.last().filter(|_| has_more).map(cursor);
         let sessions = keys.iter().filter_map(|key| admin.relay.session(key.id())).collect();
-        return Ok(ClientPage { sessions, next });
+        return Ok(GatheredClients { sessions, next });
     }
     let after: Option<u64> = page.after()?;
-    let mut gathered = ClientPage { sessions: Vec::new(), next: None };
+    let mut gathered = GatheredClients { sessions: Vec::new(), next: None };
     for (number, session) in admin.relay.sessions_after(after).enumerate() {
         if query.matching(&session, now).is_some() {
             if gathered.sessions.len() == page.limit {

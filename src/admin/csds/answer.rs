@@ -7,8 +7,7 @@ use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::admin::content::ContentMode;
-use crate::admin::state::Admin;
+use crate::admin::state::{Admin, ContentMode};
 use sluice_json::redact::redact_bytes;
 use sluice_proto::Timestamp;
 use sluice_proto::csds::{ClientConfig, ClientStatusRequest, ClientStatusResponse, GenericXdsConfig};

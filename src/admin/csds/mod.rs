@@ -29,9 +29,9 @@ use tower::limit::GlobalConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 
-use super::bound::{Place, held, turn_of};
+use super::bound::{RequestPlace, held, turn_of};
 use super::state::Admin;
-use super::turn::Turn;
+use super::turn::RequestTurn;
 use crate::telemetry::Limit;
 pub(super) use rest::rest;
 use sluice_proto::csds::service::client_status_discovery_service_server::{
@@ -87,8 +87,8 @@ struct Csds {
 
 /// The place of a call. A stream has none while it waits for a request.
 struct CallPlace {
-    turn: Arc<Turn>,
-    place: Mutex<Option<Place>>,
+    turn: Arc<RequestTurn>,
+    place: Mutex<Option<RequestPlace>>,
 }
 
 impl CallPlace {

@@ -18,7 +18,7 @@ use sluice_admin_api::parameters::{
 use sluice_admin_api::rollouts::FrozenPlans;
 use tracing::{info, warn};
 
-use super::super::entrance::Peer;
+use super::super::entrance::AdminPeer;
 use super::super::params::{Declined, bad_request, conflict, flag, not_found, number, read, time, word};
 use super::super::state::Admin;
 use super::{find, item, of_plan};
@@ -41,7 +41,7 @@ const COMMANDS: &str = "pause, resume, promote, abort, bar, pin, unpin or rollba
 struct Audit {
     by: Option<String>,
     reason: Option<String>,
-    peer: Arc<Peer>,
+    peer: Arc<AdminPeer>,
 }
 
 /// A command, for the log: its plan, its push and its word.
@@ -54,7 +54,7 @@ struct CommandLine<'a> {
 }
 
 impl Audit {
-    fn new(by: Option<String>, reason: Option<String>, peer: Option<Extension<Arc<Peer>>>) -> Audit {
+    fn new(by: Option<String>, reason: Option<String>, peer: Option<Extension<Arc<AdminPeer>>>) -> Audit {
         Audit { by, reason, peer: peer.map(|Extension(peer)| peer).unwrap_or_default() }
     }
 
@@ -123,7 +123,7 @@ pub(in crate::admin) fn is_order(event: &Occurrence) -> bool {
 pub(in crate::admin) async fn command(
     Shared(admin): Shared<Admin>,
     Path((plan, word)): Path<(String, String)>,
-    peer: Option<Extension<Arc<Peer>>>,
+    peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
     let plans = admin.relay.rollouts();
@@ -272,7 +272,7 @@ fn contents(text: &str) -> Result<Vec<(Box<str>, ResourceName)>, String> {
 /// events name them (WAV-19).
 pub(in crate::admin) async fn freeze(
     Shared(admin): Shared<Admin>,
-    peer: Option<Extension<Arc<Peer>>>,
+    peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
     let FreezeParameters { r#for, r#as, reason } = read(&uri)?;
@@ -284,7 +284,7 @@ pub(in crate::admin) async fn freeze(
 /// `POST /unfreeze`.
 pub(in crate::admin) async fn unfreeze(
     Shared(admin): Shared<Admin>,
-    peer: Option<Extension<Arc<Peer>>>,
+    peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
     let UnpinParameters { r#as, reason } = read(&uri)?;

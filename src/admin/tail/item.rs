@@ -13,12 +13,12 @@ use crate::driver::api::tail::{Answered, Asked, Fact, Sent, SomeNames, TailLine}
 use sluice_text::{size, version};
 
 /// A line at its time.
-pub(super) struct Item {
+pub(super) struct TimedLine {
     pub at: SystemTime,
     pub line: ApiLine,
 }
 
-pub(super) fn line(line: &TailLine) -> Item {
+pub(super) fn line(line: &TailLine) -> TimedLine {
     let facts = match &line.fact {
         Fact::Opened { service, listener, peer } => {
             let from = peer.map_or_else(|| "a unix socket".to_owned(), |peer| peer.to_string());
@@ -40,7 +40,7 @@ pub(super) fn line(line: &TailLine) -> Item {
         Fact::Request(asked) => request(asked),
         Fact::Response(sent) => response(sent),
     };
-    Item { at: line.at, line: ApiLine { at: rfc_3339(line.at), stream: line.stream, ..facts } }
+    TimedLine { at: line.at, line: ApiLine { at: rfc_3339(line.at), stream: line.stream, ..facts } }
 }
 
 fn new(kind: &str, text: String) -> ApiLine {
@@ -124,7 +124,7 @@ fn response(sent: &Sent) -> ApiLine {
 }
 
 /// A state of a type.
-pub(super) fn state(stream: u64, status: &SessionTypeStatus) -> Item {
+pub(super) fn state(stream: u64, status: &SessionTypeStatus) -> TimedLine {
     let has = status.has.filter(|_| !status.type_url.is_secret());
     let why = status.why.map(Why::name);
     let mut text = format!("== {}  now {}", status.type_url.short(), status.state.name());
@@ -151,7 +151,7 @@ pub(super) fn state(stream: u64, status: &SessionTypeStatus) -> Item {
         has: has.map(|version| version.to_string()),
         ..new("state", text)
     };
-    Item { at: status.since, line }
+    TimedLine { at: status.since, line }
 }
 
 /// The first names of a list.

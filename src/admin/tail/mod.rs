@@ -13,7 +13,7 @@ use sluice_admin_api::tail::{TailBegin, TailGap};
 
 use super::item::seconds_since;
 use super::list::ITEMS_PER_TURN;
-use super::live::{self, Feed, Next};
+use super::live::{self, Feed, FeedState};
 use super::params::{Declined, bad_request, not_found, read};
 use super::state::Admin;
 use super::types;
@@ -105,7 +105,7 @@ impl LiveTail {
     }
 
     /// The states that have changed and that last.
-    fn states(&mut self) -> Vec<item::Item> {
+    fn states(&mut self) -> Vec<item::TimedLine> {
         let mut items = Vec::new();
         let now = self.admin.relay.now();
         let (relay, type_name) = (&self.admin.relay, self.type_name.as_deref());
@@ -135,7 +135,7 @@ fn write(out: &mut String, event: Option<&str>, data: &impl Serialize) {
 }
 
 impl Feed for LiveTail {
-    async fn write(&mut self, out: &mut String, _is_last: bool) -> Next {
+    async fn write(&mut self, out: &mut String, _is_last: bool) -> FeedState {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.begin(out);
         }
@@ -155,9 +155,9 @@ impl Feed for LiveTail {
             write(out, Some("gap"), &TailGap { left_out: taken.left_out });
         }
         if !taken.is_over {
-            return Next::Wait;
+            return FeedState::Wait;
         }
         live::message(out, None, Some("end"), "{}");
-        Next::End
+        FeedState::End
     }
 }

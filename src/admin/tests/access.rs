@@ -1,10 +1,10 @@
 //! Who may ask for what: every kind of caller at every endpoint (AUT-14, ADM-3, ADM-4).
 
-use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, Reach, TokenGrant};
+use super::super::access::{Access, Area, Areas, Auth, IdentityGrant, ListenerReach, TokenGrant};
 use super::*;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Contents;
-use crate::trust::rotation::Place;
+use crate::trust::rotation::WatchedPlace;
 use crate::trust::tokens::{TokenFile, place_files};
 use sluice_engine::authorization::IdentityPattern;
 use sluice_identity::SpiffeId;
@@ -46,7 +46,7 @@ fn auth(directory: &std::path::Path) -> Auth {
 
 fn watch(auth: &Auth) -> Watched<Tokens> {
     let files: Vec<_> = auth.tokens.iter().map(|grant| grant.file.clone()).collect();
-    let place = Place {
+    let place = WatchedPlace {
         name: "admin.auth".into(),
         files: place_files(&files),
         refresh: Duration::from_secs(600),
@@ -61,7 +61,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(reach: Reach, change: impl FnOnce(Auth) -> Option<Auth>) -> Bench {
+    fn new(reach: ListenerReach, change: impl FnOnce(Auth) -> Option<Auth>) -> Bench {
         let directory = tempfile::tempdir().unwrap();
         let auth = change(auth(directory.path()));
         let tokens = auth.as_ref().filter(|auth| !auth.tokens.is_empty()).map(watch);
@@ -70,14 +70,14 @@ impl Bench {
         Bench { admin: Fixture::with(vec![Arc::new(held)], settings, tokens), _directory: directory }
     }
 
-    async fn ask(&self, peer: &Peer, method: &str, path: &str, headers: &str) -> Answer {
+    async fn ask(&self, peer: &AdminPeer, method: &str, path: &str, headers: &str) -> Answer {
         let request = get_request(path).replacen("GET", method, 1);
         let request = request.replacen("\r\n\r\n", &format!("{headers}\r\n\r\n"), 1);
         self.admin.send_as(peer.clone(), &request).await
     }
 
     /// The answers to a caller: for each area with an endpoint, the one status of all its endpoints.
-    async fn row(&self, peer: &Peer, headers: &str) -> String {
+    async fn row(&self, peer: &AdminPeer, headers: &str) -> String {
         let mut row = String::new();
         for area in Area::ALL {
             let mut found = Vec::new();
@@ -108,12 +108,12 @@ fn bearer(name: &str) -> String {
     format!("\r\nAuthorization: Bearer {}", token(name))
 }
 
-fn spiffe(id: &str) -> Peer {
-    Peer { identity: Identity::Spiffe(SpiffeId::parse(id).unwrap()), ..Peer::default() }
+fn spiffe(id: &str) -> AdminPeer {
+    AdminPeer { identity: Identity::Spiffe(SpiffeId::parse(id).unwrap()), ..AdminPeer::default() }
 }
 
-fn user(uid: u32) -> Peer {
-    Peer { uid: Some(uid), identity: Identity::Unix { uid }, address: None }
+fn user(uid: u32) -> AdminPeer {
+    AdminPeer { uid: Some(uid), identity: Identity::Unix { uid }, address: None }
 }
 
 const ALL: &str = "health ok, ready ok, metrics ok, view ok, act ok";
@@ -176,7 +176,7 @@ fn aut_14_every_endpoint_has_its_role() {
 
 #[tokio::test]
 async fn aut_14_each_role_opens_its_endpoints_and_no_other() {
-    let bench = Bench::new(Reach::Network { has_tls: true }, Some);
+    let bench = Bench::new(ListenerReach::Network { has_tls: true }, Some);
     for (headers, row) in [
         (String::new(), "health ok, ready ok, metrics 401, view 401, act 401"),
         (bearer("scraper"), "health ok, ready ok, metrics ok, view 403, act 403"),
@@ -184,7 +184,7 @@ async fn aut_14_each_role_opens_its_endpoints_and_no_other() {
         (bearer("deployer"), "health ok, ready ok, metrics 403, view 403, act ok"),
         (bearer("nobody"), "health ok, ready ok, metrics 401, view 401, act 401"),
     ] {
-        assert_eq!(bench.row(&Peer::default(), &headers).await, row, "{headers}");
+        assert_eq!(bench.row(&AdminPeer::default(), &headers).await, row, "{headers}");
     }
     let act = "health ok, ready ok, metrics 403, view 403, act ok";
     assert_eq!(bench.row(&spiffe(DEPLOYER), "").await, act);
@@ -195,12 +195,16 @@ async fn aut_14_each_role_opens_its_endpoints_and_no_other() {
     assert_eq!(both, "health ok, ready ok, metrics 403, view ok, act ok");
     let paths = ["/nothing", "/clients/", "/metrics/"];
     for path in paths {
-        assert_eq!(bench.ask(&Peer::default(), "GET", path, "").await.status, 401, "{path}");
-        assert_eq!(bench.ask(&Peer::default(), "GET", path, &bearer("viewer")).await.status, 404, "{path}");
+        assert_eq!(bench.ask(&AdminPeer::default(), "GET", path, "").await.status, 401, "{path}");
+        assert_eq!(
+            bench.ask(&AdminPeer::default(), "GET", path, &bearer("viewer")).await.status,
+            404,
+            "{path}"
+        );
     }
-    assert_eq!(bench.ask(&Peer::default(), "GET", "/confirm_deletions", "").await.status, 401);
+    assert_eq!(bench.ask(&AdminPeer::default(), "GET", "/confirm_deletions", "").await.status, 401);
     assert_eq!(
-        bench.ask(&Peer::default(), "GET", "/confirm_deletions", &bearer("deployer")).await.status,
+        bench.ask(&AdminPeer::default(), "GET", "/confirm_deletions", &bearer("deployer")).await.status,
         405
     );
 }
@@ -209,13 +213,13 @@ async fn aut_14_each_role_opens_its_endpoints_and_no_other() {
 async fn adm_4_the_way_to_the_listener_decides_without_roles() {
     let public = "health ok, ready ok, metrics 403, view 403, act 403";
     for (reach, peer, row) in [
-        (Reach::Loopback, Peer::default(), ALL),
-        (Reach::Network { has_tls: false }, Peer::default(), public),
-        (Reach::Network { has_tls: true }, Peer::default(), public),
-        (Reach::Network { has_tls: true }, spiffe(DEPLOYER), public),
-        (Reach::Unix { owner: OWNER }, user(0), ALL),
-        (Reach::Unix { owner: OWNER }, user(OWNER), ALL),
-        (Reach::Unix { owner: OWNER }, user(7), "health ok, ready ok, metrics ok, view ok, act 403"),
+        (ListenerReach::Loopback, AdminPeer::default(), ALL),
+        (ListenerReach::Network { has_tls: false }, AdminPeer::default(), public),
+        (ListenerReach::Network { has_tls: true }, AdminPeer::default(), public),
+        (ListenerReach::Network { has_tls: true }, spiffe(DEPLOYER), public),
+        (ListenerReach::Unix { owner: OWNER }, user(0), ALL),
+        (ListenerReach::Unix { owner: OWNER }, user(OWNER), ALL),
+        (ListenerReach::Unix { owner: OWNER }, user(7), "health ok, ready ok, metrics ok, view ok, act 403"),
     ] {
         let bench = Bench::new(reach, |_| None);
         assert_eq!(bench.row(&peer, "").await, row, "{reach:?} {peer:?}");
@@ -225,26 +229,26 @@ async fn adm_4_the_way_to_the_listener_decides_without_roles() {
 #[tokio::test]
 async fn adm_4_roles_hold_on_every_way() {
     let none = "health ok, ready ok, metrics 401, view 401, act 401";
-    let loopback = Bench::new(Reach::Loopback, Some);
-    assert_eq!(loopback.row(&Peer::default(), "").await, none);
+    let loopback = Bench::new(ListenerReach::Loopback, Some);
+    assert_eq!(loopback.row(&AdminPeer::default(), "").await, none);
     assert_eq!(
-        loopback.row(&Peer::default(), &bearer("viewer")).await,
+        loopback.row(&AdminPeer::default(), &bearer("viewer")).await,
         "health ok, ready ok, metrics 403, view ok, act 403"
     );
 
-    let unix = Bench::new(Reach::Unix { owner: OWNER }, Some);
+    let unix = Bench::new(ListenerReach::Unix { owner: OWNER }, Some);
     assert_eq!(unix.row(&user(OWNER), "").await, ALL);
     assert_eq!(unix.row(&user(8), "").await, none);
     assert_eq!(unix.row(&user(7), "").await, "health ok, ready ok, metrics 403, view ok, act 403");
     // With a client certificate, the user counts, too.
-    let both = Peer { uid: Some(7), ..spiffe(DEPLOYER) };
+    let both = AdminPeer { uid: Some(7), ..spiffe(DEPLOYER) };
     assert_eq!(unix.row(&both, "").await, "health ok, ready ok, metrics 403, view ok, act ok");
 
     // Over the network in plaintext, a token opens nothing: others could have read it.
-    let plaintext = Bench::new(Reach::Network { has_tls: false }, Some);
-    let row = plaintext.row(&Peer::default(), &bearer("scraper")).await;
+    let plaintext = Bench::new(ListenerReach::Network { has_tls: false }, Some);
+    let row = plaintext.row(&AdminPeer::default(), &bearer("scraper")).await;
     assert_eq!(row, "health ok, ready ok, metrics 403, view 403, act 403");
-    let answer = plaintext.ask(&Peer::default(), "GET", "/metrics", "").await;
+    let answer = plaintext.ask(&AdminPeer::default(), "GET", "/metrics", "").await;
     assert!(answer.body.contains("admin.tls") && answer.body.contains("health, ready"), "{}", answer.body);
 }
 
@@ -254,21 +258,21 @@ async fn aut_14_public_areas_need_no_proof() {
         let public = areas(public);
         move |auth| Some(Auth { public, ..auth })
     };
-    let open = Bench::new(Reach::Network { has_tls: false }, with(&[Area::Health, Area::Metrics]));
-    let row = open.row(&Peer::default(), "").await;
+    let open = Bench::new(ListenerReach::Network { has_tls: false }, with(&[Area::Health, Area::Metrics]));
+    let row = open.row(&AdminPeer::default(), "").await;
     assert_eq!(row, "health ok, ready 403, metrics ok, view 403, act 403");
-    let closed = Bench::new(Reach::Network { has_tls: true }, with(&[]));
-    let row = closed.row(&Peer::default(), "").await;
+    let closed = Bench::new(ListenerReach::Network { has_tls: true }, with(&[]));
+    let row = closed.row(&AdminPeer::default(), "").await;
     assert_eq!(row, "health 401, ready 401, metrics 401, view 401, act 401");
     // Any role opens health and readiness.
-    let row = closed.row(&Peer::default(), &bearer("deployer")).await;
+    let row = closed.row(&AdminPeer::default(), &bearer("deployer")).await;
     assert_eq!(row, "health ok, ready ok, metrics 403, view 403, act ok");
 }
 
 #[tokio::test]
 async fn aut_14_a_token_is_read_from_its_header_alone_and_whole() {
-    let bench = Bench::new(Reach::Network { has_tls: true }, Some);
-    let (good, anonymous) = (token("scraper"), Peer::default());
+    let bench = Bench::new(ListenerReach::Network { has_tls: true }, Some);
+    let (good, anonymous) = (token("scraper"), AdminPeer::default());
     let status = async |path: &str, headers: &str| bench.ask(&anonymous, "GET", path, headers).await.status;
     for scheme in ["Bearer ", "bearer ", "BEARER   "] {
         assert_eq!(status("/metrics", &format!("\r\nAuthorization: {scheme}{good}")).await, 200, "{scheme}");
@@ -288,8 +292,8 @@ async fn aut_14_a_token_is_read_from_its_header_alone_and_whole() {
 
 #[tokio::test]
 async fn aut_14_a_refusal_says_what_is_missing_and_is_counted() {
-    let bench = Bench::new(Reach::Network { has_tls: true }, Some);
-    let anonymous = Peer::default();
+    let bench = Bench::new(ListenerReach::Network { has_tls: true }, Some);
+    let anonymous = AdminPeer::default();
     let answer = bench.ask(&anonymous, "GET", "/clients", "").await;
     assert_eq!(
         answer.body,
@@ -310,8 +314,8 @@ async fn aut_14_a_refusal_says_what_is_missing_and_is_counted() {
 
 #[tokio::test]
 async fn adm_3_web_pages_neither_act_nor_look() {
-    let bench = Bench::new(Reach::Network { has_tls: true }, Some);
-    let (anonymous, deployer) = (Peer::default(), spiffe(DEPLOYER));
+    let bench = Bench::new(ListenerReach::Network { has_tls: true }, Some);
+    let (anonymous, deployer) = (AdminPeer::default(), spiffe(DEPLOYER));
     let origin = "\r\nOrigin: https://evil.example";
     // A browser shows the client certificate for any page, but no page has a token.
     let answer = bench.ask(&deployer, "POST", "/confirm_deletions", origin).await;
@@ -320,7 +324,7 @@ async fn adm_3_web_pages_neither_act_nor_look() {
     assert_eq!(bench.ask(&anonymous, "POST", "/confirm_deletions", &with_token).await.status, 404);
     assert_eq!(bench.denials(), 1);
 
-    let local = Bench::new(Reach::Loopback, |_| None);
+    let local = Bench::new(ListenerReach::Loopback, |_| None);
     for (site, allowed) in
         [("none", true), ("same-origin", true), ("same-site", false), ("cross-site", false)]
     {
@@ -333,9 +337,9 @@ async fn adm_3_web_pages_neither_act_nor_look() {
 
 #[tokio::test(start_paused = true)]
 async fn aut_14_changed_tokens_hold_for_the_next_request() {
-    let bench = Bench::new(Reach::Network { has_tls: true }, Some);
+    let bench = Bench::new(ListenerReach::Network { has_tls: true }, Some);
     let path = bench._directory.path().join("viewer");
-    let anonymous = Peer::default();
+    let anonymous = AdminPeer::default();
     let status = async |name: &str| bench.ask(&anonymous, "GET", "/clients", &bearer(name)).await.status;
     assert_eq!((status("viewer").await, status("next").await), (200, 401));
     let until = async |old: u16, new: u16| {

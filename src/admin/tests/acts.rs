@@ -1,6 +1,6 @@
-use super::super::access::{Access, Reach};
+use super::super::access::{Access, ListenerReach};
 use super::*;
-use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+use crate::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
 
 /// A server without connections.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Emptying for FakeServer {
     fn announce(&self) {}
 
     fn status(&self) -> EmptyingStatus {
-        let phase = if self.is_emptying() { Phase::Leaving } else { Phase::Serving };
+        let phase = if self.is_emptying() { EmptyingPhase::Leaving } else { EmptyingPhase::Serving };
         let (streams_before, left) = (10, Duration::from_secs(10));
         EmptyingStatus { phase, connections: 3, streams: 4, streams_before, cut: 1, left }
     }
@@ -99,10 +99,10 @@ async fn hnd_5_an_upgrade_waits_for_the_predecessor_unless_it_is_now() {
 async fn hnd_2_only_the_user_of_the_relay_chooses_another_executable() {
     let over_tcp = Fixture::start(vec![], false);
     assert_eq!(over_tcp.act("POST", "/upgrade?binary=/tmp/x").await.status, 403);
-    let access = Access { reach: Reach::Unix { owner: 7 }, auth: None };
+    let access = Access { reach: ListenerReach::Unix { owner: 7 }, auth: None };
     let admin = Fixture::with(vec![], AdminSettings { access, ..AdminSettings::default() }, None);
     for (uid, status) in [(Some(7), 200), (Some(0), 200), (Some(8), 403), (None, 403)] {
-        let peer = Peer { uid, ..Peer::default() };
+        let peer = AdminPeer { uid, ..AdminPeer::default() };
         let request = get_request("/upgrade?binary=/tmp/x").replace("GET ", "POST ");
         assert_eq!(admin.send_as(peer, &request).await.status, status, "{uid:?}");
     }

@@ -39,7 +39,7 @@ pub(super) fn some() -> Vec<ChangeStatus> {
         changed: ChangedNames::default(),
         removed: ChangedNames::default(),
         bytes: 1234,
-        counts: ChangeCounts { wanted: 10, acked: 6, rejected: 1, waiting: 2, superseded: 1 },
+        counts: ChangeCounts { total: 10, acked: 6, rejected: 1, waiting: 2, superseded: 1 },
         p50: Some(Duration::from_millis(41)),
         p99: None,
         last: None,

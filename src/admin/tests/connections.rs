@@ -117,7 +117,7 @@ async fn crt_8_a_connection_ends_with_the_proof_of_its_peer() {
     let admin = Fixture::start(vec![], false);
     let (mut client, io) = duplex(1024);
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
-    let guest = Guest { io, peer: Peer::default(), selected_http2: None, end: end.map(|_| ()).boxed() };
+    let guest = Guest { io, peer: AdminPeer::default(), selected_http2: None, end: end.map(|_| ()).boxed() };
     assert!(admin.connections.send(guest).is_ok());
     client.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut bytes = [0; 12];

@@ -5,7 +5,7 @@ use sluice_admin_api::endpoints::Endpoint as AdminEndpoint;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
-use super::super::access::{Access, Reach};
+use super::super::access::{Access, ListenerReach};
 use super::*;
 use crate::admin::ContentMode;
 use crate::driver::api::status::LostStatus;
@@ -196,7 +196,7 @@ async fn csd_1_a_stream_answers_each_request() {
 async fn adm_2_http_2_has_the_guards_of_http_1() {
     let foreign = ask(channel(&fixture(), "evil.example"), ClientStatusRequest::default()).await;
     assert!(foreign.unwrap_err().message().contains("421"));
-    let access = Access { reach: Reach::Network { has_tls: true }, auth: None };
+    let access = Access { reach: ListenerReach::Network { has_tls: true }, auth: None };
     let admin = Fixture::with(vec![], AdminSettings { access, ..AdminSettings::default() }, None);
     let refused = ask(channel(&admin, "localhost"), ClientStatusRequest::default()).await.unwrap_err();
     assert!(refused.message().contains("403"), "{refused:?}");

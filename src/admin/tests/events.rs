@@ -206,7 +206,7 @@ async fn crt_8_a_live_answer_ends_with_the_proof_of_its_peer() {
     assert!(
         admin
             .connections
-            .send(Guest { io: server, peer: Peer::default(), selected_http2: None, end })
+            .send(Guest { io: server, peer: AdminPeer::default(), selected_http2: None, end })
             .is_ok()
     );
     io.write_all(live_request("/events", "").as_bytes()).await.unwrap();

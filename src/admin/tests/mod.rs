@@ -38,7 +38,7 @@ use connections::OnDrop;
 use lists::resource;
 use reloads::FakeReloads;
 
-use super::entrance::{Guest, Peer, Proving};
+use super::entrance::{AdminPeer, Guest, Proving};
 use super::*;
 use crate::driver::api::clients::{
     ClassChoice, ClientTypes, ClientView, Explanation, HeldVersion, Holding, NameExplanation, NameStatus,
@@ -422,7 +422,7 @@ impl Fixture {
         let metrics = Arc::new(Metrics::new());
         let shutdown = CancellationToken::new();
         let (connections, accepted) = mpsc::unbounded_channel();
-        let admin = Admin::serve(
+        let admin = serve(
             MemoryEntrance(accepted),
             settings.clone(),
             view.clone(),
@@ -447,10 +447,10 @@ impl Fixture {
     }
 
     fn connect(&self) -> DuplexStream {
-        self.connect_as(Peer::default())
+        self.connect_as(AdminPeer::default())
     }
 
-    fn connect_as(&self, peer: Peer) -> DuplexStream {
+    fn connect_as(&self, peer: AdminPeer) -> DuplexStream {
         let (client, io) = duplex(1024);
         let guest = Guest { io, peer, selected_http2: None, end: std::future::pending().boxed() };
         assert!(self.connections.send(guest).is_ok());
@@ -458,10 +458,10 @@ impl Fixture {
     }
 
     async fn send(&self, request: &str) -> Answer {
-        self.send_as(Peer::default(), request).await
+        self.send_as(AdminPeer::default(), request).await
     }
 
-    async fn send_as(&self, peer: Peer, request: &str) -> Answer {
+    async fn send_as(&self, peer: AdminPeer, request: &str) -> Answer {
         let mut io = self.connect_as(peer);
         io.write_all(request.as_bytes()).await.unwrap();
         read_answer(&mut io).await

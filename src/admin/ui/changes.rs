@@ -3,9 +3,9 @@
 use askama::Template;
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Classes, Command};
-use super::plot::{Bar, Delivery};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Classes, ShellCommand};
+use super::plot::{DeliveryPlot, StateBar};
 use super::text::{age, count, version};
 use crate::admin::changes::cursor_behind;
 use crate::admin::query;
@@ -22,8 +22,8 @@ const NAMES_MAX: usize = 3;
 struct ChangesPage {
     frame: Frame,
     filter: Filter,
-    plot: Delivery,
-    changes: Vec<Row>,
+    plot: DeliveryPlot,
+    changes: Vec<ChangeRow>,
     next: Option<String>,
 }
 
@@ -31,7 +31,7 @@ struct ChangesPage {
 #[template(path = "change.html")]
 struct OnePage {
     frame: Frame,
-    row: Row,
+    row: ChangeRow,
     /// Label, text, and the address of the page about it.
     facts: Vec<Fact>,
     /// The names by kind of change, and the number of those left out.
@@ -39,20 +39,20 @@ struct OnePage {
     rejections: Vec<RejectionRow>,
     /// The next questions: their addresses.
     next: Vec<(String, String)>,
-    command: Command,
+    command: ShellCommand,
 }
 
 /// A kind of change, names with their addresses, and the number of names left out.
 type Names = (&'static str, Vec<(String, String)>, usize);
 
-pub(super) struct Row {
+pub(super) struct ChangeRow {
     pub id: String,
     pub type_name: String,
     pub version: String,
     pub age: String,
     pub what: String,
-    pub bar: Bar,
-    pub wanted: String,
+    pub bar: StateBar,
+    pub streams: String,
     pub p50: String,
     pub p99: String,
     pub server: String,
@@ -66,7 +66,7 @@ struct RejectionRow {
     more: usize,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/changes")?;
     let mut filtered = query::changes(&filter.uri())?;
     types::check(ask.admin, filtered.type_name.as_deref()).await?;
@@ -81,23 +81,23 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     let page = ChangesPage {
         frame: Frame::new(ask, "changes", "Changes"),
         filter: filter.field("type", "Type", ask.type_names()),
-        plot: Delivery::of(&changes),
+        plot: DeliveryPlot::of(&changes),
         changes: changes.iter().map(row).collect(),
         next,
     };
     Ok(page.render()?)
 }
 
-pub(super) fn row(change: &ChangeStatus) -> Row {
+pub(super) fn row(change: &ChangeStatus) -> ChangeRow {
     let spanned = |duration: Option<_>| duration.map(span).unwrap_or_default();
-    Row {
+    ChangeRow {
         id: change.place.name.to_string(),
         type_name: change.type_url.short().to_owned(),
         version: if change.type_url.is_secret() { String::new() } else { version(change.version) },
         age: span(change.age),
         what: what(change),
         bar: bar(change.counts),
-        wanted: count(change.counts.wanted),
+        streams: count(change.counts.total),
         p50: spanned(change.p50),
         p99: spanned(change.p99),
         server: change.server.to_string(),
@@ -106,8 +106,8 @@ pub(super) fn row(change: &ChangeStatus) -> Row {
 }
 
 /// How far the change came.
-fn bar(counts: ChangeCounts) -> Bar {
-    Bar::new([
+fn bar(counts: ChangeCounts) -> StateBar {
+    StateBar::new([
         ("good", counts.acked as usize, "have it"),
         ("late", counts.waiting as usize, "waiting"),
         ("bad", counts.rejected as usize, "rejected"),
@@ -128,13 +128,13 @@ fn what(change: &ChangeStatus) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, PageFault> {
     let Ok(name) = id.parse::<ChangeName>() else {
-        return Err(Fault::not_found(format!("{id:?} is not the name of a change.")));
+        return Err(PageFault::not_found(format!("{id:?} is not the name of a change.")));
     };
     let change = ask.admin.relay.change(name).await;
     let change = change.ok_or_else(|| {
-        Fault::not_found(format!(
+        PageFault::not_found(format!(
             "The change {id} is not known, or forgotten: the relay keeps the latest of each source."
         ))
     })?;
@@ -165,7 +165,7 @@ pub(super) async fn one(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
             })
             .collect(),
         next: next(&change),
-        command: Command(format!("sluice get change {}", change.place.name)),
+        command: ShellCommand(format!("sluice get change {}", change.place.name)),
     };
     Ok(page.render()?)
 }

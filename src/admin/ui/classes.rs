@@ -7,7 +7,7 @@ use sluice_admin_api::parameters::ClassesPageParameters;
 use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
-use super::frame::{Ask, Fault, Frame};
+use super::frame::{Ask, Frame, PageFault};
 use super::parts::Mark;
 use super::text::{age, count};
 use crate::admin::classes;
@@ -49,7 +49,7 @@ struct RefusedRow {
     age: String,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/classes")?;
     let ClassesPageParameters { q, limit: _ } = read(&filter.uri())?;
     let part = q.map(|part| part.to_lowercase());

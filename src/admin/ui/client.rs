@@ -5,8 +5,8 @@ use askama::Template;
 use sluice_admin_api::parameters::ClientPageParameters;
 
 use super::filter::{Filter, ROWS_MAX};
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Classes, Command, Mark, client_argument, worst};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Classes, Mark, ShellCommand, client_argument, worst};
 use super::text::{age, counted, version};
 use crate::admin::item::variant_name;
 use crate::admin::page::{Page as Part, cursor};
@@ -27,13 +27,13 @@ struct ClientPage {
     node: String,
     facts: Vec<(&'static str, String)>,
     state: Option<(Mark, String)>,
-    types: Vec<Type>,
+    types: Vec<TypeOfClient>,
     /// The type whose names are shown.
     chosen: Option<Chosen>,
-    commands: Vec<Command>,
+    commands: Vec<ShellCommand>,
 }
 
-struct Type {
+struct TypeOfClient {
     name: String,
     message: String,
     state: Mark,
@@ -65,7 +65,7 @@ struct Name {
     refused: Option<String>,
 }
 
-pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "")?;
     let ClientPageParameters { r#type: type_name, after, limit } = read(&filter.uri())?;
     let part = Part::read(after, limit, ask.headers)?;
@@ -93,7 +93,7 @@ pub(super) fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
     Ok(page.render()?)
 }
 
-fn commands(session: &SessionStatus) -> Vec<Command> {
+fn commands(session: &SessionStatus) -> Vec<ShellCommand> {
     let who = client_argument(session);
     let mut texts = vec![format!("sluice diff client {who}"), format!("sluice tail {who}")];
     // The worst type first is the one in question.
@@ -103,7 +103,7 @@ fn commands(session: &SessionStatus) -> Vec<Command> {
     if *who == *session.node_id {
         texts.push(format!("sluice get clients --node {who} -o json"));
     }
-    texts.into_iter().map(Command).collect()
+    texts.into_iter().map(ShellCommand).collect()
 }
 
 fn facts(session: &SessionStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> {
@@ -121,7 +121,7 @@ fn facts(session: &SessionStatus, ask: &Ask<'_>) -> Vec<(&'static str, String)> 
     facts
 }
 
-fn type_of(status: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
+fn type_of(status: &SessionTypeStatus, ask: &Ask<'_>) -> TypeOfClient {
     let is_secret = status.type_url.is_secret();
     let shown = |held: Option<Version>| version(held.unwrap_or(Version(0)));
     let names = match (status.wildcard, status.names) {
@@ -129,7 +129,7 @@ fn type_of(status: &SessionTypeStatus, ask: &Ask<'_>) -> Type {
         (true, names) => format!("all, and {names}"),
         (false, names) => counted(names, "name"),
     };
-    Type {
+    TypeOfClient {
         name: status.type_url.short().to_owned(),
         message: status.type_url.message().to_owned(),
         state: Mark::of_type(status),
@@ -197,10 +197,10 @@ fn notes(status: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
     notes
 }
 
-fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Result<Chosen, Fault> {
+fn chosen(ask: &Ask<'_>, session: &SessionStatus, text: &str, part: &Part) -> Result<Chosen, PageFault> {
     let status = session.types.iter().find(|status| names_type(text, &status.type_url));
     let status = status
-        .ok_or_else(|| Fault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
+        .ok_or_else(|| PageFault::not_found(format!("Client {} does not ask for {text:?}.", session.id)))?;
     let after: Option<String> = part.after()?;
     let names =
         ask.admin.relay.names(session.id, &status.type_url, after.map(|name| ResourceName::new(&name)));

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
+use super::frame::{Ask, Frame, PageFault};
 use super::parts::{Classes, Mark, worst};
 use super::text::age;
 use crate::admin::client;
@@ -41,7 +41,7 @@ struct ClientRow {
     class: Classes,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/clients")?;
     let (query, page) = ClientsQuery::parse(&filter.uri(), ask.headers)?;
     types::check(ask.admin, query.type_name.as_deref()).await?;

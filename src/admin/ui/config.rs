@@ -4,8 +4,8 @@ use askama::Template;
 use sluice_admin_api::config::{ConfigStatus, Generation, KeyChange};
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
-use super::parts::Command;
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::ShellCommand;
 use super::text::age;
 use crate::admin::config;
 use crate::admin::reloading::ConfigHistory;
@@ -24,8 +24,8 @@ struct ConfigPage {
     generations: Vec<GenerationRow>,
     last: Option<LastRow>,
     has_failed: bool,
-    commands: Vec<Command>,
-    upgrade: Command,
+    commands: Vec<ShellCommand>,
+    upgrade: ShellCommand,
 }
 
 impl ConfigPage {
@@ -44,7 +44,7 @@ struct GenerationRow {
     /// The difference from the generation before; `None` for the first of the kept ones.
     difference: Option<(u64, String)>,
     /// The command for the way back; `None` for the generation in force.
-    back: Option<Command>,
+    back: Option<ShellCommand>,
 }
 
 /// The last reload.
@@ -54,16 +54,16 @@ struct LastRow {
     at: String,
     age: String,
     faults: Vec<String>,
-    say: Option<Command>,
+    say: Option<ShellCommand>,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/config")?;
     let history = ask.admin.process.reloading.status();
     let mut config = config::status(ask.admin, &filter.plain_uri())?;
     let current = history.current().map_or(0, |current| current.number);
     let last = config.last_reload.take();
-    let mut commands = vec![Command("sluice reload --dry-run".to_owned())];
+    let mut commands = vec![ShellCommand("sluice reload --dry-run".to_owned())];
     if !config.in_force {
         commands.push(rollback(config.generation));
     }
@@ -80,17 +80,17 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
             trigger: last.trigger,
             at: last.at,
             faults: last.faults,
-            say: last.say.map(Command),
+            say: last.say.map(ShellCommand),
         }),
         commands,
-        upgrade: Command("sluice upgrade --dry-run".to_owned()),
+        upgrade: ShellCommand("sluice upgrade --dry-run".to_owned()),
         config,
     };
     Ok(page.render()?)
 }
 
-fn rollback(generation: u64) -> Command {
-    Command(format!("sluice rollback --to {generation} --dry-run"))
+fn rollback(generation: u64) -> ShellCommand {
+    ShellCommand(format!("sluice rollback --to {generation} --dry-run"))
 }
 
 /// The time since a generation began.

@@ -5,7 +5,7 @@ use askama::Template;
 use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, TypeDifference};
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
+use super::frame::{Ask, Frame, PageFault};
 use crate::admin::client;
 
 /// The names of each list on the page.
@@ -126,7 +126,7 @@ fn brief(version: Option<&String>) -> &str {
     version.and_then(|version| version.get(..8)).unwrap_or("not shown")
 }
 
-pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, PageFault> {
     let filter = Filter::new(ask, format!("/ui/clients/{id}/diff"))?.or("format", "text");
     let session = ask.session(id)?;
     let diff = client::difference(ask.admin, id, &filter.plain_uri()).await?;

@@ -3,8 +3,8 @@
 use askama::Template;
 
 use super::filter::{Filter, ROWS_MAX};
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Look, Mark};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Mark, Shape};
 use super::text::age;
 use crate::admin::item::rfc_3339;
 use crate::admin::query::EventsQuery;
@@ -16,11 +16,11 @@ use sluice_text::encoded;
 struct EventsPage {
     frame: Frame,
     filter: Filter,
-    rows: Vec<Row>,
+    rows: Vec<EventRow>,
     next: Option<String>,
 }
 
-pub(super) struct Row {
+pub(super) struct EventRow {
     pub number: u64,
     pub at: String,
     pub age: String,
@@ -33,7 +33,7 @@ pub(super) struct Row {
     pub links: Vec<(&'static str, String, String)>,
 }
 
-pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/events")?.paged_by("before");
     let before = filter.cursor().map(|text| text.parse::<u64>());
     let before = before.transpose().map_err(|_| "before is not a number of an event".to_owned())?;
@@ -53,17 +53,17 @@ pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
 }
 
 /// The wanted events, the latest first.
-pub(super) fn latest(ask: &Ask<'_>, wants: impl Fn(&Event) -> bool) -> Vec<Row> {
+pub(super) fn latest(ask: &Ask<'_>, wants: impl Fn(&Event) -> bool) -> Vec<EventRow> {
     let page = ask.admin.metrics.events.after(0, usize::MAX, wants);
     page.events.iter().rev().map(|event| row(event, ask)).collect()
 }
 
-fn row(event: &Event, ask: &Ask<'_>) -> Row {
+fn row(event: &Event, ask: &Ask<'_>) -> EventRow {
     let first = &event.first;
     let look = match first.severity {
-        Severity::Info => Look::None,
-        Severity::Warn => Look::Late,
-        Severity::Error => Look::Bad,
+        Severity::Info => Shape::None,
+        Severity::Warn => Shape::Late,
+        Severity::Error => Shape::Bad,
     };
     let mut links = Vec::new();
     let mut link = |label, text: Option<String>, path: &dyn Fn(&str) -> String| {
@@ -89,7 +89,7 @@ fn row(event: &Event, ask: &Ask<'_>) -> Row {
         text = format!("{text} ({place})");
     }
     let count = event.count.saturating_add(event.left_out);
-    Row {
+    EventRow {
         number: event.number,
         at: rfc_3339(event.at),
         age: age(event.at, ask.now),

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
+use super::frame::{Ask, Frame, PageFault};
 use crate::admin::client;
 use sluice_text::encoded;
 
@@ -20,7 +20,7 @@ struct ExplainPage {
     resource: Option<String>,
 }
 
-pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, PageFault> {
     let filter = Filter::new(ask, format!("/ui/clients/{id}/explain"))?;
     let session = ask.session(id)?;
     let explanation = client::explanation(ask.admin, id, &filter.plain_uri()).await?;

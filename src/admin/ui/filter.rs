@@ -4,7 +4,7 @@
 use axum::extract::Query;
 use axum::http::Uri;
 
-use super::frame::{Ask, Fault};
+use super::frame::{Ask, PageFault};
 use sluice_text::encoded;
 
 /// The rows of a page (PAG-5).
@@ -35,9 +35,9 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub fn new(ask: &Ask<'_>, path: impl Into<String>) -> Result<Filter, Fault> {
+    pub fn new(ask: &Ask<'_>, path: impl Into<String>) -> Result<Filter, PageFault> {
         let parsed = Query::<Vec<(String, String)>>::try_from_uri(ask.uri);
-        let Query(mut pairs) = parsed.map_err(|error| Fault::from(error.to_string()))?;
+        let Query(mut pairs) = parsed.map_err(|error| PageFault::from(error.to_string()))?;
         // A form sends its empty fields, too.
         pairs.retain(|(_, value)| !value.is_empty());
         let row = pairs.iter().position(|(key, _)| key == ROW).map(|at| pairs.remove(at).1);

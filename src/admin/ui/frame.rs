@@ -32,10 +32,10 @@ impl Ask<'_> {
 
     /// # Errors
     /// A page for a client that is not, or no longer, connected.
-    pub fn session(&self, id: &str) -> Result<SessionStatus, Fault> {
+    pub fn session(&self, id: &str) -> Result<SessionStatus, PageFault> {
         let session = id.parse().ok().and_then(|id| self.admin.relay.session(id));
         session.ok_or_else(|| {
-            Fault::not_found(format!(
+            PageFault::not_found(format!(
                 "There is no client {id:?}, or no longer: the number of a stream ends with the stream."
             ))
         })
@@ -100,7 +100,7 @@ impl Frame {
 
 /// A request without a page.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct PageFault {
     pub status: StatusCode,
     text: String,
 }
@@ -114,9 +114,9 @@ struct FaultPage<'a> {
     back: Vec<(String, &'static str)>,
 }
 
-impl Fault {
-    pub fn not_found(text: impl Into<String>) -> Fault {
-        Fault { status: StatusCode::NOT_FOUND, text: text.into() }
+impl PageFault {
+    pub fn not_found(text: impl Into<String>) -> PageFault {
+        PageFault { status: StatusCode::NOT_FOUND, text: text.into() }
     }
 
     pub fn html(&self, ask: &Ask<'_>) -> String {
@@ -142,20 +142,20 @@ fn back(ask: &Ask<'_>) -> Vec<(String, &'static str)> {
 }
 
 /// An invalid query.
-impl From<String> for Fault {
-    fn from(text: String) -> Fault {
-        Fault { status: StatusCode::BAD_REQUEST, text }
+impl From<String> for PageFault {
+    fn from(text: String) -> PageFault {
+        PageFault { status: StatusCode::BAD_REQUEST, text }
     }
 }
 
-impl From<Declined> for Fault {
-    fn from(declined: Declined) -> Fault {
-        Fault { status: declined.status, text: declined.reason }
+impl From<Declined> for PageFault {
+    fn from(declined: Declined) -> PageFault {
+        PageFault { status: declined.status, text: declined.reason }
     }
 }
 
-impl From<askama::Error> for Fault {
-    fn from(error: askama::Error) -> Fault {
-        Fault { status: StatusCode::INTERNAL_SERVER_ERROR, text: error.to_string() }
+impl From<askama::Error> for PageFault {
+    fn from(error: askama::Error) -> PageFault {
+        PageFault { status: StatusCode::INTERNAL_SERVER_ERROR, text: error.to_string() }
     }
 }

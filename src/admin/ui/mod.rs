@@ -36,7 +36,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::state::Admin;
-use frame::{Ask, Fault};
+use frame::{Ask, PageFault};
 
 /// No inline script or style, nothing from elsewhere, and no frame of another page (PAG-2).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -81,7 +81,7 @@ pub(super) async fn page(Shared(admin): Shared<Admin>, request: Request) -> Resp
     (status, headers, html).into_response()
 }
 
-async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     ask.admin.relay.refresh().await;
     let path = ask.uri.path().strip_prefix(ROOT).unwrap_or_default();
     let segments: Vec<&str> = path.split('/').collect();
@@ -103,6 +103,6 @@ async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         ["events"] => events::html(ask),
         ["resources"] => resources::html(ask).await,
         ["config"] => config::html(ask).await,
-        _ => Err(Fault::not_found(format!("There is no page {path:?}."))),
+        _ => Err(PageFault::not_found(format!("There is no page {path:?}."))),
     }
 }

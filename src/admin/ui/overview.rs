@@ -8,9 +8,9 @@ use sluice_admin_api::overview::{ClientCensus, Overview, TypeOverview, UpstreamO
 
 use super::changes;
 use super::events;
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Command, Look, Mark};
-use super::plot::{Bar, Delivery};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Mark, Shape, ShellCommand};
+use super::plot::{DeliveryPlot, StateBar};
 use super::text::{count, counted};
 use crate::admin::overview;
 use crate::driver::api::changes::ChangeFilter;
@@ -31,18 +31,18 @@ struct OverviewPage {
     /// The configuration in force: generation and hash.
     config: (u64, String),
     predecessor: Option<String>,
-    attention: Vec<(String, String, Command)>,
+    attention: Vec<(String, String, ShellCommand)>,
     calm: String,
-    numbers: [Number; 4],
+    numbers: [CensusNumber; 4],
     upstreams: Vec<UpstreamRow>,
     types: Vec<TypeRow>,
-    plot: Delivery,
-    changes: Vec<changes::Row>,
-    rows: Vec<events::Row>,
+    plot: DeliveryPlot,
+    changes: Vec<changes::ChangeRow>,
+    rows: Vec<events::EventRow>,
 }
 
-struct Number {
-    look: Look,
+struct CensusNumber {
+    look: Shape,
     value: String,
     label: &'static str,
     about: String,
@@ -63,11 +63,11 @@ struct TypeRow {
     name: String,
     link: String,
     streams: String,
-    bar: Bar,
+    bar: StateBar,
     version: String,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let now = overview::gather(ask.admin, ask.now).await;
     let filter = ChangeFilter { limit: PLOTTED, ..ChangeFilter::default() };
     let latest = ask.admin.relay.changes(filter).await;
@@ -82,12 +82,12 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         attention: now
             .attention
             .iter()
-            .map(|entry| (entry.what.clone(), path(&entry.see), Command(entry.say.clone())))
+            .map(|entry| (entry.what.clone(), path(&entry.see), ShellCommand(entry.say.clone())))
             .collect(),
         numbers: numbers(&now.clients),
         upstreams: now.upstreams.iter().map(upstream).collect(),
         types: now.types.iter().map(type_row).collect(),
-        plot: Delivery::of(&latest),
+        plot: DeliveryPlot::of(&latest),
         changes: latest.iter().take(SHORT).map(changes::row).collect(),
         rows,
     };
@@ -138,31 +138,31 @@ fn calm(clients: &ClientCensus) -> String {
     }
 }
 
-fn numbers(clients: &ClientCensus) -> [Number; 4] {
-    let shown = |look: Look, number: usize, label, about: String, link| {
-        let look = if number == 0 { Look::None } else { look };
-        Number { look, value: count(number), label, about, link }
+fn numbers(clients: &ClientCensus) -> [CensusNumber; 4] {
+    let shown = |look: Shape, number: usize, label, about: String, link| {
+        let look = if number == 0 { Shape::None } else { look };
+        CensusNumber { look, value: count(number), label, about, link }
     };
     let total = format!("of {} connected", count(clients.streams));
     let behind = format!("{} not answered, {} held back", count(clients.unacked), count(clients.held));
     let silent = "no answer for a minute".to_owned();
     [
-        shown(Look::Good, clients.synced, "in sync", total, "/ui/clients"),
+        shown(Shape::Good, clients.synced, "in sync", total, "/ui/clients"),
         shown(
-            Look::Late,
+            Shape::Late,
             clients.unacked + clients.held,
             "behind",
             behind,
             "/ui/clients?state=STALE&sort=behind",
         ),
         shown(
-            Look::Bad,
+            Shape::Bad,
             clients.rejected,
             "rejecting",
             "the last update".to_owned(),
             "/ui/clients?state=ERROR",
         ),
-        shown(Look::Bad, clients.silent, "silent", silent, "/ui/clients?why=unacked&behind_for=60s"),
+        shown(Shape::Bad, clients.silent, "silent", silent, "/ui/clients?why=unacked&behind_for=60s"),
     ]
 }
 
@@ -187,7 +187,7 @@ fn type_row(row: &TypeOverview) -> TypeRow {
         name: row.r#type.clone(),
         link: format!("/ui/clients?type={name}"),
         streams: count(row.streams),
-        bar: Bar::new([
+        bar: StateBar::new([
             ("good", row.synced, "in sync"),
             ("late", row.streams.saturating_sub(row.synced), "not in sync"),
         ]),

@@ -12,14 +12,14 @@ use crate::driver::api::status::{
 #[derive(Clone, Debug, Template)]
 #[template(path = "mark.html")]
 pub(super) struct Mark {
-    pub look: Look,
+    pub look: Shape,
     pub word: &'static str,
     pub why: Option<&'static str>,
 }
 
 /// The shapes, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Look {
+pub(super) enum Shape {
     /// A dot.
     Good,
     /// A ring.
@@ -30,13 +30,13 @@ pub(super) enum Look {
     Bad,
 }
 
-impl Look {
+impl Shape {
     pub fn class(self) -> &'static str {
         match self {
-            Look::Good => "good",
-            Look::None => "none",
-            Look::Late => "late",
-            Look::Bad => "bad",
+            Shape::Good => "good",
+            Shape::None => "none",
+            Shape::Late => "late",
+            Shape::Bad => "bad",
         }
     }
 }
@@ -48,10 +48,10 @@ impl Mark {
 
     fn new(state: ConfigStatus, why: Option<Why>) -> Mark {
         let look = match state {
-            ConfigStatus::Synced => Look::Good,
-            ConfigStatus::NotSent => Look::None,
-            ConfigStatus::Stale => Look::Late,
-            ConfigStatus::Error => Look::Bad,
+            ConfigStatus::Synced => Shape::Good,
+            ConfigStatus::NotSent => Shape::None,
+            ConfigStatus::Stale => Shape::Late,
+            ConfigStatus::Error => Shape::Bad,
         };
         Mark { look, word: state.name(), why: why.map(Why::name) }
     }
@@ -68,20 +68,20 @@ impl Mark {
     pub fn of_source_name(name: &str) -> Mark {
         let name = SourceState::NAMES.into_iter().find(|state| *state == name).unwrap_or_default();
         let look = match name {
-            "connected" => Look::Good,
-            "connecting" => Look::None,
-            "unanswered" => Look::Late,
-            _ => Look::Bad,
+            "connected" => Shape::Good,
+            "connecting" => Shape::None,
+            "unanswered" => Shape::Late,
+            _ => Shape::Bad,
         };
         Mark { look, word: name, why: None }
     }
 
     pub fn of_resource(state: ClientStatus) -> Mark {
         let look = match state {
-            ClientStatus::Acked => Look::Good,
-            ClientStatus::Requested | ClientStatus::DoesNotExist => Look::None,
-            ClientStatus::Timeout => Look::Late,
-            ClientStatus::Nacked | ClientStatus::ReceivedError => Look::Bad,
+            ClientStatus::Acked => Shape::Good,
+            ClientStatus::Requested | ClientStatus::DoesNotExist => Shape::None,
+            ClientStatus::Timeout => Shape::Late,
+            ClientStatus::Nacked | ClientStatus::ReceivedError => Shape::Bad,
         };
         Mark { look, word: state.name(), why: None }
     }
@@ -96,7 +96,7 @@ pub(super) fn worst<'a>(types: &[&'a SessionTypeStatus]) -> Option<&'a SessionTy
 /// A command to copy (PAG-3).
 #[derive(Clone, Debug, Template)]
 #[template(path = "command.html")]
-pub(super) struct Command(pub String);
+pub(super) struct ShellCommand(pub String);
 
 /// The longest node id in a command. Nobody pastes 4 KiB.
 const ARGUMENT_BYTES_MAX: usize = 256;

@@ -14,15 +14,15 @@ const BAR_WIDTH: f64 = 200.0;
 /// A bar of clients by state, and the same in words.
 #[derive(Template)]
 #[template(path = "bar.html")]
-pub(super) struct Bar {
+pub(super) struct StateBar {
     /// Per part: look, left end, width.
     parts: Vec<(&'static str, f64, f64)>,
     says: String,
 }
 
-impl Bar {
+impl StateBar {
     /// Parts with their look, their number and their word.
-    pub fn new<const N: usize>(parts: [(&'static str, usize, &'static str); N]) -> Bar {
+    pub fn new<const N: usize>(parts: [(&'static str, usize, &'static str); N]) -> StateBar {
         let total = parts.iter().map(|(_, number, _)| *number).sum::<usize>().max(1) as f64;
         let (mut left, mut drawn, mut words) = (0.0, Vec::new(), Vec::new());
         for (look, number, word) in parts.into_iter().filter(|(_, number, _)| *number > 0) {
@@ -35,23 +35,23 @@ impl Bar {
         let squeeze = BAR_WIDTH / left.max(BAR_WIDTH);
         let parts = drawn.into_iter().map(|(look, left, width)| (look, left * squeeze, width * squeeze));
         let says = if words.is_empty() { "no client".to_owned() } else { words.join(", ") };
-        Bar { parts: parts.collect(), says }
+        StateBar { parts: parts.collect(), says }
     }
 }
 
 /// The plot of the latest changes: how long clients waited for each.
 #[derive(Template)]
 #[template(path = "delivery.html")]
-pub(super) struct Delivery {
+pub(super) struct DeliveryPlot {
     /// The minutes from the left end to now.
     minutes: u32,
-    marks: Vec<Mark>,
+    marks: Vec<MarkedChange>,
     /// Lines of the grid: place and label.
     rows: Vec<(f64, String)>,
     columns: Vec<(f64, String)>,
 }
 
-struct Mark {
+struct MarkedChange {
     id: String,
     x: f64,
     median: f64,
@@ -82,9 +82,9 @@ fn x_of(age: f64) -> f64 {
     LEFT + (1.0 - age) * (WIDTH - LEFT - 12.0)
 }
 
-impl Delivery {
+impl DeliveryPlot {
     /// The changes of which a client has answered, within the shortest time that holds all of the last hour.
-    pub fn of(changes: &[ChangeStatus]) -> Delivery {
+    pub fn of(changes: &[ChangeStatus]) -> DeliveryPlot {
         let longest = Duration::from_secs(60 * 60);
         let answered = || changes.iter().filter(|change| change.p50.is_some() && change.age <= longest);
         let oldest = answered().map(|change| change.age).max().unwrap_or(longest).as_secs_f64() / 60.0;
@@ -95,7 +95,7 @@ impl Delivery {
             0.0 => "now".to_owned(),
             ago => format!("{} ago", span(Duration::from_secs_f64(ago * 60.0))),
         };
-        Delivery {
+        DeliveryPlot {
             minutes,
             marks: answered().filter_map(|change| mark(change, minutes)).collect(),
             rows: rows.map(|seconds| (y_of(seconds), span(Duration::from_secs_f64(seconds)))).to_vec(),
@@ -112,7 +112,7 @@ impl Delivery {
     }
 }
 
-fn mark(change: &ChangeStatus, minutes: u32) -> Option<Mark> {
+fn mark(change: &ChangeStatus, minutes: u32) -> Option<MarkedChange> {
     let (median, slowest) = (change.p50?, change.p99.or(change.last)?);
     let rejected = if change.counts.rejected > 0 {
         format!(", {} rejected", count(change.counts.rejected))
@@ -120,7 +120,7 @@ fn mark(change: &ChangeStatus, minutes: u32) -> Option<Mark> {
         String::new()
     };
     let (name, short) = (change.place.name, change.type_url.short());
-    Some(Mark {
+    Some(MarkedChange {
         id: name.to_string(),
         x: x_of(change.age.as_secs_f64() / 60.0 / f64::from(minutes)),
         median: y_of(median.as_secs_f64()),

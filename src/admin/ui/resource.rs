@@ -9,8 +9,8 @@ use sluice_admin_api::names::ClientGroup;
 use sluice_admin_api::resources::{ResourceCopies, ResourceCopy};
 
 use super::filter::{Filter, address};
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Command, Look};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Shape, ShellCommand};
 use super::text::{argument, count};
 use crate::admin::content::{self, ContentQuery};
 use crate::admin::who;
@@ -30,7 +30,7 @@ struct ResourcePage {
     copies: Vec<CopyView>,
     watchers: [Watchers; 4],
     /// For a name that can be typed.
-    commands: Vec<Command>,
+    commands: Vec<ShellCommand>,
 }
 
 /// The copy of a source.
@@ -68,7 +68,7 @@ impl CopyView {
 }
 
 struct Watchers {
-    look: Look,
+    look: Shape,
     label: &'static str,
     count: String,
     clients: Vec<ClientRef<'static>>,
@@ -76,14 +76,14 @@ struct Watchers {
 }
 
 impl Watchers {
-    fn new(look: Look, label: &'static str, group: ClientGroup) -> Watchers {
-        let look = if group.count == 0 { Look::None } else { look };
+    fn new(look: Shape, label: &'static str, group: ClientGroup) -> Watchers {
+        let look = if group.count == 0 { Shape::None } else { look };
         let more = group.count.saturating_sub(group.clients.len());
         Watchers { look, label, count: count(group.count), clients: group.clients, more }
     }
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/resource")?;
     let value = |key: &str| filter.value(key).map(str::to_owned).ok_or_else(|| format!("{key} is missing"));
     let (type_name, name) = (value("type")?, value("name")?);
@@ -103,21 +103,21 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
         content: about.content,
         copies: about.copies.into_iter().map(|copy| CopyView { copy }).collect(),
         watchers: [
-            Watchers::new(Look::Good, "have it", who.has),
-            Watchers::new(Look::Late, "lack it", who.lacks),
-            Watchers::new(Look::Bad, "reject it", who.rejected),
-            Watchers::new(Look::None, "do not ask for it", who.not_subscribed),
+            Watchers::new(Shape::Good, "have it", who.has),
+            Watchers::new(Shape::Late, "lack it", who.lacks),
+            Watchers::new(Shape::Bad, "reject it", who.rejected),
+            Watchers::new(Shape::None, "do not ask for it", who.not_subscribed),
         ],
     };
     Ok(page.render()?)
 }
 
-fn commands(about: &ResourceCopies) -> Vec<Command> {
+fn commands(about: &ResourceCopies) -> Vec<ShellCommand> {
     let short = about.r#type.rsplit('.').next().unwrap_or_default();
     let (one, name) = (argument(&format!("{short}/{}", about.name)), argument(&about.name));
     let texts = [
         one.map(|one| format!("sluice who {one} -l")),
         name.map(|name| format!("sluice versions {short} {name}")),
     ];
-    texts.into_iter().flatten().map(Command).collect()
+    texts.into_iter().flatten().map(ShellCommand).collect()
 }

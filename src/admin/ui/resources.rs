@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
+use super::frame::{Ask, Frame, PageFault};
 use super::parts::{Classes, Mark};
 use super::text::{age, version};
 use crate::admin::list::ITEMS_PER_TURN;
@@ -27,10 +27,10 @@ struct ResourceRow {
     link: String,
     type_name: String,
     /// `None` for Secrets: of those only the name is shown.
-    content: Option<ContentView>,
+    content: Option<ShownContent>,
 }
 
-struct ContentView {
+struct ShownContent {
     state: Mark,
     version: String,
     size: String,
@@ -41,7 +41,7 @@ struct ContentView {
     expires: Option<String>,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/resources")?;
     let (filtered, page) = query::resources(&filter.uri(), ask.headers)?;
     types::check(ask.admin, filtered.type_name.as_deref()).await?;
@@ -70,7 +70,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
 }
 
 fn row(resource: &ResourceStatus, ask: &Ask<'_>) -> ResourceRow {
-    let content = (!resource.type_url.is_secret()).then(|| ContentView {
+    let content = (!resource.type_url.is_secret()).then(|| ShownContent {
         state: Mark::of_resource(resource.state),
         version: resource.version.map(version).unwrap_or_default(),
         size: if resource.version.is_some() { size(resource.bytes) } else { String::new() },

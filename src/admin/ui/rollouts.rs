@@ -6,10 +6,10 @@ use std::sync::Arc;
 use askama::Template;
 use sluice_admin_api::rollouts::Pinned;
 
-use super::events::{Row, latest};
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Classes, Command, Look, Mark};
-use super::plot::Bar;
+use super::events::{EventRow, latest};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Classes, Mark, Shape, ShellCommand};
+use super::plot::StateBar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
 use crate::admin::rollouts::{find, find_push, frozen_until, is_order, of_plan, pinned};
@@ -40,8 +40,8 @@ struct PlanRow {
     push: Option<u64>,
     step: String,
     units: String,
-    admitted: Bar,
-    others: Bar,
+    admitted: StateBar,
+    others: StateBar,
     waiting: String,
     /// The verdict, and the orders in force.
     says: Vec<String>,
@@ -61,11 +61,11 @@ struct PushPage {
     push: Option<Push>,
     /// The orders in force, and the commands that fit the state. None for a push of the past.
     stands: Vec<String>,
-    commands: Vec<Command>,
+    commands: Vec<ShellCommand>,
     /// Units whose changes wait for the next push, each with its reason.
     waits: Vec<(&'static str, UnitRow)>,
     /// The orders of operators to the plan, the latest first.
-    orders: Vec<Row>,
+    orders: Vec<EventRow>,
     past: Vec<PastRow>,
 }
 
@@ -75,8 +75,8 @@ const ORDERS_MAX: usize = 20;
 struct Push {
     number: u64,
     why: String,
-    admitted: Bar,
-    others: Bar,
+    admitted: StateBar,
+    others: StateBar,
     /// Affected clients that are not admitted.
     outside: String,
     steps: Vec<StepRow>,
@@ -94,7 +94,7 @@ struct StepRow {
     began: String,
     took: String,
     /// `None`: the step has not begun.
-    bar: Option<Bar>,
+    bar: Option<StateBar>,
 }
 
 struct RolloutTypeRow {
@@ -132,11 +132,11 @@ struct PastRow {
     number: u64,
     outcome: Mark,
     began: String,
-    bar: Bar,
+    bar: StateBar,
     why: String,
 }
 
-pub(super) fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let plans = ask.admin.relay.rollouts();
     let plans = plans.iter().map(|plan| plan_row(plan)).collect();
     Ok(RolloutsPage { frame: Frame::new(ask, "rollouts", "Rollouts"), plans }.render()?)
@@ -170,10 +170,10 @@ fn step(push: &PushReport) -> String {
 
 fn mark(state: RolloutState) -> Mark {
     let look = match state {
-        RolloutState::Open | RolloutState::Settling => Look::Good,
-        RolloutState::Gathering | RolloutState::Waving => Look::None,
-        RolloutState::Paused | RolloutState::Pinned | RolloutState::Frozen => Look::Late,
-        RolloutState::Halted => Look::Bad,
+        RolloutState::Open | RolloutState::Settling => Shape::Good,
+        RolloutState::Gathering | RolloutState::Waving => Shape::None,
+        RolloutState::Paused | RolloutState::Pinned | RolloutState::Frozen => Shape::Late,
+        RolloutState::Halted => Shape::Bad,
     };
     Mark { look, word: state.name(), why: None }
 }
@@ -181,18 +181,18 @@ fn mark(state: RolloutState) -> Mark {
 fn outcome(push: &PushReport) -> Mark {
     let Some(end) = push.end else { return mark(push.state) };
     let look = match end.outcome {
-        Outcome::Finished | Outcome::Restored => Look::Good,
-        Outcome::Unjudged | Outcome::Abandoned | Outcome::Withdrawn => Look::None,
-        Outcome::Paused => Look::Late,
-        Outcome::Halted => Look::Bad,
+        Outcome::Finished | Outcome::Restored => Shape::Good,
+        Outcome::Unjudged | Outcome::Abandoned | Outcome::Withdrawn => Shape::None,
+        Outcome::Paused => Shape::Late,
+        Outcome::Halted => Shape::Bad,
     };
     Mark { look, word: end.outcome.name(), why: None }
 }
 
 /// Clients by their standing. Unaffected ones are no part of the bar.
-fn bar(counts: Counts) -> Bar {
+fn bar(counts: Counts) -> StateBar {
     let rejected = counts.rejected + counts.rejected_again;
-    Bar::new([
+    StateBar::new([
         ("good", counts.accepted as usize, "accepted"),
         ("late", counts.pending as usize, "pending"),
         ("late", counts.silent as usize, "silent"),
@@ -202,15 +202,15 @@ fn bar(counts: Counts) -> Bar {
     ])
 }
 
-pub(super) fn plan(ask: &Ask<'_>, name: &str) -> Result<String, Fault> {
-    let status = find(&ask.admin.relay.rollouts(), name).map_err(Fault::not_found)?;
+pub(super) fn plan(ask: &Ask<'_>, name: &str) -> Result<String, PageFault> {
+    let status = find(&ask.admin.relay.rollouts(), name).map_err(PageFault::not_found)?;
     let push = status.report.push.clone();
     page(ask, &status, push.as_deref(), format!("Plan {name}"))
 }
 
-pub(super) fn push(ask: &Ask<'_>, name: &str, number: &str) -> Result<String, Fault> {
-    let status = find(&ask.admin.relay.rollouts(), name).map_err(Fault::not_found)?;
-    let push = find_push(&status, number).map_err(Fault::not_found)?;
+pub(super) fn push(ask: &Ask<'_>, name: &str, number: &str) -> Result<String, PageFault> {
+    let status = find(&ask.admin.relay.rollouts(), name).map_err(PageFault::not_found)?;
+    let push = find_push(&status, number).map_err(PageFault::not_found)?;
     page(ask, &status, Some(&push), format!("Push {number} of plan {name}"))
 }
 
@@ -219,7 +219,7 @@ fn page(
     status: &RolloutStatus,
     push: Option<&PushReport>,
     title: String,
-) -> Result<String, Fault> {
+) -> Result<String, PageFault> {
     let shown = push.map(|push| push.number);
     let others = of_plan(status).filter(|push| Some(push.number) != shown);
     let is_past = push.is_some_and(|push| push.end.is_some());
@@ -247,7 +247,7 @@ fn page(
 /// A verdict colours the banner, and else the state.
 fn look(state: &Mark, push: Option<&PushReport>) -> &'static str {
     match push.and_then(why) {
-        Some(_) => Look::Bad.class(),
+        Some(_) => Shape::Bad.class(),
         None => state.look.class(),
     }
 }
@@ -313,7 +313,7 @@ fn all_condemned(status: &RolloutStatus) -> Vec<String> {
 }
 
 /// The commands that the state of a plan allows.
-fn commands(status: &RolloutStatus) -> Vec<Command> {
+fn commands(status: &RolloutStatus) -> Vec<ShellCommand> {
     if status.plan.mode == Mode::Observe {
         return Vec::new();
     }
@@ -330,7 +330,7 @@ fn commands(status: &RolloutStatus) -> Vec<Command> {
         words.iter().map(|word| format!("sluice rollout {word} {plan} --push {number}{}", step(word)));
     let unpin = status.report.pin.map(|_| format!("sluice rollout unpin {plan}"));
     let unfreeze = status.report.frozen_until.map(|_| "sluice rollout unfreeze".to_owned());
-    of_push.chain(unpin).chain(unfreeze).map(Command).collect()
+    of_push.chain(unpin).chain(unfreeze).map(ShellCommand).collect()
 }
 
 /// The argument of a promotion that goes on by one step. A halted push begins anew without.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::filter::Filter;
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Look, Mark};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{Mark, Shape};
 use super::text::{age, count, version};
 use crate::admin::item;
 use crate::admin::page::cursor;
@@ -20,11 +20,11 @@ use sluice_text::size;
 struct SourcesPage {
     frame: Frame,
     filter: Filter,
-    sources: Vec<Source>,
+    sources: Vec<SourceRow>,
     next: Option<String>,
 }
 
-struct Source {
+struct SourceRow {
     id: u64,
     server: String,
     list: String,
@@ -35,10 +35,10 @@ struct Source {
     fields: Vec<(String, String)>,
     shown_as: String,
     notes: Vec<String>,
-    types: Vec<Type>,
+    types: Vec<TypeOfSource>,
 }
 
-struct Type {
+struct TypeOfSource {
     name: String,
     subscribed: String,
     present: String,
@@ -49,7 +49,7 @@ struct Type {
     notes: Vec<String>,
 }
 
-pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
     let filter = Filter::new(ask, "/ui/sources")?;
     let (query, page) = SourcesQuery::parse(&filter.uri(), ask.headers)?;
     types::check(ask.admin, query.type_name.as_deref()).await?;
@@ -76,7 +76,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, Fault> {
     Ok(SourcesPage { frame: Frame::new(ask, "sources", "Sources"), filter, sources, next }.render()?)
 }
 
-fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source {
+fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> SourceRow {
     let mut notes = Vec::new();
     notes.extend(source.error_text().map(|error| format!("Last error: {error}")));
     notes.extend(source.stale_since.map(|since| format!("Unconfirmed for {}.", age(since, ask.now))));
@@ -90,7 +90,7 @@ fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source 
     let is_shown = |status: &&SourceTypeStatus| {
         query.type_name.as_deref().is_none_or(|text| names_type(text, &status.type_url))
     };
-    Source {
+    SourceRow {
         id: source.id,
         server: source.server.to_string(),
         list: source.list.to_string(),
@@ -104,7 +104,7 @@ fn source(source: &SourceStatus, query: &SourcesQuery, ask: &Ask<'_>) -> Source 
     }
 }
 
-fn type_of(status: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
+fn type_of(status: &SourceTypeStatus, ask: &Ask<'_>) -> TypeOfSource {
     let is_secret = status.type_url.is_secret();
     let mut notes = Vec::new();
     if status.held_back > 0 {
@@ -125,7 +125,7 @@ fn type_of(status: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
     if let Some(lost) = &status.lost {
         notes.push(format!("Lost for {}: {}.", age(lost.since, ask.now), lost.error));
     }
-    Type {
+    TypeOfSource {
         name: status.type_url.short().to_owned(),
         subscribed: match (status.wildcard, status.names) {
             (true, 0) => "all".to_owned(),
@@ -141,8 +141,8 @@ fn type_of(status: &SourceTypeStatus, ask: &Ask<'_>) -> Type {
     }
 }
 
-impl Source {
+impl SourceRow {
     fn is_bad(&self) -> bool {
-        self.state.look >= Look::Late
+        self.state.look >= Shape::Late
     }
 }

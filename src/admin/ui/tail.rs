@@ -3,8 +3,8 @@
 use askama::Template;
 use sluice_admin_api::parameters::TailPageParameters;
 
-use super::frame::{Ask, Fault, Frame};
-use super::parts::{Command, client_argument};
+use super::frame::{Ask, Frame, PageFault};
+use super::parts::{ShellCommand, client_argument};
 use crate::admin::params::read;
 use crate::admin::types;
 use sluice_text::encoded;
@@ -18,10 +18,10 @@ struct TailPage {
     /// The types of the client, for a choice, and the chosen one.
     types: Vec<String>,
     chosen: String,
-    commands: Vec<Command>,
+    commands: Vec<ShellCommand>,
 }
 
-pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
+pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, PageFault> {
     let TailPageParameters { r#type: type_name } = read(ask.uri)?;
     types::check(ask.admin, type_name.as_deref()).await?;
     let session = ask.session(id)?;
@@ -39,7 +39,7 @@ pub(super) async fn html(ask: &Ask<'_>, id: &str) -> Result<String, Fault> {
         node: session.node_id.to_string(),
         types: session.types.iter().map(|status| status.type_url.short().to_owned()).collect(),
         chosen,
-        commands: vec![Command(command)],
+        commands: vec![ShellCommand(command)],
     };
     Ok(page.render()?)
 }

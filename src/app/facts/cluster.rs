@@ -1,9 +1,9 @@
 //! The facts of a cluster.
 
-use super::keeper::Keeper;
+use super::keeper::FactKeeper;
 use crate::kubernetes::{PodRegistry, RegistryNews};
 
-pub(super) async fn follow(mut registry: PodRegistry, mut keeper: Keeper) {
+pub(super) async fn follow(mut registry: PodRegistry, mut keeper: FactKeeper) {
     loop {
         match registry.next().await {
             RegistryNews::Facts(table) => keeper.learn("kubernetes", table).await,

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keeper::Keeper;
+use super::keeper::FactKeeper;
 use crate::app::watched_file::{Look, WatchedFile};
 use crate::config;
 
 /// A client is in its right class some two seconds after the file has changed.
 const LOOK: Duration = Duration::from_millis(500);
 
-pub(super) async fn follow(path: PathBuf, mut keeper: Keeper) {
+pub(super) async fn follow(path: PathBuf, mut keeper: FactKeeper) {
     let source = path.display().to_string();
     let mut file = WatchedFile::new(path, LOOK);
     loop {

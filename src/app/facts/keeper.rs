@@ -11,7 +11,7 @@ use crate::telemetry::events::tell;
 use crate::telemetry::{Metrics, wall_now};
 use sluice_engine::class::facts::FactTable;
 
-pub(super) struct Keeper {
+pub(super) struct FactKeeper {
     relay: Relay,
     metrics: Arc<Metrics>,
     in_force: Arc<FactTable>,
@@ -21,14 +21,14 @@ pub(super) struct Keeper {
     missing: Vec<String>,
 }
 
-impl Keeper {
+impl FactKeeper {
     pub fn new(
         relay: &Relay,
         metrics: &Arc<Metrics>,
         in_force: Arc<FactTable>,
         turn: Arc<Mutex<()>>,
-    ) -> Keeper {
-        Keeper { relay: relay.clone(), metrics: metrics.clone(), in_force, turn, missing: Vec::new() }
+    ) -> FactKeeper {
+        FactKeeper { relay: relay.clone(), metrics: metrics.clone(), in_force, turn, missing: Vec::new() }
     }
 
     /// Takes facts that may be those in force.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use self::keeper::Keeper;
+use self::keeper::FactKeeper;
 use crate::config::{self, Config, FactsSource};
 use crate::driver::Relay;
 use crate::kubernetes::{PodRegistry, RegistryNews};
@@ -54,12 +54,12 @@ impl Opened {
 }
 
 /// Follows the source of the facts, until it is dropped.
-pub(super) struct Following {
+pub(super) struct FollowedFacts {
     turn: Arc<Mutex<()>>,
     task: AbortOnDropHandle<()>,
 }
 
-impl Following {
+impl FollowedFacts {
     /// Nobody else changes the facts while the guard lives.
     pub async fn hold(&self) -> OwnedMutexGuard<()> {
         self.turn.clone().lock_owned().await
@@ -138,10 +138,10 @@ pub(super) fn follow(
     config: &Config,
     metrics: &Arc<Metrics>,
     opened: Opened,
-) -> Option<Following> {
+) -> Option<FollowedFacts> {
     metrics.facts.in_force(opened.table.len());
     let turn = Arc::new(Mutex::new(()));
-    let mut keeper = Keeper::new(relay, metrics, opened.table, turn.clone());
+    let mut keeper = FactKeeper::new(relay, metrics, opened.table, turn.clone());
     let task = match (&config.facts, opened.source) {
         (Some(FactsSource::File(path)), _) => {
             metrics.facts.confirmed(wall_now());
@@ -164,7 +164,7 @@ pub(super) fn follow(
             return None;
         }
     };
-    Some(Following { turn, task: AbortOnDropHandle::new(task) })
+    Some(FollowedFacts { turn, task: AbortOnDropHandle::new(task) })
 }
 
 /// Warns of fields that rules in force read and no entry has: a field in another spelling splits nothing.

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::driver::api::estate::Estate;
 use crate::handover::message::{Hello, Offer, SocketHead, Source};
-use crate::handover::{Channel, Fault, Message, memory};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, memory};
 
 /// Milliseconds from the end of a connection to the end of the process.
 const ENDS_WITHIN: u32 = 1_000;
@@ -41,9 +41,9 @@ impl Attempt {
     ///
     /// # Errors
     /// The new process has ended, or speaks another protocol.
-    pub fn greeted(&mut self) -> Result<Hello, Fault> {
+    pub fn greeted(&mut self) -> Result<Hello, HandoverFault> {
         match self.channel.receive() {
-            Ok((Message::Hello(hello), _)) => hello.agree().map(|_| hello),
+            Ok((HandoverMessage::Hello(hello), _)) => hello.agree().map(|_| hello),
             Ok((other, _)) => Err(other.instead_of("hello")),
             Err(fault) => Err(self.explain(fault)),
         }
@@ -53,7 +53,7 @@ impl Attempt {
     ///
     /// # Errors
     /// The new process has ended, cannot serve, or takes too long.
-    pub fn prepare(&mut self, property: Property, protocol: u32) -> Result<u64, Fault> {
+    pub fn prepare(&mut self, property: Property, protocol: u32) -> Result<u64, HandoverFault> {
         let passed = pass(&self.channel, property, protocol);
         passed.map_err(|fault| self.explain(fault))
     }
@@ -63,12 +63,12 @@ impl Attempt {
     ///
     /// # Errors
     /// The new process has ended, or takes too long. After an error the new process never accepts.
-    pub fn let_accept(&mut self, plans: &[u8]) -> Result<(), Fault> {
+    pub fn let_accept(&mut self, plans: &[u8]) -> Result<(), HandoverFault> {
         let talk = |channel: &Channel| {
             let memory = memory::sealed(|sink| sink(plans))?;
-            channel.send(&Message::Accept, &[memory.as_fd()])?;
+            channel.send(&HandoverMessage::Accept, &[memory.as_fd()])?;
             match channel.receive()?.0 {
-                Message::Accepting => Ok(()),
+                HandoverMessage::Accepting => Ok(()),
                 other => Err(other.instead_of("accepting")),
             }
         };
@@ -82,8 +82,8 @@ impl Attempt {
     }
 
     /// The end of the connection is the end of the process. Its last words say more, or else its exit code.
-    fn explain(&mut self, fault: Fault) -> Fault {
-        if !matches!(fault, Fault::Closed | Fault::Cut { .. }) {
+    fn explain(&mut self, fault: HandoverFault) -> HandoverFault {
+        if !matches!(fault, HandoverFault::Closed | HandoverFault::Cut { .. }) {
             return fault;
         }
         if let Some(refused) = last_words(&self.channel) {
@@ -91,7 +91,9 @@ impl Attempt {
         }
         self.channel.close();
         match self.child.as_mut().and_then(end_of) {
-            Some(status) => Fault::Refused(format!("the new process ended early: {status}; see its log")),
+            Some(status) => {
+                HandoverFault::Refused(format!("the new process ended early: {status}; see its log"))
+            }
             None => fault,
         }
     }
@@ -110,11 +112,11 @@ impl Drop for Attempt {
 
 /// The refusal of a process that has ended, if it lies unread: the end shows first to a process that is
 /// sending.
-fn last_words(channel: &Channel) -> Option<Fault> {
+fn last_words(channel: &Channel) -> Option<HandoverFault> {
     for _ in 0..UNREAD_MAX {
         match channel.receive() {
             Ok(_) => {}
-            Err(refused @ Fault::Refused(_)) => return Some(refused),
+            Err(refused @ HandoverFault::Refused(_)) => return Some(refused),
             Err(_) => return None,
         }
     }
@@ -132,7 +134,7 @@ fn end_of(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
-fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fault> {
+fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, HandoverFault> {
     let Property { sockets, mut descriptors, lock, estates } = property;
     let (directory, lock) = lock.unzip();
     descriptors.extend(lock);
@@ -146,7 +148,7 @@ fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fau
         sources,
     };
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    channel.send(&Message::Offer(offer), &borrowed)?;
+    channel.send(&HandoverMessage::Offer(offer), &borrowed)?;
     for (number, estate) in (0..).zip(estates) {
         let memory = memory::sealed(|sink| estate.write(sink))?;
         let class = estate.class;
@@ -158,16 +160,16 @@ fn pass(channel: &Channel, property: Property, protocol: u32) -> Result<u64, Fau
             identity_metadata: class.identity_metadata,
             is_for_secrets: class.is_for_secrets,
         };
-        channel.send(&Message::Source(source), &[memory.as_fd()])?;
+        channel.send(&HandoverMessage::Source(source), &[memory.as_fd()])?;
         // A single state at a time: both processes hold all of the content already.
         drop(memory);
         match channel.receive()?.0 {
-            Message::Taken { .. } => {}
+            HandoverMessage::Taken { .. } => {}
             other => return Err(other.instead_of("taken")),
         }
     }
     match channel.receive()?.0 {
-        Message::Ready => Ok(sources),
+        HandoverMessage::Ready => Ok(sources),
         other => Err(other.instead_of("ready")),
     }
 }
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     /// A process that ended after these messages, and the old process that has not read them yet.
-    fn ended_after(words: &[Message]) -> Attempt {
+    fn ended_after(words: &[HandoverMessage]) -> Attempt {
         let (old, new) = UnixStream::pair().unwrap();
         let child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
         let new = Channel::new(new);
@@ -200,13 +202,13 @@ mod tests {
     /// HND-2: the words of a process that ended while the old one was sending are read.
     #[test]
     fn hnd_2_the_last_words_of_a_process_are_read_when_nothing_can_be_sent_to_it() {
-        let refused = || Message::Refused { reason: "offer: no".to_owned() };
-        for words in [vec![refused()], vec![Message::Taken { number: 0 }, refused()]] {
+        let refused = || HandoverMessage::Refused { reason: "offer: no".to_owned() };
+        for words in [vec![refused()], vec![HandoverMessage::Taken { number: 0 }, refused()]] {
             let mut attempt = ended_after(&words);
             let fault = attempt.prepare(property(), 1).unwrap_err();
             assert_eq!(fault.to_string(), "offer: no");
         }
-        let mut attempt = ended_after(&[Message::Ready]);
+        let mut attempt = ended_after(&[HandoverMessage::Ready]);
         let fault = attempt.prepare(property(), 1).unwrap_err().to_string();
         assert!(fault.starts_with("the new process ended early: exit status: 0"), "{fault}");
     }

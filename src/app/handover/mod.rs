@@ -15,6 +15,6 @@ pub(super) mod upgrader;
 pub(super) mod watchdog;
 mod ways;
 
-pub(super) use pool::Pool;
-pub use start::{Refusal, Start};
+pub(super) use pool::AdoptedConnections;
+pub use start::{Start, StartRefusal};
 pub(super) use ways::Ways;

@@ -9,7 +9,7 @@ use crate::config::Address;
 use crate::server;
 
 #[derive(Default)]
-pub(in crate::app) struct Pool(Vec<PooledSocket>);
+pub(in crate::app) struct AdoptedConnections(Vec<PooledSocket>);
 
 struct PooledSocket {
     name: String,
@@ -19,7 +19,7 @@ struct PooledSocket {
     is_lent: bool,
 }
 
-impl Pool {
+impl AdoptedConnections {
     pub fn add(&mut self, name: String, address: Option<String>, socket: OwnedFd, is_lent: bool) {
         self.0.push(PooledSocket { name, address, socket, is_lent });
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn hnd_2_a_listener_finds_its_socket_by_address_whatever_its_name() {
-        let (mut pool, (one, first), (other, second)) = (Pool::default(), tcp(), tcp());
+        let (mut pool, (one, first), (other, second)) = (AdoptedConnections::default(), tcp(), tcp());
         pool.add("a".into(), Some(first.to_string()), one, false);
         pool.add("b".into(), Some("127.0.0.1:0".into()), other, false);
         let elsewhere = Address::Tcp("127.0.0.1:1".parse().unwrap());
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn hnd_6_a_lent_socket_is_found_by_its_name() {
-        let mut pool = Pool::default();
+        let mut pool = AdoptedConnections::default();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("xds.sock");
         pool.add("xds".into(), None, tcp().0, true);

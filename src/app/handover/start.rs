@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::handover::start::{self, Invocation};
 use crate::handover::supervisor::{LentSocket, Supervisor, lent_sockets};
-use crate::handover::{Channel, Message};
+use crate::handover::{Channel, HandoverMessage};
 
 /// Read once, before the configuration.
 pub struct Start {
@@ -20,9 +20,9 @@ impl Start {
     ///
     /// # Errors
     /// The variables of the environment are wrong.
-    pub fn of_environment() -> io::Result<(Start, Refusal)> {
+    pub fn of_environment() -> io::Result<(Start, StartRefusal)> {
         let predecessor = start::predecessor()?;
-        let refusal = Refusal(predecessor.as_ref().map(Channel::another).transpose()?);
+        let refusal = StartRefusal(predecessor.as_ref().map(Channel::another).transpose()?);
         let start = Start {
             invocation: Invocation::of_this_process()?,
             predecessor,
@@ -34,14 +34,14 @@ impl Start {
 }
 
 /// See [`Start::of_environment`].
-pub struct Refusal(Option<Channel>);
+pub struct StartRefusal(Option<Channel>);
 
-impl Refusal {
+impl StartRefusal {
     /// The operator of the upgrade reads the reason.
     pub fn tell(&self, reason: &str) {
         if let Some(channel) = &self.0 {
             // The predecessor may have given up before.
-            let _ = channel.send(&Message::Refused { reason: reason.to_owned() }, &[]);
+            let _ = channel.send(&HandoverMessage::Refused { reason: reason.to_owned() }, &[]);
         }
     }
 }

@@ -12,12 +12,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::{Pool, Ways};
+use super::{AdoptedConnections, Ways};
 use crate::admin::PredecessorStatus;
 use crate::driver::api::estate::{Bequest, ClassHead};
 use crate::driver::{Heritage, Relay};
 use crate::handover::message::{Draining, Hello, Offer};
-use crate::handover::{Channel, Fault, Message, memory};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, memory};
 use crate::telemetry::Metrics;
 use crate::telemetry::events::tell;
 
@@ -44,21 +44,25 @@ impl Predecessor {
     ///
     /// # Errors
     /// The predecessor has gone, or speaks another protocol.
-    pub fn greet(channel: Channel, timeout: Duration, pool: &mut Pool) -> Result<Predecessor, Fault> {
+    pub fn greet(
+        channel: Channel,
+        timeout: Duration,
+        pool: &mut AdoptedConnections,
+    ) -> Result<Predecessor, HandoverFault> {
         channel.wait_at_most(Some(timeout))?;
-        channel.send(&Message::Hello(Hello::of_this_build()), &[])?;
+        channel.send(&HandoverMessage::Hello(Hello::of_this_build()), &[])?;
         let (offer, descriptors) = match channel.receive()? {
-            (Message::Offer(offer), descriptors) => (offer, descriptors),
+            (HandoverMessage::Offer(offer), descriptors) => (offer, descriptors),
             (other, _) => return Err(other.instead_of("offer")),
         };
         offer.is_understood()?;
         let mut descriptors = descriptors.into_iter();
         for head in &offer.sockets {
-            let socket = descriptors.next().ok_or(Fault::NoDescriptor)?;
+            let socket = descriptors.next().ok_or(HandoverFault::NoDescriptor)?;
             pool.add(head.name.clone(), Some(head.address.clone()), socket, head.is_lent);
         }
         let lock = match &offer.lock {
-            Some(_) => Some(File::from(descriptors.next().ok_or(Fault::NoDescriptor)?)),
+            Some(_) => Some(File::from(descriptors.next().ok_or(HandoverFault::NoDescriptor)?)),
             None => None,
         };
         info!(
@@ -84,7 +88,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// The predecessor has gone.
-    pub async fn inherit(&mut self, relay: &Relay) -> Result<(), Fault> {
+    pub async fn inherit(&mut self, relay: &Relay) -> Result<(), HandoverFault> {
         let (begun, mut resources, mut cold) = (Instant::now(), 0, 0);
         for number in 0..self.offer.sources {
             let (head, state) = self.next_source().await?;
@@ -98,7 +102,7 @@ impl Predecessor {
                     warn!(%error, "cannot use the state of a source; it starts cold");
                 }
             }
-            self.channel.send(&Message::Taken { number }, &[])?;
+            self.channel.send(&HandoverMessage::Taken { number }, &[])?;
         }
         let (sources, took) = (self.offer.sources, begun.elapsed());
         info!(sources, cold, resources, ?took, "took the state of the predecessor over");
@@ -112,13 +116,13 @@ impl Predecessor {
         Ok(())
     }
 
-    async fn next_source(&self) -> Result<(ClassHead, Vec<u8>), Fault> {
+    async fn next_source(&self) -> Result<(ClassHead, Vec<u8>), HandoverFault> {
         blocking(&self.channel, |channel| {
             let (source, descriptors) = match channel.receive()? {
-                (Message::Source(source), descriptors) => (source, descriptors),
+                (HandoverMessage::Source(source), descriptors) => (source, descriptors),
                 (other, _) => return Err(other.instead_of("source")),
             };
-            let memory: OwnedFd = descriptors.into_iter().next().ok_or(Fault::NoDescriptor)?;
+            let memory: OwnedFd = descriptors.into_iter().next().ok_or(HandoverFault::NoDescriptor)?;
             let head = ClassHead {
                 node: source.node,
                 attributes: source.attributes,
@@ -137,10 +141,10 @@ impl Predecessor {
     /// The predecessor has gone, or serves on.
     pub async fn take_over(&mut self, ways: &Ways, relay: &Relay) -> Result<()> {
         let accepted = blocking(&self.channel, |channel| {
-            channel.send(&Message::Ready, &[])?;
+            channel.send(&HandoverMessage::Ready, &[])?;
             match channel.receive()? {
                 // Earlier builds pass no plans.
-                (Message::Accept, plans) => plans.into_iter().next().map(memory::read).transpose(),
+                (HandoverMessage::Accept, plans) => plans.into_iter().next().map(memory::read).transpose(),
                 (other, _) => Err(other.instead_of("accept")),
             }
         });
@@ -151,7 +155,7 @@ impl Predecessor {
         self.no_writes = None;
         // From here on the new process serves, whatever becomes of the predecessor.
         let ended = blocking(&self.channel, |channel| {
-            channel.send(&Message::Accepting, &[])?;
+            channel.send(&HandoverMessage::Accepting, &[])?;
             channel.receive().map(|_done| ())
         });
         if let Err(fault) = ended.await {
@@ -206,20 +210,21 @@ impl Following {
     /// Asks the predecessor to end all streams at once.
     pub fn end(&self) {
         // The predecessor may have ended meanwhile.
-        let _ = self.channel.send(&Message::End, &[]);
+        let _ = self.channel.send(&HandoverMessage::End, &[]);
     }
 
     /// Tells the predecessor that this process stops: with nobody behind it, it stops, too.
     pub fn stop(&self) {
         // The predecessor may have ended meanwhile, or be of an earlier build.
-        let _ = self.channel.send(&Message::Stopping, &[]);
+        let _ = self.channel.send(&HandoverMessage::Stopping, &[]);
     }
 
     fn watch(&self, metrics: &Metrics) {
         // The predecessor reports several times a second, and closes at the end.
         let _ = self.channel.wait_at_most(None);
         while let Ok((message, _)) = self.channel.receive() {
-            let Message::Draining(Draining { streams, connections, milliseconds_left }) = message else {
+            let HandoverMessage::Draining(Draining { streams, connections, milliseconds_left }) = message
+            else {
                 continue;
             };
             metrics.handover.predecessor_streams(streams);
@@ -233,8 +238,8 @@ impl Following {
 
 async fn blocking<T: Send + 'static>(
     channel: &Channel,
-    talk: impl FnOnce(&Channel) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
+    talk: impl FnOnce(&Channel) -> Result<T, HandoverFault> + Send + 'static,
+) -> Result<T, HandoverFault> {
     let channel = channel.another()?;
-    spawn_blocking(move || talk(&channel)).await.map_err(|_| Fault::Closed)?
+    spawn_blocking(move || talk(&channel)).await.map_err(|_| HandoverFault::Closed)?
 }

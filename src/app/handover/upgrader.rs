@@ -22,7 +22,7 @@ use crate::driver::api::emptying::{Emptying, floor};
 use crate::handover::message::Hello;
 use crate::handover::start::Invocation;
 use crate::handover::supervisor::Supervisor;
-use crate::handover::{Channel, Fault, HandoverSettings, Message};
+use crate::handover::{Channel, HandoverFault, HandoverMessage, HandoverSettings};
 use crate::telemetry::Metrics;
 use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
@@ -66,7 +66,7 @@ pub(in crate::app) struct Handed {
 }
 
 impl Handed {
-    /// Resolves when the successor has ended. It says [`Message::Stopping`] before an orderly end.
+    /// Resolves when the successor has ended. It says [`HandoverMessage::Stopping`] before an orderly end.
     pub async fn ended(&self) -> ExitStatus {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await.map(|ended| *ended) {
@@ -263,7 +263,7 @@ impl UpgraderInner {
         attempt: Attempt,
         dry_run: bool,
         begun: Instant,
-    ) -> Result<PreparedSuccessor, Fault> {
+    ) -> Result<PreparedSuccessor, HandoverFault> {
         let parts = &self.parts;
         let (attempt, hello) = on_thread(attempt, Attempt::greeted).await?;
         let protocol = hello.agree()?;
@@ -277,7 +277,7 @@ impl UpgraderInner {
         let took = begun.elapsed();
         if dry_run {
             let reason = "only tried".to_owned();
-            attempt.channel.send(&Message::Refused { reason }, &[])?;
+            attempt.channel.send(&HandoverMessage::Refused { reason }, &[])?;
             return Ok(PreparedSuccessor { hello, sources, took });
         }
 
@@ -304,7 +304,7 @@ impl UpgraderInner {
         let (end, ended) = watch::channel(None);
         child.into_iter().for_each(|child| reap(child, end.clone()));
         let channel = channel?;
-        if let Err(fault) = channel.send(&Message::Done, &[]) {
+        if let Err(fault) = channel.send(&HandoverMessage::Done, &[]) {
             warn!(%fault, "the new process has ended");
         }
         self.handed.send_replace(Some(Arc::new(Handed { pid: hello.pid, channel, ended })));
@@ -336,13 +336,13 @@ fn reap(mut child: Child, ended: watch::Sender<Option<ExitStatus>>) {
 /// Runs a blocking step. After an error the new process has ended.
 async fn on_thread<T: Send + 'static>(
     mut attempt: Attempt,
-    step: impl FnOnce(&mut Attempt) -> Result<T, Fault> + Send + 'static,
-) -> Result<(Attempt, T), Fault> {
+    step: impl FnOnce(&mut Attempt) -> Result<T, HandoverFault> + Send + 'static,
+) -> Result<(Attempt, T), HandoverFault> {
     let done = spawn_blocking(move || {
         let result = step(&mut attempt)?;
         Ok((attempt, result))
     });
-    done.await.unwrap_or(Err(Fault::Closed))
+    done.await.unwrap_or(Err(HandoverFault::Closed))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use parking_lot::Mutex;
 
-use crate::handover::Fault;
+use crate::handover::HandoverFault;
 use crate::handover::message::SocketHead;
 use crate::server::{self, Passage};
 
@@ -32,7 +32,7 @@ impl Ways {
     }
 
     /// Descriptors for a successor, in the order of the heads. Closed sockets are left out.
-    pub fn descriptors(&self) -> Result<(Vec<SocketHead>, Vec<OwnedFd>), Fault> {
+    pub fn descriptors(&self) -> Result<(Vec<SocketHead>, Vec<OwnedFd>), HandoverFault> {
         let (mut heads, mut descriptors) = (Vec::new(), Vec::new());
         for (address, passage) in &self.0.lock().ways {
             let Some(descriptor) = passage.descriptor() else { continue };

@@ -12,7 +12,7 @@ const KEPT_MAX: usize = 8;
 
 /// A configuration that is or was in force.
 #[derive(Clone, Debug)]
-pub(super) struct Generation {
+pub(super) struct ConfigGeneration {
     pub number: u64,
     /// Complete, for the way back. It is never shown.
     pub config: Config,
@@ -23,16 +23,16 @@ pub(super) struct Generation {
 
 /// There is always one.
 #[derive(Debug)]
-pub(super) struct Generations(VecDeque<Generation>);
+pub(super) struct Generations(VecDeque<ConfigGeneration>);
 
 impl Generations {
     pub(super) fn new(loaded: Loaded, since: SystemTime) -> Generations {
         let Loaded { config, shown, .. } = loaded;
-        Generations(VecDeque::from([Generation { number: 1, config, shown: Arc::new(shown), since }]))
+        Generations(VecDeque::from([ConfigGeneration { number: 1, config, shown: Arc::new(shown), since }]))
     }
 
     /// The generation in force.
-    pub(super) fn current(&self) -> Option<&Generation> {
+    pub(super) fn current(&self) -> Option<&ConfigGeneration> {
         self.0.back()
     }
 
@@ -44,7 +44,7 @@ impl Generations {
     ///
     /// # Errors
     /// The numbers of those that are kept.
-    pub(super) fn find(&self, number: Option<u64>) -> Result<&Generation, String> {
+    pub(super) fn find(&self, number: Option<u64>) -> Result<&ConfigGeneration, String> {
         let generation = match number {
             Some(number) => self.0.iter().find(|generation| generation.number == number),
             None => self.0.iter().rev().nth(1),
@@ -60,7 +60,7 @@ impl Generations {
 
     pub(super) fn add(&mut self, config: Config, shown: Shown, since: SystemTime) -> u64 {
         let number = self.number() + 1;
-        self.0.push_back(Generation { number, config, shown: Arc::new(shown), since });
+        self.0.push_back(ConfigGeneration { number, config, shown: Arc::new(shown), since });
         while self.0.len() > KEPT_MAX {
             self.0.pop_front();
         }
@@ -75,7 +75,7 @@ impl Generations {
     }
 
     pub(super) fn status(&self, file: &std::path::Path, last_reload: Option<LastReload>) -> ConfigHistory {
-        let status = |generation: &Generation| GenerationStatus {
+        let status = |generation: &ConfigGeneration| GenerationStatus {
             number: generation.number,
             hash: generation.config.hash.clone(),
             since: generation.since,

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use tracing::warn;
 
 use crate::admin::reloading::ListenerChanges;
-use crate::app::handover::{Pool, Ways};
+use crate::app::handover::{AdoptedConnections, Ways};
 use crate::app::sockets::{LiveListener, bind};
 use crate::app::tls::{self, LiveTls};
 use crate::config::{Address, Config};
@@ -17,7 +17,7 @@ use crate::server::Listener;
 use crate::server::listening::Listening;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::rotation::Prepared;
-use crate::trust::server::Generation;
+use crate::trust::server::ServerFiles;
 
 /// The listeners of the next configuration, ready and not yet in service.
 pub(super) struct NextListeners {
@@ -30,11 +30,11 @@ pub(super) struct NextListeners {
 
 enum ListenerStep {
     /// The listener stays, with other options, and maybe other files.
-    Keep { from: usize, files: Option<Prepared<Generation>> },
+    Keep { from: usize, files: Option<Prepared<ServerFiles>> },
     /// The socket stays. The connections leave, because of another name, or other security.
-    Take { from: usize, files: Option<Prepared<Generation>> },
+    Take { from: usize, files: Option<Prepared<ServerFiles>> },
     /// `None` in a plan.
-    Open { socket: Option<Listener>, files: Option<Prepared<Generation>> },
+    Open { socket: Option<Listener>, files: Option<Prepared<ServerFiles>> },
 }
 
 fn is_same_socket(a: &Address, b: &Address) -> bool {
@@ -51,7 +51,8 @@ fn is_same_socket(a: &Address, b: &Address) -> bool {
 /// The address or the file that cannot be used.
 pub(super) fn prepare(
     live: &[LiveListener],
-    (before, config): (&Config, &Config),
+    before: &Config,
+    config: &Config,
     ways: Option<&Ways>,
     has_files: bool,
 ) -> Result<NextListeners> {
@@ -63,7 +64,8 @@ pub(super) fn prepare(
         let name = listener.name.to_string();
         let Some(from) = from else {
             check_beside(live, listener)?;
-            let open = |ways| bind(&listener.name, &listener.address, &mut Pool::default(), ways);
+            let open =
+                |ways| bind(&listener.name, &listener.address, &mut AdoptedConnections::default(), ways);
             let socket = ways.map(open).transpose()?;
             steps.push(ListenerStep::Open { socket, files: files(index, listener)? });
             let was = live.iter().any(|open| open.config.name == listener.name);
@@ -152,7 +154,7 @@ impl NextListeners {
 fn keep(
     live: &LiveListener,
     listener: &crate::config::ListenerSettings,
-    files: Option<Prepared<Generation>>,
+    files: Option<Prepared<ServerFiles>>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {
     set_mode(&live.config.address, &listener.address);
@@ -168,7 +170,7 @@ fn keep(
 fn open(
     socket: Option<Listener>,
     listener: &crate::config::ListenerSettings,
-    files: Option<Prepared<Generation>>,
+    files: Option<Prepared<ServerFiles>>,
     listening: &Listening<Relay>,
     metrics: &TlsMetrics,
 ) -> Option<LiveListener> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::next::Next;
+use super::next::{Next, Preparation};
 use crate::app::admin::LiveAdmin;
 use crate::app::authorization;
 use crate::app::base::Base;
@@ -32,10 +32,24 @@ pub(in crate::app) struct Live {
     /// Follows the file of the policy, if there is one.
     pub policy: Option<AbortOnDropHandle<()>>,
     /// Follows the source of the facts, if there is one.
-    pub facts: Option<facts::Following>,
+    pub facts: Option<facts::FollowedFacts>,
 }
 
 impl Live {
+    /// Everything that the preparation of another configuration looks at. `generation`: its number.
+    pub(super) fn preparation(&self, before: &Config, generation: u64) -> Preparation {
+        Preparation {
+            before: before.clone(),
+            generation,
+            channels: self.channels.clone(),
+            listeners: self.listeners.clone(),
+            admin: self.admin.clone(),
+            facts: self.relay.facts(),
+            metrics: self.base.metrics.clone(),
+            ways: self.base.ways.clone(),
+        }
+    }
+
     /// Puts a configuration in force: nothing here can fail.
     pub(super) async fn commit(&mut self, before: &Config, config: &Config, next: Next) {
         // A key that this function forgets does not compile.

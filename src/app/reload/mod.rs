@@ -34,7 +34,7 @@ pub use file::{ConfigFile, with_collector};
 pub(super) use live::Live;
 
 use self::generations::Generations;
-use self::next::{Depth, Next, Obstacle, Preparation};
+use self::next::{Next, Obstacle, PreparationDepth};
 use crate::admin::reloading::{
     ConfigHistory, KeyChange, LastReload, ReloadResult, Reloading, Report, Wanted,
 };
@@ -58,7 +58,7 @@ const OF_A_TEXT: &str =
 const WAITING_MAX: usize = 64;
 
 /// A request for a reload.
-pub(super) struct Asked {
+pub(super) struct Pending {
     request: Wanted,
     trigger: &'static str,
     answer: Option<oneshot::Sender<Report>>,
@@ -67,7 +67,7 @@ pub(super) struct Asked {
 /// The handle to the task that reloads.
 #[derive(Clone)]
 pub(super) struct Reloader {
-    queue: mpsc::Sender<Asked>,
+    queue: mpsc::Sender<Pending>,
     published: Arc<ArcSwap<Published>>,
 }
 
@@ -79,13 +79,13 @@ struct Published {
 }
 
 /// The other end of a [`Reloader`].
-pub(super) struct Requests {
-    queue: mpsc::Receiver<Asked>,
+pub(super) struct ReloadRequests {
+    queue: mpsc::Receiver<Pending>,
     reloader: Reloader,
 }
 
 impl Reloader {
-    pub(super) fn new(file: &ConfigFile) -> (Reloader, Requests) {
+    pub(super) fn new(file: &ConfigFile) -> (Reloader, ReloadRequests) {
         let (sender, queue) = mpsc::channel(WAITING_MAX);
         let history = ConfigHistory {
             file: Some(file.path().to_owned()),
@@ -95,13 +95,13 @@ impl Reloader {
         };
         let published = Published { history: Arc::new(history), shown: Vec::new() };
         let reloader = Reloader { queue: sender, published: Arc::new(ArcSwap::from_pointee(published)) };
-        let requests = Requests { queue, reloader: reloader.clone() };
+        let requests = ReloadRequests { queue, reloader: reloader.clone() };
         (reloader, requests)
     }
 
     /// Asks for a reload without a wait. With a full queue, an earlier request will read the same file.
     pub(super) fn notify(&self, trigger: &'static str) {
-        let _ = self.queue.try_send(Asked { request: Wanted::File { yes: false }, trigger, answer: None });
+        let _ = self.queue.try_send(Pending { request: Wanted::File { yes: false }, trigger, answer: None });
     }
 
     fn ending(&self) -> Report {
@@ -116,7 +116,7 @@ impl Reloading for Reloader {
         let this = self.clone();
         async move {
             let (answer, report) = oneshot::channel();
-            let asked = Asked { request, trigger: "request", answer: Some(answer) };
+            let asked = Pending { request, trigger: "request", answer: Some(answer) };
             if this.queue.send(asked).await.is_err() {
                 return this.ending();
             }
@@ -141,7 +141,7 @@ impl Reloading for Reloader {
 
 /// The task that reloads.
 pub(super) struct Reloads {
-    requests: Requests,
+    requests: ReloadRequests,
     file: ConfigFile,
     live: Live,
     generations: Generations,
@@ -151,7 +151,7 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    pub(super) fn new(requests: Requests, file: ConfigFile, live: Live, loaded: Loaded) -> Reloads {
+    pub(super) fn new(requests: ReloadRequests, file: ConfigFile, live: Live, loaded: Loaded) -> Reloads {
         let generations = Generations::new(loaded, wall_now());
         let mut reloads = Reloads { requests, file, live, generations, last: None, watch: None };
         reloads.publish();
@@ -221,9 +221,9 @@ impl Reloads {
         is_plan: bool,
     ) -> (Report, Option<(Loaded, Option<PreparedReload>)>) {
         let depth = match request {
-            Wanted::PlanText(_) => Depth::Text,
-            _ if is_plan => Depth::Files,
-            _ => Depth::Sockets,
+            Wanted::PlanText(_) => PreparationDepth::Text,
+            _ if is_plan => PreparationDepth::Files,
+            _ => PreparationDepth::Sockets,
         };
         let loaded = match self.load(request).await {
             Ok(loaded) => loaded,
@@ -235,7 +235,7 @@ impl Reloads {
         let before = current.config.clone();
         let mut report = self.report(ReloadResult::Unchanged, Vec::new());
         report.warnings = loaded.warnings.iter().map(ToString::to_string).collect();
-        report.warnings.extend((depth == Depth::Text).then(|| OF_A_TEXT.to_owned()));
+        report.warnings.extend((depth == PreparationDepth::Text).then(|| OF_A_TEXT.to_owned()));
         report.changes = key_changes(&current.shown, &loaded.shown);
         if (Config { hash: before.hash.clone(), ..loaded.config.clone() }) == before {
             return (report, Some((loaded, None)));
@@ -303,16 +303,16 @@ impl Reloads {
         &self,
         before: &Config,
         config: &Config,
-        depth: Depth,
+        depth: PreparationDepth,
     ) -> Result<(PreparedReload, ReloadPlan), Obstacle> {
-        let preparation = Preparation::of(&self.live, before, self.generations.number() + 1);
+        let preparation = self.live.preparation(before, self.generations.number() + 1);
         let config = config.clone();
         let failed = |error: JoinError| Obstacle::Failed(vec![error.to_string()]);
         let prepared = tokio::task::spawn_blocking(move || preparation.prepare(&config, depth)).await;
         let next = prepared.unwrap_or_else(|error| Err(failed(error)))?;
         let sources = match depth {
-            Depth::Text => None,
-            Depth::Files | Depth::Sockets => {
+            PreparationDepth::Text => None,
+            PreparationDepth::Files | PreparationDepth::Sockets => {
                 let sources = self.live.relay.prepare(&next.driver).await;
                 let failed = |(uri, status): (Arc<str>, Status)| {
                     Obstacle::Failed(vec![format!("{uri}: {}", status.message)])
@@ -410,7 +410,7 @@ impl Reloads {
     }
 }
 
-impl Asked {
+impl Pending {
     fn answer(self, report: &Report) {
         if let Some(answer) = self.answer {
             // Whoever asked may have left.

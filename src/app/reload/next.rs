@@ -7,7 +7,6 @@ use anyhow::{Result, anyhow};
 use tokio::runtime::Handle;
 
 use super::listeners::{self, NextListeners};
-use super::live::Live;
 use crate::app::admin::NextAdmin;
 use crate::app::check::check_certificates;
 use crate::app::facts::{self, Opened};
@@ -50,7 +49,7 @@ impl Obstacle {
 
 /// The parts of the host that a preparation touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(super) enum PreparationDepth {
     /// None: the text of a caller could name any file, and its faults would quote what is there (REL-10).
     Text,
     /// Files are read; no socket is opened.
@@ -61,41 +60,28 @@ pub(super) enum Depth {
 
 /// Everything that the preparation looks at. It runs on a thread that may wait for disks.
 pub(super) struct Preparation {
-    before: Config,
+    pub before: Config,
     /// The number of the next configuration.
-    generation: u64,
-    channels: Channels,
-    listeners: Vec<LiveListener>,
-    admin: crate::app::admin::LiveAdmin,
-    facts: Arc<FactTable>,
-    metrics: Arc<Metrics>,
-    ways: Arc<Ways>,
+    pub generation: u64,
+    pub channels: Channels,
+    pub listeners: Vec<LiveListener>,
+    pub admin: crate::app::admin::LiveAdmin,
+    pub facts: Arc<FactTable>,
+    pub metrics: Arc<Metrics>,
+    pub ways: Arc<Ways>,
 }
 
 impl Preparation {
-    pub(super) fn of(live: &Live, before: &Config, generation: u64) -> Preparation {
-        Preparation {
-            before: before.clone(),
-            generation,
-            channels: live.channels.clone(),
-            listeners: live.listeners.clone(),
-            admin: live.admin.clone(),
-            facts: live.relay.facts(),
-            metrics: live.base.metrics.clone(),
-            ways: live.base.ways.clone(),
-        }
-    }
-
-    pub(super) fn prepare(&self, config: &Config, depth: Depth) -> Result<Next, Obstacle> {
-        let (has_files, binds) = (depth != Depth::Text, depth == Depth::Sockets);
+    pub(super) fn prepare(&self, config: &Config, depth: PreparationDepth) -> Result<Next, Obstacle> {
+        let (has_files, binds) = (depth != PreparationDepth::Text, depth == PreparationDepth::Sockets);
         if has_files {
             check_certificates(config).map_err(Obstacle::Invalid)?;
         }
         let failed = |error: anyhow::Error| Obstacle::failed(&error);
         self.check_host(config).map_err(failed)?;
         let lists = match depth {
-            Depth::Text => servers::planned(&config.servers, &self.channels),
-            Depth::Files | Depth::Sockets => {
+            PreparationDepth::Text => servers::planned(&config.servers, &self.channels),
+            PreparationDepth::Files | PreparationDepth::Sockets => {
                 let response_bytes = default_response_bytes(config);
                 servers::lists(&config.servers, response_bytes, &self.metrics, &self.channels)
             }
@@ -103,28 +89,31 @@ impl Preparation {
         let (lists, channels) = lists.map_err(failed)?;
         let facts = self.facts(config, depth)?;
         let table = facts.as_ref().map_or(&self.facts, |opened| &opened.table);
-        let driver = relay_settings(config, (lists, table.clone()), self.generation);
+        let driver = relay_settings(config, lists, table.clone(), self.generation);
         let ways = binds.then_some(&*self.ways);
-        let both = (&self.before, config);
-        let listeners = listeners::prepare(&self.listeners, both, ways, has_files).map_err(failed)?;
-        let admin = NextAdmin::prepare(&self.admin, both, has_files).map_err(failed)?;
+        let before = &self.before;
+        let listeners =
+            listeners::prepare(&self.listeners, before, config, ways, has_files).map_err(failed)?;
+        let admin = NextAdmin::prepare(&self.admin, before, config, has_files).map_err(failed)?;
         let traces = self.traces(config, binds).map_err(failed)?;
         Ok(Next { driver, channels, listeners, admin, traces, facts })
     }
 
     /// The facts of another source. `None`: those in force stay, whatever their source has now.
-    fn facts(&self, config: &Config, depth: Depth) -> Result<Option<Opened>, Obstacle> {
+    fn facts(&self, config: &Config, depth: PreparationDepth) -> Result<Option<Opened>, Obstacle> {
         if config.facts == self.before.facts {
             return Ok(None);
         }
         let invalid = |fault: String| Obstacle::Invalid(vec![fault]);
         match depth {
-            Depth::Text if config.facts.is_some() => {
+            PreparationDepth::Text if config.facts.is_some() => {
                 let text = "facts: the text of a caller opens no file and asks no cluster, and this source is not in force";
                 Err(invalid(text.to_owned()))
             }
-            Depth::Text | Depth::Files => Ok(Some(facts::planned(config).map_err(invalid)?)),
-            Depth::Sockets => {
+            PreparationDepth::Text | PreparationDepth::Files => {
+                Ok(Some(facts::planned(config).map_err(invalid)?))
+            }
+            PreparationDepth::Sockets => {
                 let opened =
                     Handle::current().block_on(facts::open(config, facts::AT_RELOAD)).map_err(invalid)?;
                 match opened.refusal() {

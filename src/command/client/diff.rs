@@ -6,8 +6,8 @@ use sluice_admin_api::names::{ChangedName, ClientDifference, ContentDifference, 
 use sluice_admin_api::parameters::{DiffParameters, Parameters};
 
 use super::{ask, resolve};
-use crate::command::answer::{self, Answered, Forms};
-use crate::command::arguments::{Format, Reach, Show};
+use crate::command::answer::{self, Forms, RelayAnswers};
+use crate::command::arguments::{OutputFormat, RelayArguments, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
@@ -38,7 +38,7 @@ pub struct DiffArgs {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const DIFF_HELP: &str = "\
@@ -72,13 +72,13 @@ pub(in crate::command) async fn run(diff: Diff, console: &mut Console<'_>) -> Re
         };
         let any_class = any_class.then(|| "1".to_owned());
         // Names need no content, which the relay would have to decode.
-        let format = (show.format != Format::Name).then(|| "text".to_owned());
+        let format = (show.format != OutputFormat::Name).then(|| "text".to_owned());
         let parameters =
             DiffParameters { to, r#type: type_name.clone(), any_class, format, ..DiffParameters::default() };
         let path = path(&Endpoint::ClientDiff.path_of(&[&id.to_string()]), parameters.into_pairs());
         let answer = ask::<ClientDifference>(&relays, relay, &path).await?;
         let outcome = if answer.value.differs { Outcome::Differs } else { Outcome::Good };
-        Ok(Answered { items: vec![answer], outcome })
+        Ok(RelayAnswers { items: vec![answer], outcome })
     };
     let table = |items: &[Typed<ClientDifference>], is_wide: bool, console: &mut Console<'_>| {
         items.iter().try_for_each(|item| console.out.write_all(difference(&item.value, is_wide).as_bytes()))

@@ -7,8 +7,8 @@ use sluice_admin_api::names::Explanation;
 use sluice_admin_api::parameters::{NameParameters, Parameters};
 
 use super::{ask, resolve};
-use crate::command::answer::{self, Answered, Forms};
-use crate::command::arguments::{Reach, Show};
+use crate::command::answer::{self, Forms, RelayAnswers};
+use crate::command::arguments::{RelayArguments, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
@@ -32,7 +32,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const EXPLAIN_HELP: &str = "\
@@ -62,7 +62,7 @@ pub(in crate::command) async fn run(explain: Explain, console: &mut Console<'_>)
         let parameters = NameParameters { r#type: Some(type_name.to_owned()), name: name.clone() };
         let path = path(&Endpoint::ClientExplain.path_of(&[&id.to_string()]), parameters.into_pairs());
         let answer = ask(&relays, relay, &path).await?;
-        Ok(Answered { items: vec![answer], outcome: Outcome::Good })
+        Ok(RelayAnswers { items: vec![answer], outcome: Outcome::Good })
     };
     let table = |items: &[Typed<Explanation>], is_wide: bool, console: &mut Console<'_>| {
         items.iter().try_for_each(|item| chain(&item.value, is_wide).write(console.out, false, false))
@@ -76,7 +76,7 @@ fn names(answer: &Explanation) -> Vec<String> {
 }
 
 /// A link of the chain.
-struct Link<'a> {
+struct ChainLink<'a> {
     head: &'static str,
     text: &'a str,
     /// A line below, also without the wide form.
@@ -85,16 +85,16 @@ struct Link<'a> {
     facts: Vec<(&'static str, Option<String>)>,
 }
 
-fn links(answer: &Explanation) -> Vec<Link<'_>> {
+fn links(answer: &Explanation) -> Vec<ChainLink<'_>> {
     let Explanation { client, class, list, source, name, state } = answer;
-    let link = |head, text, facts| Link { head, text, rule: None, facts };
+    let link = |head, text, facts| ChainLink { head, text, rule: None, facts };
     let mut links = vec![
         link(
             "client",
             &*client.text,
             vec![("cluster", shown(&client.cluster)), ("identity", shown(&client.identity))],
         ),
-        Link {
+        ChainLink {
             rule: class.decision.as_ref().map(|decision| &decision.rule_text),
             ..link(
                 "class",

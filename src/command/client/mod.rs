@@ -13,7 +13,7 @@ use sluice_admin_api::clients::Client;
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{ClientsParameters, Parameters};
 
-use super::address::Relay;
+use super::address::Target;
 use super::console::Console;
 use super::list::view::CLIENTS;
 use super::list::{path, take_items};
@@ -27,7 +27,7 @@ use super::typed::Typed;
 const CANDIDATES_MAX: usize = 20;
 
 /// A stream, with its relay.
-pub(super) type At<'a> = (&'a Relay, Client<'static>);
+pub(super) type At<'a> = (&'a Target, Client<'static>);
 
 /// The streams with a name.
 pub(super) async fn find<'a>(
@@ -35,7 +35,7 @@ pub(super) async fn find<'a>(
     name: &str,
     console: &mut Console<'_>,
 ) -> Result<Vec<At<'a>>, Failure> {
-    let ask = async |caller: &Caller, relay: &Relay| {
+    let ask = async |caller: &Caller, relay: &Target| {
         let parameters = ClientsParameters {
             node: Some(name.to_owned()),
             limit: Some(CANDIDATES_MAX.to_string()),
@@ -66,7 +66,7 @@ async fn resolve<'a>(
     relays: &'a Relays,
     name: &str,
     console: &mut Console<'_>,
-) -> Result<(&'a Relay, u64), Failure> {
+) -> Result<(&'a Target, u64), Failure> {
     match find(relays, name, console).await?.as_slice() {
         [] => Err(Failure::Usage(format!("no client is {:?}; `sluice get clients` lists them", safe(name)))),
         [(relay, client)] => Ok((relay, client.id)),
@@ -85,11 +85,11 @@ pub(super) fn candidates(name: &str, several: &[At<'_>]) -> String {
 }
 
 /// The answer of a relay.
-async fn ask<T: DeserializeOwned>(relays: &Relays, relay: &Relay, path: &str) -> Result<Typed<T>, Failure> {
+async fn ask<T: DeserializeOwned>(relays: &Relays, relay: &Target, path: &str) -> Result<Typed<T>, Failure> {
     let answer = relays.caller.typed(relay, &Method::GET, path).await;
     answer.map_err(|missing| match missing.is_usage() {
         true => Failure::Usage(missing.text()),
-        false => Failure::NoRelay(format!("relay {}: {}", relay.label, missing.text())),
+        false => Failure::Unavailable(format!("relay {}: {}", relay.label, missing.text())),
     })
 }
 
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn cmd_6_candidates_are_listed_with_their_numbers() {
-        let relay = Relay {
+        let relay = Target {
             label: "r1:19000".into(),
             name: String::new(),
-            place: super::super::address::Place::Tcp(Vec::new()),
+            place: super::super::address::RelayPlace::Tcp(Vec::new()),
         };
         let clients = [71, 72].map(|id| json!({"id": id, "listener": "main", "peer": "10.0.4.7:1"}));
         let clients = clients.map(|client| serde_json::from_value(client).unwrap());

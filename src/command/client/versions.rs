@@ -7,8 +7,8 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::{HeldVersions, TypeVerdicts, VersionTally};
 use sluice_admin_api::parameters::{NameParameters, Parameters};
 
-use crate::command::answer::{self, Answered, Forms};
-use crate::command::arguments::{Reach, Show};
+use crate::command::answer::{self, Forms, RelayAnswers};
+use crate::command::arguments::{RelayArguments, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
@@ -27,7 +27,7 @@ pub struct Versions {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const VERSIONS_HELP: &str = "\
@@ -98,10 +98,10 @@ async fn ask<T: DeserializeOwned>(
     relays: &Relays,
     path: &str,
     console: &mut Console<'_>,
-) -> Result<Answered<T>, Failure> {
+) -> Result<RelayAnswers<T>, Failure> {
     let answers = relays.typed(&Method::GET, path).await;
     let outcome = answers.report(console.err)?;
-    Ok(Answered { items: answers.values().collect(), outcome })
+    Ok(RelayAnswers { items: answers.values().collect(), outcome })
 }
 
 fn names(answer: &HeldVersions) -> Vec<String> {

@@ -6,8 +6,8 @@ use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::names::{self as api, ClientGroup};
 use sluice_admin_api::parameters::{Parameters, WhoParameters};
 
-use crate::command::answer::{self, Answered, Forms};
-use crate::command::arguments::{Format, Reach, Show};
+use crate::command::answer::{self, Forms, RelayAnswers};
+use crate::command::arguments::{OutputFormat, RelayArguments, Show};
 use crate::command::console::Console;
 use crate::command::list::path;
 use crate::command::outcome::{Failure, Outcome};
@@ -30,7 +30,7 @@ pub struct Who {
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const WHO_HELP: &str = "\
@@ -61,7 +61,7 @@ pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Resu
     };
     let relays = Relays::new(&who.reach).await?;
     let is_counted =
-        !who.list && who.show.format == Format::Table && (!who.show.watch || console.is_terminal);
+        !who.list && who.show.format == OutputFormat::Table && (!who.show.watch || console.is_terminal);
     let ask = async |console: &mut Console<'_>| {
         let parameters = WhoParameters {
             r#type: Some(type_name.to_owned()),
@@ -73,7 +73,7 @@ pub(in crate::command) async fn run(who: Who, console: &mut Console<'_>) -> Resu
         let path = path(Endpoint::Who.path(), parameters.into_pairs());
         let answers = relays.typed(&Method::GET, &path).await;
         let outcome = answers.report(console.err)?;
-        Ok(Answered { items: answers.values().collect(), outcome })
+        Ok(RelayAnswers { items: answers.values().collect(), outcome })
     };
     let table = |items: &[Typed<api::Who>], is_wide: bool, console: &mut Console<'_>| {
         if who.list || is_wide {

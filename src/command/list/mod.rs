@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sluice_admin_api::lists::{Cursor, PageEnd};
 
-use super::address::Relay;
-use super::arguments::{Format, Show};
+use super::address::Target;
+use super::arguments::{OutputFormat, Show};
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
@@ -73,7 +73,7 @@ async fn gather<T: DeserializeOwned>(
     console: &mut Console<'_>,
 ) -> Result<(Items<T>, Outcome), Failure> {
     let answers =
-        relays.all(async |caller: &Caller, relay: &Relay| fetch(caller, relay, list, None).await).await;
+        relays.all(async |caller: &Caller, relay: &Target| fetch(caller, relay, list, None).await).await;
     let outcome = answers.report(console.err)?;
     let mut all = Items::default();
     for items in answers.values() {
@@ -86,7 +86,7 @@ async fn gather<T: DeserializeOwned>(
 /// The list of one relay, page by page.
 pub(super) async fn fetch<T: DeserializeOwned>(
     caller: &Caller,
-    relay: &Relay,
+    relay: &Target,
     list: &List<T>,
     after: Option<String>,
 ) -> Result<Items<T>, Missing> {
@@ -114,10 +114,13 @@ pub(super) async fn fetch<T: DeserializeOwned>(
 pub(super) fn take_items<T: DeserializeOwned>(
     answer: &mut Value,
     key: &str,
-    relay: &Relay,
+    relay: &Target,
 ) -> Result<Vec<Typed<T>>, Missing> {
     match answer.get_mut(key).map(Value::take) {
-        Some(Value::Array(items)) => items.into_iter().map(|item| Typed::new(item, &relay.label)).collect(),
+        Some(Value::Array(items)) => {
+            let typed = |item| Typed::new(item, &relay.label).map_err(Missing::Silent);
+            items.into_iter().map(typed).collect()
+        }
         _ => Ok(Vec::new()),
     }
 }
@@ -143,24 +146,24 @@ pub(super) fn write<T>(
 ) -> Result<(), Failure> {
     let view = list.view;
     match show.format {
-        Format::Json | Format::Yaml => {
+        OutputFormat::Json | OutputFormat::Yaml => {
             let all = json!({
                 view.key: jsons(&items.items),
                 "count": items.items.len(),
                 "truncated": items.is_truncated,
             });
             match show.format {
-                Format::Yaml => console.out.write_all(yaml(&all).as_bytes())?,
+                OutputFormat::Yaml => console.out.write_all(yaml(&all).as_bytes())?,
                 _ => console.json(&all)?,
             }
         }
-        Format::Name => {
+        OutputFormat::Name => {
             for name in items.items.iter().filter_map(|item| (view.name)(&item.value)) {
                 writeln!(console.out, "{}", safe(&name))?;
             }
         }
-        Format::Table | Format::Wide => {
-            let is_wide = show.format == Format::Wide;
+        OutputFormat::Table | OutputFormat::Wide => {
+            let is_wide = show.format == OutputFormat::Wide;
             let table = table(&items.items, view, is_wide, are_several);
             table.write(console.out, !show.no_headers, console.has_colour)?;
             if items.is_truncated {
@@ -170,7 +173,7 @@ pub(super) fn write<T>(
     }
     console.out.flush()?;
     // Json and yaml have the number.
-    if items.items.is_empty() && !matches!(show.format, Format::Json | Format::Yaml) {
+    if items.items.is_empty() && !matches!(show.format, OutputFormat::Json | OutputFormat::Yaml) {
         let matching = if list.query.is_empty() { "" } else { " match" };
         writeln!(console.err, "sluice: no {}{matching}", view.key)?;
     }
@@ -223,7 +226,7 @@ mod tests {
         Items { items, is_truncated: false }
     }
 
-    fn shown(format: Format, are_several: bool, no_headers: bool, is_terminal: bool) -> String {
+    fn shown(format: OutputFormat, are_several: bool, no_headers: bool, is_terminal: bool) -> String {
         let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal, has_colour: is_terminal };
@@ -235,9 +238,9 @@ mod tests {
 
     #[test]
     fn cmd_3_nothing_is_cut_and_columns_come_at_the_right_end() {
-        let base = shown(Format::Table, false, false, false);
-        let wide = shown(Format::Wide, false, false, false);
-        let several = shown(Format::Wide, true, false, false);
+        let base = shown(OutputFormat::Table, false, false, false);
+        let wide = shown(OutputFormat::Wide, false, false, false);
+        let several = shown(OutputFormat::Wide, true, false, false);
         for ((base, wide), several) in base.lines().zip(wide.lines()).zip(several.lines()) {
             assert!(wide.starts_with(base) && several.starts_with(wide), "{base}\n{wide}\n{several}");
         }
@@ -252,13 +255,13 @@ mod tests {
         assert_eq!(lines[1].join(" "), row);
         assert_eq!(lines[2][3..7].join(" "), "RouteConfiguration ERROR rejected 1m1s");
         assert_eq!(lines[3][2..7].join(" "), "- - - - -");
-        assert!(shown(Format::Table, false, true, false).starts_with("71  envoy\\u{1b}[2J "));
+        assert!(shown(OutputFormat::Table, false, true, false).starts_with("71  envoy\\u{1b}[2J "));
     }
 
     #[test]
     fn cmd_3_a_terminal_sees_the_same_in_colour() {
-        let plain = shown(Format::Table, false, false, false);
-        let colourful = shown(Format::Table, false, false, true);
+        let plain = shown(OutputFormat::Table, false, false, false);
+        let colourful = shown(OutputFormat::Table, false, false, true);
         let stripped = ["\u{1b}[33m", "\u{1b}[31m", "\u{1b}[0m"];
         assert_eq!(stripped.iter().fold(colourful.clone(), |text, code| text.replace(code, "")), plain);
         assert_ne!(colourful, plain);
@@ -266,13 +269,13 @@ mod tests {
 
     #[test]
     fn cmd_1_json_is_that_of_the_api_with_the_relay_of_each_item() {
-        let text = shown(Format::Json, false, false, true);
+        let text = shown(OutputFormat::Json, false, false, true);
         let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json, json!({"clients": jsons(&clients().items), "count": 2, "truncated": false}));
-        let yaml: Value = serde_saphyr::from_str(&shown(Format::Yaml, false, false, true)).unwrap();
+        let yaml: Value = serde_saphyr::from_str(&shown(OutputFormat::Yaml, false, false, true)).unwrap();
         assert_eq!(yaml, json);
-        assert_eq!(shown(Format::Name, true, false, false), "71\n2\n");
-        for text in [text, shown(Format::Yaml, true, false, true)] {
+        assert_eq!(shown(OutputFormat::Name, true, false, false), "71\n2\n");
+        for text in [text, shown(OutputFormat::Yaml, true, false, true)] {
             assert!(!text.contains('\u{1b}'), "{text}");
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{Items, List, gather, write};
-use crate::command::arguments::{Format, Show};
+use crate::command::arguments::{OutputFormat, Show};
 use crate::command::console::{Console, REDRAW};
 use crate::command::outcome::{Failure, Outcome};
 use crate::command::relays::Relays;
@@ -23,7 +23,8 @@ pub(super) async fn watch<T: DeserializeOwned>(
     show: Show,
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
-    let is_drawn = console.is_terminal && matches!(show.format, Format::Table | Format::Wide | Format::Name);
+    let is_drawn = console.is_terminal
+        && matches!(show.format, OutputFormat::Table | OutputFormat::Wide | OutputFormat::Name);
     let mut seen = Seen::default();
     loop {
         // The first answer may fail. A relay that is restarted later is reported, and asked again.

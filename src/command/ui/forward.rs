@@ -16,7 +16,7 @@ use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 
 use super::gate;
-use crate::command::address::Relay;
+use crate::command::address::Target;
 use crate::command::request::{Caller, Open};
 
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -43,7 +43,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The longest refusal of a relay.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-pub(super) async fn answer(caller: &Caller, relay: &Relay, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn answer(caller: &Caller, relay: &Target, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     if let Err((status, reason)) = gate::check(&head.method, &head.uri, &head.headers) {
         return say(status, reason);
@@ -64,7 +64,7 @@ pub(super) async fn answer(caller: &Caller, relay: &Relay, request: Request<Inco
 }
 
 /// The relay's answer. A refusal of the caller is told in words: the browser cannot mend it by a password.
-async fn pass(open: Open, relay: &Relay) -> Response<Body> {
+async fn pass(open: Open, relay: &Target) -> Response<Body> {
     let (head, body, connection) = open.split();
     if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&head.status) {
         let text = match timeout(SILENCE_MAX, Limited::new(body, REFUSAL_BYTES_MAX).collect()).await {

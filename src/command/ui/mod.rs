@@ -21,8 +21,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::address::Relay;
-use super::arguments::Reach;
+use super::address::Target;
+use super::arguments::RelayArguments;
 use super::console::Console;
 use super::outcome::{Failure, Outcome};
 use super::relays::Relays;
@@ -50,7 +50,7 @@ pub struct Ui {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     time: Option<Duration>,
     #[command(flatten)]
-    reach: Reach,
+    reach: RelayArguments,
 }
 
 const HELP: &str = "\
@@ -76,7 +76,7 @@ pub(super) async fn run(ui: Ui, console: &mut Console<'_>) -> Result<Outcome, Fa
     // The caller learns at once of a wrong address or a missing role.
     if let Err(missing) = caller.open(relay, &Method::GET, "/ui/", "text/html").await {
         let text = format!("relay {}: {}", relay.label, safe(&missing.text()));
-        return Err(if missing.is_usage() { Failure::Usage(text) } else { Failure::NoRelay(text) });
+        return Err(if missing.is_usage() { Failure::Usage(text) } else { Failure::Unavailable(text) });
     }
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, ui.port));
     let listener = TcpListener::bind(at).await;
@@ -92,7 +92,7 @@ pub(super) async fn run(ui: Ui, console: &mut Console<'_>) -> Result<Outcome, Fa
     Ok(Outcome::Good)
 }
 
-async fn serve(listener: TcpListener, caller: Caller, relay: Relay) {
+async fn serve(listener: TcpListener, caller: Caller, relay: Target) {
     let (places, caller, relay) =
         (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(caller), Arc::new(relay));
     let mut connections = JoinSet::new();
@@ -111,7 +111,7 @@ async fn serve(listener: TcpListener, caller: Caller, relay: Relay) {
     }
 }
 
-async fn drive(io: TcpStream, caller: Arc<Caller>, relay: Arc<Relay>) {
+async fn drive(io: TcpStream, caller: Arc<Caller>, relay: Arc<Target>) {
     let service = service_fn(move |request| {
         let (caller, relay) = (caller.clone(), relay.clone());
         async move { Ok::<_, Infallible>(forward::answer(&caller, &relay, request).await) }

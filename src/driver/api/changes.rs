@@ -17,7 +17,7 @@ pub trait ChangesView {
     /// A change by its name; `None` if the change is unknown or forgotten.
     fn change(&self, name: ChangeName) -> BoxFuture<'_, Option<ChangeStatus>>;
 
-    /// The name and the counts of the latest change. Looks at no stream: `waiting` is not known, and `wanted`
+    /// The name and the counts of the latest change. Looks at no stream: `waiting` is not known, and `total`
     /// counts only the clients that have answered.
     fn latest_change(&self) -> Option<ChangeStatus>;
 }
@@ -84,12 +84,12 @@ pub struct ChangedNames {
     pub count: usize,
 }
 
-/// The streams of a change: `wanted` is the sum of the others.
+/// The streams of a change: `total` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCounts {
     /// Streams that were to be sent the change. A stream counts no more if it ends, or moves to another
     /// source, before an answer.
-    pub wanted: u32,
+    pub total: u32,
     pub acked: u32,
     pub rejected: u32,
     /// Not sent yet, or not answered yet.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 pub use crate::driver::ground::account::Account;
 pub use crate::driver::ground::connection::{Charge, ConnectionCut, Polling};
 pub use crate::driver::ground::signal::{Raised, Signal};
-pub use crate::driver::ground::unread::Delivery;
+pub use crate::driver::ground::unread::UnreadPart;
 use sluice_engine::authorization::Claimant;
 use sluice_identity::Identity;
 pub use sluice_xds::Variant;
@@ -66,12 +66,12 @@ pub struct Message {
     pub private: Bytes,
     pub shared: Bytes,
     /// Dropped when the last byte has left.
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<UnreadPart>,
 }
 
 /// The encoding of an answer to a single request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum Codec {
     /// A gRPC message. Such an answer cannot say "unchanged", so a complete set is always sent.
     Grpc,
     /// REST: one JSON document. A client that has the current version gets none (RST-4, RST-9).
@@ -145,7 +145,7 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     fn poll_once(
         &self,
         request: SotwRequest,
-        form: Form,
+        form: Codec,
         hold: Duration,
     ) -> impl Future<Output = Result<Polled, Status>> + Send;
 

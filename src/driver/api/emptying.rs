@@ -30,7 +30,7 @@ pub trait Emptying: Send + Sync + 'static {
 pub struct AlreadyEmptying;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum EmptyingPhase {
     /// Without a drain.
     Serving,
     /// The relay is not ready, and serves as before: load balancers have time to notice.
@@ -41,20 +41,20 @@ pub enum Phase {
     Empty,
 }
 
-impl Phase {
+impl EmptyingPhase {
     pub fn name(self) -> &'static str {
         match self {
-            Phase::Serving => "serving",
-            Phase::Announced => "announced",
-            Phase::Leaving => "leaving",
-            Phase::Empty => "empty",
+            EmptyingPhase::Serving => "serving",
+            EmptyingPhase::Announced => "announced",
+            EmptyingPhase::Leaving => "leaving",
+            EmptyingPhase::Empty => "empty",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmptyingStatus {
-    pub phase: Phase,
+    pub phase: EmptyingPhase,
     pub connections: u64,
     pub streams: u64,
     /// Streams at the begin of the drain.

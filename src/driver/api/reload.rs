@@ -32,7 +32,7 @@ pub struct ReloadPlan {
     /// The moves of sessions that plans cover.
     pub moved_in_plans: Vec<MovedInPlan>,
     /// The configuration must not be taken.
-    pub refused: Option<PlanRefusal>,
+    pub refused: Option<ReloadRefusal>,
 }
 
 /// The sessions in a plan that come to other sources, as the plan treats the content there (WAV-22).
@@ -79,7 +79,7 @@ pub enum Loosening {
 
 /// The reason to refuse a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanRefusal {
+pub struct ReloadRefusal {
     /// The key of the limit that would be passed.
     pub key: &'static str,
     pub text: String,

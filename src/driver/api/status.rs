@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::evidence::EvidenceStatus;
-pub use crate::driver::api::why::Why;
+pub use crate::driver::api::why::{ConfigStatus, Why};
 pub use crate::telemetry::SourceState;
 pub use sluice_engine::cache::EntryState;
 pub use sluice_engine::class::RuleId;
@@ -342,29 +342,6 @@ pub struct NackStatus {
     pub at: SystemTime,
     /// The resources of the client that the text names.
     pub names: Vec<ResourceName>,
-}
-
-/// `config_status` in the words of the server side of CSDS (CSD-4, RLY-71).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ConfigStatus {
-    Synced = 1,
-    NotSent = 2,
-    Stale = 3,
-    Error = 4,
-}
-
-impl ConfigStatus {
-    pub const ALL: [ConfigStatus; 4] =
-        [ConfigStatus::Synced, ConfigStatus::NotSent, ConfigStatus::Stale, ConfigStatus::Error];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ConfigStatus::Synced => "SYNCED",
-            ConfigStatus::NotSent => "NOT_SENT",
-            ConfigStatus::Stale => "STALE",
-            ConfigStatus::Error => "ERROR",
-        }
-    }
 }
 
 /// A resource, or a name without a resource, of a source.

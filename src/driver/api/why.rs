@@ -1,6 +1,27 @@
-//! The reasons of a client's state.
+//! The state of a client, and its reasons.
 
-use crate::driver::api::status::ConfigStatus;
+/// `config_status` in the words of the server side of CSDS (CSD-4, RLY-71).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConfigStatus {
+    Synced = 1,
+    NotSent = 2,
+    Stale = 3,
+    Error = 4,
+}
+
+impl ConfigStatus {
+    pub const ALL: [ConfigStatus; 4] =
+        [ConfigStatus::Synced, ConfigStatus::NotSent, ConfigStatus::Stale, ConfigStatus::Error];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ConfigStatus::Synced => "SYNCED",
+            ConfigStatus::NotSent => "NOT_SENT",
+            ConfigStatus::Stale => "STALE",
+            ConfigStatus::Error => "ERROR",
+        }
+    }
+}
 
 /// The reason why a client is not SYNCED, in the order of precedence (ADM-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,18 +16,18 @@ pub trait Membership: Send + Sync {
 }
 
 /// Numbers objects in the order of their creation, and holds them weakly.
-pub struct Registry<T> {
+pub struct NumberedRegistry<T> {
     made: AtomicU64,
     live: Mutex<BTreeMap<u64, Weak<T>>>,
 }
 
-impl<T> Default for Registry<T> {
+impl<T> Default for NumberedRegistry<T> {
     fn default() -> Self {
-        Registry { made: AtomicU64::new(0), live: Mutex::default() }
+        NumberedRegistry { made: AtomicU64::new(0), live: Mutex::default() }
     }
 }
 
-impl<T> Registry<T> {
+impl<T> NumberedRegistry<T> {
     /// A number that no other object of this registry gets.
     pub fn next_id(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
@@ -58,7 +58,7 @@ impl<T> Registry<T> {
     }
 }
 
-impl<T: Send + Sync> Membership for Registry<T> {
+impl<T: Send + Sync> Membership for NumberedRegistry<T> {
     fn count(&self) -> usize {
         self.len()
     }

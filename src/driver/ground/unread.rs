@@ -1,7 +1,7 @@
 //! The messages of a stream that its client has not read yet.
 //!
 //! Only HTTP/2 knows when the bytes of a message have left. It then drops the bytes, and with them the
-//! [`Delivery`] that belongs to the message.
+//! [`UnreadPart`] that belongs to the message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ struct Outstanding {
 
 /// Belongs to the bytes of a message, and is dropped together with the bytes.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct UnreadPart {
     outstanding: Arc<Outstanding>,
     bytes: u64,
 }
@@ -39,13 +39,13 @@ impl Unread {
     }
 
     /// Registers a message of this many bytes. Called under the stream's lock, for one message at a time.
-    pub fn hand_out(&self, bytes: usize) -> Delivery {
+    pub fn hand_out(&self, bytes: usize) -> UnreadPart {
         let bytes = bytes as u64;
         self.0.connection.account().leave_unread(bytes);
         if self.0.messages.fetch_add(1, Ordering::Relaxed) == 0 {
             self.0.touch();
         }
-        Delivery { outstanding: self.0.clone(), bytes }
+        UnreadPart { outstanding: self.0.clone(), bytes }
     }
 
     /// How long the client has taken no message of the queue; `None` if the queue is empty.
@@ -76,7 +76,7 @@ impl Outstanding {
     }
 }
 
-impl Drop for Delivery {
+impl Drop for UnreadPart {
     fn drop(&mut self) {
         self.outstanding.touch();
         self.outstanding.messages.fetch_sub(1, Ordering::Relaxed);

@@ -20,20 +20,20 @@ const FIRST_CLASSES: u32 = 8;
 
 /// The origin of a connection. An IPv6 client mostly has all addresses of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub(crate) enum ConnectionOrigin {
     /// A unix socket.
     Local,
     V4(u32),
     V6(u64),
 }
 
-impl Origin {
-    fn of(address: Option<SocketAddr>) -> Origin {
+impl ConnectionOrigin {
+    fn of(address: Option<SocketAddr>) -> ConnectionOrigin {
         match address.map(|address| address.ip().to_canonical()) {
-            None => Origin::Local,
-            Some(IpAddr::V4(address)) => Origin::V4(address.to_bits()),
+            None => ConnectionOrigin::Local,
+            Some(IpAddr::V4(address)) => ConnectionOrigin::V4(address.to_bits()),
             Some(IpAddr::V6(address)) => {
-                Origin::V6(u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX))
+                ConnectionOrigin::V6(u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX))
             }
         }
     }
@@ -52,7 +52,7 @@ enum Principal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     principal: Principal,
-    origin: Origin,
+    origin: ConnectionOrigin,
     /// Unique among the open connections.
     pub connection: usize,
 }
@@ -67,7 +67,7 @@ impl Holder {
                 Principal::Connection(connection)
             }
         };
-        Holder { principal, origin: Origin::of(address), connection }
+        Holder { principal, origin: ConnectionOrigin::of(address), connection }
     }
 }
 
@@ -76,7 +76,7 @@ impl Holder {
 pub(crate) struct Users {
     principals: HashMap<Principal, u32>,
     connections: HashMap<usize, u32>,
-    origins: HashMap<Origin, u32>,
+    origins: HashMap<ConnectionOrigin, u32>,
 }
 
 impl Users {
@@ -117,7 +117,7 @@ impl Users {
         only(&self.connections)
     }
 
-    fn origin(&self) -> Option<&Origin> {
+    fn origin(&self) -> Option<&ConnectionOrigin> {
         only(&self.origins)
     }
 
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_peer() {
-        let origin = |text: &str| Origin::of(Some(text.parse().unwrap()));
+        let origin = |text: &str| ConnectionOrigin::of(Some(text.parse().unwrap()));
         assert_eq!(origin("[2001:db8::1]:1"), origin("[2001:db8::ffff:2]:2"));
         assert_ne!(origin("[2001:db8::1]:1"), origin("[2001:db8:0:1::1]:1"));
         assert_eq!(origin("[::ffff:10.0.0.1]:1"), origin("10.0.0.1:2"));

@@ -32,7 +32,7 @@ use sluice_xds::{Code, Node, RelayPath, Status, TypeUrl};
 const COMMANDS_MAX: usize = 4096;
 
 /// The table of sources.
-pub trait Listing: Send + Sync {
+pub trait SourceListing: Send + Sync {
     /// Removes a source from the table if nobody uses it, and returns whether it was removed. Called by the
     /// source's own task.
     fn retire(&self, source: &Arc<SourceHandle>) -> bool;

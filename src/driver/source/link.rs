@@ -33,7 +33,7 @@ pub enum LinkEvent {
 }
 
 #[derive(Debug)]
-pub struct OpenStream {
+pub struct LinkStream {
     handle: Handle,
     events: mpsc::Receiver<StreamEvent>,
     /// Counts the stream in the gauge of open streams.
@@ -42,7 +42,7 @@ pub struct OpenStream {
     /// The metrics of the stream's server.
     metrics: Arc<ServerMetrics>,
     /// The replacement of the stream.
-    next: Option<Box<OpenStream>>,
+    next: Option<Box<LinkStream>>,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub enum Link {
         node: Bytes,
         /// The path of further calls (TIR-2).
         relays: Option<HeaderValue>,
-        streams: Vec<Option<OpenStream>>,
+        streams: Vec<Option<LinkStream>>,
         /// The first stream to poll: a busy stream does not silence others.
         turn: usize,
     },
@@ -129,19 +129,19 @@ impl Link {
             }
             Output::Flush => {
                 // A poll has one request.
-                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                if let Some(LinkStream { handle: Handle::Stream(handle), .. }) = slot {
                     handle.flush();
                 }
             }
             Output::Probe => {
                 // Polls have a time limit of their own.
-                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                if let Some(LinkStream { handle: Handle::Stream(handle), .. }) = slot {
                     handle.probe();
                 }
             }
             Output::RoundTrip => {
                 // The answer to a poll comes as a whole.
-                if let Some(OpenStream { handle: Handle::Stream(handle), .. }) = slot {
+                if let Some(LinkStream { handle: Handle::Stream(handle), .. }) = slot {
                     handle.round_trip();
                 }
             }
@@ -218,7 +218,7 @@ impl Link {
     }
 }
 
-impl OpenStream {
+impl LinkStream {
     /// Whether the replacement of this stream is open (`true`) or has failed (`false`); `None` while
     /// undecided.
     fn poll_next_stream(&mut self, context: &mut Context<'_>) -> Option<bool> {
@@ -248,7 +248,7 @@ fn open(
     variant: Variant,
     relays: &Option<HeaderValue>,
     metrics: impl Fn() -> Arc<ServerMetrics>,
-) -> Option<OpenStream> {
+) -> Option<LinkStream> {
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let handle = match attach {
         Attach::Grpc { pool, .. } => {
@@ -261,7 +261,7 @@ fn open(
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, relays.clone(), sender)?),
         Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,
     };
-    Some(OpenStream { handle, events, open: None, variant, metrics: metrics(), next: None })
+    Some(LinkStream { handle, events, open: None, variant, metrics: metrics(), next: None })
 }
 
 #[cfg(test)]
@@ -273,7 +273,7 @@ mod tests {
     use sluice_xds::{Code, Status};
 
     /// The handle does not matter: the test sends the events.
-    fn stream() -> (OpenStream, mpsc::Sender<StreamEvent>) {
+    fn stream() -> (LinkStream, mpsc::Sender<StreamEvent>) {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let server = RestServer::new(
             "127.0.0.1",
@@ -286,7 +286,7 @@ mod tests {
         let Some(handle) = server.open(&type_url, None, mpsc::channel(1).0) else { panic!("no service") };
         let metrics = Metrics::new().of_server("server");
         let handle = Handle::Poll(handle);
-        (OpenStream { handle, events, open: None, variant: Variant::Delta, metrics, next: None }, sender)
+        (LinkStream { handle, events, open: None, variant: Variant::Delta, metrics, next: None }, sender)
     }
 
     #[tokio::test]
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    async fn stream_with_next(event: StreamEvent) -> (OpenStream, mpsc::Sender<StreamEvent>) {
+    async fn stream_with_next(event: StreamEvent) -> (LinkStream, mpsc::Sender<StreamEvent>) {
         let ((mut stream, sender), (next, events)) = (stream(), stream());
         let _ = events.send(event).await;
         stream.next = Some(Box::new(next));

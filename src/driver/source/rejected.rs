@@ -67,18 +67,18 @@ impl Rejected {
 
 impl Rejection {
     /// The words for the server. `clients`: of the source. Some clients that rejected may have left since.
-    pub fn words(&self, clients: usize) -> Words<'_> {
-        Words { rejection: self, clients: clients.max(self.clients) }
+    pub fn words(&self, clients: usize) -> RejectionWords<'_> {
+        RejectionWords { rejection: self, clients: clients.max(self.clients) }
     }
 }
 
 /// As `3 of 200 clients reject this: web-1: bad port`.
-pub struct Words<'a> {
+pub struct RejectionWords<'a> {
     rejection: &'a Rejection,
     clients: usize,
 }
 
-impl fmt::Display for Words<'_> {
+impl fmt::Display for RejectionWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rejection { clients, first_client, first_words, is_earlier, .. } = self.rejection;
         let what = if *is_earlier { "an earlier response" } else { "this" };

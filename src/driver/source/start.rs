@@ -14,7 +14,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::SourceKey;
 use crate::driver::source::anew;
-use crate::driver::source::handle::{Command, Listing, Queued, SourceHandle};
+use crate::driver::source::handle::{Command, Queued, SourceHandle, SourceListing};
 use crate::driver::source::link::Link;
 use crate::driver::source::report::SourceReport;
 use crate::driver::source::task::saver::Saver;
@@ -32,7 +32,7 @@ pub(super) fn start(
     key: Arc<SourceKey>,
     listed: ListedServer<'_>,
     shared: Arc<DriverContext>,
-    listing: Arc<dyn Listing>,
+    listing: Arc<dyn SourceListing>,
     failed: Option<Arc<Published>>,
 ) -> Arc<SourceHandle> {
     let (server, in_force) = (listed.server().clone(), shared.epoch());
@@ -115,7 +115,7 @@ fn no_room() -> Status {
 async fn refuse(
     mut queue: mpsc::UnboundedReceiver<Queued>,
     handle: Arc<SourceHandle>,
-    listing: &dyn Listing,
+    listing: &dyn SourceListing,
     first: Vec<Queued>,
     error: String,
 ) {
@@ -141,7 +141,7 @@ async fn first_watch(
     shows_member: bool,
     queue: &mut mpsc::UnboundedReceiver<Queued>,
     source: &Arc<SourceHandle>,
-    listing: &dyn Listing,
+    listing: &dyn SourceListing,
 ) -> Option<Vec<Queued>> {
     let mut first = Vec::new();
     if !shows_member {

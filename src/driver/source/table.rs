@@ -12,7 +12,7 @@ use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::class_users::{Holder, Placed, Users, displaced};
-use crate::driver::source::handle::{Listing, SourceHandle};
+use crate::driver::source::handle::{SourceHandle, SourceListing};
 use crate::driver::source::refusals::Refusals;
 use crate::driver::source::start::start;
 use crate::telemetry::Limit;
@@ -31,19 +31,19 @@ const HINT_PAUSE: Duration = Duration::from_secs(3600);
 /// Makes sources, and finds existing sources. A source removes itself from the table when nobody needs it.
 pub struct Sources {
     shared: Arc<DriverContext>,
-    table: Arc<Table>,
+    table: Arc<SourceTable>,
     pub(crate) refusals: Refusals,
 }
 
 #[derive(Default)]
-struct Table(Mutex<Entries>);
+struct SourceTable(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
     by_key: HashMap<Arc<SourceKey>, Entry>,
     /// The number of sources in each pool.
-    counts: HashMap<Pool, usize>,
-    /// The number of classes in pools [`Pool::Classes`] that each connection uses.
+    counts: HashMap<SourcePool, usize>,
+    /// The number of classes in pools [`SourcePool::Classes`] that each connection uses.
     by_connection: HashMap<usize, usize>,
     made: u64,
     hinted_at: Option<Instant>,
@@ -52,7 +52,7 @@ struct Entries {
 
 struct Entry {
     handle: Arc<SourceHandle>,
-    pool: Pool,
+    pool: SourcePool,
     uses: Users,
     /// The user behind the opening request.
     opened_by: Option<Holder>,
@@ -60,7 +60,7 @@ struct Entry {
 
 /// Sources with a common bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Pool {
+enum SourcePool {
     /// Servers with the same answers for all clients: there is one source of each.
     Local,
     /// The classes of a server.
@@ -86,7 +86,7 @@ pub(crate) struct Claim<'a> {
 
 /// There is no room.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct TableIsFull {
     pub limit: Limit,
     pub status: Status,
 }
@@ -103,21 +103,21 @@ impl Sources {
         &self,
         claim: Claim<'_>,
         streams: &dyn Fn() -> usize,
-    ) -> Result<(Arc<SourceHandle>, bool), Refused> {
+    ) -> Result<(Arc<SourceHandle>, bool), TableIsFull> {
         let Claim { listed, class, owner, is_for_secrets, holder, held } = claim;
         let (place, is_local) = (listed.place(), listed.server().is_local());
         let pool = match owner {
-            _ if is_local => Pool::Local,
-            Owner::Stream(_) => Pool::Private,
-            Owner::Everyone if is_for_secrets => Pool::Secrets(place),
-            Owner::Everyone => Pool::Classes(place),
+            _ if is_local => SourcePool::Local,
+            Owner::Stream(_) => SourcePool::Private,
+            Owner::Everyone if is_for_secrets => SourcePool::Secrets(place),
+            Owner::Everyone => SourcePool::Classes(place),
         };
         let key = Arc::new(source_key(listed, class, owner));
         let mut entries = self.table.entries();
         let present = entries.by_key.get(&key).map(|entry| (entry.handle.clone(), entry.pool));
         // A class for Secrets counts as an ordinary class once a stream asks for other types.
-        let here =
-            present.filter(|(_, listed_pool)| *listed_pool == pool || !matches!(pool, Pool::Classes(_)));
+        let here = present
+            .filter(|(_, listed_pool)| *listed_pool == pool || !matches!(pool, SourcePool::Classes(_)));
         let is_held = |handle: &Arc<SourceHandle>| held.iter().any(|(id, _)| *id == handle.id());
         if let Some((handle, _)) = here.as_ref().filter(|(handle, _)| is_held(handle)) {
             return Ok((handle.clone(), false));
@@ -129,19 +129,19 @@ impl Sources {
         let (handle, is_new) = match entries.by_key.get(&key) {
             Some(entry) => (entry.handle.clone(), false),
             None => {
-                let opened_by = (pool != Pool::Local).then(|| holder.clone());
+                let opened_by = (pool != SourcePool::Local).then(|| holder.clone());
                 (self.start(&mut entries, key.clone(), listed, pool, opened_by), true)
             }
         };
         entries.count_as(&key, pool);
         // Local servers have no bound, so their users are not counted.
-        if !is_held(&handle) && pool != Pool::Local {
+        if !is_held(&handle) && pool != SourcePool::Local {
             entries.begin_use(&key, &holder);
         }
         if is_new {
             self.hint(&mut entries, streams);
         }
-        Ok((handle, is_new && pool != Pool::Local))
+        Ok((handle, is_new && pool != SourcePool::Local))
     }
 
     /// The source of a class at a server, for the relay itself.
@@ -149,7 +149,7 @@ impl Sources {
         let key = Arc::new(source_key(listed, class, Owner::Everyone));
         let mut entries = self.table.entries();
         let source = entries.by_key.get(&key).map(|entry| entry.handle.clone());
-        source.unwrap_or_else(|| self.start(&mut entries, key, listed, Pool::Local, None))
+        source.unwrap_or_else(|| self.start(&mut entries, key, listed, SourcePool::Local, None))
     }
 
     /// Starts a source of a predecessor's, before its first client; `None` if there is no room.
@@ -160,7 +160,7 @@ impl Sources {
         is_for_secrets: bool,
     ) -> Option<Arc<SourceHandle>> {
         let place = listed.place();
-        let pool = if is_for_secrets { Pool::Secrets(place) } else { Pool::Classes(place) };
+        let pool = if is_for_secrets { SourcePool::Secrets(place) } else { SourcePool::Classes(place) };
         let key = Arc::new(source_key(listed, class, Owner::Everyone));
         let settings = self.shared.settings();
         let max = if is_for_secrets { settings.limits.secret_classes } else { settings.limits.node_classes };
@@ -175,7 +175,7 @@ impl Sources {
     /// Whether the class of a source is split by client only because of Secrets.
     pub(crate) fn is_for_secrets(&self, source: &SourceHandle) -> bool {
         let entries = self.table.entries();
-        entries.by_key.get(source.key()).is_some_and(|entry| matches!(entry.pool, Pool::Secrets(_)))
+        entries.by_key.get(source.key()).is_some_and(|entry| matches!(entry.pool, SourcePool::Secrets(_)))
     }
 
     /// Takes a source off the table that could not begin, so that the next attempt has another.
@@ -193,10 +193,10 @@ impl Sources {
         entries: &mut Entries,
         key: Arc<SourceKey>,
         listed: ListedServer<'_>,
-        pool: Pool,
+        pool: SourcePool,
         opened_by: Option<Holder>,
     ) -> Arc<SourceHandle> {
-        let (listing, shared): (Arc<dyn Listing>, _) = (self.table.clone(), self.shared.clone());
+        let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), self.shared.clone());
         entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, None))
     }
 
@@ -210,13 +210,13 @@ impl Sources {
         &self,
         entries: &mut Entries,
         key: &SourceKey,
-        pool: Pool,
+        pool: SourcePool,
         connection: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TableIsFull> {
         let max = self.shared.settings().limits.node_classes_per_connection;
         let used = entries.by_connection.get(&connection).copied().unwrap_or_default();
         let uses_it = || entries.by_key.get(key).is_some_and(|entry| entry.counts_for(connection));
-        if !matches!(pool, Pool::Classes(_)) || used < max || uses_it() {
+        if !matches!(pool, SourcePool::Classes(_)) || used < max || uses_it() {
             return Ok(());
         }
         let limit = Limit::NodeClassesPerConnection;
@@ -226,27 +226,27 @@ impl Sources {
             "this connection uses {used} node classes and needs another; the limit is \
                 `limits.node_classes_per_connection`"
         );
-        Err(Refused { limit, status: Status::new(Code::ResourceExhausted, text) })
+        Err(TableIsFull { limit, status: Status::new(Code::ResourceExhausted, text) })
     }
 
     /// Bounds the classes of each server (RLY-14), the classes for Secrets, and private sources. A newcomer's
     /// classes may displace others.
-    fn admit(&self, entries: &mut Entries, pool: Pool, holder: &Holder) -> Result<(), Refused> {
+    fn admit(&self, entries: &mut Entries, pool: SourcePool, holder: &Holder) -> Result<(), TableIsFull> {
         let settings = self.shared.settings();
         let (max, limit, text) = match pool {
-            Pool::Local => return Ok(()),
-            Pool::Classes(_) => (
+            SourcePool::Local => return Ok(()),
+            SourcePool::Classes(_) => (
                 settings.limits.node_classes,
                 Limit::NodeClasses,
                 "node classes are in use, and this client needs another; the limit is `limits.node_classes`",
             ),
-            Pool::Secrets(_) => (
+            SourcePool::Secrets(_) => (
                 settings.limits.secret_classes,
                 Limit::SecretClasses,
                 "node classes are in use for Secrets, and this client needs another; the limit is \
                     `limits.secret_classes`",
             ),
-            Pool::Private => (
+            SourcePool::Private => (
                 settings.limits.private_sources,
                 Limit::PrivateSources,
                 "client streams have private upstream streams, and this client needs another; the limit is \
@@ -258,11 +258,11 @@ impl Sources {
             return Ok(());
         }
         self.warn(entries, limit, max, &|entry: &&Entry| entry.pool == pool);
-        if pool != Pool::Private && entries.make_room(pool, holder) {
+        if pool != SourcePool::Private && entries.make_room(pool, holder) {
             self.shared.metrics.limit_hit(limit);
             return Ok(());
         }
-        Err(Refused { limit, status: Status::new(Code::ResourceExhausted, format!("{count} {text}")) })
+        Err(TableIsFull { limit, status: Status::new(Code::ResourceExhausted, format!("{count} {text}")) })
     }
 
     /// The source with this key, if there is one.
@@ -272,7 +272,7 @@ impl Sources {
 
     /// The number of classes in use at a place: all, or those for Secrets.
     pub(crate) fn used_classes(&self, place: Place, for_secrets: bool) -> usize {
-        let pool = if for_secrets { Pool::Secrets(place) } else { Pool::Classes(place) };
+        let pool = if for_secrets { SourcePool::Secrets(place) } else { SourcePool::Classes(place) };
         let entries = self.table.entries();
         entries.by_key.values().filter(|entry| entry.pool == pool && !entry.uses.is_empty()).count()
     }
@@ -304,7 +304,7 @@ impl Sources {
     /// field that splits them.
     fn hint(&self, entries: &mut Entries, streams: &dyn Fn() -> usize) {
         // Classes for Secrets are split on purpose.
-        let shared = || entries.by_key.values().filter(|entry| matches!(entry.pool, Pool::Classes(_)));
+        let shared = || entries.by_key.values().filter(|entry| matches!(entry.pool, SourcePool::Classes(_)));
         let count = shared().count();
         if count < HINT_SOURCES_MIN {
             return;
@@ -332,7 +332,7 @@ impl Sources {
 impl Entry {
     /// Whether the entry counts as a class of this connection.
     fn counts_for(&self, connection: usize) -> bool {
-        matches!(self.pool, Pool::Classes(_)) && self.uses.is_of(connection)
+        matches!(self.pool, SourcePool::Classes(_)) && self.uses.is_of(connection)
     }
 }
 
@@ -340,7 +340,7 @@ impl Entries {
     fn add(
         &mut self,
         key: Arc<SourceKey>,
-        pool: Pool,
+        pool: SourcePool,
         opened_by: Option<Holder>,
         start: impl FnOnce(SourceId, Arc<SourceKey>) -> Arc<SourceHandle>,
     ) -> Arc<SourceHandle> {
@@ -353,7 +353,7 @@ impl Entries {
     }
 
     /// Finds the class that gives its place to a newcomer, and removes it from the table.
-    fn make_room(&mut self, pool: Pool, newcomer: &Holder) -> bool {
+    fn make_room(&mut self, pool: SourcePool, newcomer: &Holder) -> bool {
         let of_pool = self.by_key.values().filter(|entry| entry.pool == pool);
         let classes = of_pool.map(|entry| Placed {
             id: entry.handle.id().0,
@@ -370,9 +370,9 @@ impl Entries {
     }
 
     /// Moves a source to this pool.
-    fn count_as(&mut self, key: &SourceKey, pool: Pool) {
+    fn count_as(&mut self, key: &SourceKey, pool: SourcePool) {
         let Some(entry) = self.by_key.get_mut(key) else { return };
-        if entry.pool == pool || !matches!(pool, Pool::Classes(_)) {
+        if entry.pool == pool || !matches!(pool, SourcePool::Classes(_)) {
             return;
         }
         let before = std::mem::replace(&mut entry.pool, pool);
@@ -385,7 +385,7 @@ impl Entries {
 
     fn begin_use(&mut self, key: &SourceKey, holder: &Holder) {
         let Some(entry) = self.by_key.get_mut(key) else { return };
-        if entry.uses.add(holder) && matches!(entry.pool, Pool::Classes(_)) {
+        if entry.uses.add(holder) && matches!(entry.pool, SourcePool::Classes(_)) {
             *self.by_connection.entry(holder.connection).or_default() += 1;
         }
     }
@@ -393,8 +393,8 @@ impl Entries {
     fn end_use(&mut self, source: &SourceHandle, holder: &Holder) {
         // A displaced source is not in the table any more.
         let entry = self.by_key.get_mut(source.key()).filter(|entry| entry.handle.id() == source.id());
-        let Some(entry) = entry.filter(|entry| entry.pool != Pool::Local) else { return };
-        if entry.uses.remove(holder) && matches!(entry.pool, Pool::Classes(_)) {
+        let Some(entry) = entry.filter(|entry| entry.pool != SourcePool::Local) else { return };
+        if entry.uses.remove(holder) && matches!(entry.pool, SourcePool::Classes(_)) {
             self.less_of(holder.connection);
         }
     }
@@ -417,20 +417,20 @@ impl Entries {
         }
         let entry = self.by_key.remove(source.key())?;
         self.counts.entry(entry.pool).and_modify(|count| *count -= 1);
-        if matches!(entry.pool, Pool::Classes(_)) {
+        if matches!(entry.pool, SourcePool::Classes(_)) {
             entry.uses.connections().for_each(|connection| self.less_of(connection));
         }
         Some(entry)
     }
 }
 
-impl Table {
+impl SourceTable {
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock()
     }
 }
 
-impl Listing for Table {
+impl SourceListing for SourceTable {
     fn forget(&self, source: &SourceHandle) {
         self.entries().remove(source);
     }
@@ -451,7 +451,7 @@ impl Listing for Table {
         let plan = failed.plan(&shared.plans).filter(|plan| plan.plan().enforces());
         let listed = settings.lists.find(failed.key().place);
         let Some((plan, listed)) = plan.zip(listed) else { return };
-        let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn Listing>);
+        let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn SourceListing>);
         let handle = entries.add(Arc::new(failed.key().clone()), pool, opened_by, |id, key| {
             start(id, key, listed, shared, listing, Some(failed.published()))
         });

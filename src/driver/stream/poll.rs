@@ -10,7 +10,7 @@ use std::task::{Poll, Waker, ready};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::driver::api::downstream::{Form, Polled};
+use crate::driver::api::downstream::{Codec, Polled};
 use crate::driver::ground::encoder::private_body::{PrivateBody, Sharing};
 use crate::driver::ground::encoder::{DocumentCaller, Encoded, JsonResult};
 use crate::driver::stream::context::StreamContext;
@@ -25,7 +25,7 @@ use sluice_xds::{Code, SotwRequest, Status, Version};
 
 /// The state of one poll.
 pub(crate) struct SinglePoll {
-    form: Form,
+    form: Codec,
     /// The version of the requested names (RST-4).
     names: Version,
     presented: Option<Version>,
@@ -41,7 +41,7 @@ pub(crate) struct SinglePoll {
 }
 
 impl SinglePoll {
-    pub fn new(form: Form, request: &SotwRequest) -> SinglePoll {
+    pub fn new(form: Codec, request: &SotwRequest) -> SinglePoll {
         SinglePoll {
             form,
             names: version::of_names(&request.resource_names),
@@ -63,7 +63,7 @@ impl SinglePoll {
         let answer = inner.session.complete_set(&newest(&inner.placement.sources));
         self.is_current = answer
             .as_ref()
-            .filter(|_| self.form == Form::Json && self.presented.is_some())
+            .filter(|_| self.form == Codec::Json && self.presented.is_some())
             .is_some_and(|answer| self.presented == Some(self.version(answer)));
         match answer {
             Some(answer) if !self.is_current => Poll::Ready(Ok(Some(answer))),
@@ -102,14 +102,14 @@ impl SinglePoll {
         let is_private = inner.lock().is_private(0);
         let maker = || inner.lock().maker(context, 0, answer);
         let (head, shared) = match self.form {
-            Form::Json => {
+            Codec::Json => {
                 let version = self.version(answer);
                 let sharing = Sharing::of(is_private, &mut self.document);
                 let caller = DocumentCaller { waker, presence: &self.presence };
                 let json = encoder.poll_json(answer, version, sharing, maker, patient, &caller);
                 (Bytes::new(), ready!(json)?)
             }
-            Form::Grpc => {
+            Codec::Grpc => {
                 let sharing = Sharing::of(is_private, &mut self.encoded);
                 let encoded = ready!(encoder.poll_encode(answer, sharing, maker, patient, waker));
                 let body = encoded.messages.first().map(|message| message.body.clone()).unwrap_or_default();

@@ -8,7 +8,7 @@ use tracing::warn;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{ListedServer, ServerList};
 use crate::driver::source::handle::SourceHandle;
-use crate::driver::source::table::{Claim, Refused};
+use crate::driver::source::table::{Claim, TableIsFull};
 use crate::driver::stream::context::{StreamContext, node_id};
 use crate::driver::stream::destination::Destination;
 use crate::driver::stream::own_sources::OwnSources;
@@ -148,9 +148,9 @@ impl Routes<'_> {
     }
 
     /// The source of a type whose class has no room. A stream of a single type ends instead.
-    fn refuse(&mut self, type_url: &TypeUrl, no_room: Refused) -> Result<Arc<SourceHandle>, Status> {
+    fn refuse(&mut self, type_url: &TypeUrl, no_room: TableIsFull) -> Result<Arc<SourceHandle>, Status> {
         let (context, shared) = (self.context, &self.context.shared);
-        let Refused { limit, status } = no_room;
+        let TableIsFull { limit, status } = no_room;
         if !self.refused.as_ref().is_some_and(|refused| refused.has_any()) {
             shared.metrics.limit_hit(limit);
         }

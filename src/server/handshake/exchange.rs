@@ -11,14 +11,14 @@ use tokio_rustls::server::StartHandshake;
 use tokio_rustls::{FallibleAccept, LazyConfigAcceptor};
 
 use super::guard::{First, Guard};
-use super::places::{Place, Seat};
+use super::places::{HandshakePlace, Seat};
 use super::turn::{Turn, Turns};
 use super::{Accepted, Failed, ListenerTls};
 use crate::server::limits::ServerLimits;
 use crate::server::socket::Plain;
 use crate::telemetry::metrics::{Limit, LimitHits};
 use crate::trust::refusal::{Reason, Refusal};
-use crate::trust::server::Generation;
+use crate::trust::server::ServerFiles;
 use sluice_setting::InForce;
 
 /// Ciphertext that a connection may hold back for a slow client: one DATA frame. More would make the client
@@ -43,15 +43,15 @@ pub(super) struct Begun {
     /// `None` if the whole ClientHello has to come first.
     turn: Option<Turn>,
     deadline: Instant,
-    place: Place,
+    place: HandshakePlace,
 }
 
 /// A handshake whose ClientHello is read, and whose turn has come.
-struct Due {
+struct DueHandshake {
     hello: StartHandshake<Guard>,
     turn: Turn,
     deadline: Instant,
-    place: Place,
+    place: HandshakePlace,
 }
 
 impl Computing {
@@ -71,7 +71,7 @@ impl Computing {
         &self,
         socket: Plain,
         accepted: Instant,
-        mut place: Place,
+        mut place: HandshakePlace,
     ) -> Result<Begun, Failed> {
         let mut deadline = accepted + self.limits.get().tls_handshake_timeout;
         // A unix socket has room for some 270 pieces, however small. The peer would wait for a reader then,
@@ -119,7 +119,7 @@ impl Computing {
     /// Waits for the turn of a peer that has sent its ClientHello.
     pub(super) async fn turn(
         &self,
-        place: &mut Place,
+        place: &mut HandshakePlace,
         deadline: &mut Instant,
         peer: &Plain,
     ) -> Result<Turn, Refusal> {
@@ -139,11 +139,11 @@ impl Computing {
 
     /// Reads the ClientHello. A peer that has to send more of it gives its turn back, and waits for another
     /// one.
-    async fn read(&self, begun: Begun) -> Result<Due, Failed> {
+    async fn read(&self, begun: Begun) -> Result<DueHandshake, Failed> {
         let Begun { socket, first, turn, mut deadline, mut place } = begun;
         let mut read = pin!(read_hello(socket, place.seat(), deadline));
         let hello = match (read.as_mut().now_or_never(), turn) {
-            (Some(hello), Some(turn)) => return Ok(Due { hello: hello?, turn, deadline, place }),
+            (Some(hello), Some(turn)) => return Ok(DueHandshake { hello: hello?, turn, deadline, place }),
             (Some(hello), None) => hello?,
             (None, turn) => {
                 drop(turn);
@@ -154,21 +154,21 @@ impl Computing {
             }
         };
         match self.turn(&mut place, &mut deadline, hello.io.plain()).await {
-            Ok(turn) => Ok(Due { hello, turn, deadline, place }),
+            Ok(turn) => Ok(DueHandshake { hello, turn, deadline, place }),
             Err(refusal) => Err((refusal, Some(hello.io))),
         }
     }
 }
 
-impl Due {
+impl DueHandshake {
     /// Computes the key exchange and our signature. The result waits for the rest of the handshake, in its
     /// place.
     fn compute(
         self,
         places: u64,
-        generation: &Generation,
-    ) -> (Pin<Box<Timeout<FallibleAccept<Guard>>>>, Place) {
-        let Due { hello, turn, deadline, mut place } = self;
+        generation: &ServerFiles,
+    ) -> (Pin<Box<Timeout<FallibleAccept<Guard>>>>, HandshakePlace) {
+        let DueHandshake { hello, turn, deadline, mut place } = self;
         place.wait_for_peer(places, hello.io.bytes());
         let accept = hello.into_stream_with(generation.config.clone(), |session| {
             session.set_buffer_limit(Some(BUFFER_BYTES))

@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use self::exchange::Computing;
 use self::guard::{Guard, Opening};
-use self::places::{Place, Places};
+use self::places::{HandshakePlace, Places};
 use self::threads::Threads;
 use super::limits::ServerLimits;
 use super::socket::Plain;
@@ -30,7 +30,7 @@ use super::warnings::WarnTable;
 use crate::telemetry::metrics::{TLS_OK, TlsMetrics};
 use crate::trust::refusal::{Reason, Refusal};
 use crate::trust::rotation::Watched;
-use crate::trust::server::{Generation, Proved};
+use crate::trust::server::{Proved, ServerFiles};
 use sluice_setting::InForce;
 
 /// After a refusal the peer may still be sending; closing over unread bytes could destroy the alert before
@@ -57,7 +57,7 @@ pub(super) struct Handshakes {
 /// TLS of one listener.
 #[derive(Clone)]
 pub(super) struct ListenerTls {
-    pub(super) watched: Watched<Generation>,
+    pub(super) watched: Watched<ServerFiles>,
     /// A connection ends with its client's certificate (CRT-9).
     pub(super) ends_at_expiry: InForce<bool>,
     warnings: Arc<WarnTable>,
@@ -70,7 +70,7 @@ impl fmt::Debug for ListenerTls {
 }
 
 impl ListenerTls {
-    pub(super) fn new(watched: Watched<Generation>, ends_at_expiry: InForce<bool>) -> ListenerTls {
+    pub(super) fn new(watched: Watched<ServerFiles>, ends_at_expiry: InForce<bool>) -> ListenerTls {
         ListenerTls { watched, ends_at_expiry, warnings: Arc::default() }
     }
 }
@@ -137,7 +137,7 @@ impl Handshakes {
         socket: Plain,
         tls: &ListenerTls,
         begin: Instant,
-        place: Place,
+        place: HandshakePlace,
     ) -> Result<Accepted, Failed> {
         let begun = self.computing.begin(socket, begin, place).await?;
         let exchange = self.computing.clone().exchange(begun, tls.clone());

@@ -91,7 +91,7 @@ impl OpenPlaces {
 }
 
 /// A place, given back on drop.
-pub(super) struct Place {
+pub(super) struct HandshakePlace {
     seat: Arc<Seat>,
     is_queued: bool,
 }
@@ -121,17 +121,17 @@ impl Seat {
 
 impl Places {
     /// Takes a place within `max` handshakes of the largest size, if need be that of the oldest handshake.
-    pub(super) fn enter(self: &Arc<Self>, max: u64) -> Place {
+    pub(super) fn enter(self: &Arc<Self>, max: u64) -> HandshakePlace {
         // No place has this number yet.
         let (number, evicted) = (AtomicU64::new(u64::MAX), CancellationToken::new());
         let seat = Arc::new(Seat { number, evicted, places: self.clone() });
-        let mut place = Place { seat, is_queued: false };
+        let mut place = HandshakePlace { seat, is_queued: false };
         place.wait_for_peer(max, 0);
         place
     }
 }
 
-impl Place {
+impl HandshakePlace {
     /// The handshake waits for its peer, which has sent so many bytes: it has a place, as the newest.
     pub(super) fn wait_for_peer(&mut self, max: u64, bytes: usize) {
         self.release();
@@ -172,7 +172,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePlace {
     fn drop(&mut self) {
         self.release();
     }
@@ -209,7 +209,8 @@ mod tests {
             place
         });
         let speaking: Vec<_> = speaking.collect();
-        let evicted = |all: &[Place]| all.iter().filter(|place| place.evicted().is_cancelled()).count();
+        let evicted =
+            |all: &[HandshakePlace]| all.iter().filter(|place| place.evicted().is_cancelled()).count();
         assert_eq!(evicted(&speaking), 78, "360 KiB of 16 KiB each");
         let silent: Vec<_> = (0..1_000).map(|_| places.enter(10)).collect();
         assert_eq!(1_000 - evicted(&silent), 79, "what 11 of 16 KiB leave of 360 KiB");

@@ -21,7 +21,7 @@ use crate::trust::identity::IdentityKind;
 use crate::trust::issue::{Authority, Leaf};
 use crate::trust::pair::PairFiles;
 use crate::trust::provider::provider;
-use crate::trust::rotation::Place;
+use crate::trust::rotation::WatchedPlace;
 use crate::trust::server::{ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerTls};
 
 const HOST: &str = "relay.example";
@@ -52,12 +52,12 @@ fn listener() -> (ListenerTls, ClientConfig) {
         refresh_interval: DAY,
         on_client_expiry: OnClientExpiry::End,
     };
-    let place = Place {
+    let place = WatchedPlace {
         name: "listeners[main].tls".into(),
         files: settings.files(),
         refresh: DAY,
-        build: Arc::new(move |contents: &Contents, old: Option<&Generation>, now| {
-            Generation::read(&settings, ChainLimits::default(), contents, old, now)
+        build: Arc::new(move |contents: &Contents, old: Option<&ServerFiles>, now| {
+            ServerFiles::read(&settings, ChainLimits::default(), contents, old, now)
         }),
     };
     let watched = place.watch(TlsMetrics::default()).unwrap();

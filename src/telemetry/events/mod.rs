@@ -7,14 +7,12 @@
 
 mod kind;
 mod occurrence;
-mod counted;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::wall_now;
-pub use counted::count_each_second;
 pub use kind::{Kind, Severity};
 pub use occurrence::Occurrence;
 use parking_lot::Mutex;
@@ -139,7 +137,7 @@ struct Allowance {
 
 /// Events after a number.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct EventPage {
     pub events: Vec<Arc<Event>>,
     /// A range of numbers, first and last, of which the ring has dropped some already.
     pub gap: Option<(u64, u64)>,
@@ -160,7 +158,7 @@ impl Events {
     }
 
     /// At most `max` wanted events after `number`, the oldest first.
-    pub fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
+    pub fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> EventPage {
         self.0.lock().after(number, max, wants)
     }
 }
@@ -224,9 +222,9 @@ impl Ring {
         })
     }
 
-    fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> Page {
+    fn after(&self, number: u64, max: usize, wants: impl Fn(&Event) -> bool) -> EventPage {
         let gap = (number < self.dropped).then(|| (number + 1, self.dropped));
-        let mut page = Page { gap, looked_to: number, ..Page::default() };
+        let mut page = EventPage { gap, looked_to: number, ..EventPage::default() };
         let mut places =
             self.shelves.each_ref().map(|all| all.partition_point(|event| event.number <= number));
         loop {
@@ -258,7 +256,7 @@ mod tests {
         Occurrence::warn(Kind::Reload, "cannot use a file").place(place)
     }
 
-    fn numbers(page: &Page) -> Vec<u64> {
+    fn numbers(page: &EventPage) -> Vec<u64> {
         page.events.iter().map(|event| event.number).collect()
     }
 

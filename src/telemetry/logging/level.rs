@@ -23,11 +23,11 @@ pub struct LogLevel {
 
 struct Directives {
     configured: String,
-    other: Option<Other>,
+    other: Option<TimedDirectives>,
 }
 
 /// Directives for a time.
-struct Other {
+struct TimedDirectives {
     directives: String,
     until: Instant,
     _end: AbortOnDropHandle<()>,
@@ -77,7 +77,7 @@ impl LogLevel {
             let _ = level.reset();
         });
         let end = AbortOnDropHandle::new(end);
-        state.other = Some(Other { directives: directives.to_owned(), until, _end: end });
+        state.other = Some(TimedDirectives { directives: directives.to_owned(), until, _end: end });
         tracing::info!(directives, seconds = duration.as_secs(), "log directives for a time");
         Ok(())
     }

@@ -125,7 +125,7 @@ impl LogFilter {
     }
 }
 
-enum Message {
+enum LogMessage {
     Line(Vec<u8>),
     Stop,
 }
@@ -133,7 +133,7 @@ enum Message {
 /// The queue of formatted lines. Cheap to clone; never blocks.
 #[derive(Clone)]
 struct LineSink {
-    queue: SyncSender<Message>,
+    queue: SyncSender<LogMessage>,
     queued_bytes: Arc<AtomicUsize>,
     dropped: Counter,
 }
@@ -155,7 +155,7 @@ impl LineSink {
 
     fn push(&self, line: &[u8]) {
         let queued = self.queued_bytes.fetch_add(line.len(), Relaxed) + line.len();
-        if queued > BYTES_MAX || self.queue.try_send(Message::Line(line.to_vec())).is_err() {
+        if queued > BYTES_MAX || self.queue.try_send(LogMessage::Line(line.to_vec())).is_err() {
             self.queued_bytes.fetch_sub(line.len(), Relaxed);
             self.dropped.inc();
         }
@@ -182,8 +182,8 @@ impl<'a> MakeWriter<'a> for LineSink {
     }
 }
 
-fn write_lines(lines: &Receiver<Message>, mut output: impl Write, queued_bytes: &AtomicUsize) {
-    while let Ok(Message::Line(line)) = lines.recv() {
+fn write_lines(lines: &Receiver<LogMessage>, mut output: impl Write, queued_bytes: &AtomicUsize) {
+    while let Ok(LogMessage::Line(line)) = lines.recv() {
         // A failing output can't be reported in the log. The process continues without a log.
         let _ = output.write_all(&line);
         queued_bytes.fetch_sub(line.len(), Relaxed);
@@ -194,7 +194,7 @@ fn write_lines(lines: &Receiver<Message>, mut output: impl Write, queued_bytes: 
 /// Flushes the queue when dropped, and waits for the flush at most a second, or less.
 #[must_use = "dropping it ends logging"]
 pub struct LogGuard {
-    queue: SyncSender<Message>,
+    queue: SyncSender<LogMessage>,
     done: Receiver<()>,
     patience: Duration,
 }
@@ -209,7 +209,7 @@ impl LogGuard {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         // A full queue means that the output blocks, so waiting would be useless.
-        if self.queue.try_send(Message::Stop).is_ok() {
+        if self.queue.try_send(LogMessage::Stop).is_ok() {
             let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(self.patience);
         }
     }

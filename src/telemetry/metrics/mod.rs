@@ -26,6 +26,7 @@ pub use super::instruments::{DurationHistogram, GaugePart};
 pub use super::limit::{Limit, LimitHits};
 use super::process;
 use crate::telemetry::traces::Traces;
+pub use crate::telemetry::traces::change::ChangeOutcome;
 use crate::telemetry::wall_now;
 use sluice_xds::TypeUrl;
 
@@ -51,7 +52,7 @@ pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
 pub use rollouts::{PlanMetrics, RolloutMetrics};
 pub use tls::{TLS_OK, TlsMetrics};
-pub use types::{CacheMetrics, ChangeOutcome, TYPES_MAX, TypeMetrics};
+pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
 pub use upstream::{ServerMetrics, SourceMetrics, UpstreamMetrics, UpstreamTypeMetrics, VersionAnomaly};
 
 /// The media type of [`Metrics::encode`].

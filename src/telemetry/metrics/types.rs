@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::catalogue::{Catalogue, Counters, Gauges, Labels, VARIANTS, variant_name};
 use crate::telemetry::instruments::{DurationHistogram, GaugePart};
+use crate::telemetry::traces::change::ChangeOutcome;
 use sluice_engine::cache::EntryState;
 use sluice_xds::{Code, Kind, TypeUrl, Variant};
 
@@ -22,41 +23,6 @@ pub(super) const KNOWN_TYPES: usize = 13;
 /// Longer type names share the label `other`.
 pub(super) const TYPE_NAME_BYTES_MAX: usize = 64;
 pub(super) const OTHER: &str = "other";
-
-/// The end of a published change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeOutcome {
-    /// Every client that wanted the change has ACKed it, or a later change in its place.
-    Acked,
-    /// At least one client rejected the change.
-    Rejected,
-    /// A later change took its place at every client.
-    Superseded,
-    /// A client owes an answer after 30 s.
-    Unfinished,
-    /// No client wanted the change.
-    Unwanted,
-}
-
-impl ChangeOutcome {
-    pub const ALL: [ChangeOutcome; 5] = [
-        ChangeOutcome::Acked,
-        ChangeOutcome::Rejected,
-        ChangeOutcome::Superseded,
-        ChangeOutcome::Unfinished,
-        ChangeOutcome::Unwanted,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ChangeOutcome::Acked => "acked",
-            ChangeOutcome::Rejected => "rejected",
-            ChangeOutcome::Superseded => "superseded",
-            ChangeOutcome::Unfinished => "unfinished",
-            ChangeOutcome::Unwanted => "unwanted",
-        }
-    }
-}
 
 /// Metrics per resource type. Wide because each field is a metric.
 #[derive(Debug)]

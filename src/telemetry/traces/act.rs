@@ -42,7 +42,7 @@ pub struct FinishedAct {
     pub(super) begun_at: SystemTime,
     pub(super) took: Duration,
     pub(super) steps: Vec<Step>,
-    pub(super) attributes: Vec<(&'static str, Value)>,
+    pub(super) attributes: Vec<(&'static str, AttributeValue)>,
     /// The reason of a failure.
     pub(super) failure: Option<String>,
 }
@@ -57,26 +57,26 @@ pub(super) struct Step {
 
 /// The value of an attribute.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum AttributeValue {
     Text(String),
     Number(u64),
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
+impl From<String> for AttributeValue {
+    fn from(text: String) -> AttributeValue {
+        AttributeValue::Text(text)
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
+impl From<&str> for AttributeValue {
+    fn from(text: &str) -> AttributeValue {
+        AttributeValue::Text(text.to_owned())
     }
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Number(number)
+impl From<u64> for AttributeValue {
+    fn from(number: u64) -> AttributeValue {
+        AttributeValue::Number(number)
     }
 }
 
@@ -117,7 +117,7 @@ impl ActTrace {
         }
     }
 
-    pub fn note(&mut self, key: &'static str, value: impl Into<Value>) {
+    pub fn note(&mut self, key: &'static str, value: impl Into<AttributeValue>) {
         self.act.attributes.push((key, value.into()));
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::telemetry::metrics::ChangeOutcome;
 use sluice_xds::TypeUrl;
 
 /// Single clients in a trace: the slowest, and the first that rejected. They keep a trace small at any number
@@ -48,7 +47,7 @@ pub struct FinishedChange {
     pub bytes: usize,
     pub outcome: ChangeOutcome,
     /// Streams that were to be sent the change, and their answers.
-    pub wanted: u32,
+    pub streams: u32,
     pub acked: u32,
     pub rejected: u32,
     pub waiting: u32,
@@ -60,6 +59,41 @@ pub struct FinishedChange {
     /// The last clients that ACKed, which are the slowest.
     pub slowest: Vec<Delivery>,
     pub rejections: Vec<Delivery>,
+}
+
+/// The end of a published change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOutcome {
+    /// Every client that wanted the change has ACKed it, or a later change in its place.
+    Acked,
+    /// At least one client rejected the change.
+    Rejected,
+    /// A later change took its place at every client.
+    Superseded,
+    /// A client owes an answer after 30 s.
+    Unfinished,
+    /// No client wanted the change.
+    Unwanted,
+}
+
+impl ChangeOutcome {
+    pub const ALL: [ChangeOutcome; 5] = [
+        ChangeOutcome::Acked,
+        ChangeOutcome::Rejected,
+        ChangeOutcome::Superseded,
+        ChangeOutcome::Unfinished,
+        ChangeOutcome::Unwanted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ChangeOutcome::Acked => "acked",
+            ChangeOutcome::Rejected => "rejected",
+            ChangeOutcome::Superseded => "superseded",
+            ChangeOutcome::Unfinished => "unfinished",
+            ChangeOutcome::Unwanted => "unwanted",
+        }
+    }
 }
 
 /// The answer of one client.

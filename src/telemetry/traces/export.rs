@@ -37,7 +37,7 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The numbers and marks that the sending leaves.
-pub(super) struct Outcome {
+pub(super) struct ExportOutcome {
     pub(super) dropped: Counter,
     pub(super) ids: Ids,
     pub(super) exemplars: Exemplars,
@@ -64,7 +64,7 @@ pub(super) fn start(
     endpoint: &str,
     instance: &str,
     finished: mpsc::Receiver<Finished>,
-    outcome: Outcome,
+    outcome: ExportOutcome,
 ) -> io::Result<TraceGuard> {
     let (stop, stopped) = watch::channel(false);
     let (over, is_over) = blocking::channel();
@@ -101,7 +101,7 @@ fn exporter(endpoint: &str, instance: &str) -> Result<OtlpExporter, opentelemetr
 struct Sender {
     exporter: OtlpExporter,
     endpoint: String,
-    outcome: Outcome,
+    outcome: ExportOutcome,
     /// The last request failed, and the log has it.
     is_failing: bool,
 }

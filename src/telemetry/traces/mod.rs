@@ -109,7 +109,7 @@ impl Traces {
     /// The thread could not start.
     pub fn start(&self, settings: &TraceSettings, instance: &str) -> io::Result<TraceThread> {
         let (queue, changes) = mpsc::channel(QUEUED_MAX);
-        let outcome = export::Outcome {
+        let outcome = export::ExportOutcome {
             dropped: self.dropped.clone(),
             ids: self.ids.clone(),
             exemplars: self.exemplars.clone(),

@@ -17,10 +17,9 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
-use super::change::{Decoding, Delivery, Encoding, Skipped};
+use super::change::{ChangeOutcome, Decoding, Delivery, Encoding, Skipped};
 use super::*;
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::ChangeOutcome;
 use sluice_xds::TypeUrl;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -89,7 +88,7 @@ fn change(outcome: ChangeOutcome) -> FinishedChange {
         removed: 0,
         bytes: 1234,
         outcome,
-        wanted: 10_000,
+        streams: 10_000,
         acked: 10_000,
         rejected: 0,
         waiting: 0,

@@ -47,7 +47,7 @@ fn of_change(change: &FinishedChange, ids: &Ids) -> Vec<SpanData> {
         builder.add("xds.encode", Some(root), at(encoding.begin)..at(encoding.end), sizes);
     }
     let counts = vec![
-        number("sluice.clients.wanted", u64::from(change.wanted)),
+        number("sluice.clients.wanted", u64::from(change.streams)),
         number("sluice.clients.acked", u64::from(change.acked)),
     ];
     let fanout = builder.add("xds.fanout", Some(root), published..end, counts);
@@ -71,9 +71,9 @@ fn of_change(change: &FinishedChange, ids: &Ids) -> Vec<SpanData> {
 }
 
 fn of_act(act: &FinishedAct, ids: &Ids) -> Vec<SpanData> {
-    let attribute = |(key, value): &(&'static str, act::Value)| match value {
-        act::Value::Text(text) => KeyValue::new(*key, text.clone()),
-        act::Value::Number(count) => number(key, *count),
+    let attribute = |(key, value): &(&'static str, act::AttributeValue)| match value {
+        act::AttributeValue::Text(text) => KeyValue::new(*key, text.clone()),
+        act::AttributeValue::Number(count) => number(key, *count),
     };
     let at = |after: Duration| act.begun_at + after;
     let mut builder = Builder::new(ids, &act.name);
@@ -102,7 +102,7 @@ fn attributes(change: &FinishedChange) -> Vec<KeyValue> {
         number("sluice.resources.changed", change.changed as u64),
         number("sluice.resources.removed", change.removed as u64),
         number("sluice.bytes", change.bytes as u64),
-        number("sluice.clients.wanted", u64::from(change.wanted)),
+        number("sluice.clients.wanted", u64::from(change.streams)),
         number("sluice.clients.acked", u64::from(change.acked)),
         number("sluice.clients.rejected", u64::from(change.rejected)),
         number("sluice.clients.waiting", u64::from(change.waiting)),

@@ -16,8 +16,8 @@ use crate::trust::contents::Contents;
 use crate::trust::fault::Fault;
 use crate::trust::own_leaf::OwnAuthorities;
 use crate::trust::pair::Pair;
-use crate::trust::pool::Pool;
-use crate::trust::rotation::{self, Expiry, Place};
+use crate::trust::pool::AnchorPool;
+use crate::trust::rotation::{self, Expiry, WatchedPlace};
 
 /// The protocol above TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ pub struct Generation {
 }
 
 /// The files for one server. `name`: the place in logs and metrics.
-pub fn place(name: String, tls: &ClientTls, protocol: Protocol) -> Place<Generation> {
+pub fn place(name: String, tls: &ClientTls, protocol: Protocol) -> WatchedPlace<Generation> {
     let (files, refresh, tls) = (tls.files(), tls.refresh_interval, tls.clone());
     let build = move |contents: &Contents, in_force: Option<&Generation>, now| {
         Generation::read(&tls, protocol, contents, in_force, now)
     };
-    Place { name, files, refresh, build: Arc::new(build) }
+    WatchedPlace { name, files, refresh, build: Arc::new(build) }
 }
 
 impl Generation {
@@ -117,14 +117,14 @@ fn read_roots(
 }
 
 /// The authorities of the host, without the expired ones (IDN-8, CRT-6).
-fn system_roots(now: SystemTime) -> Result<Pool, Fault> {
+fn system_roots(now: SystemTime) -> Result<AnchorPool, Fault> {
     let native = rustls_native_certs::load_native_certs().certs;
     let valid = native.into_iter().filter_map(|der| match Certificate::parse(&der) {
         Ok(facts) => (!facts.is_expired(now)).then_some((der, facts.reach)),
         // webpki may well read it.
         Err(_) => Some((der, Some(Reach::Others))),
     });
-    let pool = Pool::new(valid);
+    let pool = AnchorPool::new(valid);
     if pool.is_empty() {
         let text =
             "none was found; expected ca_certificate_file, SSL_CERT_FILE or the package ca-certificates";
@@ -133,7 +133,7 @@ fn system_roots(now: SystemTime) -> Result<Pool, Fault> {
     Ok(pool)
 }
 
-impl rotation::Generation for Generation {
+impl rotation::FilesInForce for Generation {
     /// Servers are judged once, by their handshake: no connection is judged again.
     fn judges_like(&self, other: &Generation) -> bool {
         self.anchors == other.anchors

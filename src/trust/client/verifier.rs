@@ -13,7 +13,7 @@ use super::sans::{SanMatch, names_text};
 use crate::trust::anchors::Anchors;
 use crate::trust::certificate::Certificate;
 use crate::trust::identity::spiffe_id;
-use crate::trust::pool::Pool;
+use crate::trust::pool::AnchorPool;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 
@@ -21,9 +21,9 @@ use crate::trust::refusal::{Reason, Refusal};
 #[derive(Debug)]
 pub(super) enum Roots {
     /// One set for all names.
-    Pooled(Pool),
+    Pooled(AnchorPool),
     /// Apart by trust domain (IDN-3).
-    ByDomain(Vec<(String, Pool)>),
+    ByDomain(Vec<(String, AnchorPool)>),
 }
 
 impl Roots {
@@ -58,7 +58,7 @@ impl ServerVerifier {
         now: UnixTime,
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(leaf)?;
-        let prove = |pool: &Pool| {
+        let prove = |pool: &AnchorPool| {
             if let Some(judged) = pool.judge_itself(leaf, now) {
                 return judged.map_err(Error::from);
             }

@@ -16,7 +16,7 @@ use super::provider::provider;
 /// The anchors of one trust domain. webpki takes every anchor for an authority: the holder of a server's own
 /// certificate could otherwise sign for all other servers.
 #[derive(Debug)]
-pub struct Pool<T = Arc<RootCertStore>> {
+pub struct AnchorPool<T = Arc<RootCertStore>> {
     /// `None` without any.
     authorities: Option<T>,
     /// Certificates that prove themselves alone.
@@ -25,9 +25,9 @@ pub struct Pool<T = Arc<RootCertStore>> {
     itself_too: Vec<CertificateDer<'static>>,
 }
 
-impl Pool {
+impl AnchorPool {
     /// A pool of certificates and what they prove; of unusable ones, nothing.
-    pub fn new(anchors: impl IntoIterator<Item = (CertificateDer<'static>, Option<Reach>)>) -> Pool {
+    pub fn new(anchors: impl IntoIterator<Item = (CertificateDer<'static>, Option<Reach>)>) -> AnchorPool {
         let mut authorities = RootCertStore::empty();
         let (mut alone, mut itself_too) = (Vec::new(), Vec::new());
         for (der, reach) in anchors {
@@ -39,11 +39,15 @@ impl Pool {
                 _ => {}
             }
         }
-        Pool { authorities: (!authorities.is_empty()).then(|| Arc::new(authorities)), alone, itself_too }
+        AnchorPool {
+            authorities: (!authorities.is_empty()).then(|| Arc::new(authorities)),
+            alone,
+            itself_too,
+        }
     }
 }
 
-impl<T> Pool<T> {
+impl<T> AnchorPool<T> {
     pub fn is_empty(&self) -> bool {
         self.authorities.is_none() && self.alone.is_empty()
     }
@@ -80,9 +84,9 @@ impl<T> Pool<T> {
 
     /// # Errors
     /// The first error of `make`.
-    pub fn try_map<U, E>(&self, make: impl Fn(&T) -> Result<U, E>) -> Result<Pool<U>, E> {
+    pub fn try_map<U, E>(&self, make: impl Fn(&T) -> Result<U, E>) -> Result<AnchorPool<U>, E> {
         let alone = self.alone.iter().map(|(der, anchor)| Ok((der.clone(), make(anchor)?)));
-        Ok(Pool {
+        Ok(AnchorPool {
             authorities: self.authorities.as_ref().map(&make).transpose()?,
             alone: alone.collect::<Result<_, E>>()?,
             itself_too: self.itself_too.clone(),

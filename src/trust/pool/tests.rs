@@ -78,12 +78,12 @@ fn read(der: &CertificateDer<'_>) -> Result<usize, String> {
     pem::anchors(Path::new("ca.crt"), text.as_bytes()).map(|anchors| anchors.len()).map_err(|f| f.to_string())
 }
 
-fn pool_of(ders: &[CertificateDer<'static>]) -> Pool {
-    Pool::new(ders.iter().map(|der| (der.clone(), Certificate::parse(der).unwrap().reach)))
+fn pool_of(ders: &[CertificateDer<'static>]) -> AnchorPool {
+    AnchorPool::new(ders.iter().map(|der| (der.clone(), Certificate::parse(der).unwrap().reach)))
 }
 
 /// Whether a pool proves a leaf.
-fn proves(pool: &Pool, leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> bool {
+fn proves(pool: &AnchorPool, leaf: &CertificateDer<'_>, above: &[CertificateDer<'_>]) -> bool {
     let now = unix_time(wall_now());
     let judged = |roots: &Arc<RootCertStore>| as_server(leaf, above, roots, now).is_ok();
     pool.of(leaf).is_some_and(judged)

@@ -19,7 +19,7 @@ pub use prepared::Prepared;
 use super::certificate::time_text;
 use super::contents::{Contents, PlaceFile, Stamps};
 use super::fault::Fault;
-use crate::telemetry::events::{Kind, Occurrence, tell};
+use crate::telemetry::events::tell;
 use crate::telemetry::metrics::TlsMetrics;
 use crate::telemetry::wall_now;
 use sluice_setting::InForce;
@@ -42,7 +42,7 @@ const LIFE_WARN: f64 = 0.20;
 const LIFE_HOURLY: f64 = 0.05;
 
 /// A set of files in force together.
-pub trait Generation: Send + Sync + Sized + 'static {
+pub trait FilesInForce: Send + Sync + Sized + 'static {
     /// The files in the log.
     const FILES: &'static str = "certificate files";
 
@@ -71,7 +71,7 @@ pub struct Expiry {
 pub type Build<T> = dyn Fn(&Contents, Option<&T>, SystemTime) -> Result<T, Fault> + Send + Sync;
 
 /// The files of one place, and the way from contents to a generation.
-pub struct Place<T> {
+pub struct WatchedPlace<T> {
     /// The place in logs and metrics: `listeners[main].tls`.
     pub name: String,
     pub files: Vec<PlaceFile>,
@@ -110,7 +110,7 @@ impl<T> Watched<T> {
     }
 }
 
-impl<T: Generation> Watched<T> {
+impl<T: FilesInForce> Watched<T> {
     /// Whether a certificate of the relay itself has expired (CRT-7).
     pub fn has_expired(&self) -> bool {
         let now = wall_now();
@@ -118,7 +118,7 @@ impl<T: Generation> Watched<T> {
     }
 }
 
-impl<T: Generation> Place<T> {
+impl<T: FilesInForce> WatchedPlace<T> {
     /// Reads the files once.
     ///
     /// # Errors
@@ -152,23 +152,23 @@ impl<T: Generation> Place<T> {
 }
 
 /// The generation in force, as the watch of its files has it.
-struct Followed<T> {
+struct FollowedFiles<T> {
     in_force: InForce<T>,
     judged: watch::Sender<u64>,
     turn: Turn,
     number: u64,
 }
 
-impl<T> Clone for Followed<T> {
-    fn clone(&self) -> Followed<T> {
+impl<T> Clone for FollowedFiles<T> {
+    fn clone(&self) -> FollowedFiles<T> {
         let (in_force, judged) = (self.in_force.clone(), self.judged.clone());
-        Followed { in_force, judged, turn: self.turn.clone(), number: self.number }
+        FollowedFiles { in_force, judged, turn: self.turn.clone(), number: self.number }
     }
 }
 
 /// The files of a place at their first read.
 struct Files<T> {
-    place: Place<T>,
+    place: WatchedPlace<T>,
     stamps: Stamps,
     digest: [u8; 32],
 }
@@ -178,8 +178,8 @@ type Clock = dyn Fn() -> SystemTime + Send + Sync;
 /// The watch over the files of one place. Wide because each look compares the files, the clocks and the
 /// warnings with those of the last look.
 struct Rotation<T> {
-    place: Arc<Place<T>>,
-    followed: Followed<T>,
+    place: Arc<WatchedPlace<T>>,
+    followed: FollowedFiles<T>,
     metrics: TlsMetrics,
     clock: Arc<Clock>,
     /// The state of the files at the last read, good or bad.
@@ -236,11 +236,11 @@ enum FilesLook<T> {
     Bad(Fault),
 }
 
-impl<T: Generation> Rotation<T> {
+impl<T: FilesInForce> Rotation<T> {
     /// Starts the watch of files that are in force.
     fn start(
         Files { place, stamps, digest }: Files<T>,
-        followed: Followed<T>,
+        followed: FollowedFiles<T>,
         metrics: TlsMetrics,
         clock: Arc<Clock>,
     ) -> AbortOnDropHandle<()> {
@@ -372,11 +372,9 @@ impl<T: Generation> Rotation<T> {
             return;
         }
         let remarks = generation.remarks(wall);
-        let ends: Vec<_> = generation
-            .expiries(wall)
-            .into_iter()
-            .map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)))
-            .collect();
+        let ends = generation.expiries(wall).into_iter();
+        let ends = ends.map(|expiry| format!("{} until {}", expiry.part, time_text(expiry.not_after)));
+        let (files, ends) = (T::FILES, ends.collect::<Vec<_>>().join(", "));
         {
             let number = self.followed.turn.lock();
             // Other files have taken the place of these during the look.
@@ -387,8 +385,8 @@ impl<T: Generation> Rotation<T> {
         }
         self.warned.clear();
         self.expiry_checked = None;
-        self.add(Occurrence::info(Kind::Tls, "reloaded files").detail(ends.join(", ")));
-        tracing::info!(place = %self.place.name, valid = ends.join(", "), "reloaded the {}", T::FILES);
+        tell!(self.metrics.events, info(Tls, "reloaded files").place(&self.place.name).detail(&ends);
+            { place = %self.place.name, valid = ends } = "reloaded the {files}");
         for remark in remarks {
             tracing::warn!(place = %self.place.name, "{remark}");
         }
@@ -399,15 +397,11 @@ impl<T: Generation> Rotation<T> {
 
     fn recover(&mut self) {
         if self.failing.take().is_some_and(|failing| failing.is_told) {
-            self.add(Occurrence::info(Kind::Tls, "files can be used again"));
-            tracing::info!(place = %self.place.name, "the {} can be used again", T::FILES);
+            let files = T::FILES;
+            tell!(self.metrics.events, info(Tls, "files can be used again").place(&self.place.name);
+                { place = %self.place.name } = "the {files} can be used again");
         }
         self.metrics.reload_failing(&self.place.name, false);
-    }
-
-    /// Adds an event about the files of this place.
-    fn add(&self, event: Occurrence) {
-        self.metrics.events.add(event.place(&self.place.name));
     }
 
     /// CRT-3: the last good generation stays; the log has one line for each fault.
@@ -419,13 +413,11 @@ impl<T: Generation> Rotation<T> {
         };
         let is_due = !fault.may_pass || now >= since + PATIENCE;
         if is_due && !was_told {
-            self.add(
-                Occurrence::warn(Kind::Tls, "cannot use new files; the last good ones stay").detail(&fault),
-            );
-            tracing::warn!(
-                place = %self.place.name, key = %fault.key, %fault,
-                "cannot use the new {}; the last good ones stay in force", T::FILES
-            );
+            let files = T::FILES;
+            tell!(self.metrics.events, warn(Tls, "cannot use new files; the last good ones stay")
+                .place(&self.place.name).detail(&fault);
+                { place = %self.place.name, key = %fault.key, %fault }
+                = "cannot use the new {files}; the last good ones stay in force");
         }
         if is_due {
             self.metrics.reload_failing(&self.place.name, true);

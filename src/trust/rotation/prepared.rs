@@ -5,28 +5,28 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Clock, Files, Followed, Generation, Place, Rotation, Turn, Watched};
+use super::{Clock, Files, FilesInForce, FollowedFiles, Rotation, Turn, Watched, WatchedPlace};
 use crate::telemetry::metrics::TlsMetrics;
 use crate::trust::contents::Stamps;
 use sluice_setting::InForce;
 
 /// A place with usable files that nobody watches yet.
 pub struct Prepared<T> {
-    pub(super) place: Place<T>,
+    pub(super) place: WatchedPlace<T>,
     pub(super) first: T,
     pub(super) stamps: Stamps,
     pub(super) digest: [u8; 32],
     pub(super) clock: Arc<Clock>,
 }
 
-impl<T: Generation> Prepared<T> {
+impl<T: FilesInForce> Prepared<T> {
     /// Puts the files in force, and watches them from then on. Must be called within a tokio runtime.
     pub fn watch(self, metrics: TlsMetrics) -> Watched<T> {
         let (in_force, judged, turn) = (InForce::new(self.first), watch::Sender::new(0), Turn::default());
         let first = Files { place: self.place, stamps: self.stamps, digest: self.digest };
-        let followed = Followed { in_force, judged, turn, number: 0 };
+        let followed = FollowedFiles { in_force, judged, turn, number: 0 };
         let task = Rotation::start(first, followed.clone(), metrics, self.clock);
-        let Followed { in_force, judged, turn, .. } = followed;
+        let FollowedFiles { in_force, judged, turn, .. } = followed;
         Watched { in_force, judged, turn, task: Arc::new(Mutex::new(task)) }
     }
 
@@ -50,7 +50,7 @@ impl<T: Generation> Prepared<T> {
             *number
         };
         let first = Files { place: self.place, stamps: self.stamps, digest: self.digest };
-        let followed = Followed { in_force, judged, turn, number };
+        let followed = FollowedFiles { in_force, judged, turn, number };
         *watched.task.lock() = Rotation::start(first, followed, metrics, self.clock);
         if !judges_like {
             watched.judged.send_modify(|count| *count += 1);

@@ -12,7 +12,7 @@ use crate::trust::pair::{Pair, PairFiles};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-impl Generation for Pair {
+impl FilesInForce for Pair {
     fn expiries(&self, _: SystemTime) -> Vec<Expiry> {
         let (not_before, not_after) = (self.leaf.not_before, self.leaf.not_after);
         vec![Expiry { part: "pair".into(), not_before, not_after, is_own: true }]
@@ -74,7 +74,7 @@ impl Files {
     fn prepare(&self) -> Result<Prepared<Pair>, Fault> {
         let files = PairFiles { certificate: self.path("tls.crt"), private_key: self.path("tls.key") };
         let judged = self.judged.clone();
-        let place = Place {
+        let place = WatchedPlace {
             name: "test".into(),
             files: files.files("").to_vec(),
             refresh: Duration::from_secs(600),

@@ -9,5 +9,5 @@ mod resolver;
 pub mod settings;
 mod verifier;
 
-pub use generation::{Generation, Proved};
+pub use generation::{Proved, ServerFiles};
 pub use settings::{ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerTls};

@@ -17,7 +17,7 @@ use crate::trust::certificate::Certificate;
 use crate::trust::crl::Depth;
 use crate::trust::fault::Fault;
 use crate::trust::identity::{ClientName, IdentityKind, of_client, spiffe_id};
-use crate::trust::pool::Pool;
+use crate::trust::pool::AnchorPool;
 use crate::trust::provider::provider;
 use crate::trust::refusal::{Reason, Refusal};
 use sluice_identity::Identity;
@@ -31,7 +31,7 @@ const HINTS_BYTES_MAX: usize = 16 << 10;
 const NAMESAKES_MAX: usize = 3;
 
 /// Verifiers by the leaves that they may prove.
-type Chains = Pool<Arc<dyn ClientCertVerifier>>;
+type Chains = AnchorPool<Arc<dyn ClientCertVerifier>>;
 
 /// Judges the certificates of clients of one listener.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, getppid, kill_process};
 use serde_json::{Value, json};
-use sluice::handover::{Channel, Fault, Message};
+use sluice::handover::{Channel, HandoverFault, HandoverMessage};
 use tokio::net::TcpStream;
 
 use super::site::Site;
@@ -51,7 +51,7 @@ impl Between {
         loop {
             let (message, descriptors) = match from.receive() {
                 Ok(received) => received,
-                Err(Fault::Refused(reason)) => (Message::Refused { reason }, Vec::new()),
+                Err(HandoverFault::Refused(reason)) => (HandoverMessage::Refused { reason }, Vec::new()),
                 Err(_) => break,
             };
             let mut is_cut = self.is_cut.lock().unwrap();

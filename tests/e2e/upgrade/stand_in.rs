@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice::handover::message::{Hello, NEWEST};
-use sluice::handover::{Channel, Message};
+use sluice::handover::{Channel, HandoverMessage};
 
 /// The variable that tells a stand-in its part.
 const PART: &str = "STAND_IN";
@@ -66,7 +66,7 @@ fn plays_a_successor() {
     if has("another_protocol") {
         let next = NEWEST + 1;
         let hello = Hello { protocol: next, oldest: next, ..Hello::of_this_build() };
-        channel.send(&Message::Hello(hello), &[]).unwrap();
+        channel.send(&HandoverMessage::Hello(hello), &[]).unwrap();
         let _ = channel.receive();
         return;
     }
@@ -76,35 +76,35 @@ fn plays_a_successor() {
         send_raw(&socket, r#"{"message":"weather","is":"fine"}"#);
         send_raw(&socket, &hello.replace("PID", &std::process::id().to_string()));
     } else {
-        channel.send(&Message::Hello(Hello::of_this_build()), &[]).unwrap();
+        channel.send(&HandoverMessage::Hello(Hello::of_this_build()), &[]).unwrap();
     }
     let (offer, descriptors) = channel.receive().unwrap();
-    let Message::Offer(offer) = offer else { panic!("{offer:?}") };
+    let HandoverMessage::Offer(offer) = offer else { panic!("{offer:?}") };
     assert_eq!(offer.protocol, NEWEST);
     assert_eq!(descriptors.len(), offer.sockets.len() + usize::from(offer.lock.is_some()));
     if has("ends_after_the_offer") {
         std::process::exit(7);
     }
     for number in 0..offer.sources {
-        let (Message::Source(_), memory) = channel.receive().unwrap() else { panic!("no source") };
+        let (HandoverMessage::Source(_), memory) = channel.receive().unwrap() else { panic!("no source") };
         assert!(!sluice::handover::memory::read(memory.into_iter().next().unwrap()).unwrap().is_empty());
         if has("ends_amid_the_state") {
             std::process::exit(7);
         }
-        channel.send(&Message::Taken { number }, &[]).unwrap();
+        channel.send(&HandoverMessage::Taken { number }, &[]).unwrap();
     }
     match &*part {
         "is_silent" => _ = channel.receive(),
         "chatters" => return chatter(&socket),
         "refuses" => {
             let reason = "listeners[0].address: no such interface".to_owned();
-            channel.send(&Message::Refused { reason }, &[]).unwrap();
+            channel.send(&HandoverMessage::Refused { reason }, &[]).unwrap();
             let _ = channel.receive();
         }
         _ => {}
     }
-    channel.send(&Message::Ready, &[]).unwrap();
-    let Ok((Message::Accept, _)) = channel.receive() else { return };
+    channel.send(&HandoverMessage::Ready, &[]).unwrap();
+    let Ok((HandoverMessage::Accept, _)) = channel.receive() else { return };
     if has("ends_before_it_accepts") {
         std::process::exit(7);
     }

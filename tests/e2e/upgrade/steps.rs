@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use sluice::handover::message::{Offer, Source};
-use sluice::handover::{Channel, Message};
+use sluice::handover::{Channel, HandoverMessage};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -220,7 +220,7 @@ impl OldProcess {
     }
 
     fn offer(&self, sources: u64) {
-        let Message::Hello(hello) = self.channel().receive().unwrap().0 else { panic!("no hello") };
+        let HandoverMessage::Hello(hello) = self.channel().receive().unwrap().0 else { panic!("no hello") };
         assert_eq!(hello.pid, self.child.id());
         let text = format!(
             r#"{{"name":"main","address":"{}","colour":"blue"}}"#,
@@ -229,7 +229,7 @@ impl OldProcess {
         let head = serde_json::from_str(&text).unwrap();
         let offer =
             Offer { protocol: 1, version: "0.0.1".into(), pid: 1, sockets: vec![head], lock: None, sources };
-        self.channel().send(&Message::Offer(offer), &[self.listener.as_fd()]).unwrap();
+        self.channel().send(&HandoverMessage::Offer(offer), &[self.listener.as_fd()]).unwrap();
     }
 
     fn pass_a_source(&self, state: &[u8]) {
@@ -242,10 +242,10 @@ impl OldProcess {
             attributes: BTreeMap::new(),
             is_for_secrets: false,
         };
-        self.channel().send(&Message::Source(source), &[memory.as_fd()]).unwrap();
+        self.channel().send(&HandoverMessage::Source(source), &[memory.as_fd()]).unwrap();
     }
 
-    fn receives(&self, expected: &Message) {
+    fn receives(&self, expected: &HandoverMessage) {
         assert_eq!(&self.channel().receive().unwrap().0, expected, "{}", self.log());
     }
 
@@ -292,7 +292,7 @@ async fn hnd_3_a_predecessor_that_dies_early_takes_its_successor_along() {
 
     let after_ready = OldProcess::start();
     after_ready.offer(0);
-    after_ready.receives(&Message::Ready);
+    after_ready.receives(&HandoverMessage::Ready);
     let (code, log) = after_ready.dies().await;
     assert_eq!((code, log.contains("the predecessor serves on")), (Some(69), true), "{log}");
 }
@@ -304,10 +304,10 @@ async fn hnd_3_after_the_word_the_new_process_serves() {
     let old = OldProcess::start();
     old.offer(1);
     old.pass_a_source(b"SLUICECP of another age");
-    old.receives(&Message::Taken { number: 0 });
-    old.receives(&Message::Ready);
+    old.receives(&HandoverMessage::Taken { number: 0 });
+    old.receives(&HandoverMessage::Ready);
     send_raw(&old.socket, r#"{"message":"accept","why":"because"}"#);
-    old.receives(&Message::Accepting);
+    old.receives(&HandoverMessage::Accepting);
     old.channel().close();
     let address = old.listener.local_addr().unwrap().to_string();
     eventually("a connection", || async { TcpStream::connect(&address).await.is_ok() }).await;

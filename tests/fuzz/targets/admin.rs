@@ -6,18 +6,17 @@ use std::time::SystemTime;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sluice::admin::entrance::{Entrance, Guest, Peer, Proving};
+use sluice::admin::entrance::{AdminPeer, Entrance, Guest, Proving};
 use sluice::admin::reloading::{ConfigHistory, KeyChange, ReloadResult, Reloading, Report, Wanted};
 use sluice::admin::{
-    Admin, AdminSettings, NotUpgraded, PredecessorStatus, Process, Readiness, UpgradeWish, Upgraded,
-    Upgrading,
+    self, AdminSettings, NotUpgraded, PredecessorStatus, Process, Readiness, UpgradeWish, Upgraded, Upgrading,
 };
 use sluice::driver::api::change_name::ChangeName;
 use sluice::driver::api::changes::{ChangeFilter, ChangeStatus, ChangesView};
 use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuses, NodeExplanation};
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingStatus, Phase};
+use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
 use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
@@ -195,7 +194,14 @@ impl Emptying for Empty {
 
     fn status(&self) -> EmptyingStatus {
         let left = Duration::ZERO;
-        EmptyingStatus { phase: Phase::Serving, connections: 0, streams: 0, streams_before: 0, cut: 0, left }
+        EmptyingStatus {
+            phase: EmptyingPhase::Serving,
+            connections: 0,
+            streams: 0,
+            streams_before: 0,
+            cut: 0,
+            left,
+        }
     }
 
     fn announce(&self) {}
@@ -248,7 +254,7 @@ impl Entrance for InMemory {
             // A peer on loopback.
             Some(io) => {
                 let address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-                let peer = Peer { address, ..Peer::default() };
+                let peer = AdminPeer { address, ..AdminPeer::default() };
                 Box::pin(std::future::ready(Some(Guest {
                     io,
                     peer,
@@ -276,7 +282,7 @@ thread_local! {
         let (emptying, reloading) = (Arc::new(Empty), Arc::new(Empty));
         let process = Process { readiness, emptying, log, upgrading, reloading };
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
-        runtime.spawn(Admin::serve(InMemory(accepted), settings, Arc::new(Empty), process, metrics, stop));
+        runtime.spawn(admin::serve(InMemory(accepted), settings, Arc::new(Empty), process, metrics, stop));
         Host { runtime, connections }
     };
 }

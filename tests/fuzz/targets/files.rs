@@ -16,7 +16,7 @@ use sluice::trust::fault::Fault;
 use sluice::trust::identity::IdentityKind;
 use sluice::trust::pair::PairFiles;
 use sluice::trust::server::{
-    ChainLimits, ClientCertificate, Generation, MinVersion, OnClientExpiry, ServerTls,
+    ChainLimits, ClientCertificate, MinVersion, OnClientExpiry, ServerFiles, ServerTls,
 };
 
 use super::draw::documents;
@@ -134,9 +134,9 @@ impl Site {
         }
     }
 
-    fn read(&self, settings: &ServerTls) -> Result<Generation, Fault> {
+    fn read(&self, settings: &ServerTls) -> Result<ServerFiles, Fault> {
         let (contents, _) = Contents::read(&settings.files())?;
-        Generation::read(settings, ChainLimits::default(), &contents, None, issue::now())
+        ServerFiles::read(settings, ChainLimits::default(), &contents, None, issue::now())
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice::driver::api::downstream::{Form, Message, OpenStreams, Peer, Polled, RelayStream};
+use sluice::driver::api::downstream::{Codec, Message, OpenStreams, Peer, Polled, RelayStream};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice_xds::{Request, SotwRequest, Status, StreamKind};
@@ -81,8 +81,8 @@ impl RelayStream for Stream {
         Poll::Pending
     }
 
-    async fn poll_once(&self, request: SotwRequest, form: Form, _: Duration) -> Result<Polled, Status> {
-        if form == Form::Json && request.version_info == "same" {
+    async fn poll_once(&self, request: SotwRequest, form: Codec, _: Duration) -> Result<Polled, Status> {
+        if form == Codec::Json && request.version_info == "same" {
             return Ok(Polled::Unchanged);
         }
         Ok(Polled::Set { private: Bytes::new(), shared: Bytes::from_static(b"{}") })

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use sluice::telemetry::metrics::TlsMetrics;
 use sluice::trust::contents::{Contents, PlaceFile};
 use sluice::trust::fault::Fault;
-use sluice::trust::rotation::{Expiry, Generation, Place, Watched};
+use sluice::trust::rotation::{Expiry, FilesInForce, Watched, WatchedPlace};
 use tokio::time::sleep;
 
 use super::Target;
@@ -40,7 +40,7 @@ struct Seen {
     authority: u8,
 }
 
-impl Generation for Seen {
+impl FilesInForce for Seen {
     fn expiries(&self, _: SystemTime) -> Vec<Expiry> {
         Vec::new()
     }
@@ -130,7 +130,7 @@ impl Site {
 
     fn watch(&self) -> Watched<Seen> {
         let directory = self.directory.path().to_owned();
-        let place = Place {
+        let place = WatchedPlace {
             name: "listeners[main].tls".into(),
             files: FILES.map(|name| PlaceFile::new(name, &self.path(name))).to_vec(),
             refresh: Duration::from_secs(600),

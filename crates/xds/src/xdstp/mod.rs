@@ -213,7 +213,8 @@ fn is_value(byte: u8) -> bool {
     is_query(byte) || byte == b'='
 }
 
-/// The canonical spelling of a component, in which these characters need no escape.
+/// The canonical spelling of a component, in which these characters need no escape. The crate
+/// `percent-encoding` leaves bad escapes as they are, and tells no escaped character from a plain one.
 fn normal(text: &str, is_plain: impl Fn(u8) -> bool) -> Result<String, NameError> {
     if !text.contains('%') {
         return Ok(escaped(text, is_plain));

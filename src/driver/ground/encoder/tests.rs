@@ -4,7 +4,7 @@
 
 use super::made::{Made, SWEEP_MIN};
 use super::*;
-use crate::driver::api::downstream::{Form, OpenStreams, Polled, RelayStream};
+use crate::driver::api::downstream::{Codec, OpenStreams, Polled, RelayStream};
 use crate::driver::ground::encoder::private_body::PrivateBody;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::Stream;
@@ -211,7 +211,7 @@ async fn fd_6_a_snapshot_costs_a_few_looks_however_many_bodies_there_are() {
 /// A body from another thread is gone before the lookup.
 #[tokio::test]
 async fn rst_1_a_document_that_the_cache_cannot_keep_is_given() {
-    for form in [Form::Json, Form::Grpc] {
+    for form in [Codec::Json, Codec::Grpc] {
         let (relay, _directory) = relay_of_clusters(&["a"], 2 << 20).await;
         let stream = relay.open(StreamKind::from(Variant::Sotw), peer([127, 0, 0, 1])).unwrap();
         let request = SotwRequest {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
@@ -20,7 +20,7 @@ use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
 use crate::driver::stream::state::{Stream, StreamState, Tables, take_back};
 use crate::telemetry::Metrics;
-use crate::telemetry::events::{Kind, Occurrence};
+use crate::telemetry::events::tell;
 use sluice_engine::authorization::Policy;
 use sluice_engine::class::NodeClasses;
 use sluice_engine::class::facts::FactTable;
@@ -257,10 +257,9 @@ impl Relay {
         }
         if moved > 0 {
             let generation = in_force.generation;
-            let event = Occurrence::info(Kind::Class, "clients move to other sources");
-            let detail = format_args!("{moved} streams, by generation {generation}");
-            self.shared.metrics.events.add(event.detail(detail));
-            info!(streams = moved, generation, "clients move to the sources of another configuration");
+            tell!(self.shared.metrics.events, info(Class, "clients move to other sources")
+                .detail(format_args!("{moved} streams, by generation {generation}"));
+                { streams = moved, generation } = "clients move to the sources of another configuration");
         }
     }
 

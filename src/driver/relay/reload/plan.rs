@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::driver::api::reload::{MovedInPlan, NAMES_LISTED, NamesGone, PlanRefusal, ReloadPlan};
+use crate::driver::api::reload::{MovedInPlan, NAMES_LISTED, NamesGone, ReloadPlan, ReloadRefusal};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -232,7 +232,7 @@ fn refusal(
     classes: &HashMap<(Place, bool), usize>,
     settings: &DriverSettings,
     sources: &Sources,
-) -> Option<PlanRefusal> {
+) -> Option<ReloadRefusal> {
     let limits = &settings.limits;
     let over = classes.iter().filter_map(|((place, for_secrets), opened)| {
         let (max, key) = match for_secrets {
@@ -248,5 +248,5 @@ fn refusal(
         "clients would need {opened} new node classes at {uri}, beside {used} in use until all clients have moved; \
             {key} is {max}"
     );
-    Some(PlanRefusal { key, text })
+    Some(ReloadRefusal { key, text })
 }

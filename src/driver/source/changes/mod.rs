@@ -143,7 +143,7 @@ impl TrackedChange {
         let superseded = load(&self.tally.superseded);
         // A stream may have answered since it was looked at.
         let waiting = waiting.min(load(&self.sessions_max).saturating_sub(self.tally.settled()));
-        ChangeCounts { wanted: acked + rejected + superseded + waiting, acked, rejected, waiting, superseded }
+        ChangeCounts { total: acked + rejected + superseded + waiting, acked, rejected, waiting, superseded }
     }
 
     pub fn tally(&self) -> &AnswerTally {
@@ -255,7 +255,7 @@ mod tests {
         change.unneeded();
         assert!(change.is_open());
         let counts = change.counts(2);
-        assert_eq!(counts, ChangeCounts { wanted: 9, acked: 5, rejected: 1, waiting: 2, superseded: 1 });
+        assert_eq!(counts, ChangeCounts { total: 9, acked: 5, rejected: 1, waiting: 2, superseded: 1 });
         assert_eq!(change.counts(5).waiting, 2, "two streams at most are left");
         change.joined();
         assert_eq!(change.counts(5).waiting, 3, "a stream came at the moment of the change");

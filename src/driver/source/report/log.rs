@@ -353,7 +353,7 @@ impl SourceReport {
             removed: change.altered.removed.count,
             bytes: change.altered.bytes,
             outcome,
-            wanted: counts.wanted,
+            streams: counts.total,
             acked: counts.acked,
             rejected: counts.rejected,
             waiting: counts.waiting,

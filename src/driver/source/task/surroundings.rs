@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::driver::ground::context::DriverContext;
-use crate::driver::source::handle::{Listing, SourceHandle};
+use crate::driver::source::handle::{SourceHandle, SourceListing};
 use sluice_engine::Time;
 use sluice_fleet::rollout::UnitId;
 
@@ -12,7 +12,7 @@ use sluice_fleet::rollout::UnitId;
 pub(in crate::driver::source) struct Surroundings {
     pub(in crate::driver::source) handle: Arc<SourceHandle>,
     pub(in crate::driver::source) shared: Arc<DriverContext>,
-    pub(in crate::driver::source) listing: Arc<dyn Listing>,
+    pub(in crate::driver::source) listing: Arc<dyn SourceListing>,
 }
 
 impl Surroundings {

@@ -20,11 +20,11 @@ use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::debug;
 
-use crate::driver::api::downstream::{Charge, Form, Message, Peer, Polled, RelayStream};
+use crate::driver::api::downstream::{Charge, Codec, Message, Peer, Polled, RelayStream};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::rate::{NAMES_PER_TOKEN, RateDecision};
-use crate::driver::ground::registry::Registry;
+use crate::driver::ground::registry::NumberedRegistry;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::Sources;
@@ -57,7 +57,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Tables {
     pub sources: Arc<Sources>,
-    pub streams: Arc<Registry<StreamState>>,
+    pub streams: Arc<NumberedRegistry<StreamState>>,
 }
 
 /// The serving room's handle. Dropping the last clone ends the stream's subscriptions.
@@ -157,7 +157,7 @@ impl RelayStream for Stream {
         self.state().poll_message(context)
     }
 
-    async fn poll_once(&self, request: SotwRequest, form: Form, hold: Duration) -> Result<Polled, Status> {
+    async fn poll_once(&self, request: SotwRequest, form: Codec, hold: Duration) -> Result<Polled, Status> {
         let stream = self.state();
         // A poll ends soon, and must not keep a draining connection open.
         stream.answered.store(true, Ordering::Relaxed);

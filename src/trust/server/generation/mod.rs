@@ -35,7 +35,7 @@ const RECORD_BYTES: usize = 14_336 - 24;
 
 /// The files of a listener, in force together.
 #[derive(Debug)]
-pub struct Generation {
+pub struct ServerFiles {
     pub config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
     clients: Option<Clients>,
@@ -60,7 +60,7 @@ pub struct Proved {
     pub not_after: SystemTime,
 }
 
-impl Generation {
+impl ServerFiles {
     /// Builds a generation from the contents of all files. `in_force` is the generation that the new one
     /// would replace.
     ///
@@ -70,9 +70,9 @@ impl Generation {
         settings: &ServerTls,
         limits: ChainLimits,
         contents: &Contents,
-        in_force: Option<&Generation>,
+        in_force: Option<&ServerFiles>,
         now: SystemTime,
-    ) -> Result<Generation, Fault> {
+    ) -> Result<ServerFiles, Fault> {
         let mut pairs = Vec::new();
         for (index, files) in settings.certificates.iter().enumerate() {
             let old = in_force.and_then(|old| old.pairs.get(index));
@@ -116,15 +116,15 @@ impl Generation {
         config.max_early_data_size = 0;
         config.require_ems = true;
         config.max_fragment_size = Some(RECORD_BYTES);
-        Ok(Generation { config: Arc::new(config), pairs, clients })
+        Ok(ServerFiles { config: Arc::new(config), pairs, clients })
     }
 
     /// The same for a server of HTTP/1.1 alone (TLS-3).
     #[must_use]
-    pub fn for_http1(self) -> Generation {
+    pub fn for_http1(self) -> ServerFiles {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = vec![HTTP1.to_vec()];
-        Generation { config: Arc::new(config), ..self }
+        ServerFiles { config: Arc::new(config), ..self }
     }
 
     /// The identity of a client after its handshake; anonymous without a certificate.
@@ -150,8 +150,8 @@ impl Generation {
     }
 }
 
-impl rotation::Generation for Generation {
-    fn judges_like(&self, other: &Generation) -> bool {
+impl rotation::FilesInForce for ServerFiles {
+    fn judges_like(&self, other: &ServerFiles) -> bool {
         match (&self.clients, &other.clients) {
             (None, None) => true,
             (Some(a), Some(b)) => {

@@ -14,7 +14,7 @@ use crate::trust::crl::{CrlSettings, Depth};
 use crate::trust::identity::{ClientName, IdentityKind, TextMatch};
 use crate::trust::issue::{Authority, Issued, Leaf};
 use crate::trust::pair::PairFiles;
-use crate::trust::rotation::Generation as _;
+use crate::trust::rotation::FilesInForce as _;
 use crate::trust::server::{MinVersion, OnClientExpiry};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -63,9 +63,9 @@ impl Fixture {
         self.directory.path().join(name)
     }
 
-    fn generation(&self) -> Result<Generation, Fault> {
+    fn generation(&self) -> Result<ServerFiles, Fault> {
         let (contents, _) = Contents::read(&self.settings.files())?;
-        Generation::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
+        ServerFiles::read(&self.settings, ChainLimits::default(), &contents, None, wall_now())
     }
 
     /// The reason for which a client is refused, or its identity.
@@ -210,9 +210,9 @@ fn crt_5_a_leaf_of_a_foreign_authority_does_not_replace_one_of_ours() {
         std::fs::write(fixture.path("tls.crt"), own.certificate).unwrap();
         std::fs::write(fixture.path("tls.key"), own.private_key).unwrap();
     };
-    let read = |in_force: &Generation| {
+    let read = |in_force: &ServerFiles| {
         let (contents, _) = Contents::read(&fixture.settings.files()).unwrap();
-        Generation::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
+        ServerFiles::read(&fixture.settings, ChainLimits::default(), &contents, Some(in_force), now)
     };
     put(&fixture.authority, RELAY);
     let good = fixture.generation().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Kind, Occurrence};
+use super::events::{Kind, Occurrence};
 use crate::telemetry::metrics::{Limit, Metrics};
 use sluice_xds::Variant;
 
