@@ -19,16 +19,16 @@ const BANNED: &[&str] = &["of", "own", "told", "said", "known", "found", "wanted
 const COMMENT_WIDTH: usize = 110;
 
 /// The bounds. A new storey may raise a bound, with a reason in the ADR of the storey.
-const CODE_LINES: usize = 98_600;
+const CODE_LINES: usize = 98_500;
 const BIG_STRUCTS: usize = 0;
 const BANNED_NAMES: usize = 3;
 const TUPLE_PARAMETERS: usize = 0;
-const SCATTERED_TYPES: usize = 2;
-const ORPHAN_FILES: usize = 2;
-const TYPE_NAMES_TWICE: usize = 25;
+const SCATTERED_TYPES: usize = 1;
+const ORPHAN_FILES: usize = 0;
+const TYPE_NAMES_TWICE: usize = 2;
 const WIDE_COMMENTS: usize = 0;
-const FILES_IN_CIRCLES: usize = 47;
-const LARGEST_CIRCLE: usize = 30;
+const FILES_IN_CIRCLES: usize = 0;
+const LARGEST_CIRCLE: usize = 0;
 
 /// A file of the relay or of a crate, without test files.
 struct Source {
