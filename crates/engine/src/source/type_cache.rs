@@ -200,6 +200,10 @@ impl TypeCache {
 
     /// Frees the last bytes of resources that left long enough ago. Returns whether there were any.
     pub(super) fn expire_departed(&mut self, now: Time) -> bool {
-        self.all_mut().fold(false, |expired, cache| cache.departed_mut().expire(now) || expired)
+        let mut has_expired = false;
+        for cache in self.all_mut() {
+            has_expired |= cache.departed_mut().expire(now);
+        }
+        has_expired
     }
 }
