@@ -668,8 +668,7 @@ impl Session {
         }
         if chunks > 0 {
             self.carried += 1;
-            let (nonce, messages) = (self.carried, chunks.saturating_sub(answer.chunk));
-            let forgotten = subscription.nonces.send(nonce, version, now, changed_at, carried, messages);
+            let forgotten = subscription.nonces.send(self.carried, version, now, changed_at, carried);
             if let Some(forgotten) = forgotten {
                 Passed::add_overtaken(&mut passed, forgotten.whole());
             }

@@ -51,7 +51,8 @@ pub enum Verdict {
 /// The nonce chain of one type on one stream (STR-1, STR-5).
 #[derive(Debug, Default)]
 pub struct Nonces {
-    /// The unanswered responses, oldest first. Mostly one at a time, so the list keeps room for one.
+    /// The unanswered responses, oldest first. Mostly one at a time, so the list keeps room for as many as
+    /// there were at once.
     sent: Vec<Sent>,
     /// The latest nonce, or 0. The nonce stays valid after its answer, and with an empty list of names
     /// (NON-6).
@@ -67,8 +68,8 @@ pub struct Nonces {
 }
 
 impl Nonces {
-    /// Notes a response with these changes. `messages`: the number of messages that leave one after another,
-    /// with this one. Returns the changes of a response that is forgotten for want of room.
+    /// Notes a response with these changes. Returns the changes of a response that is forgotten for want of
+    /// room.
     pub fn send(
         &mut self,
         nonce: u64,
@@ -76,11 +77,10 @@ impl Nonces {
         at: Time,
         changed_at: Option<Time>,
         carried: Carried,
-        messages: usize,
     ) -> Option<Carried> {
         let is_full = self.sent.len() >= IN_FLIGHT_MAX;
         let forgotten = if is_full { Some(self.sent.remove(0)) } else { None };
-        self.sent.reserve_exact(messages.clamp(1, IN_FLIGHT_MAX));
+        self.sent.reserve_exact(1);
         self.sent.push(Sent { nonce, version, at, changed_at, carried, has_lost_names: false });
         self.latest = nonce;
         self.version_sent = version;
@@ -111,7 +111,6 @@ impl Nonces {
                 let is_other = |id: &&ChangeId| !judged.carried.rejected().contains(id);
                 judged.overtaken.extend(skipped.carried.whole().iter().filter(is_other));
             }
-            self.sent.shrink_to(1);
         }
         let verdict = match error {
             Some(status) => {
@@ -191,22 +190,9 @@ mod tests {
                 Time::ZERO,
                 Some(Time::from_micros(1)),
                 Carried::Nothing,
-                1,
             );
         }
         nonces
-    }
-
-    #[test]
-    fn an_idle_client_has_room_for_one_response() {
-        let mut nonces = Nonces::default();
-        nonces.send(1, Version(1), Time::ZERO, None, Carried::Nothing, 3);
-        assert_eq!(nonces.sent.capacity(), 3, "the other messages of the answer follow at once");
-        nonces.send(2, Version(2), Time::ZERO, None, Carried::Nothing, 2);
-        nonces.judge(Some(1), None, None, Time::ZERO);
-        assert_eq!(nonces.sent.capacity(), 3);
-        nonces.judge(Some(2), None, None, Time::ZERO);
-        assert_eq!(nonces.sent.capacity(), 1);
     }
 
     fn error() -> Option<Status> {
@@ -219,7 +205,7 @@ mod tests {
         let ack = nonces.judge(Some(1), None, None, Time::from_micros(11)).0;
         assert_eq!(ack, Verdict::Ack { latency: Some(Duration::from_micros(10)) });
         assert!(!nonces.is_waiting());
-        nonces.send(2, Version(2), Time::ZERO, None, Carried::Nothing, 1);
+        nonces.send(2, Version(2), Time::ZERO, None, Carried::Nothing);
         assert!(matches!(
             nonces.judge(Some(2), error(), None, Time::ZERO).0,
             Verdict::Nack { repeated: false, .. }
@@ -258,7 +244,7 @@ mod tests {
     fn rly_38_a_repeated_nack_is_told_apart() {
         let mut nonces = with_sent(&[1]);
         nonces.judge(Some(1), error(), None, Time::ZERO);
-        nonces.send(2, Version(1), Time::ZERO, None, Carried::Nothing, 1);
+        nonces.send(2, Version(1), Time::ZERO, None, Carried::Nothing);
         let verdict = nonces.judge(Some(2), error(), Some(Version(1)), Time::ZERO).0;
         assert!(matches!(verdict, Verdict::Nack { repeated: true, .. }));
     }
