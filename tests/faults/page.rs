@@ -47,7 +47,8 @@ fn the_log_lines_exist() {
         let end = line.find('=').map_or(line.len(), |at| line[..at].rfind(' ').unwrap_or(0));
         let text = line[..end].split("...").next().unwrap_or_default().trim();
         // The code builds these sentences from two.
-        let text = text.replace("were rejected (NACK)", "were {action}").replace("certificate files", "{}");
+        let text =
+            text.replace("were rejected (NACK)", "were {action}").replace("certificate files", "{files}");
         let text =
             text.replace("ends the stream; serving cached configuration", "ends the stream; {meanwhile}");
         let text = text.trim_end_matches("; retrying");

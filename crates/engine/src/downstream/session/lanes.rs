@@ -93,6 +93,7 @@ impl LaneMoves {
 
     /// Notes the releases of these snapshots of a session's sources. Returns whether the session moves: it is
     /// served another release than before.
+    #[inline]
     pub(super) fn follow(
         &mut self,
         newest: &Snapshots,

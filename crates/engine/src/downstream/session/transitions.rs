@@ -82,6 +82,7 @@ impl Transitions {
     }
 
     /// Ends a round: its snapshots are no longer those to serve from.
+    #[inline]
     pub(super) fn end_round(&mut self) {
         if let Some(transition) = self.get_mut() {
             transition.round = None;

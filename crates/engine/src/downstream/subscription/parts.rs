@@ -220,6 +220,7 @@ impl PartList {
 
     /// Keeps names in doubt: a name that leaves one part with this answer is not removed while the other
     /// part does not know the name yet (DEL-22, RLY-2). The client's content moves to the other part.
+    #[inline]
     pub(super) fn keep_in_doubt(&mut self, answer: &Answer) {
         let first_names = self.iter().take_while(|part| part.is_broad()).count();
         let (broad, names) = self.split_at_mut(first_names);
