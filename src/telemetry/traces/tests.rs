@@ -386,12 +386,13 @@ async fn obs_6_a_collector_that_hangs_costs_traces_and_nothing_else() {
     for _ in 0..offered {
         metrics.traces.offer(rejected());
     }
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    // Neither waits for the collector, which would take 5 s.
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     let of_one = 3 + 5 + 16;
     assert_eq!(metrics.traces.dropped.get(), (offered - QUEUED_MAX) as u64 * of_one);
     let begin = std::time::Instant::now();
-    metrics.traces.end(Duration::from_secs(5));
-    assert!(begin.elapsed() < Duration::from_secs(1), "OBS-7: {:?}", begin.elapsed());
+    metrics.traces.end(Duration::from_secs(60));
+    assert!(begin.elapsed() < Duration::from_secs(4), "OBS-7: {:?}", begin.elapsed());
     assert_eq!(metrics.traces.dropped.get(), (offered + 1) as u64 * of_one, "every span is accounted for");
 }
 
