@@ -166,13 +166,6 @@ impl KindCache for GlobCache {
         }
     }
 
-    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.annotations.transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-        over.retain(|name| self.is_unknown(name));
-        over
-    }
-
     fn is_unknown(&self, glob: &ResourceName) -> bool {
         self.globs.get(glob).is_some_and(|glob| !glob.complete)
     }

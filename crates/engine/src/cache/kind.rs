@@ -60,7 +60,12 @@ pub trait KindCache {
     fn fail(&mut self, name: &ResourceName, error: &Arc<Status>, kind: ErrorKind);
 
     /// Ends the transient errors (DAT-7). Returns the entries of unknown state among them.
-    fn end_transient_errors(&mut self) -> Vec<ResourceName>;
+    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
+        let mut over = self.annotations().transient_errors();
+        over.iter().for_each(|name| self.set_error(name, None));
+        over.retain(|name| self.is_unknown(name));
+        over
+    }
 
     /// Whether the server has not answered for a name or a glob yet.
     fn is_unknown(&self, name: &ResourceName) -> bool;

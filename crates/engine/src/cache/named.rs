@@ -177,13 +177,6 @@ impl KindCache for NamedCache {
         }
     }
 
-    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let mut over = self.annotations.transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-        over.retain(|name| self.is_unknown(name));
-        over
-    }
-
     fn is_unknown(&self, name: &ResourceName) -> bool {
         matches!(self.entries.get(name), Some(Known::Unknown))
     }

@@ -199,12 +199,6 @@ impl KindCache for WildcardCache {
     }
 
     /// No member is ever unknown.
-    fn end_transient_errors(&mut self) -> Vec<ResourceName> {
-        let over = self.view.annotations().transient_errors();
-        over.iter().for_each(|name| self.set_error(name, None));
-        Vec::new()
-    }
-
     fn is_unknown(&self, _: &ResourceName) -> bool {
         false
     }
