@@ -9,13 +9,27 @@ use crate::snapshot::Snapshot;
 /// The snapshots for answers, one per source for all types, so that no type runs ahead of another.
 pub type Snapshots = Vec<(SourceId, Option<Arc<Snapshot>>)>;
 
-/// The release of one source that serves a session.
-#[derive(Debug)]
-pub struct LanePosition {
-    pub source: SourceId,
-    pub release: u64,
-    /// Clients that ask by name may be on their way to other names until this time.
-    pub moved_until: Option<Time>,
+/// Sources of a session. Nearly always none or one, and then without an allocation.
+#[derive(Debug, Default)]
+pub enum MovedSources {
+    #[default]
+    None,
+    One(SourceId),
+    Several(Vec<SourceId>),
+}
+
+impl FromIterator<SourceId> for MovedSources {
+    #[inline]
+    fn from_iter<I: IntoIterator<Item = SourceId>>(sources: I) -> MovedSources {
+        let mut sources = sources.into_iter();
+        match (sources.next(), sources.next()) {
+            (None, _) => MovedSources::None,
+            (Some(source), None) => MovedSources::One(source),
+            (Some(first), Some(second)) => {
+                MovedSources::Several([first, second].into_iter().chain(sources).collect())
+            }
+        }
+    }
 }
 
 /// One look at the due answers of a stream.
@@ -26,8 +40,8 @@ pub struct Turn<'a> {
     pub now: Time,
     /// Server lists with a recent move to another server.
     pub moved: Vec<ListId>,
-    /// The releases that serve the session; none without lanes.
-    pub lanes: &'a [LanePosition],
+    /// The sources that serve the session another release since a recent move.
+    pub moved_lanes: MovedSources,
     /// The routing types have waited for the maximum time. The cluster side is sent beside unACKed
     /// responses (NON-4), each type once, and then the routing types.
     pub overdue: bool,
@@ -42,6 +56,10 @@ impl<'a> Turn<'a> {
     /// Whether the session moved to another release of a source so recently that the client may be on its way
     /// to other names.
     pub fn has_moved(&self, source: SourceId) -> bool {
-        self.lanes.iter().any(|position| position.source == source && position.moved_until.is_some())
+        match &self.moved_lanes {
+            MovedSources::None => false,
+            MovedSources::One(moved) => *moved == source,
+            MovedSources::Several(moved) => moved.contains(&source),
+        }
     }
 }

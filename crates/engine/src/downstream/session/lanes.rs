@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::Time;
 use crate::downstream::order::ORDER_WAIT_MAX;
-use crate::downstream::order::turn::{LanePosition, Snapshots};
+use crate::downstream::order::turn::{MovedSources, Snapshots};
 use crate::downstream::sources::SourceId;
 use crate::downstream::subscription::Subscription;
 use crate::lanes::Restated;
@@ -25,6 +25,15 @@ const MOVED_MAX: Duration = ORDER_WAIT_MAX.saturating_mul(2);
 pub struct LaneMoves {
     positions: Vec<LanePosition>,
     restating: Vec<Restating>,
+}
+
+/// The release of one source that serves a session.
+#[derive(Debug)]
+struct LanePosition {
+    source: SourceId,
+    release: u64,
+    /// Clients that ask by name may be on their way to other names until this time.
+    moved_until: Option<Time>,
 }
 
 /// The content of one source that has to be restated.
@@ -83,6 +92,12 @@ fn interrupt(subscriptions: &mut [Subscription], source: SourceId) {
 }
 
 impl LaneMoves {
+    /// The sources with a recent move.
+    pub(super) fn moved(&self) -> MovedSources {
+        let moved = self.positions.iter().filter(|position| position.moved_until.is_some());
+        moved.map(|position| position.source).collect()
+    }
+
     /// The client rejected a push that went back, on this stream or on an earlier one: the client may have
     /// any part of it, whatever the client presents. All that differs at the source is sent again, once for
     /// each type (WAV-10).
@@ -154,11 +169,6 @@ impl LaneMoves {
         }
         self.restating.retain(|restating| restating.done.len() < restating.restated.types.len());
     }
-}
-
-/// The releases that serve a session. Nothing for sessions without lanes.
-pub(super) fn positions_in(moves: &Option<Box<LaneMoves>>) -> &[LanePosition] {
-    moves.as_ref().map_or(&[], |moves| &moves.positions)
 }
 
 /// Whether some snapshot is a release of a lane. Nearly always none.

@@ -48,7 +48,7 @@ use crate::downstream::session::cluster_side::RoutingHold;
 use crate::downstream::session::entitlement::{
     DenialLedger, Entitlement, Excess, Limits, Regrant, judge_again,
 };
-use crate::downstream::session::lanes::{LaneMoves, has_release, positions_in};
+use crate::downstream::session::lanes::{LaneMoves, has_release};
 use crate::downstream::session::list_position::{ListPosition, ListPositions, parts};
 use crate::downstream::session::nonce_prefix::NoncePrefix;
 use crate::downstream::session::refused::{Kept, find_kept, has_refused};
@@ -506,25 +506,19 @@ impl Session {
         }
     }
 
-    fn turn<'a>(&'a self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
-        Turn { lanes: positions_in(&self.lanes), ..self.turn_without_lanes(snapshots, overdue, now) }
-    }
-
     #[inline]
-    fn turn_without_lanes<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
+    fn turn<'a>(&self, snapshots: &'a Snapshots, overdue: bool, now: Time) -> Turn<'a> {
         let moved = self.positions.moved();
-        Turn { snapshots, carried: self.carried, now, moved, lanes: &[], overdue }
-    }
-
-    fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
-        let lanes = self.lanes.take();
-        let turn = self.turn_without_lanes(snapshots, overdue, now);
-        let answer = self.poll_turn(&Turn { lanes: positions_in(&lanes), ..turn });
-        self.lanes = lanes;
-        answer
+        let moved_lanes = self.lanes.as_ref().map(|lanes| lanes.moved()).unwrap_or_default();
+        Turn { snapshots, carried: self.carried, now, moved, moved_lanes, overdue }
     }
 
     #[inline]
+    fn poll_from(&mut self, snapshots: &Snapshots, overdue: bool, now: Time) -> Option<(usize, Answer)> {
+        let turn = self.turn(snapshots, overdue, now);
+        self.poll_turn(&turn)
+    }
+
     fn poll_turn(&mut self, turn: &Turn<'_>) -> Option<(usize, Answer)> {
         let cluster_side = self.subscriptions.partition_point(|s| s.type_url.kind().is_cluster_side());
         let variant = self.kind.variant;

@@ -70,6 +70,7 @@ pub struct Nonces {
 impl Nonces {
     /// Notes a response with these changes. Returns the changes of a response that is forgotten for want of
     /// room.
+    #[inline]
     pub fn send(
         &mut self,
         nonce: u64,

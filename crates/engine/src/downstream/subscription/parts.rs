@@ -222,6 +222,12 @@ impl PartList {
     /// part does not know the name yet (DEL-22, RLY-2). The client's content moves to the other part.
     #[inline]
     pub(super) fn keep_in_doubt(&mut self, answer: &Answer) {
+        if self.len() > 1 {
+            self.keep_in_doubt_beside(answer);
+        }
+    }
+
+    fn keep_in_doubt_beside(&mut self, answer: &Answer) {
         let first_names = self.iter().take_while(|part| part.is_broad()).count();
         let (broad, names) = self.split_at_mut(first_names);
         let (of_broad, of_names) = answer.parts.split_at(first_names.min(answer.parts.len()));
