@@ -213,6 +213,14 @@ impl Relay {
         self.settle()
     }
 
+    /// Time passes, and the driver takes what the source reports.
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.source.handle_timeout(self.now);
+        self.source.take_changes();
+        self.settle();
+    }
+
     /// From now on changes go by steps.
     pub fn begin_plan(&mut self) {
         let mut lanes = Lanes::new(0, Gated::Default, 10);

@@ -18,7 +18,7 @@ use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
 use crate::commons::{Commons, ContentKey, MapKey, MapUse, SHARED_MIN, Shared};
-use crate::filling::Refilled;
+use crate::filling::{Filling, Refilled};
 use crate::time::ReceivedAt;
 use crate::upstream::{Cause, Changes};
 use crate::view::View;
@@ -68,19 +68,15 @@ impl WatchedInSets for NamedCache {
         self.has_unshared_watchers = true;
         let (mut present, mut added) = (Vec::new(), Vec::new());
         let (before, names) = (names.before(old), names.names);
+        let fresh = names.minus(before).filter(|name| !self.watchers.contains_key(*name)).cloned();
+        for name in Filling::Full.order(fresh.collect()) {
+            self.watchers.insert(name, Watchers::default());
+        }
         for name in names.minus(before) {
             // All sets share one text of a name.
-            let (text, unwatched) = match self.watchers.get_key_value_mut(name) {
-                Some((text, watchers)) => {
-                    let unwatched = watchers.is_empty();
-                    watchers.insert(id);
-                    (text.clone(), unwatched)
-                }
-                None => {
-                    self.watchers.insert(name.clone(), Watchers::only(id));
-                    (name.clone(), true)
-                }
-            };
+            let Some((text, watchers)) = self.watchers.get_key_value_mut(name) else { continue };
+            let (text, unwatched) = (text.clone(), watchers.is_empty());
+            watchers.insert(id);
             view.add_unknown();
             view.annotate(&text, &self.annotations);
             match self.entries.get(name) {
