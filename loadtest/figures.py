@@ -7,6 +7,7 @@
     python3 loadtest/figures.py --against OLD rss    # rows with an older relay beside, in pairs, and the ratios
     python3 loadtest/figures.py --growth             # the curves instead, one run for each point
     python3 loadtest/figures.py --tiers              # a relay behind a relay instead
+    python3 loadtest/figures.py --classes            # many node classes with equal sets instead
     python3 loadtest/figures.py --tls none,tls,mtls  # the rows of TLS, with a column for each, and the differences to the first
     python3 loadtest/figures.py --tls none,mtls rss  # any other rows in this way
     python3 loadtest/figures.py --tls mtls,mtls-classic tls-1k  # the hybrid key exchange against X25519
@@ -434,6 +435,30 @@ def tiers(binaries, kept, clients=4000, leaves=2):
             leaf.__exit__()
 
 
+def classes(binaries, kept, most=480, names=1000, size=480):
+    """Node classes with equal sets, each with one client: the resident memory that each further class adds, for each of its names."""
+    sluice, tool = binaries
+    extra = "node_classes: [ { split_by: { id: true } } ]\n"
+    lines = []
+    for wanted in ("--wildcard cds", f"--named eds --names {names} --names-step 0"):
+        rss = {}
+        for count in (1, most // 8, most):
+            with ControlPlane(tool, names, size) as plane, Relay(sluice, plane.listen, extra) as relay:
+                command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--mode", "delta"]
+                command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--resources", str(names), "--size", str(size)]
+                command += ["--clients", str(count), "--scenario", "steady", "--rate", "2", "--duration", "40", *shlex.split(wanted)]
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+                # By then no client is connecting, unused encodings are dropped, and the allocator has returned spare pages.
+                time.sleep(35)
+                rss[count] = relay.rss()
+                process.wait()
+        for count in (most // 8, most):
+            bytes_each = (rss[count] - rss[1]) / (count - 1)
+            lines.append([wanted.split()[0][2:], f"{count:,}", number(rss[count] / KIB / KIB), number(bytes_each / KIB), number(bytes_each / names)])
+            kept.append({"classes": count, "wanted": wanted, "rss": rss[count], "bytes_a_name": bytes_each / names})
+    table(["asked", "classes", "RSS, MiB", "KiB for each further class", "bytes a name and class"], lines)
+
+
 def beside(binaries, transport, runs, kept, clients=10000):
     """Updates for 200 clients of a relay while others connect, to the same relay or, as the control, to another one."""
     sluice, tool = binaries
@@ -472,6 +497,7 @@ def main():
     arguments.add_argument("--tool", type=Path, default=ROOT / "target/dist/sluice-load")
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--growth", action="store_true", help="the curves instead")
+    arguments.add_argument("--classes", action="store_true", help="many node classes with equal sets instead")
     arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
     arguments.add_argument(
         "--tls", default="none", metavar="TRANSPORTS", help=f"transports to compare, with commas: {', '.join(TRANSPORTS)}"
@@ -487,8 +513,8 @@ def main():
     names = given.tls.split(",")
     if unknown := [name for name in names if name not in TRANSPORTS]:
         raise SystemExit(f"--tls: {', '.join(unknown)} is none of {', '.join(TRANSPORTS)}")
-    if names != ["none"] and (given.growth or given.tiers):
-        raise SystemExit("--growth and --tiers measure plaintext only")
+    if names != ["none"] and (given.growth or given.tiers or given.classes):
+        raise SystemExit("--growth, --tiers and --classes measure plaintext only")
     known = {**ROWS, **TLS_ROWS}
     own = ROWS if names == ["none"] else TLS_ROWS
     chosen = [name for name in known if any(name.startswith(row) for row in given.rows)] if given.rows else list(own)
@@ -499,6 +525,8 @@ def main():
             growth(binaries, kept)
         elif given.tiers:
             tiers(binaries, kept)
+        elif given.classes:
+            classes(binaries, kept)
         elif given.beside:
             with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
                 make_certificates(binaries, certificates)

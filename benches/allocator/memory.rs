@@ -7,7 +7,13 @@
 )]
 
 #[allow(dead_code, reason = "the benches use more")]
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sluice_benches::authorization::Authorize;
 use sluice_benches::first_answer::{CLIENTS, FirstAnswer};
@@ -15,8 +21,9 @@ use sluice_benches::hold::Hold;
 use sluice_benches::relay::Relay;
 use sluice_benches::{ENDPOINTS, name};
 use sluice_engine::authorization::Grant;
+use sluice_engine::commons::{CommonMap, Commons, MapKey};
 use sluice_engine::downstream::SUBSCRIBED_NAME_BYTES;
-use sluice_xds::{Request, ResourceName, TypeUrl, Variant};
+use sluice_xds::{Request, ResourceName, Response, TypeUrl, Variant};
 use tikv_jemalloc_ctl::thread;
 
 #[global_allocator]
@@ -30,6 +37,13 @@ const KNOWN: usize = 2 * NAMES + 1;
 
 /// The bound for each name of a private set, if the source knows the names.
 const BYTES_MAX: f64 = 100.0;
+
+/// The bound for each name of a further class with the names and resources of other classes (BOD-3).
+const COMMON_BYTES_MAX: f64 = 150.0;
+
+/// The classes, and the names of each.
+const CLASSES: usize = 50;
+const CLASS_NAMES: usize = 1_000;
 
 /// The bound for what a step of a hold allocates beyond the same step of a small source.
 const HOLD_BYTES_MAX: u64 = 4 << 10;
@@ -269,4 +283,63 @@ fn wav_4_a_hold_allocates_no_more_for_more_resources() {
         println!("{way}: {few} bytes for 100 clusters, {many} for 100,000");
         assert!(many <= few + HOLD_BYTES_MAX, "{way}: {few} bytes for 100 clusters, {many} for 100,000");
     }
+}
+
+/// The copies that all classes share, as the driver keeps them.
+#[derive(Default)]
+struct Table(RefCell<HashMap<MapKey, Weak<dyn Any + Send + Sync>>>);
+
+impl Commons for Table {
+    fn find(&self, key: &MapKey) -> Option<CommonMap> {
+        self.0.borrow().get(key).and_then(Weak::upgrade)
+    }
+
+    fn add(&self, key: MapKey, map: &CommonMap) {
+        self.0.borrow_mut().insert(key, Arc::downgrade(map));
+    }
+}
+
+/// One class with a client, and its server's answers.
+fn class(names: &[ResourceName], commons: &Rc<dyn Commons>, answers: &[Response]) -> Relay {
+    let mut relay = Relay::with_commons(commons.clone());
+    relay.join(Variant::Delta);
+    let type_url = TypeUrl::of_message(ENDPOINTS);
+    let own: Vec<_> = names.iter().map(|name| ResourceName::new(name.as_str())).collect();
+    let request = relay.request(0, &type_url, &own);
+    relay.take(0, &request);
+    relay.settle();
+    for answer in answers {
+        relay.receive(answer.clone());
+        while relay.send(0, &mut Vec::new()) > 0 {}
+        let ack = relay.request(0, &type_url, &[]);
+        relay.take(0, &ack);
+        relay.settle();
+    }
+    // Nothing waits for an answer any more.
+    relay.pass(Duration::from_secs(60));
+    relay
+}
+
+/// BOD-3: a class with the names and resources of another class costs little. The driver has given all classes the same resources.
+#[test]
+fn bod_3_equal_sets_of_50_classes_take_at_most_150_bytes_a_name_and_class() {
+    let type_url = TypeUrl::of_message(ENDPOINTS);
+    let names: Vec<_> = (0..CLASS_NAMES).map(name).collect();
+    let mut server = Relay::new();
+    let mut worst: f64 = 0.0;
+    for (way, wanted) in [("wildcard", &[][..]), ("by name", &names)] {
+        let all = server.response(&type_url, 0..CLASS_NAMES, 0);
+        let changes = (1..=100).map(|number| server.response(&type_url, [number * 7].into_iter(), number));
+        for answers in [vec![all.clone()], std::iter::once(all.clone()).chain(changes).collect()] {
+            let commons: Rc<dyn Commons> = Rc::new(Table::default());
+            let first = class(wanted, &commons, &answers);
+            let before = allocated();
+            let others: Vec<_> = (1..CLASSES).map(|_| class(wanted, &commons, &answers)).collect();
+            let bytes = (allocated() - before) as f64 / (others.len() * CLASS_NAMES) as f64;
+            println!("{way}, {} responses: {bytes:.0} bytes a name and class", answers.len());
+            worst = worst.max(bytes);
+            drop((first, others));
+        }
+    }
+    assert!(worst <= COMMON_BYTES_MAX, "{worst:.0} bytes a name and class");
 }

@@ -1,5 +1,6 @@
 //! One source, its server's side of the conversation, and the sessions that it serves.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use sluice_engine::authority::{Authority, NameGroup};
 use sluice_engine::authorization::Grant;
 use sluice_engine::cache::SessionId;
 use sluice_engine::collection::HashSeed;
+use sluice_engine::commons::Commons;
 use sluice_engine::downstream::{
     Answer, AnswerKey, Composition, Limits, RequestOutcome, Router, Session, SourceId, Watch,
 };
@@ -55,6 +57,8 @@ pub struct Relay {
     snapshot: Arc<Snapshot>,
     /// The lanes of a plan that enforces.
     lanes: Option<Lanes>,
+    /// The copies that sources share, as in a relay with several node classes.
+    commons: Option<Rc<dyn Commons>>,
     pub clients: Vec<Client>,
     now: Time,
     nonces: u64,
@@ -83,10 +87,16 @@ impl Relay {
             published: Published::default(),
             snapshot: Arc::default(),
             lanes: None,
+            commons: None,
             clients: Vec::new(),
             now: Time::from_micros(1_000_000),
             nonces: 0,
         }
+    }
+
+    /// A relay that shares equal maps with others.
+    pub fn with_commons(commons: Rc<dyn Commons>) -> Relay {
+        Relay { commons: Some(commons), ..Relay::new() }
     }
 
     pub fn join(&mut self, variant: Variant) {
@@ -155,6 +165,9 @@ impl Relay {
                 _ => {}
             }
         }
+        if let Some(commons) = &self.commons {
+            self.source.share(&**commons);
+        }
         if let Some(live) = self.source.take_snapshot() {
             let before = std::mem::replace(&mut self.live, live);
             let published = match &mut self.lanes {
@@ -198,6 +211,14 @@ impl Relay {
         self.now = self.now + Duration::from_secs(1);
         self.source.handle_upstream(0, Input::Received(response), self.now);
         self.settle()
+    }
+
+    /// Time passes, and the driver takes what the source reports.
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.source.handle_timeout(self.now);
+        self.source.take_changes();
+        self.settle();
     }
 
     /// From now on changes go by steps.

@@ -107,14 +107,14 @@ fn element(words: &Lexicon, ty: usize, class: usize, item: &Item) -> Element {
             let ttl = ttl.map(Duration::from_micros);
             Ok(Received {
                 name: words.names[ty][*name].clone(),
-                upstream_version: version.clone(),
+                upstream_version: (**version).into(),
                 resource: Some(words.resource(ty, *name, class, *content, ttl)),
                 ttl,
             })
         }
         Item::Bare { name, version, ttl } => Ok(Received {
             name: words.names[ty][*name].clone(),
-            upstream_version: version.clone(),
+            upstream_version: (**version).into(),
             resource: None,
             ttl: ttl.map(Duration::from_micros),
         }),

@@ -18,6 +18,12 @@ use sluice_xds::ResourceName;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(u128);
 
+impl SetId {
+    pub(crate) fn digest(self) -> u128 {
+        self.0
+    }
+}
+
 /// A secret of this process. The seed goes into every hash of a name, so that no client can construct two
 /// sets with the same id. The driver draws the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,6 +160,12 @@ impl NameSet {
             imbl::ordset::DiffItem::Add(name) => Some(name),
             imbl::ordset::DiffItem::Remove(_) => None,
         })
+    }
+}
+
+impl PartialEq for NameSet {
+    fn eq(&self, other: &NameSet) -> bool {
+        self.id == other.id && self.names == other.names
     }
 }
 

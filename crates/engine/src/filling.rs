@@ -3,6 +3,8 @@
 //! A tree cannot be told how to lay out its nodes. The order in which entries go in decides: in sorted order
 //! each node would split when full, and stay half empty.
 
+use imbl::OrdMap;
+
 /// The share of a node's places that a new tree uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filling {
@@ -57,6 +59,22 @@ impl Slack {
     }
 }
 
+/// The number of entries when the nodes of a map were last filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refilled(usize);
+
+impl Refilled {
+    /// The map in full nodes, if it has at least doubled since the last time: O(1) for each entry.
+    pub(super) fn refill<K: Clone + Ord, V: Clone>(&mut self, map: &OrdMap<K, V>) -> Option<OrdMap<K, V>> {
+        if map.len() < REFILLED_MIN.max(2 * self.0) {
+            return None;
+        }
+        self.0 = map.len();
+        let sorted = map.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        Some(Filling::Full.order(sorted).collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +88,20 @@ mod tests {
                 assert!(all.into_iter().eq(0..count));
             }
         }
+    }
+
+    #[test]
+    fn a_map_is_refilled_when_it_has_doubled() {
+        let (mut refilled, mut map) = (Refilled::default(), OrdMap::new());
+        let mut fills = Vec::new();
+        for number in 0..200 {
+            map.insert(number, number);
+            if let Some(filled) = refilled.refill(&map) {
+                assert_eq!(filled, map);
+                fills.push(filled.len());
+            }
+        }
+        assert_eq!(fills, [REFILLED_MIN, 2 * REFILLED_MIN, 4 * REFILLED_MIN]);
     }
 
     #[test]

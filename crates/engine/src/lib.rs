@@ -8,6 +8,7 @@
 pub mod time;
 pub mod reachability;
 mod filling;
+pub mod commons;
 pub mod collection;
 pub mod precedence;
 pub mod annotations;

@@ -575,8 +575,13 @@ impl Snapshot {
 
     /// Replaces the content of a type. The standing stays, apart from `restored`.
     pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot, restored: bool) {
-        self.types.insert(type_url.clone(), snapshot);
+        self.renew(type_url, snapshot);
         self.standing.types.entry(type_url.clone()).or_default().restored = restored;
+    }
+
+    /// Replaces the content of a type by equal content.
+    pub(super) fn renew(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {
+        self.types.insert(type_url.clone(), snapshot);
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) {

@@ -103,7 +103,7 @@ impl Request {
 pub struct Received {
     pub name: ResourceName,
     /// The upstream's own version string, meaningful to that upstream only (STR-8, RLY-64).
-    pub upstream_version: Box<str>,
+    pub upstream_version: Arc<str>,
     /// `None`: a heartbeat or, from old servers, an absence (TTL-10, DEL-12).
     pub resource: Option<Arc<Resource>>,
     /// The time to live in the element; a heartbeat has one, too (TTL-4).

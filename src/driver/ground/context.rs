@@ -9,6 +9,7 @@ use arc_swap::Guard;
 
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
+use crate::driver::ground::commons::SharedCopies;
 use crate::driver::ground::connection::Connections;
 use crate::driver::ground::durable::{DurableState, PlanStore};
 use crate::driver::ground::encoder::Encoder;
@@ -173,6 +174,7 @@ impl DriverContext {
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
                 presented_views: PresentedViews::default(),
+                copies: SharedCopies::default(),
                 do_not_cache: DoNotCacheNames::default(),
                 seed: HashSeed(fastrand::u128(..)),
             },

@@ -1,5 +1,5 @@
-//! The parts by which clients share content: encoded bodies, presented views, hashes of sets, and the names
-//! that may not be shared.
+//! The parts by which clients and sources share content: encoded bodies, presented views, copies of equal
+//! content, hashes of sets, and the names that may not be shared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
+use crate::driver::ground::commons::SharedCopies;
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::servers::ListKey;
@@ -18,6 +19,7 @@ use sluice_xds::{ResourceName, TypeUrl};
 pub struct SharedContent {
     pub encoder: Arc<Encoder>,
     pub presented_views: PresentedViews,
+    pub copies: SharedCopies,
     pub do_not_cache: DoNotCacheNames,
     /// The seed of the hashes of sets of names.
     pub seed: HashSeed,

@@ -43,6 +43,11 @@ impl Content {
         };
     }
 
+    /// The sum of the versions of the present resources.
+    pub fn digest(&self) -> Version {
+        self.digest
+    }
+
     /// The mark of the last departure for views, and the number of the change, if the content has changed.
     pub fn settle(&mut self, stamp: &mut Stamp) -> (ViewId, Option<u64>) {
         let lost = self.departed.settle(stamp);

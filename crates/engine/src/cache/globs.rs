@@ -205,6 +205,11 @@ impl KindCache for GlobCache {
 }
 
 impl GlobCache {
+    /// Fills the nodes of the map of members. Returns whether they were filled.
+    pub fn refill(&mut self) -> bool {
+        self.members.refill()
+    }
+
     /// Takes all resources of the type from a file server. A resource's name tells its glob (FIL-8).
     pub fn replace(&mut self, resources: &BTreeMap<ResourceName, Arc<Resource>>, received_at: ReceivedAt) {
         if self.globs.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::content::Content;
 use super::state::{CachedBodies, CachedResource};
 use crate::annotations::Annotations;
+use crate::filling::Refilled;
 use crate::time::ReceivedAt;
 use crate::view::View;
 use sluice_xds::{Resource, ResourceName, Status};
@@ -17,12 +18,18 @@ const ERRORS_MAX: usize = 1000;
 pub(crate) struct Members {
     bodies: CachedBodies,
     bytes: usize,
+    refilled: Refilled,
     pub content: Content,
 }
 
 impl Default for Members {
     fn default() -> Self {
-        Members { bodies: CachedBodies::new(), bytes: 0, content: Content::of_members() }
+        Members {
+            bodies: CachedBodies::new(),
+            bytes: 0,
+            refilled: Refilled::default(),
+            content: Content::of_members(),
+        }
     }
 }
 
@@ -57,6 +64,16 @@ impl Members {
         self.bytes -= old.size();
         self.content.count(&old, false);
         Some(old)
+    }
+
+    /// Fills the nodes of a map that has grown much. Returns whether the nodes were filled.
+    pub fn refill(&mut self) -> bool {
+        let filled = self.refilled.refill(&self.bodies);
+        let is_filled = filled.is_some();
+        if let Some(bodies) = filled {
+            self.bodies = bodies;
+        }
+        is_filled
     }
 
     /// The members that are not among these resources.

@@ -1,6 +1,5 @@
 //! Resources subscribed to by name, and the watched sets of names.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -18,6 +17,8 @@ use super::watchers::{SlotId, Watchers};
 use crate::CHECKED_NAMES_MAX;
 use crate::annotations::{Annotations, ErrorKind, Lease};
 use crate::collection::{NameSet, SetId};
+use crate::commons::{Commons, ContentKey, MapKey, MapUse, SHARED_MIN, Shared};
+use crate::filling::{Filling, Refilled};
 use crate::time::ReceivedAt;
 use crate::upstream::{Cause, Changes};
 use crate::view::View;
@@ -30,7 +31,12 @@ pub struct NamedCache {
     /// Errors and leases of the names.
     annotations: Annotations,
     /// The slots that contain a name; empty while the name lingers.
-    watchers: BTreeMap<ResourceName, Watchers>,
+    watchers: OrdMap<ResourceName, Watchers>,
+    /// The watchers have changed since the last sharing.
+    has_unshared_watchers: bool,
+    shared_watchers: Shared,
+    refilled: Refilled,
+    refilled_watchers: Refilled,
     /// The names that are or were an alias of a resource (ALI-2).
     aliases: OrdMap<ResourceName, Arc<Aliased>>,
     /// The aliases that present resources list, requested or not.
@@ -46,6 +52,7 @@ impl WatchedInSets for NamedCache {
     }
 
     fn watchers(&mut self, name: &ResourceName) -> Option<&mut Watchers> {
+        self.has_unshared_watchers = true;
         self.watchers.get_mut(name)
     }
 
@@ -58,14 +65,17 @@ impl WatchedInSets for NamedCache {
         moved: &mut WatchEffect,
     ) -> Option<NameSet> {
         let mut view = (**self.slots.view(id)?).clone();
+        self.has_unshared_watchers = true;
         let (mut present, mut added) = (Vec::new(), Vec::new());
         let (before, names) = (names.before(old), names.names);
+        let fresh = names.minus(before).filter(|name| !self.watchers.contains_key(*name)).cloned();
+        for name in Filling::Full.order(fresh.collect()) {
+            self.watchers.insert(name, Watchers::default());
+        }
         for name in names.minus(before) {
-            let entry = self.watchers.entry(name.clone());
             // All sets share one text of a name.
-            let text = entry.key().clone();
-            let watchers = entry.or_default();
-            let unwatched = watchers.is_empty();
+            let Some((text, watchers)) = self.watchers.get_key_value_mut(name) else { continue };
+            let (text, unwatched) = (text.clone(), watchers.is_empty());
             watchers.insert(id);
             view.add_unknown();
             view.annotate(&text, &self.annotations);
@@ -280,6 +290,7 @@ impl NamedCache {
         if is_new {
             self.begin(name.clone());
             self.watchers.insert(name.clone(), Watchers::default());
+            self.has_unshared_watchers = true;
         }
         is_new
     }
@@ -413,6 +424,7 @@ impl NamedCache {
             return false;
         }
         self.watchers.remove(name);
+        self.has_unshared_watchers = true;
         self.content.departed.back(name);
         self.stop_following(name);
         self.aliases.remove(name);
@@ -420,6 +432,37 @@ impl NamedCache {
         self.count(name, &entry, false);
         self.annotations.forget(name);
         true
+    }
+
+    /// The identity of a completely known content that is worth sharing.
+    pub(crate) fn content_key(&self) -> Option<ContentKey> {
+        let len = self.entries.len();
+        let is_worth_it = self.counts.unknown == 0 && len >= SHARED_MIN;
+        is_worth_it.then(|| ContentKey { digest: self.content.digest(), len })
+    }
+
+    /// Takes equal maps of other sources over, and fills the nodes of the own maps. Returns whether a map of
+    /// the snapshot has other nodes.
+    pub fn share(&mut self, commons: &dyn Commons) -> bool {
+        let is_shared = self.slots.share(commons);
+        let digest = self.slots.sets_digest().filter(|_| self.content_key().is_some());
+        let Some(digest) = digest else {
+            self.shared_watchers.leave();
+            return is_shared;
+        };
+        if std::mem::take(&mut self.has_unshared_watchers) {
+            let key = MapKey { map_use: MapUse::Watchers, digest, len: self.watchers.len() };
+            let fill = |watchers: &_| self.refilled_watchers.refill(watchers);
+            if let Some(watchers) = self.shared_watchers.share(&self.watchers, key, commons, fill) {
+                self.watchers = watchers;
+            }
+        }
+        let filled = self.refilled.refill(&self.entries);
+        let is_filled = filled.is_some();
+        if let Some(entries) = filled {
+            self.entries = entries;
+        }
+        is_filled || is_shared
     }
 
     pub fn is_watched(&self, name: &ResourceName) -> bool {

@@ -12,6 +12,7 @@ use super::content::Content;
 use super::news::{News, SessionId, Stamp};
 use super::watchers::{SlotId, Watchers};
 use crate::collection::{NameSet, SetId};
+use crate::commons::{Commons, MapKey, MapUse, SHARED_SETS_MAX, Shared};
 use crate::filling::Filling;
 use crate::view::{View, ViewId};
 use sluice_xds::ResourceName;
@@ -151,6 +152,25 @@ struct Slot {
 }
 
 impl Slot {
+    fn watched(&self) -> WatchedSet {
+        WatchedSet { names: self.names.clone(), view: self.view.clone() }
+    }
+
+    /// Takes the equal names of another source over. Returns whether there were any.
+    fn share_names(&mut self, shared: &mut SharedSet, commons: &dyn Commons) -> bool {
+        let id = self.names.id();
+        if std::mem::replace(&mut shared.id, id) == id {
+            return false;
+        }
+        let key = MapKey { map_use: MapUse::Set, digest: id.digest(), len: self.names.len() };
+        let names = shared.names.share(&*self.names, key, commons, |_| None);
+        let is_shared = names.is_some();
+        if let Some(names) = names {
+            self.names = Arc::new(names);
+        }
+        is_shared
+    }
+
     /// Refills the nodes of a view after many changes. The cost is in proportion to these changes.
     fn refill(&mut self) {
         if !(self.view.is_loose() && self.view.is_complete()) {
@@ -177,6 +197,19 @@ pub struct Slots {
     touched: BTreeSet<SlotId>,
     /// The touched slots with a newly known name.
     resolved: BTreeSet<SlotId>,
+    /// Slots that have changed since [`Slots::share`]. Not noted where there are many slots.
+    unshared: BTreeSet<SlotId>,
+    /// The slots with maps in the commons; a few, or none.
+    shared: BTreeMap<SlotId, SharedSet>,
+}
+
+/// The maps of a set in the commons.
+#[derive(Debug, Default)]
+struct SharedSet {
+    names: Shared,
+    /// The set with these names.
+    id: SetId,
+    versions: Shared,
 }
 
 /// The result of [`Slots::enter`].
@@ -247,6 +280,8 @@ impl Slots {
         self.published.remove(&slot.names.id());
         self.touched.remove(&id);
         self.resolved.remove(&id);
+        self.unshared.remove(&id);
+        self.shared.remove(&id);
         Some(slot.names)
     }
 
@@ -289,7 +324,11 @@ impl Slots {
     pub fn settle(&mut self, stamp: &mut Stamp, lost: ViewId, change: Option<u64>, news: &mut News) -> usize {
         let resolved = std::mem::take(&mut self.resolved);
         let mut sessions = 0;
-        for id in std::mem::take(&mut self.touched) {
+        let touched = std::mem::take(&mut self.touched);
+        if self.are_shared() {
+            self.unshared.extend(&touched);
+        }
+        for id in touched {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
             let (view_id, now) = stamp.next();
             let is_resolved = resolved.contains(&id);
@@ -302,12 +341,46 @@ impl Slots {
                 view.note_change(number);
                 sessions += slot.sessions.len();
             }
-            let set = WatchedSet { names: slot.names.clone(), view: slot.view.clone() };
-            self.published.insert(slot.names.id(), set);
+            self.published.insert(slot.names.id(), slot.watched());
             let list = if is_resolved { &mut news.first } else { &mut news.update };
             list.extend(slot.sessions.iter().copied());
         }
         sessions
+    }
+
+    fn are_shared(&self) -> bool {
+        self.slots.len() <= SHARED_SETS_MAX
+    }
+
+    /// Takes equal names and versions of other sources over, for the slots that have changed since the last
+    /// call. Returns whether any slot has other nodes.
+    pub fn share(&mut self, commons: &dyn Commons) -> bool {
+        let (unshared, mut is_shared) = (std::mem::take(&mut self.unshared), false);
+        if !self.are_shared() {
+            self.shared.clear();
+            return is_shared;
+        }
+        for id in unshared {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let Some(content) = slot.view.content_key() else {
+                self.shared.remove(&id);
+                continue;
+            };
+            let shared = self.shared.entry(id).or_default();
+            let has_names = slot.share_names(shared, commons);
+            let has_versions = View::share(&mut slot.view, content, &mut shared.versions, commons);
+            if has_names || has_versions {
+                is_shared = true;
+                self.published.insert(slot.names.id(), slot.watched());
+            }
+        }
+        is_shared
+    }
+
+    /// The identity of all sets together; `None` if there are many, or none.
+    pub fn sets_digest(&self) -> Option<u128> {
+        let ids = || self.by_set.keys().map(|id| id.digest());
+        (self.are_shared() && !self.by_set.is_empty()).then(|| ids().fold(0, u128::wrapping_add))
     }
 
     /// The sessions of the slots, without duplicates; sorted.

@@ -13,7 +13,7 @@ const FEW: usize = 4;
 
 /// The slots that contain a name. Most names have one or two; a name that thousands of clients request beside
 /// names of their own has as many.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watchers {
     /// In ascending order.
     Few(ArrayVec<SlotId, FEW>),

@@ -9,6 +9,7 @@ use super::members::{Members, takes_error};
 use super::news::{News, SessionId, Stamp};
 use super::state::{CachedBodies, weight};
 use crate::annotations::{Annotations, ErrorKind, Lease};
+use crate::commons::{Commons, Shared};
 use crate::time::ReceivedAt;
 use crate::upstream::Changes;
 use crate::view::View;
@@ -22,6 +23,9 @@ pub struct WildcardCache {
     touched: bool,
     /// The membership has become known.
     resolved: bool,
+    /// The view has changed since the last sharing.
+    is_unshared: bool,
+    shared: Shared,
 }
 
 impl WildcardCache {
@@ -37,6 +41,8 @@ impl WildcardCache {
             sessions: BTreeSet::new(),
             touched: false,
             resolved: false,
+            is_unshared: false,
+            shared: Shared::default(),
         }
     }
 
@@ -94,6 +100,20 @@ impl WildcardCache {
         true
     }
 
+    /// Takes equal versions of another source's view over, and fills the nodes of the own maps. Returns whether
+    /// a map has other nodes.
+    pub fn share(&mut self, commons: &dyn Commons) -> bool {
+        if !std::mem::take(&mut self.is_unshared) {
+            return false;
+        }
+        let Some(content) = self.view.content_key() else {
+            self.shared.leave();
+            return false;
+        };
+        let is_shared = View::share(&mut self.view, content, &mut self.shared, commons);
+        self.members.refill() | is_shared
+    }
+
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }
@@ -137,6 +157,7 @@ impl KindCache for WildcardCache {
         if !std::mem::take(&mut self.touched) {
             return;
         }
+        self.is_unshared = true;
         let (lost, number) = self.members.content.settle(stamp);
         let (id, now) = stamp.next();
         let view = Arc::make_mut(&mut self.view);

@@ -43,6 +43,11 @@ impl RestoredType {
         self.all().count()
     }
 
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Kept> {
+        let members = self.globs.iter_mut().flat_map(|(_, members)| members);
+        self.names.iter_mut().chain(self.wildcard.iter_mut().flatten()).chain(members)
+    }
+
     pub fn all(&self) -> impl Iterator<Item = &Kept> {
         let members = self.globs.iter().flat_map(|(_, members)| members);
         self.names.iter().chain(self.wildcard.iter().flatten()).chain(members)

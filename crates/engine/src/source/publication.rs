@@ -1,6 +1,6 @@
 //! The snapshot of a source, its changes, and the sessions to wake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(super) struct Publication {
     woken_at: Option<Time>,
     /// A type, or a part of a type, became current. Sessions on another server may wait for the answer.
     has_answered: bool,
+    /// The types whose content changed since the last sharing.
+    pub(super) unshared: BTreeSet<TypeUrl>,
 }
 
 impl Publication {
@@ -40,6 +42,7 @@ impl Publication {
             news: News::default(),
             woken_at: None,
             has_answered: false,
+            unshared: BTreeSet::new(),
         }
     }
 
@@ -66,9 +69,16 @@ impl Publication {
             self.snapshot.remove(type_url);
             return false;
         }
+        self.unshared.insert(type_url.clone());
         // The rest of the standing is as published before: `note_standing` detects its changes.
         self.snapshot.replace(type_url, cache.snapshot(), is_restored);
         true
+    }
+
+    /// Takes a type over whose maps have other nodes with equal content.
+    pub(super) fn renew(&mut self, type_url: &TypeUrl, cache: &TypeCache) {
+        self.snapshot.renew(type_url, cache.snapshot());
+        self.is_changed = true;
     }
 
     /// Publishes whether the server can be heard, at all and for each type, and the current types (ADR 18).

@@ -11,6 +11,7 @@ use crate::cache::{
     UnaskedNames, WildcardCache,
 };
 use crate::collection::CollectionKind;
+use crate::commons::{Commons, ContentKey};
 use crate::snapshot::{GlobsSnapshot, NamesSnapshot, TypeSnapshot, WildcardSnapshot};
 use crate::source::attachment::Files;
 use crate::time::ReceivedAt;
@@ -163,6 +164,19 @@ impl TypeCache {
     /// resources of other types.
     pub(super) fn keep_departed(&mut self, keep: bool) {
         self.all_mut().for_each(|cache| cache.departed_mut().kept = keep);
+    }
+
+    /// Takes equal maps of other sources over. Returns whether a map of the snapshot has other nodes.
+    pub(super) fn share(&mut self, commons: &dyn Commons) -> bool {
+        let is_wildcard_shared = self.wildcard.as_mut().is_some_and(|wildcard| wildcard.share(commons));
+        self.named.share(commons) | is_wildcard_shared | self.globs.refill()
+    }
+
+    /// The completely known contents that are worth sharing.
+    pub(super) fn content_keys(&self) -> impl Iterator<Item = (CollectionKind, ContentKey)> {
+        let wildcard = self.wildcard.as_ref().and_then(|wildcard| wildcard.view().content_key());
+        let wildcard = wildcard.map(|content| (CollectionKind::Wildcard, content));
+        wildcard.into_iter().chain(self.named.content_key().map(|content| (CollectionKind::Names, content)))
     }
 
     /// The content for a snapshot.

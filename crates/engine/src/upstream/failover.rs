@@ -19,6 +19,7 @@
 //! describe the held resources, since no other server has answered meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::BackoffSettings;
@@ -114,5 +115,5 @@ impl ServerTurns {
 pub(super) struct Stash {
     pub(super) variant: Variant,
     pub(super) accepted: String,
-    pub(super) versions: BTreeMap<ResourceName, (Box<str>, bool)>,
+    pub(super) versions: BTreeMap<ResourceName, (Arc<str>, bool)>,
 }

@@ -68,9 +68,7 @@ impl Globs {
     }
 
     pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut HeldResource)) {
-        for (name, held) in self.sets.values_mut().flat_map(|glob| &mut glob.members) {
-            visit(name, held);
-        }
+        self.sets.values_mut().for_each(|glob| glob.each_held(&mut visit));
     }
 
     /// Restores the members that a wanted, completely known glob had before the restart of the relay.

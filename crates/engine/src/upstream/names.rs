@@ -1,18 +1,21 @@
 //! Names from subscriptions one by one: the state of each name, and its resource timer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use imbl::OrdSet;
+use imbl::{OrdMap, OrdSet};
 
 use super::variants::{NameFamily, NameVariants};
+use crate::commons::{Commons, ContentKey, MapUse, Shared};
+use crate::filling::{Filling, Refilled};
 use crate::{CHECKED_NAMES_MAX, Time};
 use sluice_xds::{Received, Resource, ResourceName, Variant};
 
 /// A resource that the source holds, and the server's version string for the resource.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeldResource {
     /// From this server in this variant only (STR-8, RLY-64); empty if there is none.
-    pub(super) version: Box<str>,
+    pub(super) version: Arc<str>,
     /// The version may be claimed in `initial_resource_versions`: the bytes were really kept (CCH-1).
     pub(super) restate: bool,
     /// The resource's own name, if the subscription is to an alias (ALI-1).
@@ -33,12 +36,12 @@ impl HeldResource {
     }
 
     /// Takes the version string out, with the permission to claim the version. `None` if the string is empty.
-    pub(super) fn take_version(&mut self) -> Option<(Box<str>, bool)> {
+    pub(super) fn take_version(&mut self) -> Option<(Arc<str>, bool)> {
         let (version, restate) = (std::mem::take(&mut self.version), std::mem::take(&mut self.restate));
         (!version.is_empty()).then_some((version, restate))
     }
 
-    pub(super) fn set_version(&mut self, version: Box<str>, restate: bool) {
+    pub(super) fn set_version(&mut self, version: Arc<str>, restate: bool) {
         (self.version, self.restate) = (version, restate);
     }
 
@@ -46,7 +49,7 @@ impl HeldResource {
     pub(super) fn from_former(version: &str, restate: bool) -> HeldResource {
         let restate = restate && !version.is_empty();
         HeldResource {
-            version: if restate { version.into() } else { Box::default() },
+            version: if restate { version.into() } else { Arc::default() },
             restate,
             canonical: None,
         }
@@ -58,13 +61,13 @@ impl HeldResource {
     }
 
     pub(super) fn forget_version(&mut self) {
-        self.version = Box::default();
+        self.version = Arc::default();
         self.restate = false;
     }
 }
 
 /// The three states of a name (RLY-2).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Presence {
     #[default]
     Unknown,
@@ -72,7 +75,7 @@ enum Presence {
     Absent,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct ResourceTimer {
     /// The first expiry, before extensions. It has the order in which names were requested.
     first_due: Time,
@@ -81,10 +84,10 @@ struct ResourceTimer {
     signs: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NameState {
     presence: Presence,
-    /// Listed in the first request of the type on this stream (RLY-27 b).
+    /// Listed in the first request of the type on this stream (RLY-27 b), and not PRESENT since.
     in_first_request: bool,
     /// PRESENT earlier on this stream (RLY-27 a).
     seen: bool,
@@ -98,7 +101,10 @@ struct NameState {
 /// All names of one type.
 #[derive(Debug, Default)]
 pub(super) struct WantedNames {
-    states: BTreeMap<ResourceName, NameState>,
+    /// Sources with equal states share them.
+    states: OrdMap<ResourceName, NameState>,
+    shared: Shared,
+    refilled: Refilled,
     /// Own name of a resource → the wanted aliases that the resource answers.
     aliases: BTreeMap<ResourceName, BTreeSet<ResourceName>>,
     /// Running timers, in the order of expiry.
@@ -135,11 +141,10 @@ impl WantedNames {
     /// Returns true if the name is new.
     pub(super) fn insert(&mut self, name: ResourceName) -> bool {
         self.variants.enter(&name, |plain| self.states.contains_key(plain));
-        let mut is_new = false;
-        self.states.entry(name).or_insert_with(|| {
-            is_new = true;
-            NameState::default()
-        });
+        let is_new = !self.states.contains_key(&name);
+        if is_new {
+            self.states.insert(name, NameState::default());
+        }
         is_new
     }
 
@@ -189,6 +194,8 @@ impl WantedNames {
         self.mark_answered(name);
         let Some(state) = self.states.get_mut(name) else { return };
         state.seen |= seen;
+        // Two names whose resources came have equal states, however they were requested.
+        state.in_first_request &= !state.seen;
         state.failed = false;
         if own_name != name {
             held.canonical = Some(own_name.clone());
@@ -265,8 +272,9 @@ impl WantedNames {
     }
 
     pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut HeldResource)) {
-        for (name, state) in &mut self.states {
-            if let Presence::Held(held) = &mut state.presence {
+        let names: Vec<_> = self.states.keys().cloned().collect();
+        for name in &names {
+            if let Some(Presence::Held(held)) = self.states.get_mut(name).map(|state| &mut state.presence) {
                 visit(name, held);
             }
         }
@@ -327,11 +335,14 @@ impl WantedNames {
     pub(super) fn end_stream(&mut self) {
         self.unanswered.clear();
         self.pace = AnswerPace::default();
-        for state in self.states.values_mut() {
+        let ended = self.states.iter().map(|(name, state)| {
+            let mut state = state.clone();
             state.in_first_request = false;
             state.seen = false;
             state.timer = None;
-        }
+            (name.clone(), state)
+        });
+        self.states = Filling::Full.order(ended.collect()).collect();
         self.due.clear();
         self.unproven.clear();
         self.overdue.clear();
@@ -426,6 +437,16 @@ impl WantedNames {
             if aliases.is_empty() {
                 self.aliases.remove(own_name);
             }
+        }
+    }
+
+    /// Takes the equal states of another source over. `content`: the content of the names, which have no
+    /// running timer.
+    pub(super) fn share(&mut self, content: ContentKey, commons: &dyn Commons) {
+        let fill = |states: &_| self.refilled.refill(states);
+        let key = content.key(MapUse::WantedNames);
+        if let Some(states) = self.shared.share(&self.states, key, commons, fill) {
+            self.states = states;
         }
     }
 

@@ -22,6 +22,7 @@ use super::response::ResponseDigest;
 use super::settling::Settling;
 use super::want::{Want, star};
 use crate::Time;
+use crate::filling::Filling;
 use sluice_xds::{Kind, ResourceName, SetMark, TypeUrl, Variant};
 
 #[derive(Debug)]
@@ -127,7 +128,8 @@ impl TypeRequest {
             self.exchange.pending.enter.extend(names.is_none().then(star));
         }
         let (leaves_in_company, pending) = (self.leaves_in_company(), &mut self.exchange.pending);
-        for name in names.into_iter().flatten() {
+        // In the order that fills the nodes of a new map.
+        for name in names.into_iter().flat_map(|names| Filling::Full.order(names)) {
             if self.want.insert(name.clone()) {
                 if leaves_in_company {
                     pending.leave.remove(&name);

@@ -144,7 +144,7 @@ pub(super) struct VariantKey {
 #[derive(Debug)]
 pub(super) struct VariantOffer {
     pub(super) resource: Arc<Resource>,
-    pub(super) version: Box<str>,
+    pub(super) version: Arc<str>,
     /// The variant was sent on the present stream. Other variants may have been withdrawn unheard.
     pub(super) on_stream: bool,
     /// The variant is in the current response.

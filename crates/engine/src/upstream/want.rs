@@ -7,6 +7,7 @@ use super::globs::Globs;
 use super::names::{HeldResource, WantedNames};
 use super::wildcard::Wildcard;
 use crate::collection::CollectionKind;
+use crate::commons::{Commons, ContentKey};
 use sluice_xds::ResourceName;
 
 /// The wanted resources of a type: the wildcard, globs or names, never two of the three.
@@ -122,7 +123,7 @@ impl Want {
         let mut versions = Vec::new();
         let mut add = |name: &ResourceName, held: &HeldResource| {
             if held.restate {
-                versions.push((name.clone(), held.version.clone()));
+                versions.push((name.clone(), (*held.version).into()));
             }
         };
         match self {
@@ -137,14 +138,21 @@ impl Want {
         versions
     }
 
-    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut HeldResource)) {
+    pub(super) fn each_held(&mut self, visit: impl FnMut(&ResourceName, &mut HeldResource)) {
         match self {
             Want::Nothing => {}
             Want::Names(names) => names.each_held(visit),
             Want::Globs(globs) => globs.each_held(visit),
-            Want::Wildcard(wildcard) => {
-                wildcard.members.iter_mut().for_each(|(name, held)| visit(name, held))
-            }
+            Want::Wildcard(wildcard) => wildcard.each_held(visit),
+        }
+    }
+
+    /// Takes equal answers of the server to another source over. `content`: the content of the source.
+    pub(super) fn share(&mut self, content: ContentKey, commons: &dyn Commons) {
+        match self {
+            Want::Names(names) => names.share(content, commons),
+            Want::Wildcard(wildcard) => wildcard.share(content, commons),
+            Want::Globs(_) | Want::Nothing => {}
         }
     }
 

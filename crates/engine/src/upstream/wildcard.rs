@@ -1,13 +1,20 @@
 //! The wildcard of one type: the members, and the completeness of the membership.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use imbl::OrdMap;
 
 use super::names::HeldResource;
+use crate::commons::{Commons, ContentKey, MapUse, Shared};
+use crate::filling::Refilled;
 use sluice_xds::ResourceName;
 
 #[derive(Debug, Default)]
 pub(super) struct Wildcard {
-    pub(super) members: BTreeMap<ResourceName, HeldResource>,
+    /// Sources with equal members share them.
+    pub(super) members: OrdMap<ResourceName, HeldResource>,
+    shared: Shared,
+    refilled: Refilled,
     /// The membership is known; reconnects do not change this.
     pub(super) complete: bool,
     /// Nothing that is not here exists; reconnects do not change this. Until then a complete set is
@@ -88,13 +95,31 @@ impl Wildcard {
         self.is_confirmed |= self.is_certain();
     }
 
+    pub(super) fn each_held(&mut self, mut visit: impl FnMut(&ResourceName, &mut HeldResource)) {
+        let names: Vec<_> = self.members.keys().cloned().collect();
+        for name in &names {
+            if let Some(held) = self.members.get_mut(name) {
+                visit(name, held);
+            }
+        }
+    }
+
+    /// Takes the equal members of another source over. `content`: the content of the members.
+    pub(super) fn share(&mut self, content: ContentKey, commons: &dyn Commons) {
+        let fill = |members: &_| self.refilled.refill(members);
+        let key = content.key(MapUse::HeldMembers);
+        if let Some(members) = self.shared.share(&self.members, key, commons, fill) {
+            self.members = members;
+        }
+    }
+
     pub(super) fn end_stream(&mut self) {
         self.unconfirmed.clear();
         self.asked = None;
         // The server does not send restated members again, and nothing shows the end of resources that are
         // not sent.
         if !self.complete {
-            self.members.values_mut().for_each(HeldResource::forget_version);
+            self.each_held(|_, held| held.forget_version());
         }
     }
 }

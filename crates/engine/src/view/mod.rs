@@ -18,6 +18,7 @@ use super::Time;
 use super::annotations::{Annotations, Lease};
 use super::change::ChangeMarks;
 use super::collection::HashSeed;
+use super::commons::{Commons, ContentKey, MapUse, SHARED_MIN, Shared};
 use super::filling::{Filling, Slack};
 use crate::collection::CollectionKind;
 use sluice_xds::{Resource, ResourceName, Status, Version};
@@ -535,9 +536,42 @@ impl View {
 
     /// Stores the names in well-filled nodes.
     pub(crate) fn refill(&mut self, filling: Filling) {
-        let present = self.present.versions.iter().map(|(name, version)| (name.clone(), *version)).collect();
-        self.present.versions = filling.order(present).collect();
-        self.present.slack = filling.slack(self.len());
+        (self.present.versions, self.present.slack) = refilled(&self.present.versions, filling);
+    }
+
+    /// The identity of a completely known content that is worth sharing.
+    pub(crate) fn content_key(&self) -> Option<ContentKey> {
+        let is_worth_it = self.is_complete() && self.len() >= SHARED_MIN;
+        is_worth_it.then(|| ContentKey { digest: self.digest(), len: self.len() })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shares_versions(&self, other: &View) -> bool {
+        self.present.versions.ptr_eq(&other.present.versions)
+    }
+
+    /// Takes the equal versions of another source's view over. Returns whether the versions have other nodes
+    /// now.
+    pub(crate) fn share(
+        view: &mut Arc<View>,
+        content: ContentKey,
+        shared: &mut Shared,
+        commons: &dyn Commons,
+    ) -> bool {
+        let Present { versions, mut slack, .. } = view.present.clone();
+        let other = shared.share(&versions, content.key(MapUse::Versions), commons, |versions| {
+            let filled = slack.is_spent(versions.len()).then(|| refilled(versions, Filling::Full));
+            filled.map(|(versions, full)| {
+                slack = full;
+                versions
+            })
+        });
+        let is_other = other.is_some();
+        if let Some(versions) = other {
+            let present = &mut Arc::make_mut(view).present;
+            (present.versions, present.slack) = (versions, slack);
+        }
+        is_other
     }
 
     pub fn stamp(&mut self, id: ViewId, now: Time, lost: ViewId) {
@@ -550,6 +584,15 @@ impl View {
     pub fn note_change(&mut self, number: u64) {
         self.changes.add(number);
     }
+}
+
+/// The names in well-filled nodes.
+fn refilled(
+    versions: &OrdMap<ResourceName, Version>,
+    filling: Filling,
+) -> (OrdMap<ResourceName, Version>, Slack) {
+    let present = versions.iter().map(|(name, version)| (name.clone(), *version)).collect();
+    (filling.order(present).collect(), filling.slack(versions.len()))
 }
 
 /// The difference in content between two views.

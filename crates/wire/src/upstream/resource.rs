@@ -26,11 +26,13 @@ pub(super) struct ResourceReader<'a> {
     pub type_url: &'a TypeUrl,
     /// The version of resources without a version of their own: the version of a SotW response.
     pub version_info: &'a str,
+    /// The version of the resource before. Most versions of a response are equal, and share one text.
+    pub version: Arc<str>,
 }
 
 impl<'a> ResourceReader<'a> {
     /// An element of a SotW response: the bare message or a wrapper (WIR-7).
-    pub fn sotw(&self, any: &'a [u8]) -> Element {
+    pub fn sotw(&mut self, any: &'a [u8]) -> Element {
         let (type_url, value) = read_any(any).map_err(|error| bad("", error.to_string()))?;
         if is_wrapper(type_url) {
             return self.wrapped(value, true);
@@ -47,13 +49,13 @@ impl<'a> ResourceReader<'a> {
     }
 
     /// A resource of a delta response.
-    pub fn delta(&self, resource: &'a [u8]) -> Element {
+    pub fn delta(&mut self, resource: &'a [u8]) -> Element {
         self.wrapped(resource, false)
     }
 
     /// A `Resource` message. In SotW, the payload of a nameless `Resource` may state the name, as in a bare
     /// message.
-    fn wrapped(&self, message: &'a [u8], sotw: bool) -> Element {
+    fn wrapped(&mut self, message: &'a [u8], sotw: bool) -> Element {
         let mut parts = Parts::default();
         let outcome = parts.read(message);
         let mut name = if parts.name.is_empty() { parts.resource_name } else { parts.name };
@@ -84,7 +86,7 @@ impl<'a> ResourceReader<'a> {
         Some(Arc::new(self.resource(key, "", &[], parts).ok()?))
     }
 
-    fn received(&self, name: &str, parts: &Parts) -> Element {
+    fn received(&mut self, name: &str, parts: &Parts) -> Element {
         if name.is_empty() && !may_be_nameless(self.type_url) {
             return Err(bad("", "the resource has no name".to_owned()));
         }
@@ -97,7 +99,10 @@ impl<'a> ResourceReader<'a> {
             None => self.unknown_host(&key, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
-        Ok(Received { name: key, upstream_version: version.into(), resource, ttl: parts.ttl })
+        if *self.version != *version {
+            self.version = version.into();
+        }
+        Ok(Received { name: key, upstream_version: self.version.clone(), resource, ttl: parts.ttl })
     }
 
     fn resource(

@@ -177,7 +177,8 @@ pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwRe
 pub fn decode_delta_response(message: Bytes) -> Result<DeltaResponse, DecodeError> {
     let head = Head::read(&message, 7)?;
     let type_url = head.type_url()?;
-    let reader = ResourceReader { message: &message, type_url: &type_url, version_info: "" };
+    let mut reader =
+        ResourceReader { message: &message, type_url: &type_url, version_info: "", version: Arc::default() };
     let mut elements = Elements::default();
     let (mut removed, mut errors) = (Vec::new(), Vec::new());
     for field in Fields::of(&message) {
@@ -202,7 +203,8 @@ pub fn decode_delta_response(message: Bytes) -> Result<DeltaResponse, DecodeErro
 
 fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError> {
     let type_url = head.type_url()?;
-    let reader = ResourceReader { message, type_url: &type_url, version_info: head.version };
+    let mut reader =
+        ResourceReader { message, type_url: &type_url, version_info: head.version, version: Arc::default() };
     let mut elements = Elements::default();
     let mut errors = Vec::new();
     for field in Fields::of(message) {

@@ -356,7 +356,7 @@ impl SourceTask {
         }
     }
 
-    fn take_response(&mut self, index: StreamIndex, response: Response, arrival: Arrival, now: Time) {
+    fn take_response(&mut self, index: StreamIndex, mut response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
         let type_url = response.type_url();
         let member = self.audience.member.iter_mut();
@@ -367,6 +367,10 @@ impl SourceTask {
         self.around.handle.hear(response.control_plane());
         self.around.handle.rejected.answered(&type_url);
         let before = self.present(&type_url);
+        // The resources that may not be shared have private sources (BOD-3).
+        if !matches!(self.around.handle.key().owner, Owner::Stream(_)) {
+            self.around.shared.content.copies.share(&mut response);
+        }
         self.source.handle_upstream(index, Input::Received(response), now);
         self.report.changed(&type_url, before, self.present(&type_url));
     }
@@ -442,6 +446,7 @@ impl SourceTask {
     fn publish(&mut self) {
         let member = self.audience.member.as_ref();
         self.changes.publish(&mut self.source, &mut self.report, member, &self.around);
+        self.source.share(&self.around.shared.content.copies);
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
         if let Some(snapshot) = snapshot {

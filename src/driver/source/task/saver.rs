@@ -41,7 +41,10 @@ impl Saver {
         let is_inherited = inherited.is_some();
         if let Some(restored) = inherited.or(on_disk.flatten()) {
             let age = wall_now().duration_since(restored.header.written_at).unwrap_or_default();
-            source.restore(&restored.types, age, shared.clock.now());
+            let mut types = restored.types.clone();
+            shared.content.copies.share_restored(&mut types);
+            source.restore(&types, age, shared.clock.now());
+            source.share(&shared.content.copies);
             if source.is_restored() {
                 report.restored(restored.header.confirmed_at, restored.resources());
             }

@@ -777,8 +777,8 @@ impl StreamState {
     }
 }
 
-/// Checks all streams for clients that have stopped reading, and the encodings without recent use,
-/// periodically.
+/// Checks all streams for clients that have stopped reading, the encodings without recent use, and the copies
+/// without owners, periodically.
 pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
     loop {
         sleep(READERS_CHECKED_EVERY).await;
@@ -788,6 +788,7 @@ pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
             stream.take_back(STALLED_AFTER);
         }
         shared.content.encoder.tidy();
+        shared.content.copies.sweep();
     }
 }
 

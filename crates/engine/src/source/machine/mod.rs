@@ -7,7 +7,8 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::take;
 use std::sync::Arc;
 
 use crate::Time;
@@ -16,6 +17,7 @@ use crate::cache::watchers::SlotId;
 use crate::cache::{CacheCounts, Departed, Entry, KindCache, SessionId, WildcardCache};
 use crate::change::Change;
 use crate::collection::{Collection, CollectionKey, CollectionKind, NameSet};
+use crate::commons::Commons;
 use crate::reachability::Reachability;
 use crate::snapshot::Snapshot;
 use crate::source::api::{SourceOutput, SourceSettings, StreamIndex};
@@ -51,6 +53,8 @@ pub struct Source {
     refused: RefusedContent,
     /// The number of the latest unasked resource.
     unasked: u64,
+    /// The types whose server was heard since the last sharing.
+    heard: BTreeSet<TypeUrl>,
     outputs: VecDeque<SourceOutput>,
 }
 
@@ -72,6 +76,7 @@ impl Source {
             guard: DeletionGuard::default(),
             refused: RefusedContent::default(),
             unasked: 0,
+            heard: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -102,8 +107,17 @@ impl Source {
     }
 
     pub fn handle_upstream(&mut self, stream: StreamIndex, mut input: upstream::Input, now: Time) {
-        if let upstream::Input::Received(response) = &mut input {
-            self.bound_content(stream, response, now);
+        match &mut input {
+            upstream::Input::Received(response) => {
+                self.bound_content(stream, response, now);
+                self.heard.insert(response.type_url().clone());
+            }
+            // A stream begins or ends for all of its names.
+            upstream::Input::Opened
+            | upstream::Input::NextOpened
+            | upstream::Input::Closed { .. }
+            | upstream::Input::Ended { .. } => self.heard.extend(self.types.keys().cloned()),
+            _ => {}
         }
         if let Attachment::Streams(streams) = &mut self.attachment {
             streams.handle(stream, input, now);
@@ -181,6 +195,25 @@ impl Source {
 
     pub fn poll_output(&mut self) -> Option<SourceOutput> {
         self.outputs.pop_front()
+    }
+
+    /// Takes equal maps of other sources over, where something changed since the last call (BOD-1). Private
+    /// sources and Secrets share nothing (BOD-3). Due before [`Source::take_snapshot`].
+    pub fn share(&mut self, commons: &dyn Commons) {
+        let (changed, heard) = (take(&mut self.publication.unshared), take(&mut self.heard));
+        let is_common = |type_url: &&TypeUrl| !self.settings.private && !type_url.is_secret();
+        for type_url in changed.iter().filter(is_common) {
+            let Some(cache) = self.types.get_mut(type_url) else { continue };
+            if cache.share(commons) {
+                self.publication.renew(type_url, cache);
+            }
+        }
+        let Attachment::Streams(streams) = &mut self.attachment else { return };
+        for type_url in heard.iter().filter(is_common) {
+            for (kind, content) in self.types.get(type_url).into_iter().flat_map(TypeCache::content_keys) {
+                streams.share(type_url, kind, content, commons);
+            }
+        }
     }
 
     /// The current snapshot, if there was a change since the last call.

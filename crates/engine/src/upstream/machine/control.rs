@@ -6,6 +6,7 @@ use std::time::Duration;
 use imbl::OrdSet;
 
 use crate::Time;
+use crate::commons::{Commons, ContentKey};
 use crate::reachability::Reachability;
 use crate::upstream::UpstreamSettings;
 use crate::upstream::api::{FormerResource, Input, Resumed};
@@ -308,6 +309,13 @@ impl Upstream {
         if self.link.stream().is_some() && !self.settings.polls() {
             self.renew(now);
             self.check_invariants();
+        }
+    }
+
+    /// Takes equal answers of another source's server over. `content`: the content of the source.
+    pub(crate) fn share(&mut self, type_url: &TypeUrl, content: ContentKey, commons: &dyn Commons) {
+        if let Some(subscription) = self.requests.get_mut(type_url) {
+            subscription.want.share(content, commons);
         }
     }
 

@@ -9,6 +9,7 @@ use imbl::OrdSet;
 
 use crate::Time;
 use crate::collection::CollectionKind;
+use crate::commons::{Commons, ContentKey};
 use crate::reachability::Reachability;
 use crate::snapshot::AnsweredParts;
 use crate::source::api::StreamIndex;
@@ -159,6 +160,19 @@ impl Streams {
     pub fn versions(&self, type_url: &TypeUrl, kind: CollectionKind) -> Vec<(ResourceName, Box<str>)> {
         let machine = self.placed(type_url, kind).and_then(|index| self.machines.get(index));
         machine.map(|machine| machine.upstream.versions(type_url)).unwrap_or_default()
+    }
+
+    /// Takes equal answers of other sources' servers over. `content`: the content of this collection.
+    pub(in crate::source) fn share(
+        &mut self,
+        type_url: &TypeUrl,
+        kind: CollectionKind,
+        content: ContentKey,
+        commons: &dyn Commons,
+    ) {
+        if let Some(machine) = self.placed(type_url, kind).and_then(|index| self.machine(index)) {
+            machine.share(type_url, content, commons);
+        }
     }
 
     /// Finds a stream for a collection that has none, or makes a stream. Streams stay after their last

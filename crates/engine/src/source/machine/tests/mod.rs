@@ -5,6 +5,7 @@
 mod attachments;
 mod bound;
 mod checkpoint;
+mod commons;
 mod configure;
 mod do_not_cache;
 mod mass_deletion;
