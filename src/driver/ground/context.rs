@@ -139,7 +139,7 @@ pub struct DriverContext {
     pub clients: ClientBounds,
     pub plans: Plans,
     pub durable: DurableState,
-    pub process: ThisProcess,
+    pub process: Arc<ThisProcess>,
 }
 
 /// The bounds that all clients share.
@@ -176,11 +176,11 @@ impl DriverContext {
                 do_not_cache: DoNotCacheNames::default(),
                 seed: HashSeed(fastrand::u128(..)),
             },
-            process: ThisProcess {
+            process: Arc::new(ThisProcess {
                 relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
                 admin_address: OnceLock::new(),
                 is_succeeded: AtomicBool::new(false),
-            },
+            }),
             clock: Clock::start(),
             throttle: Throttle::new(metrics.log.clone()),
             once: OnceLogs::default(),
@@ -189,6 +189,35 @@ impl DriverContext {
             plans: Plans::default(),
             policy: InForce::new(settings.policy.clone()),
             in_force: InForce::new(settings),
+            metrics,
+        }
+    }
+
+    /// The context of sources that nobody may hear of: with metrics, events and log lines of their own, which
+    /// no one reads, and without plans and disk. Configuration, clock and process are shared.
+    pub fn unheard(&self) -> DriverContext {
+        let metrics = Arc::new(Metrics::new());
+        DriverContext {
+            durable: DurableState {
+                checkpoint: None,
+                inheritance: Inheritance::default(),
+                plans: PlanStore::default(),
+            },
+            content: SharedContent {
+                encoder: Arc::new(Encoder::new(0, metrics.clone())),
+                presented_views: PresentedViews::default(),
+                do_not_cache: DoNotCacheNames::default(),
+                seed: self.content.seed,
+            },
+            process: self.process.clone(),
+            clock: self.clock,
+            throttle: Throttle::mute(metrics.log.clone()),
+            once: OnceLogs::default(),
+            tails: Arc::default(),
+            clients: ClientBounds::default(),
+            plans: Plans::default(),
+            policy: self.policy.clone(),
+            in_force: self.in_force.clone(),
             metrics,
         }
     }

@@ -96,6 +96,11 @@ pub enum Command {
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,
     },
+    /// Like several `Watch` commands, without an answer in between: the server gets all requests at once.
+    WatchAll {
+        stream: Arc<dyn Subscriber>,
+        wanted: Vec<(TypeUrl, Collection)>,
+    },
     Unwatch {
         session: SessionId,
         type_url: TypeUrl,
@@ -159,10 +164,14 @@ pub struct SourceHandle {
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
+    /// The connection of the latest stream to the server, by its number in the pool; 0: no stream yet.
+    pub(super) connection: Arc<AtomicU64>,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
     /// one.
     permits: Arc<Semaphore>,
+    /// The node that the server sees; `None` before the first.
+    pub(super) shown: ArcSwapOption<Node>,
     /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a
@@ -201,6 +210,8 @@ impl SourceHandle {
             way: ArcSwapOption::empty(),
             servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
+            connection: Arc::default(),
+            shown: ArcSwapOption::empty(),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
@@ -349,6 +360,30 @@ impl SourceHandle {
 
     pub fn status(&self) -> Arc<SourceStatus> {
         self.status.load_full()
+    }
+
+    /// Whether the other server of the place serves (failover by Envoy's rules).
+    pub fn is_on_failover(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) != 0
+    }
+
+    /// The node that the server sees; `None` before the first.
+    pub fn shown(&self) -> Option<Arc<Node>> {
+        self.shown.load_full()
+    }
+
+    /// The connection of the latest stream to the server; 0: no stream yet.
+    pub fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
+    }
+
+    /// Makes a silent stream the source's client. Only for a source without other clients: the command has no
+    /// permit.
+    pub fn watch_all(&self, stream: Arc<dyn Subscriber>, wanted: Vec<(TypeUrl, Collection)>) {
+        if self.commands.send((Command::WatchAll { stream: stream.clone(), wanted }, None)).is_err() {
+            // The task has failed meanwhile.
+            stream.end(failed());
+        }
     }
 
     /// Sends a change of a session's collections to the source, or the session's end. Waits while the queue

@@ -109,7 +109,7 @@ impl SourceReport {
             list: list.clone(),
             uris: listed.serving().iter().map(|server| server.uri.clone()).collect(),
             stream: match key.owner {
-                Owner::Everyone => None,
+                Owner::Everyone | Owner::Shadow(_) => None,
                 Owner::Stream(session) => Some(session.0),
             },
             types: BTreeMap::new(),
@@ -118,7 +118,7 @@ impl SourceReport {
             evicted: 0,
             _counted: match key.owner {
                 Owner::Everyone => shared.metrics.node_class(),
-                Owner::Stream(_) => shared.metrics.private_source(),
+                Owner::Stream(_) | Owner::Shadow(_) => shared.metrics.private_source(),
             },
             class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class) },
             contact: Contact::new(is_whole, now),

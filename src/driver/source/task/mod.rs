@@ -236,6 +236,14 @@ impl SourceTask {
                 self.follow_members();
                 self.source.watch_after(session, &type_url, &collection, previous.as_deref(), now);
             }
+            Command::WatchAll { stream, wanted } => {
+                let session = stream.id();
+                self.audience.add(stream, self.around.handle.id());
+                self.follow_members();
+                for (type_url, collection) in wanted {
+                    self.source.watch_after(session, &type_url, &collection, None, now);
+                }
+            }
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);
             }
@@ -435,6 +443,7 @@ impl SourceTask {
         self.report.shows(&node);
         self.status.is_outdated = true;
         self.source.set_node_bytes(self.uplink.set_node(&node, &self.around));
+        handle.shown.store(Some(Arc::new(node)));
         self.source.succeed(self.around.now());
     }
 
@@ -544,6 +553,11 @@ pub(super) fn settings_of(
         // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
         // It is for the names that may not be shared, and for no others.
+        settings.unasked_names = None;
+    }
+    if matches!(key.owner, Owner::Shadow(_)) {
+        // It ends with its question (PRF-1), and the loss of the server is a part of the answer.
+        (settings.private, settings.linger, settings.tells_reach) = (true, Duration::ZERO, true);
         settings.unasked_names = None;
     }
     settings
