@@ -1,0 +1,91 @@
+//! The inputs of the machine.
+
+use std::sync::Arc;
+
+use crate::node_fields::NodeFields;
+use sluice_engine::collection::Collection;
+use sluice_xds::{Node, TypeUrl};
+
+/// The digest of a node class, as the admin API shows it. A server has one shared source for a class.
+pub type ClassKey = Arc<str>;
+
+/// A client of a class. The caller chooses the number: the same for the same stream until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u64);
+
+/// A shadow. The machine chooses the number, and never uses one twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShadowId(pub u64);
+
+/// An order of [`Proof::prove`](super::Proof::prove).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderId(pub u64);
+
+/// A part of a subscription: a collection of one type.
+pub type Wanted = (TypeUrl, Collection);
+
+/// A class as its server sees it. Told at the begin of its source, and again whenever a value changes.
+#[derive(Clone, Debug)]
+pub struct ClassFacts {
+    /// The rule in words: `node_classes[0]`. Evidence from under another rule does not count (PRF-25).
+    pub rule: Arc<str>,
+    /// The node that the class shows to the server: that of its representative.
+    pub node: Arc<Node>,
+    pub fields: NodeFields,
+}
+
+/// A client of a class. Told when the client comes, and again when its subscription changes.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The client's whole node, with the identity that the class adds (PRF-4).
+    pub node: Arc<Node>,
+    pub fields: NodeFields,
+    /// Everything that the client wants from the source of the class, without the parts that are never
+    /// sampled (PRF-2, PRF-6). Empty: nothing to ask.
+    pub wants: Arc<[Wanted]>,
+    /// The node matches `proof.never`, or the server gives connections of such nodes a meaning (PRF-5): no
+    /// shadow of it, ever.
+    pub is_never: bool,
+    /// The client may be sampled: a stream with a node, whose names would be granted now (PRF-6).
+    pub may_be_sampled: bool,
+}
+
+/// The state of the server and of the relay. The caller tells each change, and at least once a second while
+/// `waiting` or `memory` changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Surroundings {
+    /// The server of the classes is lost, ends its streams, or serves restored content (PRF-20).
+    pub is_unwell: bool,
+    /// Clients of the relay.
+    pub clients: u32,
+    /// Clients that wait for a first answer.
+    pub waiting: u32,
+    /// The share of the memory bound in use, in percent.
+    pub memory_percent: u32,
+    /// The relay drains, or passes its work on.
+    pub is_leaving: bool,
+    /// The bytes that only shadows hold.
+    pub shadow_bytes: u64,
+}
+
+/// The meaning of two unequal bodies (PRF-14).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Both decode to the same. `ignored`: paths that would differ without `proof.ignore` (PRF-15).
+    Equal { ignored: Vec<Arc<str>> },
+    /// The paths of the fields that differ, without values; empty for a type without descriptors.
+    Differs { paths: Vec<Arc<str>>, ignored: Vec<Arc<str>> },
+    /// One of the bodies has a secret in it. From now on the machine compares the type by version only
+    /// (PRF-8).
+    HasSecret,
+}
+
+/// `sluice classes prove` (PRF-19: not bound by `per_minute`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProveOrder {
+    pub class: ClassKey,
+    /// Every member; otherwise one for each fingerprint.
+    pub all: bool,
+    /// Samples at once, instead of the setting.
+    pub streams: u32,
+}

@@ -1,0 +1,134 @@
+//! The outputs of the machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::input::{ClassKey, MemberId, ShadowId, Wanted};
+use super::report::Divergence;
+use sluice_xds::{Node, Resource, ResourceName, Status, TypeUrl};
+
+/// The role of a shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ShadowKind {
+    /// A member, asked once.
+    Sample,
+    /// The same member again, after a difference (PRF-16).
+    Second,
+    /// The class's own node (PRF-16).
+    Control,
+    /// The class's own node on another connection (PRF-18).
+    Replica,
+    /// A sample that stays open. No shadow begins as a witness: [`Output::Keep`] makes a sample one.
+    Witness,
+}
+
+/// A shadow to open.
+#[derive(Clone, Debug)]
+pub struct OpenShadow {
+    pub id: ShadowId,
+    pub class: ClassKey,
+    pub kind: ShadowKind,
+    /// `None`: the class's own node.
+    pub member: Option<MemberId>,
+    pub node: Arc<Node>,
+    /// Everything to ask, in one go (PRF-2).
+    pub wants: Arc<[Wanted]>,
+    /// On another connection than the class's stream, where there is another address (PRF-18); otherwise on
+    /// the connection of the class, where possible (PRF-3).
+    pub on_another_connection: bool,
+}
+
+/// A question about the meaning of bodies. The caller answers with [`Proof::meant`](super::Proof::meant).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QuestionId(pub u64);
+
+/// Two bodies under one name, with unequal versions.
+#[derive(Clone, Debug)]
+pub struct ResourcePair {
+    pub class: Arc<Resource>,
+    pub shadow: Arc<Resource>,
+}
+
+/// Bodies to compare decoded, beside the workers (PRF-14). At most 100 pairs; never Secrets.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub id: QuestionId,
+    pub type_url: TypeUrl,
+    pub pairs: Vec<ResourcePair>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Output {
+    Open(OpenShadow),
+    Close(ShadowId),
+    /// The sample is a witness from now on, and stays open.
+    Keep(ShadowId),
+    Ask(Question),
+    Tell(Happening),
+}
+
+/// Something to log, to count and to list among the events.
+#[derive(Clone, Debug)]
+pub enum Happening {
+    /// A sample ended with this result, for the metric `sluice_proof_samples_total`.
+    Sampled { class: ClassKey, result: SampleResult },
+    /// A confirmed divergence began, or has more names or members (PRF-26: at most once per class, type and
+    /// hour).
+    Diverged(Arc<Divergence>),
+    /// All members that differed are equal again, or have left.
+    DivergenceEnded(Arc<Divergence>),
+    /// The control plane answers the same question in two ways; the names leave the proof (PRF-16).
+    Restless { class: ClassKey, type_url: TypeUrl, names: Vec<ResourceName> },
+    /// The control plane encodes equal content in unequal bytes. Told once per type (PRF-14).
+    Encoding { class: ClassKey, type_url: TypeUrl, name: ResourceName },
+    /// A stream of the server stays behind for longer than the window (PRF-13).
+    Lagging { class: ClassKey, who: Lagging, type_url: TypeUrl, name: ResourceName, behind: Duration },
+    /// The server refuses shadows: proof is impossible, and is tried again in an hour (PRF-9). `class`:
+    /// `None` for all classes of the server.
+    Impossible { class: Option<ClassKey>, status: Status },
+    /// Two connections to the server give the same node unequal answers (PRF-18). The shadow is still open,
+    /// so that the caller can name both addresses and identifiers.
+    ReplicasDisagree { class: ClassKey, shadow: ShadowId, type_url: TypeUrl, names: Vec<ResourceName> },
+    /// The replicas agree again, or cannot be asked any more.
+    ReplicasAgree { class: ClassKey },
+    /// A type has secrets within its resources, and is compared by version only (PRF-8).
+    SecretBearing { class: ClassKey, type_url: TypeUrl },
+}
+
+/// The stream that is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lagging {
+    Shadow(ShadowId),
+    Class,
+}
+
+/// The result of one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SampleResult {
+    Equal,
+    Lag,
+    Differs,
+    Restless,
+    NoWord,
+}
+
+impl SampleResult {
+    pub const ALL: [SampleResult; 5] = [
+        SampleResult::Equal,
+        SampleResult::Lag,
+        SampleResult::Differs,
+        SampleResult::Restless,
+        SampleResult::NoWord,
+    ];
+
+    /// The word of metrics and lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            SampleResult::Equal => "equal",
+            SampleResult::Lag => "lag",
+            SampleResult::Differs => "differs",
+            SampleResult::Restless => "restless",
+            SampleResult::NoWord => "no_word",
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Reports for operators (PRF-17, PRF-24).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::input::{ClassKey, MemberId, ShadowId};
+use super::output::{SampleResult, ShadowKind};
+use sluice_engine::Time;
+use sluice_xds::{ResourceName, Status, TypeUrl, Version};
+
+/// One word about a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ClassState {
+    /// Samples were equal, none differs, and no fingerprint is without a sample. Never shown without
+    /// [`ClassReport::words`] (PRF-24).
+    Proved,
+    Unproved,
+    Differs,
+    /// Nothing differs, and some names cannot be proved (PRF-16).
+    Restless,
+    /// The server cannot be asked (PRF-9).
+    Impossible,
+}
+
+impl ClassState {
+    pub fn name(self) -> &'static str {
+        match self {
+            ClassState::Proved => "proved",
+            ClassState::Unproved => "unproved",
+            ClassState::Differs => "differs",
+            ClassState::Restless => "restless",
+            ClassState::Impossible => "impossible",
+        }
+    }
+}
+
+/// The proof of one class.
+///
+/// Wide because operators read it as one line: `/classes`.
+#[derive(Clone, Debug)]
+pub struct ClassReport {
+    pub class: ClassKey,
+    pub rule: Arc<str>,
+    pub state: ClassState,
+    /// Members now, and those of them that may never be asked about (PRF-5, PRF-6).
+    pub members: usize,
+    pub not_sampled: usize,
+    pub fingerprints: usize,
+    /// Equal samples that count (PRF-25); of so many distinct nodes and fingerprints.
+    pub samples: usize,
+    pub sampled_members: usize,
+    pub sampled_fingerprints: usize,
+    /// Changes of the content over which an open shadow stayed equal (PRF-25).
+    pub pushes_seen: u64,
+    /// Members whose latest sample differs.
+    pub differs: usize,
+    /// Of the sampled members at most this share differs, in thousandths, with 95 % certainty; `None` without
+    /// samples, and while some differ (PRF-24).
+    pub at_most: Option<u32>,
+    /// The earliest evidence that counts.
+    pub since: Option<Time>,
+    /// Values of hidden fields that neither the representative nor a witness holds, as path and value: at
+    /// most 100.
+    pub uncovered: Vec<(Arc<str>, Arc<str>)>,
+    pub uncovered_count: usize,
+    pub witnesses: usize,
+    /// Names that cannot be proved, by type: at most 100, and the count. Secrets only as a count (PRF-7).
+    pub restless: Vec<(TypeUrl, Vec<ResourceName>, usize)>,
+    /// The paths of `proof.ignore` that hid a difference (PRF-15).
+    pub ignored: Vec<(TypeUrl, Arc<str>)>,
+    pub impossible: Option<Status>,
+    /// A rule by one covered value is noticed within this time after its push.
+    pub covered_within: Duration,
+    /// Every member and every fingerprint has its turn within this time (PRF-24).
+    pub round: Duration,
+    /// All of this in words: what is proved, and what is not.
+    pub words: String,
+}
+
+/// A name of which a member was told otherwise than its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DivergentName {
+    pub name: ResourceName,
+    /// `None`: absent.
+    pub class_version: Option<Version>,
+    pub member_version: Option<Version>,
+    /// The fields that differ, without values.
+    pub paths: Vec<Arc<str>>,
+}
+
+/// A confirmed divergence of one class and type (PRF-17).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    pub class: ClassKey,
+    pub rule: Arc<str>,
+    pub type_url: TypeUrl,
+    /// At most 100. Empty for Secrets (PRF-7).
+    pub names: Vec<DivergentName>,
+    pub name_count: usize,
+    /// Compared names of the type, for `Secret, 2 of 14 differ`.
+    pub compared: usize,
+    /// A member that differs, and the id of its node.
+    pub member: MemberId,
+    pub member_id: Arc<str>,
+    pub representative_id: Arc<str>,
+    /// The paths of the fields in which the two nodes differ: at most 100.
+    pub differing_fields: Vec<Arc<str>>,
+    /// The fewest fields that explain all samples of the class (LRN-7): alternatives, each a field or a pair.
+    pub explained_by: Vec<Vec<Arc<str>>>,
+    /// The values of the first explanation at the members that differ: at most 16. For operators who may read
+    /// `/clients`.
+    pub suspect_values: Vec<Vec<Arc<str>>>,
+    /// Members of the class that share the suspect values.
+    pub clients: usize,
+    pub since: Time,
+}
+
+/// An open shadow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShadowReport {
+    pub id: ShadowId,
+    pub class: ClassKey,
+    pub kind: ShadowKind,
+    pub member: Option<MemberId>,
+    pub since: Time,
+}
+
+/// The proof of a server.
+#[derive(Clone, Debug, Default)]
+pub struct ProofReport {
+    pub classes: Vec<ClassReport>,
+    pub divergences: Vec<Arc<Divergence>>,
+    pub shadows: Vec<ShadowReport>,
+    /// The reason why no shadow is begun now (PRF-20).
+    pub gives_way: Option<&'static str>,
+    /// Members without evidence that counts.
+    pub unproved_members: usize,
+    /// Every member of the server has its turn within this time.
+    pub round: Duration,
+}
+
+/// One sample, for `/classes/{digest}/samples`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampleReport {
+    pub at: Time,
+    pub node_id: Arc<str>,
+    pub result: SampleResult,
+}
+
+/// The progress of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProveState {
+    pub class: ClassKey,
+    /// Members to sample.
+    pub asked: usize,
+    pub equal: usize,
+    pub differs: usize,
+    /// Samples without a word: restless, lagging, refused, or ended before an answer.
+    pub no_word: usize,
+    pub is_done: bool,
+    /// The class cannot be asked, with the reason in words.
+    pub refused: Option<Arc<str>>,
+}
