@@ -97,6 +97,8 @@ impl Running {
         let drain = emptying.clone();
         let readiness = Readiness::default().with_certificates(move || expiring.get().have_expired());
         let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
+        let seen = readiness.clone();
+        relay.tell_leaving(move || seen.state() == State::Draining);
         let supervisor = process.supervisor.clone();
         let upgrader = process.upgrader(&relay, base, &emptying, &readiness);
         let acts = Process {

@@ -82,18 +82,18 @@ impl PoolInner {
         choice: &ConnectionChoice,
         events: &mpsc::Sender<StreamEvent>,
     ) -> (StreamPermit, SendRequest) {
-        self.wait(choice.beside, Some(events)).await
+        self.wait(choice, Some(events)).await
     }
 
     /// Waits until another connection has a permit for a stream that must leave its own. Failed attempts are
     /// not reported, as the stream continues meanwhile.
     pub(super) async fn replacement(self: &Arc<Self>) {
-        self.wait(0, None).await;
+        self.wait(&ConnectionChoice::default(), None).await;
     }
 
     async fn wait(
         self: &Arc<Self>,
-        beside: u64,
+        choice: &ConnectionChoice,
         events: Option<&mpsc::Sender<StreamEvent>>,
     ) -> (StreamPermit, SendRequest) {
         self.state().waiting += 1;
@@ -102,7 +102,7 @@ impl PoolInner {
         let mut reported = None;
         loop {
             let now = news.borrow_and_update().clone();
-            if let Some(taken) = self.take(beside) {
+            if let Some(taken) = self.take(choice) {
                 return taken;
             }
             let is_known = self.connect();
@@ -124,14 +124,17 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    /// A permit on the connection with the number `beside`, or else on any other.
-    fn take(&self, beside: u64) -> Option<(StreamPermit, SendRequest)> {
+    /// A permit on the preferred connection, or else on any that the choice allows.
+    fn take(&self, choice: &ConnectionChoice) -> Option<(StreamPermit, SendRequest)> {
         let max = self.peer.settings().streams_per_connection;
         let mut state = self.state();
         let is_open = |connection: Arc<UpstreamConnection>| !connection.is_closed_to_streams();
         state.connections.retain(|connection| connection.upgrade().is_some_and(is_open));
-        let open = || state.connections.iter().filter_map(Weak::upgrade);
-        let preferred = open().find(|connection| connection.number == beside);
+        let open = || {
+            let open = state.connections.iter().filter_map(Weak::upgrade);
+            open.filter(|connection| choice.allows(connection.number))
+        };
+        let preferred = open().find(|connection| connection.number == choice.preferred);
         let preferred = preferred.and_then(|connection| connection.take(max));
         preferred.or_else(|| open().find_map(|connection| connection.take(max)))
     }

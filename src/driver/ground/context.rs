@@ -17,6 +17,7 @@ use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::once_logs::OnceLogs;
 use crate::driver::ground::plans::Plans;
+use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
@@ -56,6 +57,8 @@ pub struct DriverSettings {
     pub encoded_bytes: u64,
     /// The plans for pushes; the first that matches a source decides. Empty: nothing is judged.
     pub rollouts: Vec<Arc<Plan>>,
+    /// `None`: nobody is asked beside the classes.
+    pub proof: Option<Arc<ProofRules>>,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
@@ -158,7 +161,12 @@ pub struct ThisProcess {
     pub admin_address: OnceLock<SocketAddr>,
     /// A successor has taken over: nothing connects upstream any more (HND-3).
     pub is_succeeded: AtomicBool,
+    /// Whether the relay is going out of service. Unset: never.
+    pub is_leaving: OnceLock<LeavingProbe>,
 }
+
+/// Tells whether the relay is going out of service.
+pub type LeavingProbe = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl DriverContext {
     pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> DriverContext {
@@ -180,6 +188,7 @@ impl DriverContext {
                 relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
                 admin_address: OnceLock::new(),
                 is_succeeded: AtomicBool::new(false),
+                is_leaving: OnceLock::new(),
             }),
             clock: Clock::start(),
             throttle: Throttle::new(metrics.log.clone()),

@@ -5,13 +5,13 @@
 //! line or metric of other sources knows of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::handle::{SourceHandle, Subscriber};
 use super::table::Sources;
+use crate::client::ConnectionChoice;
 use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::context::DriverSettings;
 use sluice_engine::cache::SessionId;
@@ -29,6 +29,8 @@ pub struct ShadowOrder {
     pub node: Arc<Node>,
     /// Everything that is asked, at once (PRF-2).
     pub wanted: Vec<(TypeUrl, Collection)>,
+    /// On another connection than that of the class (PRF-18).
+    pub is_apart: bool,
     /// Notified after each change of the content or of the standing.
     pub changed: Arc<Notify>,
 }
@@ -37,33 +39,24 @@ pub struct ShadowOrder {
 pub struct Shadow {
     source: Arc<SourceHandle>,
     stream: Arc<ShadowStream>,
-    class: Arc<SourceHandle>,
 }
 
 impl Shadow {
     /// Opens the streams to the server. `None`: the configuration has no such server any more.
     pub fn open(order: ShadowOrder, settings: &DriverSettings, sources: &Sources) -> Option<Shadow> {
-        let ShadowOrder { class, node, wanted, changed } = order;
+        let ShadowOrder { class, node, wanted, is_apart, changed } = order;
         let listed = settings.lists.find(class.key().place)?;
         let of_member = NodeClass { upstream_node: UpstreamNode::Member, ..class.key().class.clone() };
-        let source = sources.shadow(listed, of_member, class.connection());
+        let choice = ConnectionChoice { preferred: class.connection(), is_apart, ..ConnectionChoice::default() };
+        let source = sources.shadow(listed, of_member, choice);
         let stream = Arc::new(ShadowStream {
             id: SessionId(source.id().0),
             node,
             changed,
-            is_changed: AtomicBool::new(false),
             ended: Mutex::default(),
         });
         source.watch_all(stream.clone(), wanted);
-        Some(Shadow { source, stream, class })
-    }
-
-    pub fn id(&self) -> SourceId {
-        self.source.id()
-    }
-
-    pub fn node(&self) -> &Arc<Node> {
-        &self.stream.node
+        Some(Shadow { source, stream })
     }
 
     /// The newest content and standing.
@@ -76,25 +69,21 @@ impl Shadow {
         self.source.status()
     }
 
-    /// Whether something changed since the last call.
-    pub fn take_changed(&self) -> bool {
-        self.stream.is_changed.swap(false, Ordering::Relaxed)
-    }
-
     /// Why the source could not begin, or failed.
     pub fn ended(&self) -> Option<Status> {
         self.stream.ended.lock().clone()
     }
 
-    /// Whether the shadow is on the connection of the class, and so asks the same replica of the server.
-    pub fn is_beside_class(&self) -> bool {
-        self.source.connection() == self.class.connection()
+    /// The connection of the shadow's stream. With that of the class, it asks the same replica of the server.
+    pub fn connection(&self) -> u64 {
+        self.source.connection()
     }
 }
 
 impl Drop for Shadow {
     fn drop(&mut self) {
-        self.source.forget(self.stream.id);
+        // Its subscriptions end at once, also while the server is lost.
+        self.source.dismiss(self.stream.id);
     }
 }
 
@@ -103,15 +92,7 @@ struct ShadowStream {
     id: SessionId,
     node: Arc<Node>,
     changed: Arc<Notify>,
-    is_changed: AtomicBool,
     ended: Mutex<Option<Status>>,
-}
-
-impl ShadowStream {
-    fn note_change(&self) {
-        self.is_changed.store(true, Ordering::Relaxed);
-        self.changed.notify_one();
-    }
 }
 
 impl Subscriber for ShadowStream {
@@ -120,12 +101,12 @@ impl Subscriber for ShadowStream {
     }
 
     fn wake(&self) {
-        self.note_change();
+        self.changed.notify_one();
     }
 
     fn end(&self, status: Status) {
         self.ended.lock().get_or_insert(status);
-        self.note_change();
+        self.changed.notify_one();
     }
 
     fn node(&self) -> Option<Arc<Node>> {

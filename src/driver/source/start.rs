@@ -27,15 +27,15 @@ use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Files, Source, Streams};
 use sluice_xds::{Code, Status};
 
-/// Starts the task of a source. `beside`: the preferred connection of its streams, or 0. `failed`: the
-/// releases of the source before a failure of its task.
+/// Starts the task of a source. `choice`: the connection of its streams. `failed`: the releases
+/// of the source before a failure of its task.
 pub(super) fn start(
     id: SourceId,
     key: Arc<SourceKey>,
     listed: ListedServer<'_>,
     shared: Arc<DriverContext>,
     listing: Arc<dyn SourceListing>,
-    beside: u64,
+    choice: ConnectionChoice,
     failed: Option<Arc<Published>>,
 ) -> Arc<SourceHandle> {
     let (server, in_force) = (listed.server().clone(), shared.epoch());
@@ -62,7 +62,7 @@ pub(super) fn start(
         // No request is possible before a node is known.
         let first = first_watch(shows_member, &mut queue, &around.handle, &*around.listing).await;
         let Some(first) = first else { return };
-        let choice = ConnectionChoice { beside, taken: around.handle.connection.clone() };
+        let choice = ConnectionChoice { taken: around.handle.connection.clone(), ..choice };
         let link = match Link::new(&server.attach, &node, choice).await {
             Ok(link) => link,
             Err(error) => return refuse(queue, around.handle, &*around.listing, first, error).await,

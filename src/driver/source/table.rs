@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use crate::client::ConnectionChoice;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -177,15 +178,14 @@ impl Sources {
         Some(self.start(&mut entries, key, listed, pool, None))
     }
 
-    /// Starts a private source without clients, over the connection with the number `beside` where possible
-    /// (PRF-3). It takes no room from classes, and nobody hears of it but its holder (PRF-1).
-    pub(crate) fn shadow(&self, listed: ListedServer<'_>, class: NodeClass, beside: u64) -> Arc<SourceHandle> {
+    /// Starts a private source without clients, over the connection of this choice (PRF-3). It takes no room from classes, and nobody hears of it but its holder (PRF-1).
+    pub(crate) fn shadow(&self, listed: ListedServer<'_>, class: NodeClass, choice: ConnectionChoice) -> Arc<SourceHandle> {
         let unheard = self.unheard.get_or_init(|| Arc::new(self.shared.unheard()));
         let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), unheard.clone());
         let mut entries = self.table.entries();
         let key = Arc::new(source_key(listed, class, Owner::Shadow(entries.made + 1)));
         entries.add(key, SourcePool::Shadows, None, |id, key| {
-            start(id, key, listed, shared, listing, beside, None)
+            start(id, key, listed, shared, listing, choice, None)
         })
     }
 
@@ -214,7 +214,7 @@ impl Sources {
         opened_by: Option<Holder>,
     ) -> Arc<SourceHandle> {
         let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), self.shared.clone());
-        entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, 0, None))
+        entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, ConnectionChoice::default(), None))
     }
 
     /// A stream does not use a source any more.
@@ -480,7 +480,7 @@ impl SourceListing for SourceTable {
         let Some((plan, listed)) = plan.zip(listed) else { return };
         let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn SourceListing>);
         let handle = entries.add(Arc::new(failed.key().clone()), pool, opened_by, |id, key| {
-            start(id, key, listed, shared, listing, 0, Some(failed.published()))
+            start(id, key, listed, shared, listing, ConnectionChoice::default(), Some(failed.published()))
         });
         plan.note_anew(UnitId(failed.id().0), UnitId(handle.id().0));
     }

@@ -2,6 +2,7 @@
 //! (PRF-8). A report has the paths of fields, and no value.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use prost::Message;
@@ -29,10 +30,10 @@ const UNORDERED: [&str; 4] = [
 /// The comparison of two contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The contents mean the same. Counts the differences in ignored fields.
-    Same { ignored: usize },
+    /// The contents mean the same, apart from ignored fields.
+    Same { ignored: Vec<String> },
     /// The paths of the first fields that differ, sorted, such as `circuit_breakers.thresholds[0].max_retries`.
-    Differs(Vec<String>),
+    Differs { paths: Vec<String>, ignored: Vec<String> },
     /// No descriptor knows the type, or the content is malformed or too large: the bytes decide.
     Unread,
 }
@@ -44,17 +45,15 @@ pub fn compare(type_url: &TypeUrl, one: &Bytes, other: &Bytes, ignored: &[String
     let (Ok((one, budget)), Ok((other, other_budget))) = (decode(type_url, one), decode(type_url, other)) else {
         return Meaning::Unread;
     };
-    let mut walk = Comparison { budgets: [budget, other_budget], ignored, covered: 0, paths: Vec::new(), at: Vec::new() };
+    let mut walk = Comparison { budgets: [budget, other_budget], ignored, covered: BTreeSet::new(), paths: BTreeSet::new(), at: Vec::new() };
     if walk.messages(&one, &other).is_none() {
         return Meaning::Unread;
     }
-    let Comparison { mut paths, covered, .. } = walk;
-    if paths.is_empty() {
-        return Meaning::Same { ignored: covered };
+    let ignored = walk.covered.into_iter().map(|index| ignored[index].clone()).collect();
+    if walk.paths.is_empty() {
+        return Meaning::Same { ignored };
     }
-    paths.sort_unstable();
-    paths.dedup();
-    Meaning::Differs(paths)
+    Meaning::Differs { paths: walk.paths.into_iter().collect(), ignored }
 }
 
 /// Whether a content has a private key, a password or a token in it, rather than the place of one (PRF-8).
@@ -76,9 +75,9 @@ enum Step {
 struct Comparison<'a> {
     budgets: [Budget; 2],
     ignored: &'a [String],
-    /// The differences in ignored fields.
-    covered: usize,
-    paths: Vec<String>,
+    /// The indices of the ignored paths with a difference.
+    covered: BTreeSet<usize>,
+    paths: BTreeSet<String>,
     at: Vec<Step>,
 }
 
@@ -189,19 +188,20 @@ impl Comparison<'_> {
 
     /// The fields at this place differ.
     fn note(&mut self) {
-        if self.is_ignored() {
-            self.covered += 1;
+        if let Some(index) = self.ignored_by() {
+            self.covered.insert(index);
         } else if self.paths.len() < PATHS_MAX {
-            self.paths.push(self.path(true));
+            self.paths.insert(self.path(true));
         }
     }
 
-    fn is_ignored(&self) -> bool {
+    /// The index of the ignored path that covers this place.
+    fn ignored_by(&self) -> Option<usize> {
         let path = self.path(false);
         let covers = |ignored: &String| {
             path.strip_prefix(ignored.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        self.ignored.iter().any(covers)
+        self.ignored.iter().position(covers)
     }
 
     fn path(&self, has_indices: bool) -> String {
@@ -320,7 +320,11 @@ mod tests {
     }
 
     fn differs(paths: &[&str]) -> Meaning {
-        Meaning::Differs(paths.iter().map(ToString::to_string).collect())
+        Meaning::Differs { paths: paths.iter().map(ToString::to_string).collect(), ignored: Vec::new() }
+    }
+
+    fn same(ignored: &[&str]) -> Meaning {
+        Meaning::Same { ignored: ignored.iter().map(ToString::to_string).collect() }
     }
 
     #[test]
@@ -329,7 +333,7 @@ mod tests {
             json!({ "name": "a", "connect_timeout": seconds,
                 "circuit_breakers": { "thresholds": [{ "max_retries": retries }] } })
         };
-        assert_eq!(compared(CLUSTER, cluster(1, "1s"), cluster(1, "1s"), &[]), Meaning::Same { ignored: 0 });
+        assert_eq!(compared(CLUSTER, cluster(1, "1s"), cluster(1, "1s"), &[]), same(&[]));
         assert_eq!(
             compared(CLUSTER, cluster(1, "1s"), cluster(3, "2s"), &[]),
             differs(&["circuit_breakers.thresholds[0].max_retries.value", "connect_timeout.seconds"])
@@ -341,7 +345,7 @@ mod tests {
         let listener = |prefix: &str| json!({ "name": "a", "stat_prefix": prefix });
         assert_eq!(
             compared(LISTENER, listener("a"), listener("b"), &["stat_prefix"]),
-            Meaning::Same { ignored: 1 }
+            same(&["stat_prefix"])
         );
         assert_eq!(compared(LISTENER, listener("a"), listener("b"), &["stat"]), differs(&["stat_prefix"]));
     }
@@ -350,7 +354,7 @@ mod tests {
     fn prf_14_endpoints_have_no_order_and_a_payload_is_compared_inside() {
         let endpoint = |port: u32| json!({ "endpoint": { "address": { "socket_address": { "address": "10.0.0.1", "port_value": port } } } });
         let loads = |ports: [u32; 2]| json!({ "cluster_name": "a", "endpoints": [{ "lb_endpoints": ports.map(endpoint) }] });
-        assert_eq!(compared(LOADS, loads([1, 2]), loads([2, 1]), &[]), Meaning::Same { ignored: 0 });
+        assert_eq!(compared(LOADS, loads([1, 2]), loads([2, 1]), &[]), same(&[]));
         assert_eq!(
             compared(LOADS, loads([1, 2]), loads([1, 3]), &[]),
             differs(&["endpoints[].lb_endpoints[].endpoint.address.socket_address.port_value"])
@@ -363,7 +367,7 @@ mod tests {
         let path = "filter_chains[0].filters[0].typed_config.stat_prefix";
         assert_eq!(compared(LISTENER, filter("a"), filter("b"), &[]), differs(&[path]));
         let ignored = ["filter_chains.filters.typed_config.stat_prefix"];
-        assert_eq!(compared(LISTENER, filter("a"), filter("b"), &ignored), Meaning::Same { ignored: 1 });
+        assert_eq!(compared(LISTENER, filter("a"), filter("b"), &ignored), same(&ignored));
     }
 
     #[test]

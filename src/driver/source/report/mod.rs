@@ -64,6 +64,7 @@ pub struct SourceReport {
     /// The servers that may serve.
     uris: Box<[Arc<str>]>,
     stream: Option<u64>,
+    is_shadow: bool,
     metrics: SourceMetrics,
     types: BTreeMap<TypeUrl, TypeReport>,
     unwatched: GaugePart,
@@ -112,6 +113,7 @@ impl SourceReport {
                 Owner::Everyone | Owner::Shadow(_) => None,
                 Owner::Stream(session) => Some(session.0),
             },
+            is_shadow: matches!(key.owner, Owner::Shadow(_)),
             types: BTreeMap::new(),
             unwatched: shared.metrics.unwatched_bytes(),
             suspects: shared.metrics.of_server(&server.uri).suspect_streams(),
@@ -623,6 +625,7 @@ impl SourceReport {
             server: self.server_uri.clone(),
             list: self.list.clone(),
             stream: self.stream,
+            is_shadow: self.is_shadow,
             class: self.class.clone(),
             shown: self.shown.clone(),
             evidence: self.evidence.clone(),
