@@ -76,6 +76,20 @@ impl Mark {
         Mark { look, word: name, why: None }
     }
 
+    /// `state`: the word about the proof of a class.
+    pub fn of_proof(state: &str) -> Mark {
+        let all = [
+            (ClassState::Proved, Shape::Good),
+            (ClassState::Unproved, Shape::None),
+            (ClassState::Restless, Shape::Late),
+            (ClassState::Impossible, Shape::Late),
+            (ClassState::Differs, Shape::Bad),
+        ];
+        let known = all.into_iter().find(|(known, _)| known.name() == state);
+        let (word, look) = known.map_or(("", Shape::None), |(known, look)| (known.name(), look));
+        Mark { look, word, why: None }
+    }
+
     pub fn of_resource(state: ClientStatus) -> Mark {
         let look = match state {
             ClientStatus::Acked => Shape::Good,

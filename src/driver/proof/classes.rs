@@ -37,7 +37,7 @@ impl ClassFollower {
         let mut present = BTreeMap::new();
         for source in sources.all() {
             let (key, status) = (source.key(), source.status());
-            if key.place == place && key.owner == Owner::Everyone && rules.proves(&status.list, &key.class) {
+            if key.place == place && key.owner == Owner::Everyone && rules.proves(&status.list, &key.class) && !source.has_lifecycle() {
                 let class = status.class.digest.clone();
                 present.insert(source.id(), (class, Arc::downgrade(&source)));
             }

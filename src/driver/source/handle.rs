@@ -172,6 +172,8 @@ pub struct SourceHandle {
     permits: Arc<Semaphore>,
     /// The node that the server sees; `None` before the first.
     pub(super) shown: ArcSwapOption<Node>,
+    /// The server registers clients that connect, by its own words (PRF-5).
+    has_lifecycle: AtomicBool,
     /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a
@@ -212,6 +214,7 @@ impl SourceHandle {
             serving: AtomicU16::new(0),
             connection: Arc::default(),
             shown: ArcSwapOption::empty(),
+            has_lifecycle: AtomicBool::new(false),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
@@ -289,6 +292,9 @@ impl SourceHandle {
     /// the whole way, so that a client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts
     /// that are too long for a way are left out.
     pub(super) fn hear(&self, control_plane: &str) {
+        if is_registry(control_plane) {
+            self.has_lifecycle.store(true, Ordering::Relaxed);
+        }
         let serving = self.serving.load(Ordering::Relaxed);
         let identifier =
             self.identifiers.get(usize::from(serving)).and_then(|identifier| identifier.rsplit_once(VIA));
@@ -365,6 +371,11 @@ impl SourceHandle {
     /// Whether the other server of the place serves (failover by Envoy's rules).
     pub fn is_on_failover(&self) -> bool {
         self.serving.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a connection is an act for the server, by its own words: a shadow must not be one (PRF-5).
+    pub fn has_lifecycle(&self) -> bool {
+        self.has_lifecycle.load(Ordering::Relaxed)
     }
 
     /// The node that the server sees; `None` before the first.
@@ -466,5 +477,22 @@ impl SourceHandle {
         let state = loaded.wait_for(Option::is_some).await;
         let ended = || Err(Status::new(Code::Internal, "the task of the source has ended"));
         state.map_or_else(|_| ended(), |state| state.clone().unwrap_or(Ok(())))
+    }
+}
+
+/// Whether a server names itself as one that registers clients while they are connected.
+fn is_registry(control_plane: &str) -> bool {
+    let words = control_plane.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.into_iter().any(|word| word.eq_ignore_ascii_case("kuma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prf_5_a_server_that_calls_itself_kuma_registers_clients() {
+        assert!(is_registry("kuma-cp") && is_registry("{\"Identifier\":\"Kuma\"}"));
+        assert!(!is_registry("istiod-7d9") && !is_registry("kumara") && !is_registry(""));
     }
 }
