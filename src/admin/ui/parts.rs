@@ -7,6 +7,7 @@ use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{
     ClientStatus, ConfigStatus, SessionStatus, SessionTypeStatus, SourceState, Why,
 };
+use sluice_proof::proof::ClassState;
 
 /// A state: its word, and a shape that tells good from bad at a glance.
 #[derive(Clone, Debug, Template)]
