@@ -88,7 +88,8 @@ pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, NodeClass> {
             let Some(class) = classes.get_mut(&*report.class) else { continue };
             let shown = proofs::class_proof(report, &proof);
             // A class that several servers serve shows the worst.
-            let is_worse = |before: &ClassProof| proofs::badness(&shown.state) > proofs::badness(&before.state);
+            let is_worse =
+                |before: &ClassProof| proofs::badness(&shown.state) > proofs::badness(&before.state);
             if class.proof.as_ref().is_none_or(is_worse) {
                 class.proof = Some(shown);
             }

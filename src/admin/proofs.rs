@@ -1,11 +1,12 @@
-//! The proof of the grouping (PRF-24): what is proved of each class, the divergences, and an order to prove a class.
+//! The proof of the grouping (PRF-24): what is proved of each class, the divergences, and an order to prove a
+//! class.
 
 use axum::Json;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
-use sluice_admin_api::parameters::{NoParameters, ProveParameters};
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::parameters::{NoParameters, ProveParameters};
 use sluice_admin_api::proofs::{ClassProof, Divergence as ShownDivergence, ProveProgress, RestlessNames};
 
 use super::item::rfc_3339;
@@ -14,7 +15,7 @@ use super::page::{Page, cursor};
 use super::params::{Declined, bad_request, conflict, flag, not_found, number, read};
 use super::state::Admin;
 use crate::driver::api::proof::{ProveRefusal, ServerProof};
-use sluice_proof::proof::{ClassReport, ClassState, DivergentName, Divergence, ProveOrder, ProveState};
+use sluice_proof::proof::{ClassReport, ClassState, Divergence, DivergentName, ProveOrder, ProveState};
 use sluice_text::secrets;
 
 /// The most samples at once of an order.
@@ -56,7 +57,11 @@ pub(super) fn class_proof(report: &ClassReport, proof: &ServerProof) -> ClassPro
         uncovered_count: report.uncovered_count,
         witnesses: report.witnesses,
         restless: restless.collect(),
-        ignored: report.ignored.iter().map(|(type_url, path)| format!("{} {path}", type_url.short())).collect(),
+        ignored: report
+            .ignored
+            .iter()
+            .map(|(type_url, path)| format!("{} {path}", type_url.short()))
+            .collect(),
         impossible: report.impossible.as_ref().map(ToString::to_string),
         covered_within_seconds: report.covered_within.as_secs_f64(),
         round_seconds: report.round.as_secs_f64(),
@@ -66,7 +71,11 @@ pub(super) fn class_proof(report: &ClassReport, proof: &ServerProof) -> ClassPro
 /// A field of a node with its value, unless the field has the name of a secret.
 fn field(path: &str, value: &str) -> String {
     let is_secret = path.split('.').any(secrets::is_name);
-    let value = if is_secret { secrets::hidden(value.len()) } else { secrets::hide(value).unwrap_or(value.to_owned()) };
+    let value = if is_secret {
+        secrets::hidden(value.len())
+    } else {
+        secrets::hide(value).unwrap_or(value.to_owned())
+    };
     format!("{path}={value}")
 }
 
@@ -139,10 +148,15 @@ pub(super) async fn prove(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     let allowed = format!("a whole number from 1 to {STREAMS_MAX}");
     let streams: Option<u32> = number("streams", params.streams.clone(), &allowed)?;
     if streams.is_some_and(|streams| !(1..=STREAMS_MAX).contains(&streams)) {
-        return Err(bad_request(format!("streams is {:?}; allowed: {allowed}", params.streams.unwrap_or_default())));
+        return Err(bad_request(format!(
+            "streams is {:?}; allowed: {allowed}",
+            params.streams.unwrap_or_default()
+        )));
     }
     let Some(class) = params.class else {
-        return Err(bad_request("class: missing; expected the digest of a class, or its beginning".to_owned()));
+        return Err(bad_request(
+            "class: missing; expected the digest of a class, or its beginning".to_owned(),
+        ));
     };
     let class = find_class(&admin, &class)?;
     let order = ProveOrder { class: class.as_str().into(), all, streams: streams.unwrap_or(2) };
@@ -153,20 +167,28 @@ pub(super) async fn prove(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
 /// The class with a digest that begins so.
 fn find_class(admin: &Admin, text: &str) -> Result<String, Declined> {
     let sources = admin.relay.sources();
-    let digests = sources.iter().map(|source| &*source.class.digest).filter(|digest| digest.starts_with(text));
+    let digests =
+        sources.iter().map(|source| &*source.class.digest).filter(|digest| digest.starts_with(text));
     let mut digests: Vec<&str> = digests.collect();
     digests.sort_unstable();
     digests.dedup();
     match digests.as_slice() {
         [digest] if !text.is_empty() => Ok((*digest).to_owned()),
-        [] => Err(not_found(format!("no class has a digest that begins with {text:?}; GET /classes lists them"))),
-        _ => Err(bad_request(format!("class is {text:?}, which is the beginning of {} classes", digests.len()))),
+        [] => Err(not_found(format!(
+            "no class has a digest that begins with {text:?}; GET /classes lists them"
+        ))),
+        _ => Err(bad_request(format!(
+            "class is {text:?}, which is the beginning of {} classes",
+            digests.len()
+        ))),
     }
 }
 
 fn refused(refusal: ProveRefusal, class: &str) -> Declined {
     conflict(match refusal {
-        ProveRefusal::Off => "the configuration has no `proof`: nobody is asked beside the classes".to_owned(),
+        ProveRefusal::Off => {
+            "the configuration has no `proof`: nobody is asked beside the classes".to_owned()
+        }
         ProveRefusal::NotProved => format!(
             "class {class} is not proved: it is of one client, shows a projection, or `proof.match` leaves it out"
         ),
@@ -186,10 +208,13 @@ pub(super) async fn progress(
 
 async fn answer(admin: &Admin, order: u64) -> Result<Response, Declined> {
     let Some(state) = admin.relay.prove_state(order).await else {
-        return Err(not_found(format!("no order to prove a class has the number {order}, or it was long ago")));
+        return Err(not_found(format!(
+            "no order to prove a class has the number {order}, or it was long ago"
+        )));
     };
     let ProveState { class, asked, equal, differs, no_word, is_done, refused } = state;
     let refused = refused.map(|reason| reason.to_string());
     let class = class.to_string();
-    Ok(Json(ProveProgress { order, class, asked, equal, differs, no_word, done: is_done, refused }).into_response())
+    Ok(Json(ProveProgress { order, class, asked, equal, differs, no_word, done: is_done, refused })
+        .into_response())
 }

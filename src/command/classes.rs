@@ -151,7 +151,10 @@ fn divergence_text(divergence: &Divergence) -> String {
             format!("explained by {} ({values}: {clients})", divergence.explained_by.join(", or by "))
         }
     };
-    format!("{}: {what}; {why}; since {}; they have the content of their class", divergence.class, divergence.since)
+    format!(
+        "{}: {what}; {why}; since {}; they have the content of their class",
+        divergence.class, divergence.since
+    )
 }
 
 async fn prove(order: Prove, console: &mut Console<'_>) -> Result<Outcome, Failure> {
@@ -185,7 +188,8 @@ async fn prove(order: Prove, console: &mut Console<'_>) -> Result<Outcome, Failu
     outcome(&progress)
 }
 
-/// Reports the relays without an answer. One that cannot prove the class by its configuration cannot be asked.
+/// Reports the relays without an answer. One that cannot prove the class by its configuration cannot be
+/// asked.
 fn report<T>(answers: &Answers<T>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
     match answers.report(console.err) {
@@ -221,14 +225,20 @@ fn write_progress(
 /// The exit code of all answers together.
 fn outcome(progress: &[Typed<ProveProgress>]) -> Result<Outcome, Failure> {
     if progress.iter().any(|progress| progress.value.differs > 0) {
-        let text = "the control plane tells some clients otherwise than their class; `sluice classes` says more";
+        let text =
+            "the control plane tells some clients otherwise than their class; `sluice classes` says more";
         return Err(Failure::Conflict(text.to_owned()));
     }
     if let Some(reason) = progress.iter().find_map(|progress| progress.value.refused.as_ref()) {
         return Err(Failure::Unavailable(format!("the class cannot be asked about: {reason}")));
     }
-    if progress.iter().any(|progress| progress.value.no_word > 0 || progress.value.equal < progress.value.asked) {
-        return Err(Failure::Unavailable("the control plane did not answer for all clients; nothing differs so far".to_owned()));
+    if progress
+        .iter()
+        .any(|progress| progress.value.no_word > 0 || progress.value.equal < progress.value.asked)
+    {
+        return Err(Failure::Unavailable(
+            "the control plane did not answer for all clients; nothing differs so far".to_owned(),
+        ));
     }
     Ok(Outcome::Good)
 }
@@ -247,12 +257,10 @@ mod tests {
 
     #[test]
     fn prf_24_a_class_is_proved_only_if_all_gave_their_word() {
-        assert_eq!([ended(3, 0, 0), ended(2, 1, 0), ended(2, 1, 1), ended(2, 0, 1)], [
-            Ok(Outcome::Good),
-            Err(65),
-            Err(65),
-            Err(69)
-        ]);
+        assert_eq!(
+            [ended(3, 0, 0), ended(2, 1, 0), ended(2, 1, 1), ended(2, 0, 1)],
+            [Ok(Outcome::Good), Err(65), Err(65), Err(69)]
+        );
     }
 
     #[test]

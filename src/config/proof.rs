@@ -55,7 +55,8 @@ fn read_rules(map: &mut Map<'_>, servers: Option<&Servers>, classes: &NodeClasse
 
 /// A number of clients, or a share of them in percent.
 fn read_standing(tree: &Tree) -> Parsed<Standing> {
-    let expected = || format!("an integer from 0 to {STANDING_MAX}, or a share of the clients, written like 2%");
+    let expected =
+        || format!("an integer from 0 to {STANDING_MAX}, or a share of the clients, written like 2%");
     match tree {
         Tree::Integer(number) => {
             let number = u32::try_from(*number).ok().filter(|number| *number as usize <= STANDING_MAX);
@@ -92,7 +93,8 @@ fn read_ignored(map: &mut Map<'_>) -> Option<IgnoredField> {
     let type_url = map.required("type", "a full message name").and_then(|item| read_type(&item));
     let path = map.required("path", "the path of a field")?;
     let text = path.text()?;
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !text.split('.').all(is_name) {
         path.invalid("names of fields with dots between, as filter_chains.filters.typed_config.stat_prefix");
         return None;
@@ -104,9 +106,9 @@ fn read_ignored(map: &mut Map<'_>) -> Option<IgnoredField> {
 /// Only a control plane with gRPC can be asked twice.
 fn check_servers(item: &Item<'_>, units: &UnitMatch, servers: Option<&Servers>) {
     let Some(servers) = servers else { return };
-    let lists = servers.lists().filter(|(key, _)| {
-        units.lists.is_empty() || units.lists.iter().any(|list| **list == **key)
-    });
+    let lists = servers
+        .lists()
+        .filter(|(key, _)| units.lists.is_empty() || units.lists.iter().any(|list| **list == **key));
     let (mut asked, mut others) = (0, Vec::new());
     for server in lists.flat_map(|(_, list)| &list.servers) {
         match &server.kind {
@@ -126,14 +128,18 @@ fn check_servers(item: &Item<'_>, units: &UnitMatch, servers: Option<&Servers>) 
             the same answers, or have no streams)";
         item.error(Problem::Contradiction { reason: reason.into() });
     } else if !others.is_empty() {
-        item.warn(format!("does not apply to {}: only control planes with gRPC are asked", others.join(", ")));
+        item.warn(format!(
+            "does not apply to {}: only control planes with gRPC are asked",
+            others.join(", ")
+        ));
     }
 }
 
 /// A class that shows a projection has no member to ask as.
 fn check_classes(item: &Item<'_>, classes: &NodeClasses) {
-    let shows_projection =
-        |rule: &&ClassRule| rule.upstream_node == UpstreamNode::Projection && rule.projection.id != IdPart::Whole;
+    let shows_projection = |rule: &&ClassRule| {
+        rule.upstream_node == UpstreamNode::Projection && rule.projection.id != IdPart::Whole
+    };
     let stated = || classes.rules.iter().filter(|rule| !rule.id.is_default);
     if let Some(rule) = stated().find(shows_projection) {
         let reason = format!(

@@ -15,8 +15,7 @@ use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
 const COARSE: &str = "node_classes: [{ split_by: { cluster: true }, upstream_node: member }]";
 
 /// A class that the zone splits.
-const RIGHT: &str =
-    "node_classes: [{ split_by: { cluster: true, locality: zone }, upstream_node: member }]";
+const RIGHT: &str = "node_classes: [{ split_by: { cluster: true, locality: zone }, upstream_node: member }]";
 
 /// A proof without waits.
 const PROOF: &str = "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s }";
@@ -151,7 +150,10 @@ async fn prf_24_a_right_rule_is_proved_with_its_numbers() {
     assert!(relay.warnings("").iter().all(|line| !line.contains("too coarse")));
     // PRF-1: the sources of the proof are nobody's.
     let sources = relay.json("/sources").await;
-    assert!(sources["sources"].as_array().is_some_and(|all| all.iter().all(|one| one["shadow"].is_null())), "{sources}");
+    assert!(
+        sources["sources"].as_array().is_some_and(|all| all.iter().all(|one| one["shadow"].is_null())),
+        "{sources}"
+    );
     let ready = relay.json("/ready").await;
     assert_eq!(ready["upstreams"][origin.address.to_string()]["connected"], 1, "{ready}");
 }
@@ -166,7 +168,8 @@ async fn prf_16_a_control_plane_that_contradicts_itself_is_restless_and_no_diver
     });
     let relay = relay(&origin, &[COARSE, PROOF]).await;
     let _clients = clients(&relay, &[("red", 2), ("blue", 2)]).await;
-    eventually("the name is restless", || async { proof_of(&relay).await["restless"][0]["count"] == 1 }).await;
+    eventually("the name is restless", || async { proof_of(&relay).await["restless"][0]["count"] == 1 })
+        .await;
     assert_eq!(divergences(&relay).await, [] as [Value; 0]);
     assert!(relay.warnings("a class is too coarse").is_empty());
     assert_eq!(relay.warnings("answers the same question in two ways").len(), 1);
@@ -180,7 +183,8 @@ async fn prf_12_a_stream_that_is_late_is_no_divergence() {
     let is_late = late.clone();
     origin.answer_by_node(move |_, stream, world| {
         // The first stream is that of the class.
-        let text = if stream == 1 && is_late.load(std::sync::atomic::Ordering::Relaxed) { "new" } else { "old" };
+        let text =
+            if stream == 1 && is_late.load(std::sync::atomic::Ordering::Relaxed) { "new" } else { "old" };
         world.put(CDS, "late", text);
         Ok(())
     });
@@ -200,7 +204,8 @@ async fn prf_12_a_stream_that_is_late_is_no_divergence() {
 #[tokio::test]
 async fn prf_5_no_stream_ever_shows_a_node_that_is_never_shown() {
     let origin = zoned().await;
-    let proof = "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s, never: [{ id: { prefix: vm } }] }";
+    let proof =
+        "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s, never: [{ id: { prefix: vm } }] }";
     let relay = relay(&origin, &[COARSE, proof]).await;
     let _clients = clients(&relay, &[("red", 3)]).await;
     let _machines = clients_named(&relay, &["vm-1", "vm-2"]).await;

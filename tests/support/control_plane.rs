@@ -502,14 +502,17 @@ fn open<Req: Into<Ask> + Send + 'static>(
     let id = {
         let mut state = shared.lock();
         let id = state.opened;
-        state.streams.insert(id, Stream {
-            variant,
-            of_type,
-            answers,
-            subs: BTreeMap::new(),
-            nonces: 0,
-            node: proto::Node::default(),
-        });
+        state.streams.insert(
+            id,
+            Stream {
+                variant,
+                of_type,
+                answers,
+                subs: BTreeMap::new(),
+                nonces: 0,
+                node: proto::Node::default(),
+            },
+        );
         id
     };
     tokio::spawn(async move {

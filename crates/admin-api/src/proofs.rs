@@ -38,8 +38,8 @@ pub struct ClassProof {
     pub ignored: Vec<String>,
     /// Why the server cannot be asked.
     pub impossible: Option<String>,
-    /// The time after a push in which a rule by a covered value is noticed, and after which every client has had its
-    /// turn.
+    /// The time after a push in which a rule by a covered value is noticed, and after which every client has
+    /// had its turn.
     pub covered_within_seconds: f64,
     pub round_seconds: f64,
 }
@@ -54,8 +54,8 @@ pub struct RestlessNames {
     pub names: Vec<String>,
 }
 
-/// A resource of which the server tells some client of a class otherwise than the class. Wide because the fields
-/// are the flat keys of the JSON.
+/// A resource of which the server tells some client of a class otherwise than the class. Wide because the
+/// fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Divergence {

@@ -4,7 +4,7 @@ use super::*;
 use crate::driver::api::proof::{ProofView, ProveRefusal, ServerProof};
 use sluice_engine::Time;
 use sluice_proof::proof::{
-    ClassReport, ClassState, DivergentName, Divergence, MemberId, ProofReport, ProveOrder, ProveState,
+    ClassReport, ClassState, Divergence, DivergentName, MemberId, ProofReport, ProveOrder, ProveState,
 };
 
 impl ProofView for FakeView {
@@ -52,7 +52,10 @@ fn class_report() -> ClassReport {
         differs: 2,
         at_most: Some(15),
         since: Some(Time::ZERO),
-        uncovered: vec![("metadata.LABELS.team".into(), "blue".into()), ("metadata.TOKEN".into(), "abc".into())],
+        uncovered: vec![
+            ("metadata.LABELS.team".into(), "blue".into()),
+            ("metadata.TOKEN".into(), "abc".into()),
+        ],
         uncovered_count: 2,
         witnesses: 1,
         restless: vec![(TypeUrl::of_message(CLUSTER), vec!["stamped".into()], 1)],
@@ -94,7 +97,10 @@ async fn prf_24_a_class_shows_what_is_proved_and_no_value_of_a_secret_field() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
     let class = admin.get("/classes").await.json()["classes"][0].clone();
     let proof = &class["proof"];
-    assert_eq!((&proof["state"], &proof["samples"], &proof["at_most_percent"]), (&"differs".into(), &38.into(), &1.5.into()));
+    assert_eq!(
+        (&proof["state"], &proof["samples"], &proof["at_most_percent"]),
+        (&"differs".into(), &38.into(), &1.5.into())
+    );
     let uncovered = proof["uncovered"].as_array().unwrap();
     assert_eq!(uncovered[0], "metadata.LABELS.team=blue");
     assert!(!uncovered[1].to_string().contains("abc"), "{uncovered:?}");
@@ -112,14 +118,18 @@ async fn prf_17_divergences_have_an_item_for_each_name_and_none_for_secrets() {
     let next = json["next"].as_str().unwrap();
     let rest = admin.get(&format!("/classes/divergences?after={next}")).await.json();
     assert_eq!(names(&rest), [""]);
-    assert_eq!((&rest["divergences"][0]["count"], &rest["divergences"][0]["compared"]), (&2.into(), &14.into()));
+    assert_eq!(
+        (&rest["divergences"][0]["count"], &rest["divergences"][0]["compared"]),
+        (&2.into(), &14.into())
+    );
 }
 
 #[tokio::test]
 async fn prf_24_an_order_names_one_class() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
     let post = async |query: &str| {
-        let request = format!("POST /classes/prove?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("POST /classes/prove?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let answer = admin.send(&request).await;
         (answer.status, answer.body)
     };

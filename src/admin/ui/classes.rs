@@ -12,8 +12,8 @@ use super::frame::{Ask, Frame, PageFault};
 use super::parts::Mark;
 use super::text::{age, count};
 use crate::admin::classes;
-use crate::admin::proofs;
 use crate::admin::params::read;
+use crate::admin::proofs;
 use crate::driver::api::status::RefusalStatus;
 use sluice_text::encoded;
 

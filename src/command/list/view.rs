@@ -10,7 +10,9 @@ use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::table::{Column, bounded_names, column, joined, maybe, shown, span, state, type_name, version, wide};
+use crate::command::table::{
+    Column, bounded_names, column, joined, maybe, shown, span, state, type_name, version, wide,
+};
 use sluice_text::size;
 
 /// A list of the API as tables.

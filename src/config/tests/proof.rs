@@ -79,7 +79,9 @@ proof:
         }],
     };
     assert_eq!(read, Some(Arc::new(expected)));
-    for (text, standing) in [("2%", Standing::Share(20)), ("0.5%", Standing::Share(5)), ("0", Standing::Count(0))] {
+    for (text, standing) in
+        [("2%", Standing::Share(20)), ("0.5%", Standing::Share(5)), ("0", Standing::Count(0))]
+    {
         assert_eq!(proof(&format!("proof: {{standing: {text}}}")).unwrap().settings.standing, standing);
     }
 }
@@ -108,7 +110,10 @@ fn prf_19_numbers_have_their_ranges() {
 #[test]
 fn prf_5_a_proof_that_cannot_work_is_refused_with_the_key() {
     let projection = faults("node_classes: [{split_by: {cluster: true}}]\nproof: {}");
-    assert!(projection.len() == 1 && projection[0].starts_with("proof: cannot work with `upstream_node: projection`"));
+    assert!(
+        projection.len() == 1
+            && projection[0].starts_with("proof: cannot work with `upstream_node: projection`")
+    );
     let default = faults("proof: {}");
     assert!(default.len() == 1 && default[0].starts_with("proof: cannot work without a rule"), "{default:?}");
     let files = read(&format!("xds_servers: [{{server_uri: 'file:a'}}]\n{MEMBER}proof: {{}}")).unwrap_err();
@@ -123,7 +128,9 @@ fn prf_5_servers_that_are_not_asked_are_named() {
     let kuma = "xds_servers: [{server_uri: 'kuma-control-plane:5678', channel_creds: [{type: insecure}]}]\n";
     let warned = warnings(&format!("{kuma}{MEMBER}proof: {{}}"));
     assert!(warned.iter().any(|line| line.starts_with("proof: kuma-control-plane:5678: Kuma")), "{warned:?}");
-    let files = format!("{SERVER}authorities: {{b: {{xds_servers: [{{server_uri: 'file:a'}}]}}}}\n{MEMBER}proof: {{}}");
+    let files = format!(
+        "{SERVER}authorities: {{b: {{xds_servers: [{{server_uri: 'file:a'}}]}}}}\n{MEMBER}proof: {{}}"
+    );
     let warned = warnings(&files);
     assert!(warned.iter().any(|line| line.starts_with("proof: does not apply to file:a")), "{warned:?}");
     let ignored = format!("{SERVER}{MEMBER}proof: {{ignore: [{{type: a.B, path: c}}]}}");

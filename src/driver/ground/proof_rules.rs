@@ -5,8 +5,8 @@ use sluice_fleet::rollout::plan::UnitMatch;
 use sluice_proof::proof::ProofSettings;
 use sluice_xds::{Node, TypeUrl, Value};
 
-/// Metadata with a meaning for connections: a control plane registers such a client when it connects, and takes
-/// it off the registry when its last stream ends (PRF-5).
+/// Metadata with a meaning for connections: a control plane registers such a client when it connects, and
+/// takes it off the registry when its last stream ends (PRF-5).
 const LIFECYCLE: [&str; 2] = ["AUTO_REGISTER_GROUP", "dataplane.resource"];
 
 /// The questions that the relay may ask beside its classes.
@@ -30,8 +30,8 @@ pub struct IgnoredField {
 }
 
 impl ProofRules {
-    /// Whether a class is proved. A class of one client has nobody to differ, and a class that shows a projection
-    /// has no member to ask as.
+    /// Whether a class is proved. A class of one client has nobody to differ, and a class that shows a
+    /// projection has no member to ask as.
     pub fn proves(&self, list: &str, class: &NodeClass) -> bool {
         let shows_node = class.upstream_node != UpstreamNode::Projection;
         shows_node && !class.is_of_one() && self.units.matches(list, &class.node)

@@ -33,11 +33,22 @@ pub(super) struct ClassFollower(BTreeMap<SourceId, FollowedClass>);
 
 impl ClassFollower {
     /// Looks for new sources, and for sources that have ended.
-    pub fn find(&mut self, place: Place, rules: &ProofRules, sources: &Sources, machine: &mut Proof, now: Time) {
+    pub fn find(
+        &mut self,
+        place: Place,
+        rules: &ProofRules,
+        sources: &Sources,
+        machine: &mut Proof,
+        now: Time,
+    ) {
         let mut present = BTreeMap::new();
         for source in sources.all() {
             let (key, status) = (source.key(), source.status());
-            if key.place == place && key.owner == Owner::Everyone && rules.proves(&status.list, &key.class) && !source.has_lifecycle() {
+            if key.place == place
+                && key.owner == Owner::Everyone
+                && rules.proves(&status.list, &key.class)
+                && !source.has_lifecycle()
+            {
                 let class = status.class.digest.clone();
                 present.insert(source.id(), (class, Arc::downgrade(&source)));
             }
@@ -61,7 +72,8 @@ impl ClassFollower {
         self.0.values_mut().for_each(|class| (class.told, class.content) = (None, None));
     }
 
-    /// The class of a source that the machine knows, once the server sees a node. `rule`: the rule of a client.
+    /// The class of a source that the machine knows, once the server sees a node. `rule`: the rule of a
+    /// client.
     pub fn known(
         &mut self,
         source: SourceId,
@@ -107,7 +119,8 @@ impl ClassFollower {
         let sources = self.0.values().filter_map(|class| class.source.upgrade());
         sources.into_iter().any(|source| {
             let status = source.status();
-            let is_lost = matches!(status.state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. });
+            let is_lost =
+                matches!(status.state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. });
             is_lost || status.restored || source.is_on_failover()
         })
     }

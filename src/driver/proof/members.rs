@@ -1,5 +1,5 @@
-//! The clients of the proved classes, as the machine sees them. A walk over the streams finds them, so that no
-//! stream knows of the proof (PRF-10).
+//! The clients of the proved classes, as the machine sees them. A walk over the streams finds them, so that
+//! no stream knows of the proof (PRF-10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +75,8 @@ impl MemberFollower {
         self.streams.values_mut().for_each(|stream| stream.is_incomplete = true);
     }
 
-    /// One step of the walk over all streams. At the end of a pass, streams that the pass has not met have left.
+    /// One step of the walk over all streams. At the end of a pass, streams that the pass has not met have
+    /// left.
     pub fn step(&mut self, walk: &mut Walk<'_>) {
         for _ in 0..STREAMS_PER_STEP {
             let Some(stream) = walk.tables.streams.next(self.last) else { return self.end_pass(walk) };
@@ -100,7 +101,8 @@ impl MemberFollower {
 
     fn look(&mut self, stream: &Arc<StreamState>, walk: &mut Walk<'_>) {
         let number = stream.number();
-        let known = self.streams.get(&number).filter(|known| !known.is_incomplete).map(|known| known.signature);
+        let known =
+            self.streams.get(&number).filter(|known| !known.is_incomplete).map(|known| known.signature);
         let age = walk.now.since(stream.context.opened_at);
         if !stream.answered.load(Ordering::Relaxed) && age < FIRST_ANSWER_MAX {
             self.waiting += 1;

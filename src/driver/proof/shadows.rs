@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::driver::api::status::SourceStatus;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::shadow::Shadow;
 use sluice_engine::Time;
@@ -77,10 +76,6 @@ impl OpenShadows {
         self.all.values().map(|opened| opened.bytes).sum()
     }
 
-    pub fn status(&self, id: ShadowId) -> Option<Arc<SourceStatus>> {
-        self.all.get(&id).map(|opened| opened.shadow.status())
-    }
-
     /// Tells the machine the news of all shadows. `source_of`: the source of a class.
     pub fn look(
         &mut self,
@@ -128,7 +123,8 @@ impl OpenedShadow {
         is_new.then_some(ShadowNews::Content(snapshot))
     }
 
-    /// The loss of the server before an answer. A stream that ends after its first answer begins anew by itself.
+    /// The loss of the server before an answer. A stream that ends after its first answer begins anew by
+    /// itself.
     fn end(&self, snapshot: &Snapshot) -> Option<Status> {
         self.shadow.ended().or_else(|| match snapshot.standing().reach() {
             Reachability::Lost { status, .. } => Some(status.clone()),
@@ -138,7 +134,9 @@ impl OpenedShadow {
 }
 
 fn is_any_current(snapshot: &Snapshot) -> bool {
-    snapshot.types().any(|(type_url, _)| snapshot.standing().of(type_url).is_some_and(|of_type| of_type.is_current))
+    snapshot
+        .types()
+        .any(|(type_url, _)| snapshot.standing().of(type_url).is_some_and(|of_type| of_type.is_current))
 }
 
 /// An estimate of the bytes of the resources that the class does not share, from a few of each type.

@@ -26,10 +26,10 @@ const ORDERS_MAX: usize = 64;
 
 /// The proofs under way.
 #[derive(Default)]
-pub struct Proofs(Mutex<Running>);
+pub struct Proofs(Mutex<UnderWay>);
 
 #[derive(Default)]
-struct Running {
+struct UnderWay {
     /// In the order of the lists of servers.
     servers: Vec<RunningProof>,
     orders: BTreeMap<u64, (Place, OrderId)>,
@@ -53,8 +53,8 @@ struct ProvedServer {
 }
 
 impl Proofs {
-    /// Puts a configuration in force: starts a task for each new server that is proved, and ends the others. Must
-    /// be called within a tokio runtime if there is a proof, after the configuration is published.
+    /// Puts a configuration in force: starts a task for each new server that is proved, and ends the others.
+    /// Must be called within a tokio runtime if there is a proof, after the configuration is published.
     pub fn configure(&self, settings: &DriverSettings, shared: &Arc<DriverContext>, tables: &Tables) {
         let running = &mut *self.0.lock();
         let mut left = std::mem::take(&mut running.servers);
@@ -107,7 +107,7 @@ impl Proofs {
     }
 }
 
-impl Running {
+impl UnderWay {
     fn remember(&mut self, place: Place, id: OrderId) -> u64 {
         self.last_order += 1;
         self.orders.insert(self.last_order, (place, id));
@@ -151,8 +151,8 @@ fn start(server: ProvedServer, shared: &Arc<DriverContext>, tables: &Tables) -> 
     RunningProof { place, commands }
 }
 
-/// Runs the task until its commands are closed. A panic harms neither sources nor streams: the shadows close, and
-/// the task begins anew without evidence.
+/// Runs the task until its commands are closed. A panic harms neither sources nor streams: the shadows close,
+/// and the task begins anew without evidence.
 async fn keep_running(
     server: ProvedServer,
     queue: mpsc::UnboundedReceiver<ProofCommand>,

@@ -23,8 +23,8 @@ use crate::driver::source::shadow::{Shadow, ShadowOrder};
 use crate::driver::stream::state::Tables;
 use sluice_engine::Time;
 use sluice_proof::proof::{
-    ClassState, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder, ProveState, Question, QuestionId,
-    ShadowKind, Surroundings,
+    ClassState, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder, ProveState, Question,
+    QuestionId, ShadowKind, Surroundings,
 };
 use sluice_xds::{Code, Status};
 
@@ -47,7 +47,8 @@ pub(super) enum ProofCommand {
     State(OrderId, oneshot::Sender<Option<ProveState>>),
 }
 
-/// The proof of one server at work: the machine, and the parts that supply its inputs and carry out its outputs.
+/// The proof of one server at work: the machine, and the parts that supply its inputs and carry out its
+/// outputs.
 pub(super) struct ProofTask {
     pub place: Place,
     pub tables: Tables,
@@ -63,7 +64,12 @@ pub(super) struct ProofTask {
 }
 
 impl ProofTask {
-    pub(super) fn new(place: Place, rules: Arc<ProofRules>, tables: Tables, teller: ProofTeller) -> ProofTask {
+    pub(super) fn new(
+        place: Place,
+        rules: Arc<ProofRules>,
+        tables: Tables,
+        teller: ProofTeller,
+    ) -> ProofTask {
         let now = Instant::now();
         ProofTask {
             machine: Proof::new(rules.settings, fastrand::u64(..)),
@@ -142,7 +148,8 @@ impl ProofTask {
         let rules = self.rules.clone();
         self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
         let (classes, machine) = (&mut self.classes, &mut self.machine);
-        let mut walk = Walk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
+        let mut walk =
+            Walk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
         self.members.step(&mut walk);
         let shared = self.shared();
         let process = &shared.process;
@@ -169,7 +176,7 @@ impl ProofTask {
             Output::Close(id) => self.shadows.close(id),
             Output::Keep(id) => self.shadows.keep(id),
             Output::Ask(question) => self.ask(question),
-            Output::Tell(happening) => self.teller.tell(&happening, &self.shadows),
+            Output::Tell(happening) => self.teller.tell(&happening),
         }
     }
 
@@ -232,7 +239,8 @@ impl ProofTask {
 
     /// Brings the gauges up to date.
     fn show(&mut self) {
-        let ProofReport { classes, divergences, unproved_members, round, .. } = self.machine.report(self.now());
+        let ProofReport { classes, divergences, unproved_members, round, .. } =
+            self.machine.report(self.now());
         let mut types: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for divergence in &divergences {
             let label = self.shared().metrics.of_type(&divergence.type_url).label().into();

@@ -1,11 +1,10 @@
-//! The happenings of the proof, for operators: the log, the events and the metrics. No value of a resource and no
-//! value of a node is among the words (PRF-17).
+//! The happenings of the proof, for operators: the log, the events and the metrics. No value of a resource
+//! and no value of a node is among the words (PRF-17).
 
 use std::sync::Arc;
 
 use tracing::info;
 
-use super::shadows::OpenShadows;
 use crate::driver::ground::context::DriverContext;
 use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::ServerProofMetrics;
@@ -37,7 +36,7 @@ impl ClassEvents<'_> {
 }
 
 impl ProofTeller {
-    pub fn tell(&self, happening: &Happening, shadows: &OpenShadows) {
+    pub fn tell(&self, happening: &Happening) {
         let server = &self.server;
         match happening {
             Happening::Sampled { class: _, result } => self.metrics.sampled(*result),
@@ -59,7 +58,9 @@ impl ProofTeller {
                 info!(%server, %class, %type_url, %name, "the upstream encodes equal content in unequal bytes, as with \
                     maps at random: each reconnect sends the resource again");
             }
-            Happening::Lagging { class, who, type_url, name, behind } => self.tell_lag(class, *who, type_url, name, behind),
+            Happening::Lagging { class, who, type_url, name, behind } => {
+                self.tell_lag(class, *who, type_url, name, behind)
+            }
             Happening::Impossible { class, status } => {
                 let none: ClassKey = "".into();
                 let class = class.as_ref().unwrap_or(&none);
@@ -67,11 +68,10 @@ impl ProofTeller {
                     { %server, %class, error = %status }
                     + "; the classes stay unproved, and are tried again in an hour. Clients notice nothing");
             }
-            Happening::ReplicasDisagree { class, shadow, type_url, names } => {
-                let identifier = shadows.status(*shadow).map(|status| status.server.clone());
+            Happening::ReplicasDisagree { class, type_url, names, shadow: _ } => {
                 let detail = words(names.iter().map(ResourceName::as_str), names.len());
                 tell!(self.of(class), warn(Proof, "replicas of the upstream disagree").of_type(type_url).detail(&detail);
-                    { %server, %class, %type_url, names = detail, identifier }
+                    { %server, %class, %type_url, names = detail }
                     + ": another connection gives the same node other answers");
             }
             Happening::ReplicasAgree { class } => {
@@ -144,7 +144,9 @@ fn divergent_paths(divergence: &Divergence) -> String {
 
 /// The fields that explain a divergence: alternatives, each a field or several together.
 fn explanations(divergence: &Divergence) -> Vec<String> {
-    divergence.explained_by.iter().map(|fields| fields.join(" and ")).collect()
+    let explanations = divergence.explained_by.iter().map(|fields| fields.join(" and "));
+    let explanations: Vec<String> = explanations.collect();
+    if explanations.is_empty() { vec!["no field so far".to_owned()] } else { explanations }
 }
 
 fn words<'a>(all: impl Iterator<Item = &'a str>, total: usize) -> String {

@@ -9,7 +9,9 @@ use http::HeaderValue;
 use tokio::sync::mpsc;
 use tracing::trace;
 
-use crate::client::{ConnectionChoice, FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
+use crate::client::{
+    ConnectionChoice, FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle,
+};
 use crate::driver::ground::servers::Attach;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use sluice_engine::source::StreamIndex;

@@ -1,8 +1,8 @@
-//! A private source whose only client is silent: the relay asks a server what it would tell a client directly,
-//! with the client's whole node (PRF-1).
+//! A private source whose only client is silent: the relay asks a server what it would tell a client
+//! directly, with the client's whole node (PRF-1).
 //!
-//! A shadow begins with all that it wants and ends when it is dropped. No client, plan, checkpoint, limit, log
-//! line or metric of other sources knows of it.
+//! A shadow begins with all that it wants and ends when it is dropped. No client, plan, checkpoint, limit,
+//! log line or metric of other sources knows of it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use super::handle::{SourceHandle, Subscriber};
 use super::table::Sources;
 use crate::client::ConnectionChoice;
-use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::context::DriverSettings;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NodeClass, UpstreamNode};
@@ -47,14 +46,11 @@ impl Shadow {
         let ShadowOrder { class, node, wanted, is_apart, changed } = order;
         let listed = settings.lists.find(class.key().place)?;
         let of_member = NodeClass { upstream_node: UpstreamNode::Member, ..class.key().class.clone() };
-        let choice = ConnectionChoice { preferred: class.connection(), is_apart, ..ConnectionChoice::default() };
+        let choice =
+            ConnectionChoice { preferred: class.connection(), is_apart, ..ConnectionChoice::default() };
         let source = sources.shadow(listed, of_member, choice);
-        let stream = Arc::new(ShadowStream {
-            id: SessionId(source.id().0),
-            node,
-            changed,
-            ended: Mutex::default(),
-        });
+        let stream =
+            Arc::new(ShadowStream { id: SessionId(source.id().0), node, changed, ended: Mutex::default() });
         source.watch_all(stream.clone(), wanted);
         Some(Shadow { source, stream })
     }
@@ -62,11 +58,6 @@ impl Shadow {
     /// The newest content and standing.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.source.snapshot()
-    }
-
-    /// The state of the source, at most 250 ms old.
-    pub fn status(&self) -> Arc<SourceStatus> {
-        self.source.status()
     }
 
     /// Why the source could not begin, or failed.

@@ -178,8 +178,14 @@ impl Sources {
         Some(self.start(&mut entries, key, listed, pool, None))
     }
 
-    /// Starts a private source without clients, over the connection of this choice (PRF-3). It takes no room from classes, and nobody hears of it but its holder (PRF-1).
-    pub(crate) fn shadow(&self, listed: ListedServer<'_>, class: NodeClass, choice: ConnectionChoice) -> Arc<SourceHandle> {
+    /// Starts a private source without clients, over the connection of this choice (PRF-3). It takes no room
+    /// from classes, and nobody hears of it but its holder (PRF-1).
+    pub(crate) fn shadow(
+        &self,
+        listed: ListedServer<'_>,
+        class: NodeClass,
+        choice: ConnectionChoice,
+    ) -> Arc<SourceHandle> {
         let unheard = self.unheard.get_or_init(|| Arc::new(self.shared.unheard()));
         let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), unheard.clone());
         let mut entries = self.table.entries();
@@ -214,7 +220,9 @@ impl Sources {
         opened_by: Option<Holder>,
     ) -> Arc<SourceHandle> {
         let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), self.shared.clone());
-        entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, ConnectionChoice::default(), None))
+        entries.add(key, pool, opened_by, |id, key| {
+            start(id, key, listed, shared, listing, ConnectionChoice::default(), None)
+        })
     }
 
     /// A stream does not use a source any more.

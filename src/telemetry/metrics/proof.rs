@@ -23,13 +23,16 @@ pub struct ProofMetrics {
 impl ProofMetrics {
     pub(super) fn new(catalogue: &mut Catalogue) -> ProofMetrics {
         ProofMetrics {
-            samples: catalogue
-                .add("sluice_proof_samples", "Clients that the server was asked about directly, by the result"),
+            samples: catalogue.add(
+                "sluice_proof_samples",
+                "Clients that the server was asked about directly, by the result",
+            ),
             divergences: catalogue.add(
                 "sluice_proof_divergences",
                 "Classes of which the server tells some client otherwise than the relay does",
             ),
-            streams: catalogue.add("sluice_proof_streams", "Open streams of the proof to the server, by their kind"),
+            streams: catalogue
+                .add("sluice_proof_streams", "Open streams of the proof to the server, by their kind"),
             rotation: catalogue
                 .timed("sluice_proof_rotation", "Time in which each client of the server has its turn"),
             impossible: catalogue

@@ -32,20 +32,28 @@ const UNORDERED: [&str; 4] = [
 pub enum Meaning {
     /// The contents mean the same, apart from ignored fields.
     Same { ignored: Vec<String> },
-    /// The paths of the first fields that differ, sorted, such as `circuit_breakers.thresholds[0].max_retries`.
+    /// The paths of the first fields that differ, sorted, such as
+    /// `circuit_breakers.thresholds[0].max_retries`.
     Differs { paths: Vec<String>, ignored: Vec<String> },
     /// No descriptor knows the type, or the content is malformed or too large: the bytes decide.
     Unread,
 }
 
-/// Compares two contents of a type. Entries of maps are compared by their keys, unknown fields and payloads of
-/// unknown types by their bytes. `ignored`: the paths of fields that may differ, without indices; a path
+/// Compares two contents of a type. Entries of maps are compared by their keys, unknown fields and payloads
+/// of unknown types by their bytes. `ignored`: the paths of fields that may differ, without indices; a path
 /// covers the fields below it (PRF-15).
 pub fn compare(type_url: &TypeUrl, one: &Bytes, other: &Bytes, ignored: &[String]) -> Meaning {
-    let (Ok((one, budget)), Ok((other, other_budget))) = (decode(type_url, one), decode(type_url, other)) else {
+    let (Ok((one, budget)), Ok((other, other_budget))) = (decode(type_url, one), decode(type_url, other))
+    else {
         return Meaning::Unread;
     };
-    let mut walk = Comparison { budgets: [budget, other_budget], ignored, covered: BTreeSet::new(), paths: BTreeSet::new(), at: Vec::new() };
+    let mut walk = Comparison {
+        budgets: [budget, other_budget],
+        ignored,
+        covered: BTreeSet::new(),
+        paths: BTreeSet::new(),
+        at: Vec::new(),
+    };
     if walk.messages(&one, &other).is_none() {
         return Meaning::Unread;
     }
@@ -114,7 +122,12 @@ impl Comparison<'_> {
         Some(())
     }
 
-    fn fields(&mut self, field: &FieldDescriptor, one: &DynamicMessage, other: &DynamicMessage) -> Option<()> {
+    fn fields(
+        &mut self,
+        field: &FieldDescriptor,
+        one: &DynamicMessage,
+        other: &DynamicMessage,
+    ) -> Option<()> {
         if !field.is_list() && !field.is_map() && one.has_field(field) != other.has_field(field) {
             self.note();
             return Some(());
@@ -178,7 +191,9 @@ impl Comparison<'_> {
         }
         let [budget, other_budget] = &mut self.budgets;
         match (open(one, budget), open(other, other_budget)) {
-            (Ok((type_url, one)), Ok((other_url, other))) if type_url == other_url => self.messages(&one, &other),
+            (Ok((type_url, one)), Ok((other_url, other))) if type_url == other_url => {
+                self.messages(&one, &other)
+            }
             _ => {
                 self.note();
                 Some(())
@@ -237,7 +252,9 @@ fn sorted(values: &[Field]) -> Option<Vec<&Field>> {
     let mut keyed = Vec::with_capacity(values.len());
     for value in values {
         let bytes = match value {
-            Field::Message(message) => canonical::encode(pool, message).unwrap_or_else(|_| message.encode_to_vec()),
+            Field::Message(message) => {
+                canonical::encode(pool, message).unwrap_or_else(|_| message.encode_to_vec())
+            }
             Field::String(text) => text.as_bytes().to_vec(),
             _ => Vec::new(),
         };
@@ -264,9 +281,11 @@ impl SecretWalk {
             return opened.is_ok_and(|(_, payload)| self.message(&payload, depth + 1));
         }
         let is_secret = |field: &FieldDescriptor| rules().is_ok_and(|rules| rules.is_secret(field));
-        message.fields().any(|(field, value)| {
-            if is_secret(&field) { is_inline(value) } else { self.value(value, depth + 1) }
-        })
+        message.fields().any(
+            |(field, value)| {
+                if is_secret(&field) { is_inline(value) } else { self.value(value, depth + 1) }
+            },
+        )
     }
 
     fn value(&self, value: &Field, depth: usize) -> bool {
@@ -314,7 +333,12 @@ mod tests {
         resource.value.clone()
     }
 
-    fn compared(type_url: &str, one: serde_json::Value, other: serde_json::Value, ignored: &[&str]) -> Meaning {
+    fn compared(
+        type_url: &str,
+        one: serde_json::Value,
+        other: serde_json::Value,
+        ignored: &[&str],
+    ) -> Meaning {
         let ignored: Vec<String> = ignored.iter().map(ToString::to_string).collect();
         compare(&TypeUrl::new(type_url), &body(type_url, one), &body(type_url, other), &ignored)
     }
@@ -376,7 +400,10 @@ mod tests {
             let context = json!({
                 "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
                 "common_tls_context": { "tls_certificates": [{ "private_key": key }] } });
-            body(CLUSTER, json!({ "name": "a", "transport_socket": { "name": "t", "typed_config": context } }))
+            body(
+                CLUSTER,
+                json!({ "name": "a", "transport_socket": { "name": "t", "typed_config": context } }),
+            )
         };
         let type_url = TypeUrl::new(CLUSTER);
         assert!(bears_secret(&type_url, &cluster(json!({ "inline_string": "KEY" }))));

@@ -14,8 +14,8 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
-use crate::driver::relay::{memory, reload};
 use crate::driver::proof::table::Proofs;
+use crate::driver::relay::{memory, reload};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
@@ -61,7 +61,8 @@ impl Relay {
         }
     }
 
-    /// Tells how to see that the relay is going out of service: nobody is asked beside the classes then (PRF-20).
+    /// Tells how to see that the relay is going out of service: nobody is asked beside the classes then
+    /// (PRF-20).
     pub fn tell_leaving(&self, is_leaving: impl Fn() -> bool + Send + Sync + 'static) {
         // The state of the process has one owner.
         self.shared.process.is_leaving.get_or_init(|| Box::new(is_leaving));

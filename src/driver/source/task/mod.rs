@@ -556,8 +556,8 @@ pub(super) fn settings_of(
         settings.unasked_names = None;
     }
     if matches!(key.owner, Owner::Shadow(_)) {
-        // It ends with its question (PRF-1), and the loss of the server is a part of the answer. It is not private:
-        // it holds the bodies that classes hold (BOD-1).
+        // It ends with its question (PRF-1), and the loss of the server is a part of the answer. It is not
+        // private: it holds the bodies that classes hold (BOD-1).
         (settings.linger, settings.tells_reach) = (Duration::ZERO, true);
         settings.unasked_names = None;
     }
