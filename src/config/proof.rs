@@ -14,7 +14,8 @@ use super::upstream::ServerKind;
 use crate::driver::ground::proof_rules::{IgnoredField, ProofRules};
 use sluice_engine::class::{ClassRule, IdPart, NodeClasses, NodeMatch, UpstreamNode};
 use sluice_fleet::rollout::plan::UnitMatch;
-use sluice_proof::proof::{Policy, ProofPace, ProofSettings, STANDING_MAX, Standing};
+use sluice_proof::proof::settings::STANDING_MAX;
+use sluice_proof::proof::{Policy, ProofPace, ProofSettings, Standing};
 
 const POLICIES: &[(&str, Policy)] = &[("warn", Policy::Warn)];
 
