@@ -32,6 +32,9 @@ pub struct ClassFacts {
     /// The node that the class shows to the server: that of its representative.
     pub node: Arc<Node>,
     pub fields: NodeFields,
+    /// As [`Member::is_never`], for the node of the class: no control of it, ever, so the class cannot be
+    /// proved.
+    pub is_never: bool,
 }
 
 /// A client of a class. Told when the client comes, and again when its subscription changes.

@@ -1,21 +1,46 @@
 //! The proof of one server: whose shadows are opened, and what their content says about the classes (PRF).
 //!
-//! One machine for each server of a list (a place) with `proof:` in force. The caller passes the time with
-//! each input, carries out the outputs until there are none, and calls
+//! One [`Proof`] for each server of a list (a place) with `proof:` in force. The caller passes the time with
+//! each input, carries out the outputs until [`Proof::poll_output`] gives none, and calls
 //! [`Proof::handle_timeout`] at [`Proof::poll_timeout`].
 //!
-//! In order: the settings; the content of a source; the inputs; the outputs; the reports.
+//! In order: the settings; the content of a source; the inputs, the reports and the outputs; the parts of a
+//! judgement, which are the history of each side, the comparison, and the meaning of bodies; the members and
+//! their values, with the explanation of a divergence; an open shadow, and the trial of a sample; the
+//! evidence of a class, its divergences, and the class itself; whom to sample, and when; and the machine.
 
 pub mod settings;
 pub mod content;
 pub mod input;
 pub mod output;
 pub mod report;
+mod history;
+mod comparison;
+mod meaning;
+mod population;
+mod explanation;
+mod cover;
+mod pace;
+mod probe;
+mod evidence;
+mod trial;
+mod divergence;
+mod class;
+mod picks;
+mod orders;
+mod reports;
+mod machine;
+#[cfg(test)]
+mod tests;
 
-pub use content::Content;
+pub use content::{Content, TypeContent};
 pub use input::{
     ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, ShadowId, Surroundings, Wanted,
 };
-pub use output::{Happening, OpenShadow, Output, Question, QuestionId, ResourcePair, ShadowKind};
-pub use report::{ClassReport, ClassState, Divergence, DivergentName, ProofReport, ProveState};
-pub use settings::{Policy, ProofSettings, Standing};
+pub use machine::Proof;
+pub use output::{Happening, Lagging, OpenShadow, Output, Question, QuestionId, ResourcePair};
+pub use report::{
+    ClassReport, ClassState, Divergence, DivergentName, ProofReport, ProveState, SampleReport, SampleResult,
+    ShadowKind, ShadowReport,
+};
+pub use settings::{Policy, ProofPace, ProofSettings, Standing};

@@ -4,23 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{ClassKey, MemberId, ShadowId, Wanted};
-use super::report::Divergence;
+use super::report::{Divergence, SampleResult, ShadowKind};
 use sluice_xds::{Node, Resource, ResourceName, Status, TypeUrl};
-
-/// The role of a shadow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ShadowKind {
-    /// A member, asked once.
-    Sample,
-    /// The same member again, after a difference (PRF-16).
-    Second,
-    /// The class's own node (PRF-16).
-    Control,
-    /// The class's own node on another connection (PRF-18).
-    Replica,
-    /// A sample that stays open. No shadow begins as a witness: [`Output::Keep`] makes a sample one.
-    Witness,
-}
 
 /// A shadow to open.
 #[derive(Clone, Debug)]
@@ -100,35 +85,4 @@ pub enum Happening {
 pub enum Lagging {
     Shadow(ShadowId),
     Class,
-}
-
-/// The result of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SampleResult {
-    Equal,
-    Lag,
-    Differs,
-    Restless,
-    NoWord,
-}
-
-impl SampleResult {
-    pub const ALL: [SampleResult; 5] = [
-        SampleResult::Equal,
-        SampleResult::Lag,
-        SampleResult::Differs,
-        SampleResult::Restless,
-        SampleResult::NoWord,
-    ];
-
-    /// The word of metrics and lists.
-    pub fn name(self) -> &'static str {
-        match self {
-            SampleResult::Equal => "equal",
-            SampleResult::Lag => "lag",
-            SampleResult::Differs => "differs",
-            SampleResult::Restless => "restless",
-            SampleResult::NoWord => "no_word",
-        }
-    }
 }

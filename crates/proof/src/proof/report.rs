@@ -4,9 +4,54 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{ClassKey, MemberId, ShadowId};
-use super::output::{SampleResult, ShadowKind};
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, Status, TypeUrl, Version};
+
+/// The role of a shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ShadowKind {
+    /// A member, asked once.
+    Sample,
+    /// The same member again, after a difference (PRF-16).
+    Second,
+    /// The class's own node (PRF-16).
+    Control,
+    /// The class's own node on another connection (PRF-18).
+    Replica,
+    /// A sample that stays open. No shadow begins as a witness: [`Output::Keep`](super::Output::Keep) makes a sample one.
+    Witness,
+}
+
+/// The result of one sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SampleResult {
+    Equal,
+    Lag,
+    Differs,
+    Restless,
+    NoWord,
+}
+
+impl SampleResult {
+    pub const ALL: [SampleResult; 5] = [
+        SampleResult::Equal,
+        SampleResult::Lag,
+        SampleResult::Differs,
+        SampleResult::Restless,
+        SampleResult::NoWord,
+    ];
+
+    /// The word of metrics and lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            SampleResult::Equal => "equal",
+            SampleResult::Lag => "lag",
+            SampleResult::Differs => "differs",
+            SampleResult::Restless => "restless",
+            SampleResult::NoWord => "no_word",
+        }
+    }
+}
 
 /// One word about a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +134,8 @@ pub struct DivergentName {
 }
 
 /// A confirmed divergence of one class and type (PRF-17).
+///
+/// Wide because operators read it as one item: `/classes/divergences`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
     pub class: ClassKey,

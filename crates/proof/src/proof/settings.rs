@@ -16,19 +16,25 @@ pub enum Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Count(u32),
-    /// A share of the server's members, in thousandths: 20 for `2%`.
+    /// A share of the server's members, in thousandths: 20 for `2%`. A share of a small fleet is 4 at least,
+    /// as far as there are members: 2 % of 100 members would cover hardly any value.
     Share(u32),
 }
 
-/// Witnesses of one server, whatever the share (PRF-19).
+/// Witnesses of one server, whatever the setting (PRF-19).
 pub const STANDING_MAX: usize = 256;
+/// Witnesses of a small fleet, if the share is not 0.
+const STANDING_MIN: usize = 4;
 
 impl Standing {
     /// The number of witnesses for so many members.
     pub fn of_members(self, members: usize) -> usize {
         let count = match self {
             Standing::Count(count) => count as usize,
-            Standing::Share(thousandths) => members * thousandths as usize / 1_000,
+            Standing::Share(0) => 0,
+            Standing::Share(thousandths) => {
+                (members * thousandths as usize / 1_000).max(STANDING_MIN).min(members)
+            }
         };
         count.min(STANDING_MAX)
     }

@@ -1,0 +1,194 @@
+//! The content of a class compared with that of a shadow, over the subscription of one member (PRF-11).
+
+use std::collections::BTreeMap;
+
+use super::content::{Content, TypeContent};
+use super::history::NameKey;
+use super::input::Wanted;
+use sluice_engine::annotations::{Annotations, ErrorKind};
+use sluice_engine::cache::{CachedResource, Known};
+use sluice_engine::collection::{Collection, CollectionKind, NameSet};
+use sluice_xds::{Code, ResourceName, TypeUrl, Version};
+
+/// The differences that a comparison lists, in the order of types and names. The others wait until these are
+/// decided.
+const DIFFERENCES_MAX: usize = 1_000;
+
+/// The state of a name at one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stance {
+    /// `None`: absent.
+    pub version: Option<Version>,
+    /// The code of the server's error; its text does not count.
+    pub error: Option<Code>,
+    pub has_ttl: bool,
+}
+
+/// A name with unequal states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differing {
+    pub key: NameKey,
+    pub class: Stance,
+    pub shadow: Stance,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Compared {
+    pub differing: Vec<Differing>,
+    /// Compared names of each type.
+    pub names: BTreeMap<TypeUrl, usize>,
+    /// Parts and names without a word: one side does not know them, or is not current (PRF-11).
+    pub without_word: usize,
+}
+
+impl Compared {
+    fn count(&mut self, type_url: &TypeUrl, names: usize) {
+        *self.names.entry(type_url.clone()).or_default() += names;
+    }
+
+    /// Compares one name. `None`: a side has no word.
+    fn add(&mut self, key: NameKey, class: Option<Stance>, shadow: Option<Stance>) {
+        let (Some(class), Some(shadow)) = (class, shadow) else {
+            self.without_word += 1;
+            return;
+        };
+        self.count(&key.type_url, 1);
+        if class != shadow && self.differing.len() < DIFFERENCES_MAX {
+            self.differing.push(Differing { key, class, shadow });
+        }
+    }
+}
+
+/// Compares both sides. The digests come first: parts with equal digests are not walked.
+pub fn compare(wants: &[Wanted], class: &Content, shadow: &Content) -> Compared {
+    let mut compared = Compared::default();
+    for (type_url, collection) in wants {
+        let sides = (current(class, type_url, collection), current(shadow, type_url, collection));
+        let (Some(class), Some(shadow)) = sides else {
+            compared.without_word += 1;
+            continue;
+        };
+        match equal_names(collection, class, shadow) {
+            Some(names) => compared.count(type_url, names),
+            None => walk(type_url, collection, class, shadow, &mut compared),
+        }
+    }
+    compared
+}
+
+/// The state of one name of a part; `None`: no word.
+pub fn stance(content: &Content, wants: &[Wanted], key: &NameKey) -> Option<Stance> {
+    let is_part = |wanted: &&Wanted| {
+        wanted.0 == key.type_url && wanted.1.kind() == key.kind && wanted.1.covers(&key.name)
+    };
+    let (type_url, collection) = wants.iter().find(is_part)?;
+    let side = current(content, type_url, collection)?;
+    match collection {
+        Collection::Names(_) => named(side, &key.name),
+        Collection::Wildcard => {
+            member(side.snapshot.wildcard.members.get(&key.name), &key.name, wildcard_notes(side))
+        }
+        Collection::Globs(_) => glob_member(side, &key.name),
+    }
+}
+
+/// The type, if the server has answered for the collection as a whole, and nothing is restored.
+fn current<'a>(content: &'a Content, type_url: &TypeUrl, collection: &Collection) -> Option<&'a TypeContent> {
+    let side = content.types.get(type_url)?;
+    let is_whole = collection.kind() != CollectionKind::Wildcard || side.snapshot.wildcard.is_whole();
+    (is_whole && !side.standing.restored && side.standing.is_current_for(collection)).then_some(side)
+}
+
+/// The number of names, if both sides are equal by their digests.
+fn equal_names(collection: &Collection, class: &TypeContent, shadow: &TypeContent) -> Option<usize> {
+    let (one, other) = (class.snapshot.view(collection)?, shadow.snapshot.view(collection)?);
+    let is_plain = one.annotations().is_empty() && other.annotations().is_empty();
+    let is_equal = one.digest() == other.digest()
+        && (one.len(), one.absent_len()) == (other.len(), other.absent_len())
+        && one.is_complete()
+        && other.is_complete();
+    (is_plain && is_equal).then(|| one.len() + one.absent_len())
+}
+
+fn walk(
+    type_url: &TypeUrl,
+    collection: &Collection,
+    class: &TypeContent,
+    shadow: &TypeContent,
+    compared: &mut Compared,
+) {
+    let key = |name: &ResourceName| NameKey {
+        type_url: type_url.clone(),
+        kind: collection.kind(),
+        name: name.clone(),
+    };
+    match collection {
+        Collection::Names(names) => {
+            for name in names.iter() {
+                compared.add(key(name), named(class, name), named(shadow, name));
+            }
+        }
+        Collection::Wildcard => {
+            let (ours, theirs) = (&class.snapshot.wildcard.members, &shadow.snapshot.wildcard.members);
+            let only_theirs = theirs.keys().filter(|name| !ours.contains_key(*name));
+            for name in ours.keys().chain(only_theirs) {
+                let one = member(ours.get(name), name, wildcard_notes(class));
+                compared.add(key(name), one, member(theirs.get(name), name, wildcard_notes(shadow)));
+            }
+        }
+        Collection::Globs(globs) => {
+            let (ours, theirs) = (&class.snapshot.globs.members, &shadow.snapshot.globs.members);
+            let only_theirs = theirs.keys().filter(|name| !ours.contains_key(*name));
+            for name in ours.keys().chain(only_theirs).filter(|name| is_in(globs, name)) {
+                compared.add(key(name), glob_member(class, name), glob_member(shadow, name));
+            }
+        }
+    }
+}
+
+fn is_in(globs: &NameSet, name: &ResourceName) -> bool {
+    name.glob().is_some_and(|glob| globs.contains(&glob))
+}
+
+fn wildcard_notes(side: &TypeContent) -> Option<&Annotations> {
+    side.snapshot.wildcard.view.as_ref().map(|view| view.annotations())
+}
+
+fn named(side: &TypeContent, name: &ResourceName) -> Option<Stance> {
+    let cached = match side.snapshot.names.entries.get(name)? {
+        Known::Unknown => return None,
+        Known::Absent(_) => None,
+        Known::Present(cached) => Some(cached),
+    };
+    member(cached, name, Some(&side.snapshot.names.annotations))
+}
+
+/// A name outside of complete globs is unknown.
+fn glob_member(side: &TypeContent, name: &ResourceName) -> Option<Stance> {
+    let is_complete = name.glob().is_some_and(|glob| side.snapshot.globs.complete.contains(&glob));
+    let cached = side.snapshot.globs.members.get(name);
+    is_complete.then(|| member(cached, name, Some(&side.snapshot.globs.annotations))).flatten()
+}
+
+/// `None`: the name has an error that the server did not report, so its state is not the server's word.
+fn member(
+    cached: Option<&CachedResource>,
+    name: &ResourceName,
+    notes: Option<&Annotations>,
+) -> Option<Stance> {
+    let error = match notes.and_then(|notes| notes.error_kind(name)) {
+        None => None,
+        Some(ErrorKind::Reported) => notes.and_then(|notes| notes.error(name)).map(|status| status.code),
+        Some(ErrorKind::Malformed | ErrorKind::Timeout | ErrorKind::Unreachable) => return None,
+    };
+    let resource = cached.map(|cached| &cached.resource);
+    Some(Stance {
+        version: resource.map(|resource| resource.version),
+        error,
+        has_ttl: resource.is_some_and(|resource| resource.ttl.is_some()),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The open trials of a server, and the times within which the machine acts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::class::is_refusal;
+use super::super::input::{ClassKey, ShadowId};
+use super::super::output::QuestionId;
+use super::super::trial::{Trial, Unasked};
+use sluice_engine::Time;
+use sluice_xds::{Code, Status, TypeUrl};
+
+/// After a search that found nobody to sample.
+pub const IDLE: Duration = Duration::from_secs(5);
+/// Between two searches, whatever happens.
+pub const SEARCH_GAP: Duration = Duration::from_millis(250);
+/// A shadow waits for room, or for the end of a reason to give way.
+pub const WAIT: Duration = Duration::from_secs(1);
+/// Replicas are compared once an hour (PRF-18).
+pub const REPLICAS_EVERY: Duration = Duration::from_secs(3_600);
+/// The same divergence, or lag, is told once an hour (PRF-26).
+pub const TOLD_EVERY: Duration = Duration::from_secs(3_600);
+/// Two streams of one id that both live for so long show that the server bears them.
+pub const TWINS_AFTER: Duration = Duration::from_secs(1);
+/// Questions without an answer are given up.
+pub const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// A witness whose member has another subscription is opened anew after this time.
+pub const RENEWED_AFTER: Duration = Duration::from_secs(600);
+/// Evidence ages in steps.
+pub const AGE_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether the server bears two streams that show one id.
+#[derive(Clone, Debug, Default)]
+pub enum Twins {
+    #[default]
+    Unknown,
+    Allowed,
+    /// No control may be opened: it could end the stream of a class. Tried again at this time.
+    Forbidden {
+        status: Status,
+        until: Time,
+        was_told: bool,
+    },
+}
+
+/// The role of a shadow in its trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Sample,
+    Second,
+    Control,
+}
+
+/// An open question.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub trial: ShadowId,
+    pub type_url: TypeUrl,
+    pub pairs: Vec<Unasked>,
+    pub at: Time,
+}
+
+/// The trials, by the number of their sample.
+#[derive(Clone, Debug, Default)]
+pub struct Trials {
+    pub by_sample: BTreeMap<ShadowId, Trial>,
+    pub roles: BTreeMap<ShadowId, (ShadowId, Role)>,
+    pub questions: BTreeMap<QuestionId, Asked>,
+    pub last_shadow: u64,
+    pub last_question: u64,
+}
+
+impl Trials {
+    pub fn next_shadow(&mut self) -> ShadowId {
+        self.last_shadow += 1;
+        ShadowId(self.last_shadow)
+    }
+
+    pub fn witnesses(&self) -> usize {
+        self.by_sample.values().filter(|trial| trial.is_witness).count()
+    }
+
+    /// Trials that use one of the `streams`: samples, and witnesses that are confirmed (PRF-19).
+    pub fn in_slots(&self) -> usize {
+        let is_in_slot =
+            |trial: &&Trial| trial.order.is_none() && (!trial.is_witness || trial.is_confirming());
+        self.by_sample.values().filter(is_in_slot).count()
+    }
+
+    /// Trials of a class.
+    pub fn of_class<'a>(&'a self, class: &'a ClassKey) -> impl Iterator<Item = &'a Trial> {
+        self.by_sample.values().filter(move |trial| trial.class == *class)
+    }
+
+    pub fn has_question(&self, trial: ShadowId) -> bool {
+        self.questions.values().any(|asked| asked.trial == trial)
+    }
+}
+
+/// Whether the end of a second stream of an id says that the server bears one only.
+pub fn refuses_twins(code: Code) -> bool {
+    is_refusal(code) || matches!(code, Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted)
+}

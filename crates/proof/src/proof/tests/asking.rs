@@ -1,0 +1,148 @@
+//! Servers that do not let the relay ask, and orders of operators.
+
+use super::bench::*;
+use crate::proof::*;
+use sluice_xds::Code;
+
+const OLD: Members<'_> = &[("a", 1)];
+const NEW: Members<'_> = &[("a", 2)];
+
+/// A class of this many members beside the representative, each with a label of its own.
+fn bench(members: u64) -> Bench {
+    let mut bench = Bench::new(ProofSettings::default(), &[("team", "red")]);
+    for id in 1..=members {
+        bench.member(id, &format!("m{id}"), &[("team", &format!("t{id}"))]);
+    }
+    bench.publish(wildcard(&clusters(), OLD));
+    bench
+}
+
+#[test]
+fn prf_9_three_refused_members_make_the_proof_impossible_for_an_hour() {
+    let mut bench = bench(5);
+    for _ in 0..3 {
+        let sample = bench.wait_for(ShadowKind::Sample);
+        bench.end(sample, Code::PermissionDenied);
+    }
+    let impossible =
+        |happening: &&Happening| matches!(happening, Happening::Impossible { class: Some(_), .. });
+    assert_eq!(bench.happenings.iter().filter(impossible).count(), 1);
+    assert_eq!(bench.report().state, ClassState::Impossible);
+    let before = bench.opened.len();
+    bench.pass(3_590_000);
+    assert_eq!(bench.opened.len(), before);
+    bench.pass(60_000);
+    assert_eq!(bench.opened.len(), before + 1);
+    let sample = bench.find(ShadowKind::Sample).unwrap();
+    bench.end(sample, Code::PermissionDenied);
+    assert_eq!(bench.happenings.iter().filter(impossible).count(), 1, "told once");
+}
+
+#[test]
+fn prf_9_a_server_with_one_stream_for_each_id_never_sees_a_control() {
+    for ends_first in [true, false] {
+        let mut bench = bench(1);
+        let sample = bench.wait_for(ShadowKind::Sample);
+        bench.answer(sample, wildcard(&clusters(), NEW));
+        bench.pass(5_100);
+        bench.differs();
+        let second = bench.wait_for(ShadowKind::Second);
+        if ends_first {
+            bench.answer(second, wildcard(&clusters(), NEW));
+            bench.end(sample, Code::Aborted);
+        } else {
+            bench.end(second, Code::AlreadyExists);
+        }
+        bench.pass(60_000);
+        assert!(bench.shadows.is_empty() && bench.opened.iter().all(|opened| opened.1.node.id != "rep"));
+        assert!(
+            bench
+                .happenings
+                .iter()
+                .any(|happening| matches!(happening, Happening::Impossible { class: None, .. }))
+        );
+        assert_eq!(bench.report().state, ClassState::Impossible);
+    }
+}
+
+#[test]
+fn prf_5_a_member_that_matches_never_is_never_shown() {
+    let mut bench = bench(1);
+    bench.member_as(9, Member { is_never: true, ..member(&node("dataplane", &[("team", "x")])) });
+    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 4 }, bench.now);
+    bench.pass(7_200_000);
+    assert!(!bench.opened.is_empty() && bench.opened.iter().all(|opened| opened.1.node.id != "dataplane"));
+    assert_eq!(bench.proof.prove_state(order).map(|state| state.asked), Some(1));
+    assert_eq!(bench.report().not_sampled, 1);
+}
+
+#[test]
+fn prf_5_a_member_that_turns_never_loses_its_shadow() {
+    let mut bench = bench(1);
+    let sample = bench.wait_for(ShadowKind::Sample);
+    bench.member_as(1, Member { is_never: true, ..member(&node("m1", &[("team", "t1")])) });
+    assert_eq!(bench.closed, [sample]);
+}
+
+#[test]
+fn prf_19_an_order_takes_all_members_at_once_and_tells_its_progress() {
+    let mut bench = bench(30);
+    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 4 }, bench.now);
+    let begun = bench.now;
+    let mut most = 0;
+    while bench.proof.prove_state(order).is_some_and(|state| !state.is_done) {
+        bench.pass(50);
+        most = most.max(bench.shadows.values().filter(|shadow| shadow.kind == ShadowKind::Sample).count());
+        let open: Vec<ShadowId> = bench
+            .shadows
+            .iter()
+            .filter(|open| open.1.kind == ShadowKind::Sample)
+            .map(|open| *open.0)
+            .collect();
+        open.into_iter().for_each(|id| bench.answer(id, wildcard(&clusters(), OLD)));
+        assert!(bench.now.since(begun).as_secs() < 60);
+    }
+    let state = bench.proof.prove_state(order).unwrap();
+    assert_eq!((state.asked, state.equal, state.differs, state.no_word), (30, 30, 0, 0));
+    assert!((4..=6).contains(&most), "{most}");
+}
+
+#[test]
+fn prf_19_an_order_for_an_unknown_class_is_refused() {
+    let mut bench = bench(1);
+    let order = bench.proof.prove(&ProveOrder { class: "beef".into(), all: true, streams: 1 }, bench.now);
+    let state = bench.proof.prove_state(order).unwrap();
+    assert!(state.is_done && state.refused.is_some());
+}
+
+#[test]
+fn prf_18_replicas_are_compared_once_an_hour() {
+    let mut bench = bench(40);
+    // The hourly comparison needs a server that bears two streams of one id.
+    let mut replica = None;
+    for _ in 0..9_000 {
+        bench.pass(1_000);
+        let open: Vec<(ShadowId, ShadowKind)> =
+            bench.shadows.iter().map(|open| (*open.0, open.1.kind)).collect();
+        for (id, kind) in open {
+            match kind {
+                ShadowKind::Replica => replica = Some(id),
+                ShadowKind::Sample | ShadowKind::Second => bench.answer(id, wildcard(&clusters(), OLD)),
+                ShadowKind::Control | ShadowKind::Witness => {}
+            }
+        }
+        if replica.is_some() {
+            break;
+        }
+    }
+    let replica = replica.unwrap();
+    assert!(bench.shadows[&replica].open.on_another_connection && bench.shown(replica) == "rep");
+    bench.answer_on(replica, wildcard(&clusters(), NEW), 2);
+    bench.pass(5_100);
+    bench.differs();
+    let control = bench.wait_for(ShadowKind::Control);
+    bench.answer(control, wildcard(&clusters(), OLD));
+    bench.pass(1_100);
+    assert!(bench.happenings.iter().any(|happening| matches!(happening, Happening::ReplicasDisagree { .. })));
+    assert!(bench.divergences().is_empty());
+}

@@ -1,0 +1,555 @@
+//! One sample, from its begin to its result (PRF-12, PRF-13, PRF-16).
+//!
+//! ```text
+//!  Watching ── equal ──────────────────────────────────────────────▶ equal
+//!     │  ▲
+//!     │  └── the difference is gone, or one side has what the other had lately
+//!     ▼ stands for `settle`, and the bodies have unequal meanings
+//!  Second: the same member again ── like the class ─────────────────▶ lag: the sample's stream was late
+//!     │                          └── like neither ─────────────────▶ restless
+//!     ▼ like the sample
+//!  Control: the class's own node ── like the sample ────────────────▶ lag: the class's stream is late
+//!     │                          └── like neither ─────────────────▶ restless
+//!     ▼ like the class
+//!  differs
+//! ```
+//!
+//! The second comes before the control. It shows whether the server bears two streams of one id. Without this
+//! knowledge a control could end the stream of the class itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::comparison::{Compared, Differing, Stance, compare};
+use super::content::Content;
+use super::evidence::Evidence;
+use super::history::{History, NameKey};
+use super::input::{ClassKey, MemberId, OrderId};
+use super::meaning::{Meanings, Relation};
+use super::population::{Print, Row};
+use super::probe::Probe;
+use super::report::SampleResult;
+use super::settings::ProofPace;
+use sluice_engine::Time;
+use sluice_xds::{Node, TypeUrl, Version};
+
+/// A sample without a word from all parts ends after this time. Longer than the time in which a server has to
+/// answer for a name.
+pub const WORD_MAX: Duration = Duration::from_secs(30);
+/// A confirmation ends after this time.
+pub const CONFIRM_MAX: Duration = Duration::from_secs(60);
+/// The answers of a second and of a control stand for so long before they count: a server may send a set in
+/// parts.
+const QUIET: Duration = Duration::from_secs(1);
+/// Between the publication of a witness or a class, and the look at both: the other side is mostly equal by
+/// then, and the look costs a comparison of digests.
+pub const LOOK_AFTER: Duration = Duration::from_millis(300);
+/// Pairs in one question.
+const ASKED_MAX: usize = 100;
+/// Restless names change so often within a window, at both sides (PRF-13).
+const RESTLESS_CHANGES: usize = 3;
+
+/// The side of the class in a comparison.
+#[derive(Clone, Copy)]
+pub struct ClassSide<'a> {
+    pub content: Option<&'a Content>,
+    pub history: &'a History,
+    pub connection: Option<u64>,
+}
+
+/// Everything that a judgement depends on beside the trial.
+#[derive(Clone, Copy)]
+pub struct Surround<'a> {
+    pub class: ClassSide<'a>,
+    pub meanings: &'a Meanings,
+    pub evidence: &'a Evidence,
+    pub pace: &'a ProofPace,
+    pub now: Time,
+}
+
+/// The client whom the sample shows.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// `None`: the class's own node, on another connection (PRF-18).
+    pub member: Option<MemberId>,
+    pub node: Arc<Node>,
+    pub node_key: u64,
+    pub print: Print,
+    /// The fields of the fingerprint, and all fields.
+    pub common: Row,
+    pub row: Row,
+}
+
+/// A difference that is not decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unsettled {
+    class: Stance,
+    shadow: Stance,
+    /// Neither side changed the name since.
+    since: Time,
+}
+
+/// Two versions whose meaning is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unasked {
+    pub key: NameKey,
+    pub one: Version,
+    pub other: Version,
+}
+
+/// The next step of a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Judgement {
+    /// Nothing to do until the next publication, or until [`Trial::look_at`].
+    Waits,
+    /// All parts are equal now.
+    Equal,
+    /// The meaning decides, all of one type.
+    Ask(Vec<Unasked>),
+    /// A second shadow and a control are needed.
+    Confirm,
+    /// The difference is gone while it was confirmed: the second and the control are needed no more.
+    Relax,
+    Done(Outcome),
+}
+
+/// The end of a trial, or of one round of a witness.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    pub confirmed: Vec<Confirmed>,
+    pub restless: Vec<NameKey>,
+    /// Names for which the sample's stream is late, since when.
+    pub late_shadow: Vec<(NameKey, Time)>,
+    /// Names for which the class's stream is late.
+    pub late_class: Vec<(NameKey, Time)>,
+    /// The shadow's versions were such as the class had lately, to the end.
+    pub is_lag: bool,
+    /// Shadows were on several connections, so replicas were compared with each other.
+    pub is_torn: bool,
+}
+
+impl Outcome {
+    pub fn result(&self) -> SampleResult {
+        if !self.confirmed.is_empty() {
+            SampleResult::Differs
+        } else if self.is_torn {
+            SampleResult::NoWord
+        } else if !self.restless.is_empty() {
+            SampleResult::Restless
+        } else if self.is_lag || !self.late_shadow.is_empty() || !self.late_class.is_empty() {
+            SampleResult::Lag
+        } else {
+            SampleResult::NoWord
+        }
+    }
+}
+
+/// A confirmed difference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Confirmed {
+    pub differing: Differing,
+    pub paths: Arc<[Arc<str>]>,
+    pub since: Time,
+}
+
+/// The relation of a second or a control to the two sides.
+enum Like {
+    Class,
+    Shadow,
+    Neither,
+    Unasked(Unasked),
+}
+
+/// The judgement about one name.
+enum Verdict {
+    Waits,
+    Ask(Unasked),
+    LateShadow,
+    LateClass,
+    Restless,
+    Torn,
+    Confirmed,
+}
+
+/// A sample or a witness, with the shadows that confirm its differences.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    pub class: ClassKey,
+    pub subject: Subject,
+    pub sample: Probe,
+    pub second: Option<Probe>,
+    pub control: Option<Probe>,
+    pub is_witness: bool,
+    pub order: Option<OrderId>,
+    pub look_at: Option<Time>,
+    /// The last look found both sides equal, with a word for everything.
+    pub was_equal: bool,
+    confirming_since: Option<Time>,
+    unsettled: BTreeMap<NameKey, Unsettled>,
+    /// Decided differences that still stand.
+    settled: BTreeMap<NameKey, (Stance, Stance)>,
+}
+
+impl Trial {
+    pub fn new(class: ClassKey, subject: Subject, sample: Probe, order: Option<OrderId>) -> Trial {
+        let look_at = Some(sample.since + WORD_MAX);
+        Trial {
+            class,
+            subject,
+            sample,
+            second: None,
+            control: None,
+            is_witness: false,
+            order,
+            look_at,
+            was_equal: false,
+            confirming_since: None,
+            unsettled: BTreeMap::new(),
+            settled: BTreeMap::new(),
+        }
+    }
+
+    /// All shadows of the trial.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> {
+        [Some(&self.sample), self.second.as_ref(), self.control.as_ref()].into_iter().flatten()
+    }
+
+    pub fn is_confirming(&self) -> bool {
+        self.confirming_since.is_some()
+    }
+
+    pub fn begin_confirming(&mut self, now: Time) {
+        self.confirming_since.get_or_insert(now);
+    }
+
+    /// Ends a confirmation. The caller closes the returned shadows.
+    pub fn end_confirming(&mut self) -> Vec<Probe> {
+        self.confirming_since = None;
+        [self.second.take(), self.control.take()].into_iter().flatten().collect()
+    }
+
+    /// Only differences by lag are left, so the trial may end for another that waits.
+    pub fn is_lagging(&self) -> bool {
+        !self.is_witness && !self.is_confirming() && !self.unsettled.is_empty()
+    }
+
+    /// Both sides want a look soon.
+    pub fn look_soon(&mut self, at: Time) {
+        self.look_at = Some(self.look_at.map_or(at, |look_at| look_at.min(at)));
+    }
+
+    /// The types with a difference now, decided or not.
+    pub fn differing_types(&self) -> BTreeSet<&TypeUrl> {
+        self.unsettled.keys().chain(self.settled.keys()).map(|key| &key.type_url).collect()
+    }
+
+    /// The number of compared names of a type.
+    pub fn compared_names(&self, class: &Content, type_url: &TypeUrl) -> usize {
+        let Some(content) = &self.sample.content else { return 0 };
+        compare(&self.sample.wants, class, content).names.get(type_url).copied().unwrap_or(0)
+    }
+
+    /// Compares both sides, and decides about the next step.
+    pub fn judge(&mut self, around: Surround<'_>) -> Judgement {
+        self.look_at = None;
+        let (Some(class), Some(shadow)) = (around.class.content, &self.sample.content) else {
+            return self.wait_for_word(around);
+        };
+        let compared = compare(&self.sample.wants, class, shadow);
+        let without_word = compared.without_word;
+        if without_word == 0 {
+            self.sample.answered_at.get_or_insert(around.now);
+        }
+        self.update(compared, around);
+        if !self.unsettled.is_empty() {
+            self.was_equal = false;
+            return self.decide(around);
+        }
+        self.was_equal = without_word == 0 && self.settled.is_empty();
+        match without_word == 0 {
+            true if self.settled.is_empty() => Judgement::Equal,
+            true => Judgement::Waits,
+            false => self.wait_for_word(around),
+        }
+    }
+
+    fn wait_for_word(&mut self, around: Surround<'_>) -> Judgement {
+        let until = self.sample.since + WORD_MAX;
+        if self.is_witness {
+            return Judgement::Waits;
+        }
+        if around.now >= until {
+            return Judgement::Done(Outcome::default());
+        }
+        self.look_soon(until);
+        Judgement::Waits
+    }
+
+    /// Takes the differences over, each with the time since which it stands.
+    fn update(&mut self, compared: Compared, around: Surround<'_>) {
+        let before = std::mem::take(&mut self.unsettled);
+        let settled = std::mem::take(&mut self.settled);
+        for Differing { key, class, shadow } in compared.differing {
+            if around.evidence.is_restless(&key)
+                || is_same(&key, class, shadow, around.meanings) == Some(true)
+            {
+                continue;
+            }
+            if settled.get(&key) == Some(&(class, shadow)) {
+                self.settled.insert(key, (class, shadow));
+                continue;
+            }
+            let stood = before.get(&key).filter(|old| (old.class, old.shadow) == (class, shadow));
+            let changed = [&around.class.history.changed_at(&key), &self.sample.history.changed_at(&key)]
+                .into_iter()
+                .flatten()
+                .copied()
+                .fold(Time::ZERO, Time::max);
+            let since = stood.map_or(around.now, |old| old.since).max(changed);
+            self.unsettled.insert(key, Unsettled { class, shadow, since });
+        }
+    }
+
+    /// There are differences.
+    fn decide(&mut self, around: Surround<'_>) -> Judgement {
+        let due: Vec<NameKey> = self
+            .unsettled
+            .iter()
+            .filter(|entry| self.is_due(entry.0, *entry.1, around))
+            .map(|entry| entry.0.clone())
+            .collect();
+        let unasked = self.unasked(&due, around);
+        if !unasked.is_empty() {
+            return Judgement::Ask(unasked);
+        }
+        if due.is_empty() {
+            return self.wait_for_due(around);
+        }
+        let Some(since) = self.confirming_since else { return Judgement::Confirm };
+        self.note_answers(&due, around.now);
+        self.confirm(&due, since, around)
+    }
+
+    /// Whether a difference counts: it stands, or its name is restless; and it is no lag (PRF-12, PRF-13).
+    fn is_due(&self, key: &NameKey, difference: Unsettled, around: Surround<'_>) -> bool {
+        let (now, window) = (around.now, around.pace.window);
+        let (class, shadow) = (around.class.history, &self.sample.history);
+        if class.is_blind(now) || shadow.is_blind(now) {
+            return false;
+        }
+        // A version that the class had lately is lag. A version of the class that the shadow had decides
+        // nothing: a rule that changes the member alone looks so, too.
+        let is_of_versions = difference.class.version != difference.shadow.version;
+        if is_of_versions && class.has_had(key, difference.shadow.version, now, window) {
+            return false;
+        }
+        now.since(difference.since) >= around.pace.settle || self.is_moving(key, around)
+    }
+
+    /// Whether the name changes all the time at both sides, without a version in common (PRF-13).
+    fn is_moving(&self, key: &NameKey, around: Surround<'_>) -> bool {
+        let (now, window) = (around.now, around.pace.window);
+        let (class, shadow) = (around.class.history, &self.sample.history);
+        class.count(key, now, window) >= RESTLESS_CHANGES
+            && shadow.count(key, now, window) >= RESTLESS_CHANGES
+            && !class.shares(shadow, key, now, window)
+    }
+
+    /// The due pairs with unknown meaning, of one type.
+    fn unasked(&self, due: &[NameKey], around: Surround<'_>) -> Vec<Unasked> {
+        let pairs = due.iter().filter_map(|key| {
+            let difference = self.unsettled.get(key)?;
+            unasked(key, difference.class, difference.shadow, around.meanings)
+        });
+        let mut pairs: Vec<Unasked> = pairs.collect();
+        if let Some(first) = pairs.first().map(|pair| pair.key.type_url.clone()) {
+            pairs.retain(|pair| pair.key.type_url == first);
+        }
+        pairs.truncate(ASKED_MAX);
+        pairs
+    }
+
+    /// No difference counts so far. Lag ends with the window, or by a publication.
+    fn wait_for_due(&mut self, around: Surround<'_>) -> Judgement {
+        let (settle, now) = (around.pace.settle, around.now);
+        let until = self.sample.since + around.pace.window + WORD_MAX + settle;
+        if !self.is_witness && now >= until {
+            return Judgement::Done(Outcome { is_lag: true, ..Outcome::default() });
+        }
+        let standing = self.unsettled.values().map(|difference| difference.since + settle);
+        let next = standing.filter(|at| *at > now).min();
+        self.look_at = Some(next.unwrap_or(now + settle));
+        if self.is_confirming() { Judgement::Relax } else { Judgement::Waits }
+    }
+
+    fn note_answers(&mut self, due: &[NameKey], now: Time) {
+        for probe in [&mut self.second, &mut self.control].into_iter().flatten() {
+            if probe.answered_at.is_none() && due.iter().all(|key| probe.stance(key).is_some()) {
+                probe.answered_at = Some(now);
+            }
+        }
+    }
+
+    /// Judges the due names by the second and the control.
+    fn confirm(&mut self, due: &[NameKey], since: Time, around: Surround<'_>) -> Judgement {
+        let is_over = around.now.since(since) >= CONFIRM_MAX;
+        let (mut outcome, mut waits, mut asks) = (Outcome::default(), false, Vec::new());
+        for key in due {
+            let Some(difference) = self.unsettled.get(key).copied() else { continue };
+            match self.verdict(key, difference, around) {
+                Verdict::Waits => waits = true,
+                Verdict::Ask(unasked) => asks.push(unasked),
+                Verdict::LateShadow => outcome.late_shadow.push((key.clone(), difference.since)),
+                Verdict::LateClass => outcome.late_class.push((key.clone(), difference.since)),
+                Verdict::Restless => outcome.restless.push(key.clone()),
+                Verdict::Torn => outcome.is_torn = true,
+                Verdict::Confirmed => outcome.confirmed.push(confirmed(key, difference, around.meanings)),
+            }
+        }
+        if let Some(first) = asks.first().map(|ask| ask.key.type_url.clone()) {
+            asks.retain(|ask| ask.key.type_url == first);
+            asks.truncate(ASKED_MAX);
+            return Judgement::Ask(asks);
+        }
+        if waits && !is_over {
+            self.look_at = Some((around.now + LOOK_AFTER).min(since + CONFIRM_MAX));
+            return Judgement::Waits;
+        }
+        self.settle(&outcome);
+        Judgement::Done(outcome)
+    }
+
+    /// Remembers the decided differences, so that a witness does not confirm them again.
+    fn settle(&mut self, outcome: &Outcome) {
+        let late = outcome.late_class.iter().chain(&outcome.late_shadow).map(|late| &late.0);
+        let decided = outcome.confirmed.iter().map(|confirmed| &confirmed.differing.key).chain(late);
+        for key in decided {
+            if let Some(difference) = self.unsettled.remove(key) {
+                self.settled.insert(key.clone(), (difference.class, difference.shadow));
+            }
+        }
+    }
+
+    fn verdict(&self, key: &NameKey, difference: Unsettled, around: Surround<'_>) -> Verdict {
+        if self.subject.member.is_some() {
+            let Some(second) = &self.second else { return Verdict::Waits };
+            let Some(stance) = second.stance(key) else { return Verdict::Waits };
+            if is_apart(self.sample.connection, second.connection) {
+                return Verdict::Torn;
+            }
+            let stood = self.stood(second, key, around);
+            match self.like(key, stance, &second.history, difference, around) {
+                Like::Shadow if stood >= QUIET => {}
+                Like::Class if stood >= QUIET => return Verdict::LateShadow,
+                Like::Unasked(unasked) => return Verdict::Ask(unasked),
+                Like::Neither if stood >= around.pace.settle => return Verdict::Restless,
+                Like::Class | Like::Shadow | Like::Neither => return Verdict::Waits,
+            }
+        }
+        let Some(control) = &self.control else { return Verdict::Waits };
+        let Some(stance) = control.stance(key) else { return Verdict::Waits };
+        if self.second.as_ref().is_some_and(|second| is_apart(second.connection, control.connection)) {
+            return Verdict::Torn;
+        }
+        let stood = self.stood(control, key, around);
+        let is_elsewhere = is_apart(around.class.connection, control.connection);
+        let is_late = around.now.since(difference.since) >= around.pace.window;
+        match self.like(key, stance, &control.history, difference, around) {
+            Like::Class if stood >= QUIET => Verdict::Confirmed,
+            Like::Shadow if stood >= QUIET && is_elsewhere => Verdict::Torn,
+            Like::Shadow if is_late => Verdict::LateClass,
+            Like::Unasked(unasked) => Verdict::Ask(unasked),
+            Like::Neither if stood >= around.pace.settle && is_elsewhere => Verdict::Torn,
+            Like::Neither if stood >= around.pace.settle => Verdict::Restless,
+            Like::Class | Like::Shadow | Like::Neither => Verdict::Waits,
+        }
+    }
+
+    /// The time for which a shadow gives its present answer about a name. A name that changes all the time
+    /// counts from the first answer.
+    fn stood(&self, probe: &Probe, key: &NameKey, around: Surround<'_>) -> Duration {
+        let Some(answered_at) = probe.answered_at else { return Duration::ZERO };
+        let changed_at = probe.history.changed_at(key).filter(|_| !self.is_moving(key, around));
+        around.now.since(changed_at.map_or(answered_at, |at| at.max(answered_at)))
+    }
+
+    /// Compares a third side with the two. Names that change all the time are compared by everything that the
+    /// sides had lately.
+    fn like(
+        &self,
+        key: &NameKey,
+        stance: Stance,
+        history: &History,
+        difference: Unsettled,
+        around: Surround<'_>,
+    ) -> Like {
+        if self.is_moving(key, around) {
+            let (now, window) = (around.now, around.pace.window);
+            let meets = |side: &History, of_side: Stance| {
+                stance == of_side
+                    || side.has_had(key, stance.version, now, window)
+                    || history.has_had(key, of_side.version, now, window)
+                    || history.shares(side, key, now, window)
+            };
+            return match (
+                meets(around.class.history, difference.class),
+                meets(&self.sample.history, difference.shadow),
+            ) {
+                (true, false) => Like::Class,
+                (false, true) => Like::Shadow,
+                (true, true) | (false, false) => Like::Neither,
+            };
+        }
+        let (class, shadow) = (difference.class, difference.shadow);
+        match (is_same(key, stance, class, around.meanings), is_same(key, stance, shadow, around.meanings)) {
+            (Some(true), _) => Like::Class,
+            (_, Some(true)) => Like::Shadow,
+            (Some(false), Some(false)) => Like::Neither,
+            (None, _) | (_, None) => {
+                let ask = |side| unasked(key, stance, side, around.meanings);
+                ask(class).or_else(|| ask(shadow)).map_or(Like::Neither, Like::Unasked)
+            }
+        }
+    }
+}
+
+/// Whether two streams are on connections that are known, and not one.
+fn is_apart(one: Option<u64>, other: Option<u64>) -> bool {
+    one.zip(other).is_some_and(|pair| pair.0 != pair.1)
+}
+
+/// Whether two states mean the same; `None`: the caller has to ask.
+fn is_same(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<bool> {
+    if one == other {
+        return Some(true);
+    }
+    if (one.error, one.has_ttl) != (other.error, other.has_ttl) {
+        return Some(false);
+    }
+    let (Some(one), Some(other)) = (one.version, other.version) else { return Some(false) };
+    match meanings.relation(&key.type_url, one, other) {
+        Relation::Same => Some(true),
+        Relation::Unlike(_) => Some(false),
+        Relation::Unasked => None,
+    }
+}
+
+fn unasked(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<Unasked> {
+    if is_same(key, one, other, meanings).is_some() {
+        return None;
+    }
+    let (one, other) = one.version.zip(other.version)?;
+    Some(Unasked { key: key.clone(), one, other })
+}
+
+fn confirmed(key: &NameKey, difference: Unsettled, meanings: &Meanings) -> Confirmed {
+    let Unsettled { class, shadow, since } = difference;
+    let paths =
+        class.version.zip(shadow.version).map(|(one, other)| meanings.relation(&key.type_url, one, other));
+    let paths = match paths {
+        Some(Relation::Unlike(paths)) => paths,
+        Some(Relation::Same | Relation::Unasked) | None => Arc::default(),
+    };
+    Confirmed { differing: Differing { key: key.clone(), class, shadow }, paths, since }
+}
