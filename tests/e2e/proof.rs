@@ -53,7 +53,7 @@ fn zone_of(node: &Node) -> &str {
 async fn zoned() -> ControlPlane {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "same", "1");
-    origin.answer_by_node(|node, _, world| {
+    origin.answer_by_stream(|node, _, world| {
         let text = if zone_of(node) == "blue" { "secret-of-blue" } else { "plain" };
         world.put(CDS, "payments", text);
         Ok(())
@@ -162,7 +162,7 @@ async fn prf_24_a_right_rule_is_proved_with_its_numbers() {
 async fn prf_16_a_control_plane_that_contradicts_itself_is_restless_and_no_divergence() {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "same", "1");
-    origin.answer_by_node(|_, stream, world| {
+    origin.answer_by_stream(|_, stream, world| {
         world.put(CDS, "stamped", &format!("stream {stream}"));
         Ok(())
     });
@@ -181,7 +181,7 @@ async fn prf_12_a_stream_that_is_late_is_no_divergence() {
     origin.set(CDS, "same", "1");
     let late = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let is_late = late.clone();
-    origin.answer_by_node(move |_, stream, world| {
+    origin.answer_by_stream(move |_, stream, world| {
         // The first stream is that of the class.
         let text =
             if stream == 1 && is_late.load(std::sync::atomic::Ordering::Relaxed) { "new" } else { "old" };
@@ -231,7 +231,7 @@ async fn clients_named(relay: &Relay, ids: &[&str]) -> Vec<Client> {
 async fn prf_9_a_control_plane_that_refuses_the_streams_is_impossible_and_told_once() {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "same", "1");
-    origin.answer_by_node(|node, _, _| match node.id.as_str() {
+    origin.answer_by_stream(|node, _, _| match node.id.as_str() {
         "red-0" => Ok(()),
         _ => Err(Status::new(Code::PermissionDenied, "the token is of another pod")),
     });

@@ -64,7 +64,7 @@ impl Stream {
 }
 
 /// Changes the resources for one stream, or ends it.
-type ByNode = Box<dyn Fn(&proto::Node, u64, &mut World) -> Result<(), Status> + Send>;
+type ByStream = Box<dyn Fn(&proto::Node, u64, &mut World) -> Result<(), Status> + Send>;
 
 #[derive(Default)]
 struct State {
@@ -80,7 +80,7 @@ struct State {
     /// The answer to polls, instead of resources.
     refuse_polls: Option<(StatusCode, String)>,
     /// The resources for a stream, by its node and number, made of those for all.
-    by_node: Option<ByNode>,
+    by_stream: Option<ByStream>,
     /// Looks up clients by their nodes, as istiod does.
     is_istiod: bool,
     /// The directory to write resources to after each change.
@@ -204,11 +204,11 @@ impl ControlPlane {
     }
 
     /// The answers are a function of the node and of the number of the stream from now on.
-    pub fn answer_by_node(
+    pub fn answer_by_stream(
         &self,
         function: impl Fn(&proto::Node, u64, &mut World) -> Result<(), Status> + Send + 'static,
     ) {
-        self.shared.lock().by_node = Some(Box::new(function));
+        self.shared.lock().by_stream = Some(Box::new(function));
         self.change(|_| {});
     }
 
@@ -271,12 +271,12 @@ impl ControlPlane {
             }
         }
         change(&mut state.world);
-        let State { world, streams, directory, by_node, .. } = &mut *state;
+        let State { world, streams, directory, by_stream, .. } = &mut *state;
         if let Some(directory) = directory {
             rest::write(directory.path(), world);
         }
         for (id, stream) in streams {
-            let Ok(world) = world_of(world, by_node.as_ref(), &stream.node, *id) else { continue };
+            let Ok(world) = world_of(world, by_stream.as_ref(), &stream.node, *id) else { continue };
             let answers: Vec<Answer> =
                 stream.subs.values_mut().filter_map(|sub| sub.changed(&world)).collect();
             answers.into_iter().for_each(|answer| stream.send(answer));
@@ -527,7 +527,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, is_istiod, ends_on, by_node, .. } = state;
+    let State { world, streams, log, scripted, is_istiod, ends_on, by_stream, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
     if let Some(node) = ask.node.as_ref().filter(|_| *is_istiod)
         && let Err(reason) = istiod::addresses(node)
@@ -561,7 +561,7 @@ fn record(state: &mut State, id: u64, ask: Ask) {
     if *scripted && ask.type_url != MARKER {
         return;
     }
-    let world = match world_of(world, by_node.as_ref(), &stream.node, id) {
+    let world = match world_of(world, by_stream.as_ref(), &stream.node, id) {
         Ok(world) => world,
         Err(status) => {
             let _ = stream.answers.send(Err(status));
@@ -579,13 +579,13 @@ fn record(state: &mut State, id: u64, ask: Ask) {
 /// The resources for one stream.
 fn world_of<'a>(
     world: &'a World,
-    by_node: Option<&ByNode>,
+    by_stream: Option<&ByStream>,
     node: &proto::Node,
     stream: u64,
 ) -> Result<Cow<'a, World>, Status> {
-    let Some(by_node) = by_node else { return Ok(Cow::Borrowed(world)) };
+    let Some(by_stream) = by_stream else { return Ok(Cow::Borrowed(world)) };
     let mut own = world.clone();
-    by_node(node, stream, &mut own)?;
+    by_stream(node, stream, &mut own)?;
     Ok(Cow::Owned(own))
 }
 
