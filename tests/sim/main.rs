@@ -45,6 +45,7 @@ mod routes;
 mod run;
 mod schedule;
 mod scheduler;
+mod shadows;
 mod track;
 mod upstream;
 mod waves;
@@ -87,6 +88,9 @@ const IDLE_RUN: u64 = 150;
 
 /// The schedules of collections.
 const COLLECTIONS_RUN: u64 = 500;
+
+/// The schedules of shadows.
+const SHADOWS_RUN: u64 = 1_000;
 
 /// The first seeds of all kinds of worlds, and the percentage of each in a mixed count.
 const MIXED: [(u64, u64); 10] = [
@@ -512,6 +516,7 @@ const TESTS: &[Test] = &[
     ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
     ("no_schedule_with_pauses_violates_an_invariant", no_schedule_with_pauses_violates_an_invariant),
     ("no_schedule_of_collections_violates_an_invariant", no_schedule_of_collections_violates_an_invariant),
+    ("no_schedule_of_shadows_violates_an_invariant", no_schedule_of_shadows_violates_an_invariant),
     (
         "no_schedule_with_other_lists_violates_an_invariant",
         no_schedule_with_other_lists_violates_an_invariant,
@@ -619,7 +624,8 @@ fn run_seeds(batch: Batch) -> Result<String, String> {
 }
 
 fn the_same_seed_gives_the_same_events() -> Result<String, String> {
-    for seed in (0..20).chain(collections::COLLECTIONS..collections::COLLECTIONS + 20) {
+    let others = [collections::COLLECTIONS, shadows::SHADOWS].map(|first| first..first + 20);
+    for seed in (0..20).chain(others.into_iter().flatten()) {
         let (one, other) = (run::run_seed(seed).hash, run::run_seed(seed).hash);
         if one != other {
             return Err(format!("seed {seed}: {one:x} and {other:x}"));
@@ -780,6 +786,12 @@ fn no_schedule_of_collections_violates_an_invariant() -> Result<String, String> 
     let former = batch(collections::COLLECTIONS)?;
     let later = batch(collections::GROWN_COLLECTIONS)?;
     Ok(format!("{former}, {later} and {}", batch(collections::GROWN_SERVERS)?))
+}
+
+/// Worlds with a control plane that is a function of the node.
+fn no_schedule_of_shadows_violates_an_invariant() -> Result<String, String> {
+    let (first, count) = (shadows::SHADOWS, SHADOWS_RUN);
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
 }
 
 fn base_of_today() -> u64 {

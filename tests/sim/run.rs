@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::OPEN;
 use super::collections::{self, COLLECTIONS};
 use super::schedule::{Act, Plan, WAVES};
+use super::shadows::{self, SHADOWS};
 use super::waves::{self, WavePlan};
 use super::world::{self, Failure, Invariant, Outcome};
 
@@ -50,6 +51,7 @@ fn origin_of(seed: u64) -> u64 {
 /// The events of a seed.
 pub fn acts_of(seed: u64) -> Vec<Act> {
     match seed {
+        SHADOWS.. => shadows::acts(seed),
         COLLECTIONS.. => collections::acts(seed),
         WAVES.. => WavePlan::of_seed(seed).acts(),
         _ => Plan::of_seed(seed).acts(),
@@ -59,6 +61,7 @@ pub fn acts_of(seed: u64) -> Vec<Act> {
 /// The settings of a seed, printed.
 pub fn plan_of(seed: u64) -> String {
     match seed {
+        SHADOWS.. => "a world of shadows".to_owned(),
         COLLECTIONS.. => "a world of collections".to_owned(),
         WAVES.. => format!("{:#?}", WavePlan::of_seed(seed)),
         _ => format!("{:#?}", Plan::of_seed(seed)),
@@ -72,6 +75,7 @@ pub fn run_seed(seed: u64) -> Outcome {
 /// A panic of the engine is a violation like any other (I16).
 pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     let caught = std::panic::catch_unwind(|| match seed {
+        SHADOWS.. => shadows::run(seed, acts, origin, tells),
         COLLECTIONS.. => collections::run(seed, acts, origin, tells),
         WAVES.. => waves::run(seed, acts, origin, tells),
         _ => world::run(&Plan::of_seed(seed), acts, origin, tells),

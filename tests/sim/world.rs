@@ -52,6 +52,10 @@ pub enum Invariant {
     Condemned = 31,
     PinFreeze,
     OffIsOff,
+    // Of the proof.
+    FalseAlarm,
+    MissedRule,
+    ShadowBounds = 39,
 }
 
 impl Invariant {

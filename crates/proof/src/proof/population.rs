@@ -147,11 +147,12 @@ impl Population {
         let pairs = paths.pairs(&member.fields);
         let is_common =
             |pair: &Pair| paths.rank(pair.0) == FieldRank::Plain && !self.unique.contains(&pair.0);
-        let row: Row = pairs.iter().map(|pair| pair.0).filter(is_common).collect();
-        let rest = pairs.iter().map(|pair| pair.0).filter(|pair| !is_common(pair)).collect();
+        let (common, rest): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|pair| is_common(&pair.0));
+        let row: Row = common.iter().map(|pair| pair.0).collect();
+        let rest = rest.iter().map(|pair| pair.0).collect();
         let print = keyed(paths.seed, &row);
-        for (pair, text) in pairs.iter().filter(|pair| is_common(&pair.0)) {
-            self.hold(*pair, text);
+        for (pair, text) in common {
+            self.hold(pair, text);
         }
         self.groups
             .entry(print)

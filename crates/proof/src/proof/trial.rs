@@ -164,6 +164,8 @@ enum Like {
 /// The judgement about one name.
 enum Verdict {
     Waits,
+    /// The second or the control is older than the difference, and says nothing about it.
+    Later,
     Ask(Unasked),
     LateShadow,
     LateClass,
@@ -394,11 +396,13 @@ impl Trial {
     /// Judges the due names by the second and the control.
     fn confirm(&mut self, due: &[NameKey], since: Time, around: Surround<'_>) -> Judgement {
         let is_over = around.now.since(since) >= CONFIRM_MAX;
-        let (mut outcome, mut waits, mut asks) = (Outcome::default(), false, Vec::new());
+        let (mut outcome, mut asks) = (Outcome::default(), Vec::new());
+        let (mut waits, mut is_later) = (false, false);
         for key in due {
             let Some(difference) = self.unsettled.get(key).copied() else { continue };
             match self.verdict(key, difference, around) {
                 Verdict::Waits => waits = true,
+                Verdict::Later => is_later = true,
                 Verdict::Ask(unasked) => asks.push(unasked),
                 Verdict::LateShadow => outcome.late_shadow.push((key.clone(), difference.since)),
                 Verdict::LateClass => outcome.late_class.push((key.clone(), difference.since)),
@@ -416,6 +420,10 @@ impl Trial {
             self.look_at = Some((around.now + LOOK_AFTER).min(since + CONFIRM_MAX));
             return Judgement::Waits;
         }
+        if is_later && outcome == Outcome::default() {
+            self.look_at = Some(around.now + LOOK_AFTER);
+            return Judgement::Relax;
+        }
         self.settle(&outcome);
         Judgement::Done(outcome)
     }
@@ -432,9 +440,15 @@ impl Trial {
     }
 
     fn verdict(&self, key: &NameKey, difference: Unsettled, around: Surround<'_>) -> Verdict {
+        // A side may be late, and half a window is more than streams are late. Without this wait a name would
+        // leave the proof because of a push in the midst of it.
+        let restless_after = (around.pace.window / 2).max(around.pace.settle);
         if self.subject.member.is_some() {
             let Some(second) = &self.second else { return Verdict::Waits };
             let Some(stance) = second.stance(key) else { return Verdict::Waits };
+            if second.since < difference.since {
+                return Verdict::Later;
+            }
             if is_apart(self.sample.connection, second.connection) {
                 return Verdict::Torn;
             }
@@ -443,12 +457,15 @@ impl Trial {
                 Like::Shadow if stood >= QUIET => {}
                 Like::Class if stood >= QUIET => return Verdict::LateShadow,
                 Like::Unasked(unasked) => return Verdict::Ask(unasked),
-                Like::Neither if stood >= around.pace.settle => return Verdict::Restless,
+                Like::Neither if stood >= restless_after => return Verdict::Restless,
                 Like::Class | Like::Shadow | Like::Neither => return Verdict::Waits,
             }
         }
         let Some(control) = &self.control else { return Verdict::Waits };
         let Some(stance) = control.stance(key) else { return Verdict::Waits };
+        if control.since < difference.since {
+            return Verdict::Later;
+        }
         if self.second.as_ref().is_some_and(|second| is_apart(second.connection, control.connection)) {
             return Verdict::Torn;
         }
@@ -460,8 +477,8 @@ impl Trial {
             Like::Shadow if stood >= QUIET && is_elsewhere => Verdict::Torn,
             Like::Shadow if is_late => Verdict::LateClass,
             Like::Unasked(unasked) => Verdict::Ask(unasked),
-            Like::Neither if stood >= around.pace.settle && is_elsewhere => Verdict::Torn,
-            Like::Neither if stood >= around.pace.settle => Verdict::Restless,
+            Like::Neither if stood >= restless_after && is_elsewhere => Verdict::Torn,
+            Like::Neither if stood >= restless_after => Verdict::Restless,
             Like::Class | Like::Shadow | Like::Neither => Verdict::Waits,
         }
     }

@@ -516,7 +516,9 @@ impl Proof {
             // Witnesses that are equal now are evidence about the explanation.
             let witnesses =
                 self.trials.by_sample.values().filter(|other| other.class == trial.class && other.was_equal);
-            witnesses.for_each(|witness| record.add_equal(&witness.subject.row));
+            for witness in witnesses {
+                record.add_equal(&witness.subject.row);
+            }
             record.explain(&class.population, &self.paths);
         }
         let mut told = Vec::new();

@@ -150,7 +150,7 @@ fn prf_16_a_control_like_neither_makes_the_name_restless() {
     let (mut bench, _) = with_difference();
     confirm(&mut bench, NEW, &[("a", 4), ("b", 1)]);
     bench.differs();
-    bench.pass(6_000);
+    bench.pass(31_000);
     assert_eq!(bench.results(), [SampleResult::Restless]);
     assert!(bench.divergences().is_empty());
     let report = bench.report();
@@ -164,7 +164,7 @@ fn prf_16_a_stamp_in_each_answer_is_restless_and_no_divergence() {
     bench.answer(second, wildcard(&clusters(), &[("a", 3), ("b", 1)]));
     bench.differs();
     bench.differs();
-    bench.pass(7_000);
+    bench.pass(31_000);
     assert!(bench.divergences().is_empty());
     assert_eq!(bench.results(), [SampleResult::Restless]);
     // The name has left the proof, so the next sample of the class is equal.

@@ -1,0 +1,550 @@
+//! Worlds of their own for the proof of the grouping: a control plane that is a function of the node, classes that may
+//! be too coarse, clients that come and go, and the machine that has to find out.
+//!
+//! Two classes have a stream each. A rule of the control plane changes a name for the nodes with a label, with two labels
+//! together, or with one id. Streams and replicas lag; some names have a stamp; some servers encode at random, refuse some
+//! nodes, or bear one stream for each id.
+
+mod content;
+mod judge;
+mod plane;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sluice_proof::proof::{
+    ClassFacts, ClassKey, Meaning, Member, MemberId, OpenShadow, Output, Proof, ProofSettings, ProveOrder,
+    Question, ShadowId, ShadowKind, Surroundings,
+};
+use sluice_xds::{Code, Status};
+
+use self::content::{Stated, content, fields, shown, wants};
+use self::judge::Judge;
+use self::plane::{MEMBERS, NAMES, Node, Plane, State, Twins};
+use super::rng::{Rng, mix};
+use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
+use super::scheduler::{Scheduler, schedules};
+use super::world::{Invariant, Outcome};
+
+/// From this seed on schedules have these worlds.
+pub const SHADOWS: u64 = 1 << 52;
+
+pub const NODES: u64 = 18;
+const CLASSES: usize = 2;
+
+#[derive(Debug)]
+pub enum Job {
+    /// A state of the server reaches a stream.
+    Deliver(u64, usize),
+    /// The first answer, without the whole wildcard.
+    Begin(u64, usize),
+    /// The server ends a stream.
+    End(u64, Code),
+    Mean(Box<Question>),
+    /// A class knows a name again.
+    Learn(usize, usize),
+    /// The end of a disturbance.
+    Calm,
+}
+
+/// A stream of a class or of a shadow.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// `None`: of a class.
+    pub shadow: Option<ShadowId>,
+    pub class: usize,
+    pub node: Node,
+    pub kind: ShadowKind,
+    pub member: Option<MemberId>,
+    pub opened_at: u64,
+    replica: usize,
+    pub lag: u64,
+    /// The newest state that has arrived.
+    pub seen: Option<usize>,
+    is_whole: bool,
+}
+
+/// A class, while it has members.
+#[derive(Clone, Debug)]
+pub struct Class {
+    pub node: Node,
+    pub stream: u64,
+    unknown: [bool; NAMES],
+}
+
+/// The state of one schedule.
+pub struct Shadows {
+    is_live: bool,
+    scheduler: Scheduler<Job>,
+    rng: Rng,
+    pub plane: Plane,
+    pub proof: Proof,
+    pub settings: ProofSettings,
+    pub nodes: Vec<Node>,
+    /// By the number of the node.
+    pub members: BTreeMap<usize, MemberId>,
+    pub classes: BTreeMap<usize, Class>,
+    pub streams: BTreeMap<u64, Stream>,
+    around: Surroundings,
+    judge: Judge,
+    /// Streams end by accident no more.
+    is_calm: bool,
+    orders: u32,
+    member_count: u64,
+}
+
+schedules!(Shadows, Job);
+
+/// The events of a seed.
+pub fn acts(seed: u64) -> Vec<Act> {
+    let mut rng = Rng::new(mix(seed) ^ 0x5ad0);
+    let count = EVENTS_MIN / 4 + rng.below(40) as usize;
+    let act = |_| Act {
+        gap: match rng.below(100) {
+            0..30 => rng.below(100 * MILLI),
+            30..70 => rng.below(6 * SECOND),
+            70..97 => rng.below(30 * SECOND),
+            _ => rng.below(600 * SECOND),
+        },
+        what: rng.below(100) as u8,
+        choice: rng.next(),
+    };
+    (0..count).map(act).collect()
+}
+
+pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
+    let mut world = Shadows::new(seed, origin, tells);
+    for act in acts {
+        world.advance(act.gap);
+        if world.failure.is_some() {
+            break;
+        }
+        world.rng = Rng::new(act.choice);
+        world.act(act);
+    }
+    if world.is_live && world.failure.is_none() {
+        world.come_to_rest();
+    }
+    world.scheduler.outcome()
+}
+
+pub fn key(class: usize) -> ClassKey {
+    format!("class-{class}").into()
+}
+
+/// The class of a node. Both classes have nodes with all labels.
+pub fn class_of(node: Node) -> usize {
+    node.number % CLASSES
+}
+
+impl Shadows {
+    fn new(seed: u64, origin: u64, tells: bool) -> Shadows {
+        let mut rng = Rng::new(mix(seed) ^ 0x5ad1);
+        let node = |number| Node { number, labels: [rng.below(3), rng.below(3), rng.below(3)] };
+        let nodes: Vec<Node> = (0..NODES as usize).map(node).collect();
+        let twins = [Twins::Borne, Twins::Borne, Twins::Borne, Twins::EndsFirst, Twins::RefusesSecond];
+        let mut state = State::default();
+        for name in 0..NAMES {
+            state.base[name] = if rng.percent(80) { rng.next() | 1 } else { 0 };
+            state.stamped[name] = rng.percent(4);
+        }
+        let plane = Plane {
+            states: vec![(0, state)],
+            twins: twins[rng.below(5) as usize],
+            is_random: rng.percent(20),
+            refused: if rng.percent(15) { rng.below(4) as usize } else { 4 },
+            replica_lag: [0, [0, 0, 3 * SECOND, 20 * SECOND][rng.below(4) as usize]],
+            stream_lag: [(0, 0), (0, 0), (8 * SECOND, 20), (20 * SECOND, 20)][rng.below(4) as usize],
+        };
+        let settings = ProofSettings::default();
+        let mut world = Shadows {
+            is_live: seed.is_multiple_of(2),
+            scheduler: Scheduler::new(origin, tells),
+            rng,
+            plane,
+            proof: Proof::new(settings, seed),
+            settings,
+            nodes,
+            members: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            around: Surroundings { clients: 1_000, ..Surroundings::default() },
+            judge: Judge::default(),
+            is_calm: false,
+            orders: 0,
+            member_count: 0,
+        };
+        world.proof.surroundings(world.around.clone(), world.scheduler.time());
+        for number in 0..NODES as usize {
+            if world.rng.percent(80) {
+                world.come(number);
+            }
+        }
+        world
+    }
+
+    // === time ===
+
+    fn advance(&mut self, by: u64) {
+        let end = self.now + by;
+        loop {
+            let timer = self.proof.poll_timeout().map(|time| self.relative(time));
+            let Some(next) = self.next_due(&[timer], end) else { break };
+            self.pass_to(next);
+            if timer.is_some_and(|timer| timer <= self.now) {
+                let now = self.time();
+                self.proof.handle_timeout(now);
+                self.drain();
+            } else if let Some(job) = self.pop() {
+                self.dispatch(job);
+            }
+            self.judge_now();
+        }
+        self.scheduler.now = self.now.max(end);
+    }
+
+    fn dispatch(&mut self, job: Job) {
+        match job {
+            Job::Begin(stream, state) => {
+                self.arrive(stream, state);
+                let soon = 1 + self.rng.below(200 * MILLI);
+                self.after(soon, Job::Deliver(stream, state));
+            }
+            Job::Deliver(stream, state) => {
+                if let Some(stream) = self.streams.get_mut(&stream) {
+                    stream.is_whole = true;
+                }
+                self.arrive(stream, state);
+            }
+            Job::End(stream, code) => self.end_stream(stream, code),
+            Job::Mean(question) => self.mean(&question),
+            Job::Learn(class, name) => {
+                if let Some(class) = self.classes.get_mut(&class) {
+                    class.unknown[name] = false;
+                    let stream = class.stream;
+                    self.publish(stream);
+                }
+            }
+            Job::Calm => {
+                self.around = Surroundings { clients: 1_000, ..Surroundings::default() };
+                self.surround();
+            }
+        }
+    }
+
+    fn surround(&mut self) {
+        let now = self.time();
+        let around = self.around.clone();
+        self.tell(|| format!("surroundings: {around:?}"));
+        self.judge.is_disturbed(&self.around, self.scheduler.now);
+        self.proof.surroundings(self.around.clone(), now);
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.proof.poll_output() {
+            match output {
+                Output::Open(open) => self.open(&open),
+                Output::Close(id) => {
+                    self.tell(|| format!("closes shadow {}", id.0));
+                    self.note(3, id.0, 0);
+                    self.streams.retain(|_, stream| stream.shadow != Some(id));
+                }
+                Output::Keep(id) => {
+                    self.tell(|| format!("keeps shadow {}", id.0));
+                    let of = self.streams.values_mut().find(|stream| stream.shadow == Some(id));
+                    of.into_iter().for_each(|stream| stream.kind = ShadowKind::Witness);
+                }
+                Output::Ask(question) => {
+                    let within = 1 + self.rng.below(200 * MILLI);
+                    self.after(within, Job::Mean(Box::new(question)));
+                }
+                Output::Tell(happening) => {
+                    self.tell(|| format!("{happening:?}"));
+                    self.judge_happening(&happening);
+                }
+            }
+        }
+    }
+
+    // === streams ===
+
+    fn open(&mut self, open: &OpenShadow) {
+        self.note(2, open.id.0, 0);
+        let class = usize::from(open.class != key(0));
+        let node = self.nodes.iter().copied().find(|node| shown(*node).id == open.node.id);
+        let Some(node) = node else { return };
+        self.tell(|| {
+            format!("opens shadow {}: {:?} of class {class} as node {}", open.id.0, open.kind, node.number)
+        });
+        self.judge_open(open, class, node);
+        let own = self.classes.get(&class).and_then(|class| self.streams.get(&class.stream));
+        let own = own.map_or(0, |stream| stream.replica);
+        let replica = if open.on_another_connection { 1 - own } else { own };
+        let stream = self.begin_stream(Some(open.id), class, node, replica);
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            (stream.kind, stream.member) = (open.kind, open.member);
+        }
+    }
+
+    /// Opens a stream, as far as the server lets it in.
+    fn begin_stream(&mut self, shadow: Option<ShadowId>, class: usize, node: Node, replica: usize) -> u64 {
+        let number = self.next_number();
+        let (lag, percent) = self.plane.stream_lag;
+        let lag = if self.rng.percent(percent) { lag } else { self.rng.below(50 * MILLI) };
+        let twin = self.streams.iter().find(|open| open.1.node.number == node.number).map(|open| *open.0);
+        let kind = ShadowKind::Sample;
+        let opened_at = self.scheduler.now;
+        let member = None;
+        let stream = Stream {
+            shadow,
+            class,
+            node,
+            kind,
+            member,
+            opened_at,
+            replica,
+            lag,
+            seen: None,
+            is_whole: false,
+        };
+        self.streams.insert(number, stream);
+        let latency = MILLI + self.rng.below(300 * MILLI);
+        if shadow.is_some() && node.number % 4 == self.plane.refused {
+            self.after(latency, Job::End(number, Code::PermissionDenied));
+            return number;
+        }
+        if shadow.is_some() && !self.is_calm && self.rng.percent(2) {
+            self.after(latency, Job::End(number, Code::Unavailable));
+            return number;
+        }
+        match (twin, self.plane.twins) {
+            (Some(twin), Twins::EndsFirst) => self.after(latency, Job::End(twin, Code::Aborted)),
+            (Some(_), Twins::RefusesSecond) => {
+                self.after(latency, Job::End(number, Code::AlreadyExists));
+                return number;
+            }
+            (None, _) | (Some(_), Twins::Borne) => {}
+        }
+        let behind = self.plane.replica_lag[replica];
+        let first = self.plane.state_at(self.scheduler.now.saturating_sub(behind));
+        self.after(latency, Job::Begin(number, first));
+        for state in first + 1..self.plane.states.len() {
+            let at = self.plane.states[state].0 + behind + lag;
+            self.at(at.max(opened_at + latency + SECOND / 2), Job::Deliver(number, state));
+        }
+        number
+    }
+
+    fn end_stream(&mut self, number: u64, code: Code) {
+        let Some(stream) = self.streams.remove(&number) else { return };
+        self.tell(|| format!("the server ends the stream of node {}: {code:?}", stream.node.number));
+        let now = self.time();
+        let Some(shadow) = stream.shadow else {
+            self.fail(Invariant::ShadowBounds, || {
+                format!("a shadow ended the stream of class {}", stream.class)
+            });
+            return;
+        };
+        self.proof.shadow_ended(shadow, Status::new(code, "scripted"), now);
+        self.drain();
+    }
+
+    fn arrive(&mut self, number: u64, state: usize) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        stream.seen = Some(stream.seen.map_or(state, |seen| seen.max(state)));
+        self.publish(number);
+    }
+
+    /// The content of a stream, as its source publishes it.
+    fn publish(&mut self, number: u64) {
+        let Some(stream) = self.streams.get(&number) else { return };
+        let Some(seen) = stream.seen else { return };
+        let state = &self.plane.states[seen].1;
+        let unknown = stream
+            .shadow
+            .is_none()
+            .then(|| self.classes.get(&stream.class).map(|class| class.unknown))
+            .flatten();
+        let mut names = [Stated::Absent; NAMES];
+        for (name, stated) in names.iter_mut().enumerate() {
+            let spelling = if self.plane.is_random { mix(number) } else { 0 };
+            let stamp = if state.stamped[name] { mix(number) } else { 0 };
+            *stated = match state.content(stream.node, name) {
+                _ if unknown.is_some_and(|unknown| unknown[name]) => Stated::Unknown,
+                // Of a set in parts, one member comes first.
+                Some(_) if !stream.is_whole && (1..MEMBERS).contains(&name) => Stated::Unknown,
+                Some(content) => Stated::Present(content ^ stamp, spelling),
+                None => Stated::Absent,
+            };
+        }
+        let (content, connection, now) =
+            (content(&names, stream.is_whole), Some(stream.replica as u64), self.time());
+        let (shadow, class) = (stream.shadow, stream.class);
+        match shadow {
+            Some(id) => self.proof.shadow_published(id, content, connection, now),
+            None => self.proof.class_published(&key(class), content, connection, now),
+        }
+        self.drain();
+    }
+
+    fn mean(&mut self, question: &Question) {
+        let meaning = |pair: &sluice_proof::proof::ResourcePair| match pair.class.body == pair.shadow.body {
+            true => Meaning::Equal { ignored: Vec::new() },
+            false => Meaning::Differs { paths: vec!["field".into()], ignored: Vec::new() },
+        };
+        let now = self.time();
+        self.proof.meant(question.id, question.pairs.iter().map(meaning).collect(), now);
+        self.drain();
+    }
+
+    // === events ===
+
+    fn come(&mut self, number: usize) {
+        let (node, now) = (self.nodes[number], self.time());
+        let class = class_of(node);
+        if !self.classes.contains_key(&class) {
+            let facts = ClassFacts {
+                rule: "rule".into(),
+                node: shown(node),
+                fields: fields(node),
+                is_never: judge::is_never(node),
+            };
+            self.proof.class(&key(class), facts, now);
+            let replica = self.rng.below(2) as usize;
+            let stream = self.begin_stream(None, class, node, replica);
+            self.classes.insert(class, Class { node, stream, unknown: [false; NAMES] });
+        }
+        self.member_count += 1;
+        let id = MemberId(self.member_count);
+        self.members.insert(number, id);
+        self.tell(|| format!("node {number} comes: {:?}, class {class}", node.labels));
+        self.state_member(number);
+    }
+
+    fn state_member(&mut self, number: usize) {
+        let (node, id, now) = (self.nodes[number], self.members[&number], self.time());
+        let from = MEMBERS + self.rng.below(2) as usize;
+        let member = Member {
+            node: shown(node),
+            fields: fields(node),
+            wants: wants(from),
+            is_never: judge::is_never(node),
+            may_be_sampled: true,
+        };
+        self.proof.member(&key(class_of(node)), id, member, now);
+        self.drain();
+    }
+
+    fn go(&mut self, number: usize) {
+        let Some(id) = self.members.remove(&number) else { return };
+        let (class, now) = (class_of(self.nodes[number]), self.time());
+        self.tell(|| format!("node {number} leaves"));
+        self.proof.member_left(&key(class), id, now);
+        self.drain();
+        self.judge_leaver(id, class);
+        if !self.members.keys().any(|other| class_of(self.nodes[*other]) == class) {
+            self.proof.class_ended(&key(class), now);
+            self.drain();
+            let ended = self.classes.remove(&class);
+            ended.into_iter().for_each(|class| drop(self.streams.remove(&class.stream)));
+        }
+    }
+
+    fn push(&mut self, change: impl FnOnce(&mut State)) {
+        let at = self.scheduler.now;
+        self.plane.push(at, change);
+        let state = self.plane.states.len() - 1;
+        let open: Vec<(u64, u64)> = self
+            .streams
+            .iter()
+            .map(|(number, stream)| (*number, self.plane.replica_lag[stream.replica] + stream.lag))
+            .collect();
+        for (stream, lag) in open {
+            let delay = lag + self.rng.below(50 * MILLI);
+            self.after(delay, Job::Deliver(stream, state));
+        }
+    }
+
+    fn act(&mut self, act: &Act) {
+        self.note(1, u64::from(act.what), 0);
+        match act.what {
+            0..25 => {
+                let name = self.rng.below(NAMES as u64) as usize;
+                let base = if self.rng.percent(85) { self.rng.next() | 1 } else { 0 };
+                self.judge.forget();
+                self.tell(|| format!("push: n{name} for all"));
+                self.push(|state| state.base[name] = base);
+            }
+            25..45 => {
+                let rule = Plane::random_rule(&mut self.rng, NODES);
+                self.tell(|| format!("push: {rule:?}"));
+                self.expect_rule(rule);
+                self.push(|state| state.rules.push(rule));
+            }
+            45..55 => {
+                let count = self.plane.state().rules.len();
+                if count > 0 {
+                    let rule = self.rng.below(count as u64) as usize;
+                    self.judge.forget();
+                    self.tell(|| format!("push: rule {rule} goes"));
+                    self.push(|state| drop(state.rules.remove(rule)));
+                }
+            }
+            55..80 => {
+                let number = self.rng.below(NODES) as usize;
+                if self.members.contains_key(&number) { self.go(number) } else { self.come(number) }
+            }
+            80..85 => {
+                let number = self.rng.below(NODES) as usize;
+                if self.members.contains_key(&number) {
+                    self.state_member(number);
+                }
+            }
+            85..90 => {
+                let (class, name) = (self.rng.below(2) as usize, MEMBERS + self.rng.below(3) as usize);
+                let Some(stated) = self.classes.get_mut(&class) else { return };
+                stated.unknown[name] = true;
+                self.judge.forget();
+                let stream = stated.stream;
+                self.publish(stream);
+                let back = self.rng.below(40 * SECOND);
+                self.after(back, Job::Learn(class, name));
+            }
+            90..95 => {
+                match self.rng.below(4) {
+                    0 => self.around.is_unwell = true,
+                    1 => self.around.memory_percent = 90,
+                    2 => self.around.waiting = 100,
+                    _ => self.around.is_leaving = true,
+                }
+                self.surround();
+                let calm = self.rng.below(60 * SECOND);
+                self.after(calm, Job::Calm);
+            }
+            95..98 if self.orders < 3 => {
+                self.orders += 1;
+                let (class, now) = (key(self.rng.below(2) as usize), self.time());
+                self.tell(|| format!("order: prove {class}"));
+                self.proof.prove(&ProveOrder { class, all: self.rng.percent(50), streams: 3 }, now);
+                self.judge.ordered_at(self.scheduler.now);
+                self.drain();
+            }
+            _ => {}
+        }
+    }
+
+    // === the end ===
+
+    /// Nothing changes any more. After an hour, in which no node is sampled twice, and a round, everything is known.
+    fn come_to_rest(&mut self) {
+        self.tell(|| "nothing changes any more".to_owned());
+        self.is_calm = true;
+        (self.plane.stream_lag, self.plane.replica_lag) = ((0, 0), [0, 0]);
+        self.around = Surroundings { clients: 1_000, ..Surroundings::default() };
+        self.surround();
+        self.advance(60 * SECOND);
+        self.advance(2 * 3_600 * SECOND + Duration::from_secs(600).as_micros() as u64);
+        self.judge_rest();
+    }
+}
