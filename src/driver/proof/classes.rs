@@ -78,13 +78,14 @@ impl ClassFollower {
         &mut self,
         source: SourceId,
         rule: impl FnOnce() -> Arc<str>,
+        rules: &ProofRules,
         machine: &mut Proof,
         now: Time,
     ) -> Option<ClassKey> {
         let class = self.0.get_mut(&source)?;
         if class.told.is_none() {
             let node = class.source.upgrade()?.shown()?;
-            class.tell(rule(), node, machine, now);
+            class.tell(rule(), node, rules, machine, now);
         }
         Some(class.key.clone())
     }
@@ -98,12 +99,12 @@ impl ClassFollower {
     }
 
     /// Tells the machine other content, and another member before the server.
-    pub fn publish(&mut self, machine: &mut Proof, now: Time) {
+    pub fn publish(&mut self, rules: &ProofRules, machine: &mut Proof, now: Time) {
         for class in self.0.values_mut() {
             let (Some((rule, shown)), Some(source)) = (&class.told, class.source.upgrade()) else { continue };
             if let Some(node) = source.shown().filter(|node| !Arc::ptr_eq(node, shown)) {
                 let rule = rule.clone();
-                class.tell(rule, node, machine, now);
+                class.tell(rule, node, rules, machine, now);
             }
             let snapshot = source.snapshot();
             if class.content.as_ref().is_none_or(|content| !Arc::ptr_eq(content, &snapshot)) {
@@ -134,9 +135,10 @@ impl ClassFollower {
 }
 
 impl FollowedClass {
-    fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, machine: &mut Proof, now: Time) {
+    fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, rules: &ProofRules, machine: &mut Proof, now: Time) {
         let fields = node_fields(&node, &Identity::Anonymous);
-        let facts = ClassFacts { rule: rule.clone(), node: node.clone(), fields };
+        let is_never = rules.never_shows(&node);
+        let facts = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
         machine.class(&self.key, facts, now);
         self.told = Some((rule, node));
     }

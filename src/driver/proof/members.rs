@@ -155,7 +155,7 @@ impl Walk<'_> {
         let fields = node_fields(node, &stream.context.peer.identity);
         let is_never = self.rules.never_shows(node);
         for (source, wants, rule) in changed.questions {
-            let Some(class) = self.classes.known(source, || rule, self.machine, now) else {
+            let Some(class) = self.classes.known(source, || rule, self.rules, self.machine, now) else {
                 is_incomplete = true;
                 continue;
             };

@@ -129,7 +129,7 @@ impl ProofTask {
             self.look();
         }
         let now = self.now();
-        self.classes.publish(&mut self.machine, now);
+        self.classes.publish(&self.rules, &mut self.machine, now);
         let classes = &self.classes;
         self.shadows.look(|class| classes.source(class), &mut self.machine, now);
         self.machine.handle_timeout(now);
