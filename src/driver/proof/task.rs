@@ -210,7 +210,7 @@ impl ProofTask {
             ProofCommand::Prove(order, reply) => {
                 let is_known = self.classes.source(&order.class).is_some();
                 let now = self.now();
-                drop(reply.send(is_known.then(|| self.machine.prove(order, now))));
+                drop(reply.send(is_known.then(|| self.machine.prove(&order, now))));
             }
             ProofCommand::State(order, reply) => drop(reply.send(self.machine.prove_state(order))),
         }
