@@ -266,6 +266,11 @@ impl Shadows {
             if twins != Twins::Borne || is_never(shown) || shown.number % 4 == refused {
                 continue;
             }
+            if refused == 4 && self.lacks_cover(class) {
+                self.fail(Invariant::MissedRule, || {
+                    format!("class {class} has room for a witness, and a value without one")
+                });
+            }
             // I35: every rule is told. Members ask for the last two names at least.
             let asked = self.differing(class, |_, node| !is_never(node) && node.number % 4 != refused);
             let is_sure = |type_url: &TypeUrl| !self.differs_in_unasked_only(class, type_url);
@@ -277,6 +282,27 @@ impl Shadows {
                 });
             }
         }
+    }
+
+    /// Whether witnesses could hold a value that nobody holds: there is room, and a member to ask.
+    fn lacks_cover(&self, class: usize) -> bool {
+        let Some(shown) = self.classes.get(&class).map(|class| class.node) else { return false };
+        let of_class = |node: &Node| class_of(*node) == class;
+        let members: Vec<Node> =
+            self.members.keys().map(|number| self.nodes[*number]).filter(of_class).collect();
+        let witnesses =
+            self.streams.values().filter(|open| open.kind == ShadowKind::Witness && open.class == class);
+        let holders: Vec<Node> = witnesses.map(|open| open.node).chain([shown]).collect();
+        let is_free = self.count(&[ShadowKind::Witness]) < WITNESSES_MAX.min(self.members.len());
+        let is_uncovered = |label: usize, value: u64| {
+            let holds = |node: &&Node| node.labels[label] == value;
+            let askable = |node: &Node| holds(&node) && !is_never(*node) && *node != shown;
+            members.iter().filter(holds).count() >= 2
+                && members.iter().any(|node| !holds(&node))
+                && members.iter().any(askable)
+                && !holders.iter().any(|node| node.labels[label] == value)
+        };
+        is_free && (0..3).any(|label| (0..3).any(|value| is_uncovered(label, value)))
     }
 
     /// The only name with a difference is one that some members do not ask for.

@@ -68,6 +68,13 @@ impl Asking {
         !is_over
     }
 
+    /// A shadow begins. While the proof is impossible, one an hour is the try.
+    pub fn begin(&mut self, now: Time) {
+        if let Some(impossible) = &mut self.impossible {
+            impossible.1 = now + RETRY;
+        }
+    }
+
     pub fn impossible(&self) -> Option<&Status> {
         self.impossible.as_ref().map(|impossible| &impossible.0)
     }

@@ -127,11 +127,6 @@ impl Pace {
         forget(&mut self.controls, now);
         self.controls.push_back(now);
     }
-
-    /// The end of a reason that time alone ends.
-    pub fn exhausted_until(&self) -> Option<Time> {
-        self.exhausted_until
-    }
 }
 
 /// The witnesses to close, because something is short (PRF-20).

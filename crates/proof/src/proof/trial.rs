@@ -353,7 +353,9 @@ impl Trial {
     fn is_moving(&self, key: &NameKey, around: Surround<'_>) -> bool {
         let (now, window) = (around.now, around.pace.window);
         let (class, shadow) = (around.class.history, &self.sample.history);
-        class.count(key, now, window) >= RESTLESS_CHANGES
+        // For half a window one side may only be late.
+        now.since(self.sample.since) >= window / 2
+            && class.count(key, now, window) >= RESTLESS_CHANGES
             && shadow.count(key, now, window) >= RESTLESS_CHANGES
             && !class.shares(shadow, key, now, window)
     }
@@ -417,7 +419,10 @@ impl Trial {
             return Judgement::Ask(asks);
         }
         if waits && !is_over {
-            self.look_at = Some((around.now + LOOK_AFTER).min(since + CONFIRM_MAX));
+            let answers =
+                [&self.second, &self.control].into_iter().flatten().filter_map(|probe| probe.answered_at);
+            let counts = answers.map(|at| at + QUIET).filter(|at| *at > around.now);
+            self.look_at = counts.chain([around.now + LOOK_AFTER, since + CONFIRM_MAX]).min();
             return Judgement::Waits;
         }
         if is_later && outcome == Outcome::default() {

@@ -178,6 +178,9 @@ impl Proof {
             row: class.population.full_row(resident),
         };
         let wants = resident.wants.clone();
+        if let Some(class) = self.classes.get_mut(key) {
+            class.asking.begin(now);
+        }
         let probe = Probe::new(self.trials.next_shadow(), wants, now);
         self.open(key, &probe, ShadowKind::Sample, Some(member), &subject);
         self.trials.roles.insert(probe.id, (probe.id, Role::Sample));

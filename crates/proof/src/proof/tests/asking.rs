@@ -31,7 +31,7 @@ fn prf_9_three_refused_members_make_the_proof_impossible_for_an_hour() {
     let before = bench.opened.len();
     bench.pass(3_590_000);
     assert_eq!(bench.opened.len(), before);
-    bench.pass(60_000);
+    bench.pass(20_000);
     assert_eq!(bench.opened.len(), before + 1);
     let sample = bench.find(ShadowKind::Sample).unwrap();
     bench.end(sample, Code::PermissionDenied);

@@ -90,7 +90,7 @@ fn prf_21_fingerprints_come_first_and_then_everyone_has_a_turn() {
     assert_eq!(shown.iter().collect::<BTreeSet<_>>().len(), 7);
     assert_eq!(shown.len(), 7, "nobody twice within an hour");
     bench.pass(3_600_000);
-    assert!(bench.find(ShadowKind::Sample).is_some());
+    assert!(bench.opened.len() > 7);
 }
 
 #[test]

@@ -76,7 +76,8 @@ fn prf_23_a_rule_for_a_covered_value_is_told_within_ten_seconds() {
     let pushed = bench.now;
     // Only the witness's own answer changes: the class sees nothing of this push.
     concerned.iter().for_each(|id| bench.answer(*id, wildcard(&clusters(), NEW)));
-    while bench.divergences().is_empty() {
+    let (mut told_after, mut explained_by) = (None, Vec::new());
+    while explained_by.len() != 1 {
         bench.pass(100);
         bench.differs();
         let open: Vec<(ShadowId, bool)> = bench
@@ -85,13 +86,20 @@ fn prf_23_a_rule_for_a_covered_value_is_told_within_ten_seconds() {
             .filter(|open| open.1.kind != ShadowKind::Witness)
             .map(|open| (*open.0, label(*open.0, &bench) == "\"z1\""))
             .collect();
-        for (id, is_concerned) in open {
+        for (id, is_concerned) in
+            open.into_iter().filter(|open| bench.shadows.contains_key(&open.0)).collect::<Vec<_>>()
+        {
             bench.answer(id, wildcard(&clusters(), if is_concerned { NEW } else { OLD }));
         }
-        assert!(bench.now.since(pushed).as_secs() < 10);
+        if let Some(divergence) = bench.proof.report(bench.now).divergences.first() {
+            told_after = told_after.or(Some(bench.now.since(pushed).as_secs()));
+            explained_by.clone_from(&divergence.explained_by);
+        }
+        assert!(bench.now.since(pushed).as_secs() < 120);
     }
+    assert!(told_after.is_some_and(|seconds| seconds < 10), "{told_after:?}");
+    assert_eq!(explained_by, [["metadata.zone".into()]]);
     let divergence = bench.proof.report(bench.now).divergences.remove(0);
-    assert_eq!(divergence.explained_by, [["metadata.zone".into()]], "the other witnesses are equal");
     assert_eq!(divergence.clients, 8);
 }
 
@@ -123,10 +131,12 @@ fn lrn_7_further_samples_tell_explanations_apart() {
             .filter(|open| open.1.kind != ShadowKind::Witness)
             .map(|open| *open.0)
             .collect();
-        open.into_iter().for_each(|id| {
-            let members = content(&bench.shadows[&id].open.node);
+        for id in open {
+            let Some(members) = bench.shadows.get(&id).map(|shadow| content(&shadow.open.node)) else {
+                continue;
+            };
             bench.answer(id, wildcard(&clusters(), members));
-        });
+        }
     };
     (0..200).for_each(|_| all(&mut bench));
     let explained = |bench: &Bench| bench.proof.report(bench.now).divergences[0].explained_by.clone();
