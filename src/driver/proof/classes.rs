@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use crate::driver::ground::class_identity::of_member;
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::Owner;
@@ -14,6 +15,7 @@ use sluice_engine::downstream::SourceId;
 use sluice_engine::snapshot::Snapshot;
 use sluice_identity::Identity;
 use sluice_proof::learning::node_fields;
+use sluice_proof::node_fields::NodeFields;
 use sluice_proof::proof::{ClassFacts, ClassKey, Content, Proof};
 use sluice_xds::{Code, Node};
 
@@ -90,6 +92,16 @@ impl ClassFollower {
         Some(class.key.clone())
     }
 
+    /// The fields of a client's node as the server of the class sees it (PRF-4).
+    pub fn fields_as_shown(&self, source: SourceId, node: &Node) -> NodeFields {
+        let class = self.0.get(&source).and_then(|class| class.source.upgrade());
+        let shown = of_member(node);
+        fields_of(&match class {
+            Some(class) => class.key().class.with_identity(shown),
+            None => shown,
+        })
+    }
+
     pub fn has(&self, source: SourceId) -> bool {
         self.0.contains_key(&source)
     }
@@ -134,9 +146,14 @@ impl ClassFollower {
     }
 }
 
+/// The server sees the node, and no identity but what the node has of it.
+fn fields_of(node: &Node) -> NodeFields {
+    node_fields(node, &Identity::Anonymous)
+}
+
 impl FollowedClass {
     fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, rules: &ProofRules, machine: &mut Proof, now: Time) {
-        let fields = node_fields(&node, &Identity::Anonymous);
+        let fields = fields_of(&node);
         let is_never = rules.never_shows(&node);
         let facts = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
         machine.class(&self.key, facts, now);

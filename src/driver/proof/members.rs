@@ -14,7 +14,6 @@ use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::{StreamState, Tables};
 use sluice_engine::Time;
 use sluice_engine::downstream::{Session, SourceId};
-use sluice_proof::learning::node_fields;
 use sluice_proof::proof::{ClassKey, Member, MemberId, Proof, Wanted};
 use sluice_xds::Node;
 
@@ -151,8 +150,6 @@ impl Walk<'_> {
     ) -> FollowedStream {
         let (id, now) = (MemberId(stream.number()), self.now);
         let (mut joined, mut is_incomplete) = (BTreeSet::new(), false);
-        // A node is read once, for all classes of the stream.
-        let fields = node_fields(node, &stream.context.peer.identity);
         let is_never = self.rules.never_shows(node);
         for (source, wants, rule) in changed.questions {
             let Some(class) = self.classes.known(source, || rule, self.rules, self.machine, now) else {
@@ -161,7 +158,7 @@ impl Walk<'_> {
             };
             let member = Member {
                 node: node.clone(),
-                fields: fields.clone(),
+                fields: self.classes.fields_as_shown(source, node),
                 may_be_sampled: !node.id.is_empty() && !wants.is_empty(),
                 wants: wants.into(),
                 is_never,

@@ -206,13 +206,19 @@ impl ProofTask {
         match command {
             ProofCommand::Configure => self.configure(),
             // The asker may have gone meanwhile.
-            ProofCommand::Report(reply) => drop(reply.send(self.report())),
+            ProofCommand::Report(reply) => {
+                let _ = reply.send(self.report());
+            }
             ProofCommand::Prove(order, reply) => {
+                // The class may be new.
+                self.look();
                 let is_known = self.classes.source(&order.class).is_some();
                 let now = self.now();
-                drop(reply.send(is_known.then(|| self.machine.prove(&order, now))));
+                let _ = reply.send(is_known.then(|| self.machine.prove(&order, now)));
             }
-            ProofCommand::State(order, reply) => drop(reply.send(self.machine.prove_state(order))),
+            ProofCommand::State(order, reply) => {
+                let _ = reply.send(self.machine.prove_state(order));
+            }
         }
     }
 
