@@ -11,11 +11,11 @@ pub enum FieldRank {
     /// Made from another field: a part of the id, or the prefix of an address (LRN-3).
     Derived,
     /// The id, and fields known to differ from client to client: names of pods, addresses, uids (LRN-4). The
-    /// machine finds more of them by their values.
+    /// machine finds more unique fields by their values.
     Unique,
 }
 
-/// One field of a node. A field that the node lacks is left out.
+/// One field of a node. A missing field is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeField {
     /// The path, as in reports and rules: `metadata.LABELS.team`, `locality.zone`, `id`.

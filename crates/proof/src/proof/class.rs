@@ -16,9 +16,9 @@ use sluice_xds::{Code, Node, Status, TypeUrl};
 
 /// An impossible proof is tried again after an hour (PRF-9).
 pub const RETRY: Duration = Duration::from_secs(3_600);
-/// So many members in a row that the server refuses make the proof impossible (PRF-9).
+/// So many refused members in a row make the proof impossible (PRF-9).
 const REFUSED_MAX: usize = 3;
-/// The wait after the first failed shadow; it doubles up to the maximum.
+/// The wait after the first failed shadow; doubles up to the maximum.
 const BACKOFF: Duration = Duration::from_secs(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(640);
 
@@ -27,7 +27,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(640);
 pub struct Asking {
     /// The reason of the server, and the time of the next try.
     impossible: Option<(Status, Time)>,
-    /// The nodes that the server refused in a row.
+    /// The refused nodes in a row.
     refused: BTreeSet<u64>,
     failures: u32,
     backoff_until: Option<Time>,
@@ -59,7 +59,7 @@ impl Asking {
         self.refused.insert(node_key);
         let is_over = self.impossible.is_some();
         if self.refused.len() < REFUSED_MAX && !is_over {
-            // The next member may be let in, so it is asked without a wait.
+            // The server may accept the next member, so no wait is needed.
             self.backoff_until = None;
             return false;
         }
@@ -68,7 +68,7 @@ impl Asking {
         !is_over
     }
 
-    /// A shadow begins. While the proof is impossible, one an hour is the try.
+    /// A shadow begins. While the proof is impossible, a single shadow an hour tries again.
     pub fn begin(&mut self, now: Time) {
         if let Some(impossible) = &mut self.impossible {
             impossible.1 = now + RETRY;
@@ -80,12 +80,12 @@ impl Asking {
     }
 }
 
-/// Whether the status says that this node may not ask (PRF-9).
+/// Whether the status refuses the node (PRF-9).
 pub fn is_refusal(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated)
 }
 
-/// The node that the class shows to the server.
+/// The node of the class towards the server.
 #[derive(Clone, Debug)]
 pub struct Representative {
     pub node: Arc<Node>,
@@ -155,7 +155,7 @@ impl ClassProof {
         (self.content, self.connection) = (Some(content), connection);
     }
 
-    /// A shadow that was equal before is equal again.
+    /// A shadow is equal again after a change.
     pub fn see_push(&mut self) {
         if std::mem::take(&mut self.is_push_pending) {
             self.evidence.see_push();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot, TypeStanding};
 use sluice_xds::TypeUrl;
 
-/// A type: its resources, and which of them are current.
+/// A type: the resources, and the current parts.
 #[derive(Clone, Debug, Default)]
 pub struct TypeContent {
     pub snapshot: TypeSnapshot,

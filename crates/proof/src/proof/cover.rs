@@ -1,14 +1,14 @@
-//! Witnesses: the members that together hold the values of a class (PRF-22).
+//! Witnesses: a few members with all values of a class (PRF-22).
 //!
-//! A rule of the server that selects clients by one such value changes the answer of a witness at the push
-//! that brings the rule, although the answer to the representative stays.
+//! If a rule of the server selects clients by a covered value, the push with the rule changes the answer of a
+//! witness, although the answer to the representative stays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::population::{Pair, Population, Row};
 
-/// The values that the representative and the witnesses hold.
+/// The values of the representative and of the witnesses.
 #[derive(Clone, Debug, Default)]
 pub struct Covered(BTreeSet<Pair>);
 
@@ -17,17 +17,17 @@ impl Covered {
         Covered(rows.into_iter().flat_map(|row| row.iter()).copied().collect())
     }
 
-    /// The number of values that a witness with this row would add.
+    /// The number of values added by a witness with the row.
     pub fn gain(&self, population: &Population, row: &Row) -> usize {
         row.iter().filter(|pair| !self.0.contains(pair) && population.is_to_cover(pair)).count()
     }
 
-    /// The most values that any member would add: the greedy choice.
+    /// The maximum gain over all members: the greedy choice.
     pub fn best_gain(&self, population: &Population) -> usize {
         population.prints().map(|entry| self.gain(population, entry.1)).max().unwrap_or(0)
     }
 
-    /// The values that nobody holds, with their texts.
+    /// The uncovered values, with texts.
     pub fn missing<'a>(
         &'a self,
         population: &'a Population,

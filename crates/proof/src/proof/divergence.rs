@@ -22,7 +22,7 @@ const VALUES_MAX: usize = 16;
 /// Samples that are taken only to tell several explanations apart.
 const TRIES_MAX: u32 = 8;
 
-/// A member that differs.
+/// A differing member.
 #[derive(Clone, Debug)]
 struct Counterexample {
     member: Option<MemberId>,
@@ -40,7 +40,7 @@ pub struct Record {
     since: Time,
     /// By the key of the node.
     members: BTreeMap<u64, Counterexample>,
-    /// Members that are equal in this type since the divergence began.
+    /// Equal members in the type since the divergence began.
     equal: Vec<Row>,
     explained_by: Vec<Vec<FieldNumber>>,
     tries: u32,
@@ -104,7 +104,7 @@ impl Record {
         self.name_count = self.name_count.max(self.names.len());
     }
 
-    /// A member is equal in this type, while others differ. Returns whether this is news.
+    /// A member is equal in the type, while others differ. Returns whether the row is new.
     pub fn add_equal(&mut self, row: &Row) -> bool {
         let is_new = self.equal.len() < ROWS_MAX && !self.equal.contains(row);
         if is_new {
@@ -127,20 +127,20 @@ impl Record {
         self.members.contains_key(&node_key)
     }
 
-    /// The nodes that differ.
+    /// The differing nodes.
     pub fn node_keys(&self) -> impl Iterator<Item = u64> {
         self.members.keys().copied()
     }
 
-    /// Finds the explanations anew. Fields that turned out to be unique come last.
+    /// Finds the explanations anew. Unique fields come last.
     pub fn explain(&mut self, population: &Population, paths: &FieldPaths) {
         let unequal: Vec<Row> = self.members.values().map(|member| member.row.clone()).collect();
         let rank = |field| if population.is_unique(field) { FieldRank::Unique } else { paths.rank(field) };
         self.explained_by = explain(&self.equal, &unequal, rank);
     }
 
-    /// How well a sample of this row tells the explanations apart: the number of explanations that it would
-    /// end at least, whatever its result. `None`: not at all, or enough was tried.
+    /// How well a sample of the row tells the explanations apart: the minimum number of refuted explanations,
+    /// whatever the result. `None`: not at all, or enough was tried.
     pub fn splits(&self, row: &Row) -> Option<usize> {
         let (Some(counterexample), true) = (self.members.values().next(), self.tries < TRIES_MAX) else {
             return None;
@@ -160,7 +160,7 @@ impl Record {
         self.tries += 1;
     }
 
-    /// The report; `None` without a member that differs.
+    /// The report; `None` without a differing member.
     pub fn report(&self, class: RecordClass<'_>) -> Option<Divergence> {
         let first = self.members.values().next()?;
         let fields = self.explained_by.first().cloned().unwrap_or_default();

@@ -10,7 +10,7 @@ use super::report::{SampleReport, SampleResult};
 use sluice_engine::Time;
 use sluice_xds::TypeUrl;
 
-/// A sample counts for a day, or for a round if that takes longer (PRF-25).
+/// A sample counts for a day, or for a round if a round takes longer (PRF-25).
 const DAY: Duration = Duration::from_secs(86_400);
 /// No node is sampled twice within an hour, unless asked (PRF-21).
 pub const HOUR: Duration = Duration::from_secs(3_600);
@@ -27,20 +27,20 @@ struct LatestSample {
     at: Time,
     result: SampleResult,
     print: Print,
-    /// The round of the rotation in which the node had its turn.
+    /// The round of the node's turn in the rotation.
     round: u64,
 }
 
-/// The evidence about one class under one rule.
+/// The evidence about a class under a rule.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     nodes: BTreeMap<u64, LatestSample>,
     /// The latest sample of each fingerprint, whatever its result.
     prints: BTreeMap<Print, Time>,
-    /// The values that equal samples held, with the latest time.
+    /// The values of equal samples, with the latest time.
     values: BTreeMap<Pair, Time>,
     listed: VecDeque<SampleReport>,
-    /// Names that cannot be proved, since when (PRF-16).
+    /// Names outside of the proof, since when (PRF-16).
     restless: BTreeMap<NameKey, Time>,
     restless_types: BTreeMap<TypeUrl, Time>,
     pushes_seen: u64,
@@ -65,7 +65,7 @@ impl Evidence {
         }
         let latest = LatestSample { at: now, result, print: sample.print, round: sample.round };
         self.nodes.insert(sample.node_key, latest);
-        // Without a word the fingerprint has had its turn, too: else one silent client would stop all others.
+        // A sample without a word is a turn of the fingerprint, too: else a silent client would stop others.
         self.prints.insert(sample.print, now);
         if result == SampleResult::Equal {
             self.values.extend(sample.row.iter().map(|pair| (*pair, now)));
@@ -74,14 +74,14 @@ impl Evidence {
         self.listed.truncate(LISTED_MAX);
     }
 
-    /// A node that differs has left, and differs no more.
+    /// A differing node has left, and differs no more.
     pub fn forget_differing(&mut self, node_key: u64) {
         if self.nodes.get(&node_key).is_some_and(|latest| latest.result == SampleResult::Differs) {
             self.nodes.remove(&node_key);
         }
     }
 
-    /// Drops everything that no longer counts.
+    /// Drops outdated evidence.
     pub fn age(&mut self, round: Duration, now: Time) {
         let life = DAY.max(round);
         let counts = |at: Time| now.since(at) <= life;
@@ -92,7 +92,7 @@ impl Evidence {
         self.restless_types.retain(|_, at| counts(*at));
     }
 
-    /// A change of the content over which an open shadow stayed equal.
+    /// An open shadow stayed equal over a change of the content.
     pub fn see_push(&mut self) {
         self.pushes_seen += 1;
     }
@@ -110,7 +110,7 @@ impl Evidence {
         self.nodes.get(&node_key).map(|latest| latest.at)
     }
 
-    /// Whether the node had its turn in this round.
+    /// Whether the node had a turn in the round.
     pub fn had_turn(&self, node_key: u64, round: u64) -> bool {
         self.nodes.get(&node_key).is_some_and(|latest| latest.round >= round)
     }
@@ -120,7 +120,7 @@ impl Evidence {
         self.prints.get(&print).copied()
     }
 
-    /// Whether a row has a value that no equal sample held (PRF-21 b).
+    /// Whether a row has a value without an equal sample (PRF-21 b).
     pub fn lacks_value_of(&self, row: &[Pair]) -> bool {
         row.iter().any(|pair| !self.values.contains_key(pair))
     }
@@ -134,19 +134,19 @@ impl Evidence {
         self.nodes.values().filter(|latest| latest.result == result).count()
     }
 
-    /// Nodes whose latest sample was equal, and their fingerprints.
+    /// Nodes with an equal latest sample, and the number of fingerprints among them.
     pub fn equal(&self) -> (usize, usize) {
         let equal = self.nodes.values().filter(|latest| latest.result == SampleResult::Equal);
         let prints: BTreeSet<Print> = equal.map(|latest| latest.print).collect();
         (self.count(SampleResult::Equal), prints.len())
     }
 
-    /// Nodes whose latest sample differs.
+    /// Nodes with a differing latest sample.
     pub fn differs(&self) -> usize {
         self.count(SampleResult::Differs)
     }
 
-    /// The earliest sample that counts.
+    /// The earliest sample in the evidence.
     pub fn since(&self) -> Option<Time> {
         self.nodes.values().map(|latest| latest.at).min()
     }
@@ -155,7 +155,7 @@ impl Evidence {
         self.listed.iter().cloned().collect()
     }
 
-    /// The name leaves the proof (PRF-16). Returns whether it was part of the proof until now.
+    /// The name leaves the proof (PRF-16). Returns whether the name was part of the proof until now.
     pub fn exclude(&mut self, key: &NameKey, now: Time) -> bool {
         let of_type = self.restless.keys().filter(|other| other.type_url == key.type_url).count();
         if of_type >= RESTLESS_MAX {

@@ -1,14 +1,14 @@
-//! The fewest fields that explain which members differ (LRN-7).
+//! The fewest fields for an explanation of a divergence (LRN-7).
 
 use std::collections::BTreeSet;
 
 use super::population::{FieldNumber, Row, value_at, values_at};
 use crate::node_fields::FieldRank;
 
-/// Explanations that a report lists.
+/// Explanations in a report.
 const SHOWN_MAX: usize = 8;
 
-/// Explains the answers of some members: sets of fields whose values no equal and no unequal member share.
+/// Explains the answers of some members by sets of fields: no equal and no unequal member share the values.
 /// Alternatives, the best first: plain fields, pairs of plain fields, and then other fields. Empty: nothing
 /// explains the answers, or there is no equal member.
 pub fn explain(
@@ -22,7 +22,7 @@ pub fn explain(
     let differs = |field: &FieldNumber| value_at(first, *field) != value_at(other, *field);
     let fields: Vec<FieldNumber> = fields.into_iter().filter(differs).collect();
     let of_rank =
-        |wanted: FieldRank| fields.iter().copied().filter(|field| rank(*field) == wanted).collect::<Vec<_>>();
+        |chosen: FieldRank| fields.iter().copied().filter(|field| rank(*field) == chosen).collect::<Vec<_>>();
     let singles = |fields: &[FieldNumber]| -> Vec<Vec<FieldNumber>> {
         fields.iter().map(|field| vec![*field]).filter(|set| holds(set, equal, unequal)).collect()
     };

@@ -6,7 +6,7 @@ use crate::node_fields::NodeFields;
 use sluice_engine::collection::Collection;
 use sluice_xds::{Node, TypeUrl};
 
-/// The digest of a node class, as the admin API shows it. A server has one shared source for a class.
+/// The digest of a node class, as in the admin API. A server has a shared source for a class.
 pub type ClassKey = Arc<str>;
 
 /// A client of a class. The caller chooses the number: the same for the same stream until its end.
@@ -24,30 +24,30 @@ pub struct OrderId(pub u64);
 /// A part of a subscription: a collection of one type.
 pub type Wanted = (TypeUrl, Collection);
 
-/// A class as its server sees it. Told at the begin of its source, and again whenever a value changes.
+/// A class towards the server. Told at the begin of the source, and again whenever a value changes.
 #[derive(Clone, Debug)]
 pub struct ClassFacts {
     /// The rule in words: `node_classes[0]`. Evidence from under another rule does not count (PRF-25).
     pub rule: Arc<str>,
-    /// The node that the class shows to the server: that of its representative.
+    /// The node of the class towards the server: the representative's.
     pub node: Arc<Node>,
     pub fields: NodeFields,
-    /// As [`Member::is_never`], for the node of the class: no control of it, ever, so the class cannot be
+    /// As [`Member::is_never`], for the node of the class: no control, ever, so the class cannot be
     /// proved.
     pub is_never: bool,
 }
 
-/// A client of a class. Told when the client comes, and again when its subscription changes.
+/// A client of a class. Told when the client comes, and again when the subscription changes.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The client's whole node, with the identity that the class adds (PRF-4).
+    /// The client's whole node, with the identity as added by the class (PRF-4).
     pub node: Arc<Node>,
     pub fields: NodeFields,
-    /// Everything that the client wants from the source of the class, without the parts that are never
+    /// The client's subscription at the source of the class, without the parts that are never
     /// sampled (PRF-2, PRF-6). Empty: nothing to ask.
     pub wants: Arc<[Wanted]>,
     /// The node matches `proof.never`, or the server gives connections of such nodes a meaning (PRF-5): no
-    /// shadow of it, ever.
+    /// shadow of the node, ever.
     pub is_never: bool,
     /// The client may be sampled: a stream with a node, whose names would be granted now (PRF-6).
     pub may_be_sampled: bool,
@@ -61,24 +61,24 @@ pub struct Surroundings {
     pub is_unwell: bool,
     /// Clients of the relay.
     pub clients: u32,
-    /// Clients that wait for a first answer.
+    /// Clients without a first answer so far.
     pub waiting: u32,
     /// The share of the memory bound in use, in percent.
     pub memory_percent: u32,
-    /// The relay drains, or passes its work on.
+    /// The relay drains, or hands over to a successor.
     pub is_leaving: bool,
-    /// The bytes that only shadows hold.
+    /// The bytes held by shadows alone.
     pub shadow_bytes: u64,
 }
 
 /// The meaning of two unequal bodies (PRF-14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Both decode to the same. `ignored`: paths that would differ without `proof.ignore` (PRF-15).
+    /// Both decode to the same. `ignored`: differing paths under `proof.ignore` (PRF-15).
     Equal { ignored: Vec<Arc<str>> },
-    /// The paths of the fields that differ, without values; empty for a type without descriptors.
+    /// The paths of the differing fields, without values; empty for a type without descriptors.
     Differs { paths: Vec<Arc<str>>, ignored: Vec<Arc<str>> },
-    /// One of the bodies has a secret in it. From now on the machine compares the type by version only
+    /// A body has a secret. From now on the machine compares the type by version only
     /// (PRF-8).
     HasSecret,
 }
@@ -87,7 +87,7 @@ pub enum Meaning {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProveOrder {
     pub class: ClassKey,
-    /// Every member; otherwise one for each fingerprint.
+    /// Every member; otherwise a member of each fingerprint.
     pub all: bool,
     /// Samples at once, instead of the setting.
     pub streams: u32,

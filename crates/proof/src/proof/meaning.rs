@@ -1,4 +1,4 @@
-//! What is known of the meaning of unequal bodies (PRF-14).
+//! The answers about the meaning of unequal bodies (PRF-14).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const PAIRS_MAX: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
     Same,
-    /// With the paths of the fields that differ.
+    /// With the paths of the differing fields.
     Unlike(Arc<[Arc<str>]>),
     /// The caller has to ask.
     Unasked,

@@ -1,4 +1,4 @@
-//! The proof of one server: whose shadows are opened, and what their content says about the classes (PRF).
+//! The proof of a server: the choice of shadows, and the conclusions from the shadows' content (PRF).
 //!
 //! One [`Proof`] for each server of a list (a place) with `proof:` in force. The caller passes the time with
 //! each input, carries out the outputs until [`Proof::poll_output`] gives none, and calls
@@ -6,8 +6,8 @@
 //!
 //! In order: the settings; the content of a source; the inputs, the reports and the outputs; the parts of a
 //! judgement, which are the history of each side, the comparison, and the meaning of bodies; the members and
-//! their values, with the explanation of a divergence; an open shadow, and the trial of a sample; the
-//! evidence of a class, its divergences, and the class itself; whom to sample, and when; and the machine.
+//! the values of fields, with the explanation of a divergence; an open shadow, and the trial of a sample; the
+//! evidence of a class, the divergences, and the class itself; the choice of samples; and the machine.
 
 pub mod settings;
 pub mod content;

@@ -86,8 +86,8 @@ impl Orders {
         self.orders.iter().find(|order| order.id == id).map(|order| order.state.clone())
     }
 
-    /// The next member to sample, if an order has room for another. The caller begins the sample, or gives the
-    /// member back.
+    /// The next member to sample, if an order has room. The caller begins the sample, or gives the member
+    /// back.
     pub fn next(&mut self) -> Option<(OrderId, ClassKey, MemberId)> {
         let running: usize = self.orders.iter().map(|order| order.running).sum();
         if running >= STREAMS_MAX {
@@ -150,7 +150,7 @@ impl Order {
     }
 }
 
-/// The members that can be asked: all of them, or one for each fingerprint.
+/// The members that can be asked: all, or a member of each fingerprint.
 fn members(class: &ClassProof, all: bool) -> VecDeque<MemberId> {
     let is_askable = |entry: &(MemberId, &super::population::Resident)| {
         entry.1.is_askable() && entry.1.node_key != class.representative.node_key

@@ -60,7 +60,7 @@ pub enum Happening {
     /// A confirmed divergence began, or has more names or members (PRF-26: at most once per class, type and
     /// hour).
     Diverged(Arc<Divergence>),
-    /// All members that differed are equal again, or have left.
+    /// All differing members are equal again, or have left.
     DivergenceEnded(Arc<Divergence>),
     /// The control plane answers the same question in two ways; the names leave the proof (PRF-16).
     Restless { class: ClassKey, type_url: TypeUrl, names: Vec<ResourceName> },

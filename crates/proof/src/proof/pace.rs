@@ -24,8 +24,8 @@ pub struct Pace {
     pub surroundings: Surroundings,
     /// Begins of samples in the last minute.
     samples: VecDeque<Time>,
-    /// Begins of controls and second shadows in the last minute. They belong to their samples, and have a
-    /// bound of the same size beside them: a difference is not to wait for the next free begin.
+    /// Begins of controls and second shadows in the last minute. They belong to samples, and have a bound
+    /// of the same size of their own: a difference is not to wait for the next free begin.
     controls: VecDeque<Time>,
     exhausted_until: Option<Time>,
     answers: VecDeque<(Time, Duration)>,
@@ -88,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// Whether open witnesses have to close, the newest first: `None`, one, or all of them at once.
+    /// Whether open witnesses have to close: none, the newest, or all at once.
     pub fn closes(&self, shadow_bytes: u64, now: Time) -> Closing {
         let around = &self.surroundings;
         let is_over = shadow_bytes > 0 && around.shadow_bytes > shadow_bytes;
@@ -111,7 +111,7 @@ impl Pace {
         after_last.max(after_first).max(now)
     }
 
-    /// A sample begins. A begin that fails counts, too (PRF-19).
+    /// A sample begins. A failed begin counts, too (PRF-19).
     pub fn begin_sample(&mut self, now: Time) {
         forget(&mut self.samples, now);
         self.samples.push_back(now);

@@ -1,4 +1,4 @@
-//! Whom to sample next (PRF-21).
+//! The choice of the next sample (PRF-21).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use super::population::{Print, Resident, keyed};
 use sluice_engine::Time;
 use sluice_xds::TypeUrl;
 
-/// A member that differs, and whose shadow is closed, is sampled again after this time.
+/// A differing member without an open shadow is sampled again after this time.
 const RECHECK: Duration = Duration::from_secs(600);
 
 /// The reason for a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The member differed, and nobody watches it.
+    /// The member differed, and has no open shadow.
     Recheck,
     /// The sample tells two explanations of a divergence apart.
     Explain(TypeUrl),
     /// (a) A fingerprint without a sample.
     NewPrint,
-    /// (b) A value that no equal sample held.
+    /// (b) A value without an equal sample.
     NewValue,
-    /// A value that no witness holds (PRF-22).
+    /// A value without a witness (PRF-22).
     Cover,
-    /// (c) The fingerprint that was sampled longest ago.
+    /// (c) The fingerprint with the oldest sample.
     OldestPrint,
     /// (d) The next of the rotation.
     Turn,
@@ -59,9 +59,9 @@ pub struct Choice<'a> {
 pub struct Rotation {
     seed: u64,
     round: u64,
-    /// The next of the steps (c) and (d), which take turns.
+    /// The next of the steps (c) and (d), in turns.
     is_turn_next: bool,
-    /// The class of the last sample: the search begins behind it.
+    /// The class of the last sample: the search begins with the next class.
     last: Option<ClassKey>,
 }
 
@@ -108,7 +108,7 @@ impl Rotation {
         }
     }
 
-    /// (c) One member of the fingerprint that was sampled longest ago: the one who was sampled longest ago.
+    /// (c) The fingerprint with the oldest sample, and its member with the oldest sample.
     fn oldest_print(&self, choice: &Choice<'_>) -> Option<Picked> {
         let mut prints: Vec<(Time, &ClassKey, &ClassProof, Print)> = Vec::new();
         for (key, class) in self.classes(choice) {
@@ -126,8 +126,8 @@ impl Rotation {
         })
     }
 
-    /// (d) The members in the order of a keyed hash of round and id, so that everyone has a turn, and replicas
-    /// of the relay do not agree by accident.
+    /// (d) The members in the order of a keyed hash of round and id: everyone has a turn, and replicas of the
+    /// relay do not agree by accident.
     fn turn(&mut self, choice: &Choice<'_>) -> Option<Picked> {
         if let Some(picked) = self.turn_of_round(choice) {
             return Some(picked);
@@ -157,8 +157,8 @@ impl Rotation {
 }
 
 impl Choice<'_> {
-    /// Whether a member may be asked about, and has no open shadow. The representative's answer is that of the
-    /// class itself.
+    /// Whether a member may be asked about, and has no open shadow. The representative has the answer of the
+    /// class anyway.
     fn may_ask(&self, class: &ClassProof, resident: &Resident) -> bool {
         resident.is_askable()
             && resident.node_key != class.representative.node_key
@@ -201,7 +201,7 @@ fn explain(choice: &Choice<'_>, _: &ClassKey, class: &ClassProof) -> Option<(Mem
     })
 }
 
-/// A member of a fingerprint that passes the test.
+/// A member of a fingerprint for which the test holds.
 fn of_print(
     choice: &Choice<'_>,
     class: &ClassProof,
@@ -222,8 +222,8 @@ fn new_value(choice: &Choice<'_>, _: &ClassKey, class: &ClassProof) -> Option<(M
     Some((member, Purpose::NewValue))
 }
 
-/// The member that would hold the most values as a witness. The hour between two samples does not count: a
-/// witness has left, and nobody watches its values.
+/// The member with the most uncovered values. The hour between two samples does not count: a
+/// witness has left, and the values are uncovered.
 fn cover(choice: &Choice<'_>, key: &ClassKey, class: &ClassProof) -> Option<(MemberId, Purpose)> {
     let covered = choice.covered.as_ref()?.get(key)?;
     let gains = class.population.prints().map(|entry| (covered.gain(&class.population, entry.1), entry.0));

@@ -9,7 +9,7 @@ use super::history::{History, NameKey};
 use super::input::{ShadowId, Wanted};
 use sluice_engine::Time;
 
-/// A shadow, from its begin to its end.
+/// A shadow, from begin to end.
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub id: ShadowId,
@@ -49,7 +49,7 @@ impl Probe {
         stance(self.content.as_ref()?, &self.wants, key)
     }
 
-    /// Whether some part of the subscription has an answer: the server lets this node in.
+    /// Whether some part of the subscription has an answer: the server accepts the node.
     pub fn has_answer(&self) -> bool {
         let types = self.content.iter().flat_map(|content| &content.types);
         types

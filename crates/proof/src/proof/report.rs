@@ -18,11 +18,12 @@ pub enum ShadowKind {
     Control,
     /// The class's own node on another connection (PRF-18).
     Replica,
-    /// A sample that stays open. No shadow begins as a witness: [`Output::Keep`](super::Output::Keep) makes a sample one.
+    /// An open sample after the result. No shadow begins as a witness: [`Output::Keep`](super::Output::Keep)
+    /// makes a witness of a sample.
     Witness,
 }
 
-/// The result of one sample.
+/// The result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SampleResult {
     Equal,
@@ -53,7 +54,7 @@ impl SampleResult {
     }
 }
 
-/// One word about a class.
+/// A word about a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClassState {
     /// Samples were equal, none differs, and no fingerprint is without a sample. Never shown without
@@ -81,61 +82,61 @@ impl ClassState {
 
 /// The proof of one class.
 ///
-/// Wide because operators read it as one line: `/classes`.
+/// Wide because operators read a line of `/classes`.
 #[derive(Clone, Debug)]
 pub struct ClassReport {
     pub class: ClassKey,
     pub rule: Arc<str>,
     pub state: ClassState,
-    /// Members now, and those of them that may never be asked about (PRF-5, PRF-6).
+    /// Members now, and members that may never be asked about (PRF-5, PRF-6).
     pub members: usize,
     pub not_sampled: usize,
     pub fingerprints: usize,
-    /// Equal samples that count (PRF-25); of so many distinct nodes and fingerprints.
+    /// Equal samples in the evidence (PRF-25); of so many distinct nodes and fingerprints.
     pub samples: usize,
     pub sampled_members: usize,
     pub sampled_fingerprints: usize,
-    /// Changes of the content over which an open shadow stayed equal (PRF-25).
+    /// Changes of the content with an open shadow that stayed equal (PRF-25).
     pub pushes_seen: u64,
-    /// Members whose latest sample differs.
+    /// Members with a differing latest sample.
     pub differs: usize,
-    /// Of the sampled members at most this share differs, in thousandths, with 95 % certainty; `None` without
+    /// At most this share of the members differs, in thousandths, with 95 % certainty; `None` without
     /// samples, and while some differ (PRF-24).
     pub at_most: Option<u32>,
-    /// The earliest evidence that counts.
+    /// The time of the earliest evidence.
     pub since: Option<Time>,
-    /// Values of hidden fields that neither the representative nor a witness holds, as path and value: at
+    /// Uncovered values of hidden fields, without a representative or a witness, as path and value: at
     /// most 100.
     pub uncovered: Vec<(Arc<str>, Arc<str>)>,
     pub uncovered_count: usize,
     pub witnesses: usize,
-    /// Names that cannot be proved, by type: at most 100, and the count. Secrets only as a count (PRF-7).
+    /// Names outside of the proof, by type: at most 100, and the count. Secrets only as a count (PRF-7).
     pub restless: Vec<(TypeUrl, Vec<ResourceName>, usize)>,
     /// The paths of `proof.ignore` that hid a difference (PRF-15).
     pub ignored: Vec<(TypeUrl, Arc<str>)>,
     pub impossible: Option<Status>,
-    /// A rule by one covered value is noticed within this time after its push.
+    /// A rule by a covered value is noticed within this time after the push.
     pub covered_within: Duration,
-    /// Every member and every fingerprint has its turn within this time (PRF-24).
+    /// Every member and every fingerprint has a turn within this time (PRF-24).
     pub round: Duration,
-    /// All of this in words: what is proved, and what is not.
+    /// The report in words: the proved part, and the rest.
     pub words: String,
 }
 
-/// A name of which a member was told otherwise than its class.
+/// A name with unequal answers for a member and the class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DivergentName {
     pub name: ResourceName,
     /// `None`: absent.
     pub class_version: Option<Version>,
     pub member_version: Option<Version>,
-    /// The fields that differ, without values.
+    /// The differing fields, without values.
     pub paths: Vec<Arc<str>>,
 }
 
 /// A confirmed divergence of one class and type (PRF-17).
 ///
-/// Wide because operators read it as one item: `/classes/divergences`.
+/// Wide because operators read an item of `/classes/divergences`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
     pub class: ClassKey,
@@ -146,7 +147,7 @@ pub struct Divergence {
     pub name_count: usize,
     /// Compared names of the type, for `Secret, 2 of 14 differ`.
     pub compared: usize,
-    /// A member that differs, and the id of its node.
+    /// A differing member, and the id of the node.
     pub member: MemberId,
     pub member_id: Arc<str>,
     pub representative_id: Arc<str>,
@@ -157,7 +158,7 @@ pub struct Divergence {
     /// The values of the first explanation at the members that differ: at most 16. For operators who may read
     /// `/clients`.
     pub suspect_values: Vec<Vec<Arc<str>>>,
-    /// Members of the class that share the suspect values.
+    /// Members of the class with the suspect values.
     pub clients: usize,
     pub since: Time,
 }
@@ -180,9 +181,9 @@ pub struct ProofReport {
     pub shadows: Vec<ShadowReport>,
     /// The reason why no shadow is begun now (PRF-20).
     pub gives_way: Option<&'static str>,
-    /// Members without evidence that counts.
+    /// Members without evidence.
     pub unproved_members: usize,
-    /// Every member of the server has its turn within this time.
+    /// Every member of the server has a turn within this time.
     pub round: Duration,
 }
 

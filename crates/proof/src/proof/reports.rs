@@ -1,4 +1,4 @@
-//! Reports for operators: what is proved, and what is not (PRF-24).
+//! Reports for operators: the proved part, and the rest (PRF-24).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -26,7 +26,7 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 pub struct Bounds {
     /// Witnesses at once.
     pub standing: usize,
-    /// Every member and every fingerprint has its turn: 2 × N ÷ `per_minute`, because the two take turns.
+    /// Every member and every fingerprint has a turn: 2 × N ÷ `per_minute`, because the two take turns.
     pub round: Duration,
     /// A rule by a covered value is noticed.
     pub covered_within: Duration,
@@ -67,7 +67,7 @@ pub fn report(
     report
 }
 
-/// Members whose fingerprint has no sample that counts.
+/// Members with a fingerprint without a sample.
 fn unproved(class: &ClassProof) -> usize {
     let is_unproved = |print: Print| class.evidence.print_at(print).is_none();
     let count = |print: Print| {
@@ -188,7 +188,7 @@ fn impossible_words(status: Option<&Status>) -> String {
     }
 }
 
-/// Everything that is proved, with its numbers, and everything that is not (PRF-24).
+/// The proved part with numbers, and the rest (PRF-24).
 fn words(report: &ClassReport, class: &ClassProof) -> String {
     if report.state == ClassState::Impossible {
         return impossible_words(report.impossible.as_ref());

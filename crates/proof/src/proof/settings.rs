@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluice_setting::{count, seconds, settings, time};
 
-/// What follows a confirmed divergence.
+/// The consequence of a confirmed divergence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The divergence is told, and nothing moves (PRF-26).
@@ -12,7 +12,7 @@ pub enum Policy {
     Warn,
 }
 
-/// The number of shadows that may stay open as witnesses (PRF-19).
+/// The number of witnesses, which stay open (PRF-19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Count(u32),
@@ -54,7 +54,7 @@ settings! {
         streams: u32 = 2, count(1..=64);
         /// Shadows begun in a minute: 12, one every 5 s. A refused begin counts (PRF-19).
         per_minute: u32 = 12, count(1..=1_200);
-        /// The time that a difference stands before it counts: 5 s, longer than a server takes to push to all
+        /// The age from which on a difference counts: 5 s, longer than a server takes to push to all
         /// streams (PRF-13).
         settle: Duration = seconds(5), time(seconds(1)..=seconds(600));
         /// The memory of versions, and the time after which a late stream is told as lagging: 60 s (PRF-12).
@@ -72,6 +72,6 @@ pub struct ProofSettings {
     pub standing: Standing,
     /// `secrets: versions`: Secrets are compared by version. Otherwise shadows do not ask for them (PRF-7).
     pub compares_secrets: bool,
-    /// The bytes that only shadows may hold (`limits.shadow_bytes`).
+    /// The bound of bytes held by shadows alone (`limits.shadow_bytes`).
     pub shadow_bytes: u64,
 }

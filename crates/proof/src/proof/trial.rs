@@ -1,4 +1,4 @@
-//! One sample, from its begin to its result (PRF-12, PRF-13, PRF-16).
+//! A sample, from begin to result (PRF-12, PRF-13, PRF-16).
 //!
 //! ```text
 //!  Watching ── equal ──────────────────────────────────────────────▶ equal
@@ -14,7 +14,7 @@
 //!  differs
 //! ```
 //!
-//! The second comes before the control. It shows whether the server bears two streams of one id. Without this
+//! The second comes before the control, and shows whether the server bears two streams of an id. Without the
 //! knowledge a control could end the stream of the class itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ pub struct ClassSide<'a> {
     pub connection: Option<u64>,
 }
 
-/// Everything that a judgement depends on beside the trial.
+/// The surroundings of a judgement beside the trial.
 #[derive(Clone, Copy)]
 pub struct Surround<'a> {
     pub class: ClassSide<'a>,
@@ -68,7 +68,7 @@ pub struct Surround<'a> {
     pub now: Time,
 }
 
-/// The client whom the sample shows.
+/// The client of the sample.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// `None`: the class's own node, on another connection (PRF-18).
@@ -81,7 +81,7 @@ pub struct Subject {
     pub row: Row,
 }
 
-/// A difference that is not decided.
+/// An undecided difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unsettled {
     class: Stance,
@@ -90,7 +90,7 @@ struct Unsettled {
     since: Time,
 }
 
-/// Two versions whose meaning is unknown.
+/// Two versions with unknown meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unasked {
     pub key: NameKey,
@@ -109,7 +109,7 @@ pub enum Judgement {
     Ask(Vec<Unasked>),
     /// A second shadow and a control are needed.
     Confirm,
-    /// The difference is gone while it was confirmed: the second and the control are needed no more.
+    /// The difference is gone amid the confirmation: the second and the control are needed no more.
     Relax,
     Done(Outcome),
 }
@@ -174,7 +174,7 @@ enum Verdict {
     Confirmed,
 }
 
-/// A sample or a witness, with the shadows that confirm its differences.
+/// A sample or a witness, with the shadows for the confirmation of differences.
 #[derive(Clone, Debug)]
 pub struct Trial {
     pub class: ClassKey,
@@ -288,7 +288,7 @@ impl Trial {
         Judgement::Waits
     }
 
-    /// Takes the differences over, each with the time since which it stands.
+    /// Takes the differences over, each with the begin of its life.
     fn update(&mut self, compared: Compared, around: Surround<'_>) {
         let before = std::mem::take(&mut self.unsettled);
         let settled = std::mem::take(&mut self.settled);
@@ -333,7 +333,7 @@ impl Trial {
         self.confirm(&due, since, around)
     }
 
-    /// Whether a difference counts: it stands, or its name is restless; and it is no lag (PRF-12, PRF-13).
+    /// Whether a difference counts: old enough, or of a restless name; and no lag (PRF-12, PRF-13).
     fn is_due(&self, key: &NameKey, difference: Unsettled, around: Surround<'_>) -> bool {
         let (now, window) = (around.now, around.pace.window);
         let (class, shadow) = (around.class.history, &self.sample.history);
@@ -433,7 +433,7 @@ impl Trial {
         Judgement::Done(outcome)
     }
 
-    /// Remembers the decided differences, so that a witness does not confirm them again.
+    /// Remembers the decided differences: a witness does not confirm a difference twice.
     fn settle(&mut self, outcome: &Outcome) {
         let late = outcome.late_class.iter().chain(&outcome.late_shadow).map(|late| &late.0);
         let decided = outcome.confirmed.iter().map(|confirmed| &confirmed.differing.key).chain(late);
@@ -488,16 +488,14 @@ impl Trial {
         }
     }
 
-    /// The time for which a shadow gives its present answer about a name. A name that changes all the time
-    /// counts from the first answer.
+    /// The age of a shadow's present answer about a name. A restless name counts from the first answer.
     fn stood(&self, probe: &Probe, key: &NameKey, around: Surround<'_>) -> Duration {
         let Some(answered_at) = probe.answered_at else { return Duration::ZERO };
         let changed_at = probe.history.changed_at(key).filter(|_| !self.is_moving(key, around));
         around.now.since(changed_at.map_or(answered_at, |at| at.max(answered_at)))
     }
 
-    /// Compares a third side with the two. Names that change all the time are compared by everything that the
-    /// sides had lately.
+    /// Compares a third side with the two. Restless names are compared by all versions of the window.
     fn like(
         &self,
         key: &NameKey,
@@ -536,7 +534,7 @@ impl Trial {
     }
 }
 
-/// Whether two streams are on connections that are known, and not one.
+/// Whether two streams are on two known connections.
 fn is_apart(one: Option<u64>, other: Option<u64>) -> bool {
     one.zip(other).is_some_and(|pair| pair.0 != pair.1)
 }

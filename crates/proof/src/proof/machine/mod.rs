@@ -1,7 +1,7 @@
 //! The machine of a server: opens shadows within the bounds, and follows their trials.
 //!
-//! In order: the trials and the bounds of time; the inputs and outputs, in this file; and the steps that the
-//! inputs lead to.
+//! In order: the trials and the bounds of time; the inputs and outputs, in this file; and the steps after an
+//! input.
 
 mod trials;
 mod steps;
@@ -29,7 +29,7 @@ use sluice_engine::Time;
 use sluice_xds::{Code, Status};
 use trials::{ANSWER_MAX, Role, SEARCH_GAP, Trials, Twins, WAIT, refuses_twins};
 
-/// The times at which the machine acts by itself.
+/// The times of the machine's own acts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
     pick_at: Option<Time>,
@@ -88,7 +88,7 @@ impl Proof {
         self.search_soon(now);
     }
 
-    /// The newest live content of a class, with its standing. `connection`: a number of the connection of its
+    /// The newest live content of a class, with the standing. `connection`: a number of the connection of the
     /// stream.
     pub fn class_published(
         &mut self,
@@ -109,7 +109,7 @@ impl Proof {
         }
     }
 
-    /// The source of the class ended. Its shadows close.
+    /// The source of the class ended. The shadows of the class close.
     pub fn class_ended(&mut self, class: &ClassKey, now: Time) {
         for sample in self.samples_of(|trial| trial.class == *class) {
             self.end(sample, None, now);
@@ -129,7 +129,7 @@ impl Proof {
         self.search_soon(now);
     }
 
-    /// A member left. Its shadows close.
+    /// A member left. The member's shadows close.
     pub fn member_left(&mut self, class: &ClassKey, id: MemberId, now: Time) {
         let Some(proof) = self.classes.get_mut(class) else { return };
         let Some(resident) = proof.population.remove(id) else { return };
@@ -266,7 +266,7 @@ impl Proof {
         }
     }
 
-    /// Proves a class now: all of its members, or one of each fingerprint.
+    /// Proves a class now: all members, or a member of each fingerprint.
     pub fn prove(&mut self, order: &ProveOrder, now: Time) -> OrderId {
         let class = self.classes.get(&order.class);
         let refused = match (class, &self.twins) {
@@ -317,7 +317,7 @@ impl Proof {
         }
     }
 
-    /// The samples of the trials that pass a test.
+    /// The samples of the trials for which the test holds.
     fn samples_of(&self, test: impl Fn(&Trial) -> bool) -> Vec<ShadowId> {
         self.trials.by_sample.iter().filter(|entry| test(entry.1)).map(|entry| *entry.0).collect()
     }

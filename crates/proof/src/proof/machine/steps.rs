@@ -1,4 +1,4 @@
-//! The steps of the machine: whom to sample, and what follows from a judgement.
+//! The steps of the machine: the choice of samples, and the consequences of a judgement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Proof {
         self.clock.age_at = now + AGE_EVERY;
         let round = self.bounds().round;
         self.classes.values_mut().for_each(|class| class.evidence.age(round, now));
-        // A witness with another subscription than its member compares little.
+        // A witness with an outdated subscription compares little.
         let is_outdated = |trial: &Trial| {
             let class = self.classes.get(&trial.class);
             let resident = class.zip(trial.subject.member).and_then(|pair| pair.0.population.get(pair.1));
@@ -109,7 +109,7 @@ impl Proof {
         self.trials.by_sample.values().map(|trial| trial.subject.node_key)
     }
 
-    /// The nodes that must not be shown by another stream now.
+    /// The nodes without permission for another stream now.
     fn barred(&self) -> BTreeSet<u64> {
         let open = self.open_nodes();
         let shown = self.classes.values().map(|class| class.representative.node_key);
@@ -156,7 +156,7 @@ impl Proof {
         self.trials.witnesses() < self.bounds().standing
     }
 
-    /// The values that the representatives and witnesses hold, by class.
+    /// The values of the representatives and witnesses, by class.
     fn covered(&self) -> BTreeMap<ClassKey, Covered> {
         self.classes.iter().map(|(key, class)| (key.clone(), self.covered_in(key, class))).collect()
     }
@@ -206,7 +206,8 @@ impl Proof {
         }));
     }
 
-    /// Once an hour, the class's own node on another connection (PRF-18). Returns whether a shadow was opened.
+    /// Opens the class's own node on another connection, once an hour (PRF-18). Returns whether a shadow
+    /// began.
     fn begin_replica(&mut self, now: Time) -> bool {
         let replicas_at = *self.clock.replicas_at.get_or_insert(now + REPLICAS_EVERY);
         if now < replicas_at || !matches!(self.twins, Twins::Allowed) {
@@ -237,7 +238,7 @@ impl Proof {
         true
     }
 
-    /// Looks at a trial, and takes its next step.
+    /// Looks at a trial, and takes the next step.
     pub(super) fn look(&mut self, sample: ShadowId, now: Time) {
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         let Some(class) = self.classes.get(&trial.class) else { return };
@@ -305,7 +306,7 @@ impl Proof {
         }
     }
 
-    /// Whether it is time to learn whether the server bears two streams of one id, for [`Proof::begin_replica`].
+    /// Whether to find out if the server bears two streams of an id, for [`Proof::begin_replica`].
     fn wants_twins(&self, now: Time) -> bool {
         matches!(self.twins, Twins::Unknown)
             && self.clock.replicas_at.is_some_and(|at| now >= at)
@@ -349,11 +350,11 @@ impl Proof {
             let other = contents.iter().find_map(|content| body(content, pair, pair.other))?;
             Some(ResourcePair { class: one.clone(), shadow: other.clone() })
         };
-        let found: Vec<(Unasked, ResourcePair)> =
+        let held: Vec<(Unasked, ResourcePair)> =
             pairs.into_iter().filter_map(|pair| bodies(&pair).map(|bodies| (pair, bodies))).collect();
         trial.look_soon(now + ANSWER_MAX);
-        let Some(type_url) = found.first().map(|pair| pair.0.key.type_url.clone()) else { return };
-        let (pairs, bodies) = found.into_iter().unzip();
+        let Some(type_url) = held.first().map(|pair| pair.0.key.type_url.clone()) else { return };
+        let (pairs, bodies) = held.into_iter().unzip();
         self.trials.last_question += 1;
         let id = QuestionId(self.trials.last_question);
         self.trials.questions.insert(id, Asked { trial: sample, type_url: type_url.clone(), pairs, at: now });
@@ -370,7 +371,7 @@ impl Proof {
         }
         let (is_witness, is_replica) = (trial.is_witness, trial.subject.member.is_none());
         if is_witness && self.trials.in_slots() >= self.settings.pace.streams as usize {
-            // A sample that waits for a late stream gives its place.
+            // A sample in wait for a late stream gives the slot away.
             let lagging =
                 self.samples_of(|trial| trial.is_lagging() && trial.order.is_none()).into_iter().next();
             if let Some(lagging) = lagging {
@@ -524,21 +525,21 @@ impl Proof {
             }
             record.explain(&class.population, &self.paths);
         }
-        let mut told = Vec::new();
+        let mut news = Vec::new();
         let mut records = std::mem::take(&mut class.records);
         for record in records.values_mut() {
             if record.told_at.is_none_or(|at| now.since(at) >= TOLD_EVERY)
                 && let Some(divergence) = record.report(class.of_records(&trial.class, &self.paths))
             {
                 record.told_at = Some(now);
-                told.push(Happening::Diverged(Arc::new(divergence)));
+                news.push(Happening::Diverged(Arc::new(divergence)));
             }
         }
         class.records = records;
-        told.into_iter().for_each(|happening| self.tell(happening));
+        news.into_iter().for_each(|happening| self.tell(happening));
     }
 
-    /// A node differs in these types only. Divergences without a member that differs end.
+    /// A node differs in `differing` only. Divergences without a differing member end.
     pub(super) fn settle_records(&mut self, key: &ClassKey, node_key: u64, differing: &BTreeSet<TypeUrl>) {
         let Some(class) = self.classes.get_mut(key) else { return };
         let mut ended = Vec::new();
@@ -572,7 +573,7 @@ impl Proof {
         self.tell(Happening::Sampled { class: trial.class.clone(), result });
     }
 
-    /// Ends a trial, unless its sample stays open as a witness. `None`: the sample is void.
+    /// Ends a trial, unless the sample stays open as a witness. `None`: the sample is void.
     pub(super) fn end(&mut self, sample: ShadowId, result: Option<SampleResult>, now: Time) {
         self.relax(sample);
         let Some(mut trial) = self.trials.by_sample.remove(&sample) else { return };
@@ -596,8 +597,8 @@ impl Proof {
         }
     }
 
-    /// Whether a sample becomes a witness: it differs, or holds as many values that nobody holds as any other
-    /// member would (PRF-22).
+    /// Whether a sample becomes a witness: the sample differs, or has the maximum of uncovered values among
+    /// all members (PRF-22).
     fn is_worthy(&self, trial: &Trial, result: SampleResult) -> bool {
         let Some(class) = self.classes.get(&trial.class).filter(|_| self.has_room()) else { return false };
         let is_member = trial.subject.member.is_some_and(|member| class.population.get(member).is_some());
@@ -628,11 +629,11 @@ fn own_node(class: &ClassProof) -> Subject {
 }
 
 fn is_same_subscription(one: &Arc<[Wanted]>, other: &Arc<[Wanted]>) -> bool {
-    let part = |wanted: &Wanted| (wanted.0.clone(), wanted.1.key(), wanted.1.names().map(|names| names.id()));
+    let part = |part: &Wanted| (part.0.clone(), part.1.key(), part.1.names().map(|names| names.id()));
     Arc::ptr_eq(one, other) || one.iter().map(part).eq(other.iter().map(part))
 }
 
-/// The body of one version of a name, if the content still has it.
+/// The body of a version of a name, if the content still has the version.
 fn body<'a>(content: &'a Content, pair: &Unasked, version: Version) -> Option<&'a Arc<Resource>> {
     let types = content.types.get(&pair.key.type_url)?;
     types.snapshot.body(pair.key.kind, &pair.key.name).filter(|body| body.version == version)

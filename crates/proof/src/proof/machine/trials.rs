@@ -1,4 +1,4 @@
-//! The open trials of a server, and the times within which the machine acts.
+//! The open trials of a server, and the constants of time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::super::trial::{Trial, Unasked};
 use sluice_engine::Time;
 use sluice_xds::{Code, Status, TypeUrl};
 
-/// After a search that found nobody to sample.
+/// After a search without a member to sample.
 pub const IDLE: Duration = Duration::from_secs(5);
 /// Between two searches, whatever happens.
 pub const SEARCH_GAP: Duration = Duration::from_millis(250);
@@ -20,22 +20,22 @@ pub const WAIT: Duration = Duration::from_secs(1);
 pub const REPLICAS_EVERY: Duration = Duration::from_secs(3_600);
 /// The same divergence, or lag, is told once an hour (PRF-26).
 pub const TOLD_EVERY: Duration = Duration::from_secs(3_600);
-/// Two streams of one id that both live for so long show that the server bears them.
+/// After so long, two living streams of an id are proof enough: the server bears both.
 pub const TWINS_AFTER: Duration = Duration::from_secs(1);
 /// Questions without an answer are given up.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// A witness whose member has another subscription is opened anew after this time.
+/// A witness with an outdated subscription is opened anew after this time.
 pub const RENEWED_AFTER: Duration = Duration::from_secs(600);
 /// Evidence ages in steps.
 pub const AGE_EVERY: Duration = Duration::from_secs(60);
 
-/// Whether the server bears two streams that show one id.
+/// Whether the server bears two streams of an id.
 #[derive(Clone, Debug, Default)]
 pub enum Twins {
     #[default]
     Unknown,
     Allowed,
-    /// No control may be opened: it could end the stream of a class. Tried again at this time.
+    /// No control may be opened, because a control could end the stream of a class. Tried again at `until`.
     Forbidden {
         status: Status,
         until: Time,
@@ -43,7 +43,7 @@ pub enum Twins {
     },
 }
 
-/// The role of a shadow in its trial.
+/// The role of a shadow in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Sample,
@@ -60,7 +60,7 @@ pub struct Asked {
     pub at: Time,
 }
 
-/// The trials, by the number of their sample.
+/// The trials, by the number of the sample.
 #[derive(Clone, Debug, Default)]
 pub struct Trials {
     pub by_sample: BTreeMap<ShadowId, Trial>,
@@ -80,7 +80,7 @@ impl Trials {
         self.by_sample.values().filter(|trial| trial.is_witness).count()
     }
 
-    /// Trials that use one of the `streams`: samples, and witnesses that are confirmed (PRF-19).
+    /// Trials in a slot of `streams`: samples, and witnesses under confirmation (PRF-19).
     pub fn in_slots(&self) -> usize {
         let is_in_slot =
             |trial: &&Trial| trial.order.is_none() && (!trial.is_witness || trial.is_confirming());
@@ -97,7 +97,7 @@ impl Trials {
     }
 }
 
-/// Whether the end of a second stream of an id says that the server bears one only.
+/// Whether the end of a second stream of an id is a refusal of the second.
 pub fn refuses_twins(code: Code) -> bool {
     is_refusal(code) || matches!(code, Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted)
 }

@@ -1,4 +1,4 @@
-//! The content of a class compared with that of a shadow, over the subscription of one member (PRF-11).
+//! The content of a class compared with a shadow's, over the subscription of a member (PRF-11).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use sluice_engine::cache::{CachedResource, Known};
 use sluice_engine::collection::{Collection, CollectionKind, NameSet};
 use sluice_xds::{Code, ResourceName, TypeUrl, Version};
 
-/// The differences that a comparison lists, in the order of types and names. The others wait until these are
-/// decided.
+/// The listed differences of a comparison, in the order of types and names. Further ones wait for a decision
+/// about the first.
 const DIFFERENCES_MAX: usize = 1_000;
 
 /// The state of a name at one side.
@@ -19,7 +19,7 @@ const DIFFERENCES_MAX: usize = 1_000;
 pub struct Stance {
     /// `None`: absent.
     pub version: Option<Version>,
-    /// The code of the server's error; its text does not count.
+    /// The code of the server's error; the text does not count.
     pub error: Option<Code>,
     pub has_ttl: bool,
 }
@@ -38,7 +38,7 @@ pub struct Compared {
     pub differing: Vec<Differing>,
     /// Compared names of each type.
     pub names: BTreeMap<TypeUrl, usize>,
-    /// Parts and names without a word: one side does not know them, or is not current (PRF-11).
+    /// Parts and names without a word: unknown to a side, or not current (PRF-11).
     pub without_word: usize,
 }
 
@@ -79,9 +79,8 @@ pub fn compare(wants: &[Wanted], class: &Content, shadow: &Content) -> Compared 
 
 /// The state of one name of a part; `None`: no word.
 pub fn stance(content: &Content, wants: &[Wanted], key: &NameKey) -> Option<Stance> {
-    let is_part = |wanted: &&Wanted| {
-        wanted.0 == key.type_url && wanted.1.kind() == key.kind && wanted.1.covers(&key.name)
-    };
+    let is_part =
+        |part: &&Wanted| part.0 == key.type_url && part.1.kind() == key.kind && part.1.covers(&key.name);
     let (type_url, collection) = wants.iter().find(is_part)?;
     let side = current(content, type_url, collection)?;
     match collection {
@@ -100,7 +99,7 @@ fn current<'a>(content: &'a Content, type_url: &TypeUrl, collection: &Collection
     (is_whole && !side.standing.restored && side.standing.is_current_for(collection)).then_some(side)
 }
 
-/// The number of names, if both sides are equal by their digests.
+/// The number of names, if both digests are equal.
 fn equal_names(collection: &Collection, class: &TypeContent, shadow: &TypeContent) -> Option<usize> {
     let (one, other) = (class.snapshot.view(collection)?, shadow.snapshot.view(collection)?);
     let is_plain = one.annotations().is_empty() && other.annotations().is_empty();
@@ -171,7 +170,7 @@ fn glob_member(side: &TypeContent, name: &ResourceName) -> Option<Stance> {
     is_complete.then(|| member(cached, name, Some(&side.snapshot.globs.annotations))).flatten()
 }
 
-/// `None`: the name has an error that the server did not report, so its state is not the server's word.
+/// `None`: the name has an error of the relay's own, so the state is not the server's word.
 fn member(
     cached: Option<&CachedResource>,
     name: &ResourceName,

@@ -1,4 +1,4 @@
-//! The members of a class by the fields of their nodes: fingerprints, and the values that members hold
+//! The members of a class by the fields of nodes: fingerprints, and the values of members
 //! (LRN-3, LRN-4, PRF-21, PRF-22).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use super::input::{Member, MemberId, Wanted};
 use crate::node_fields::{FieldRank, NodeFields};
 use sluice_xds::Node;
 
-/// Field paths of one server. Nodes with other fields are sampled by their known fields.
+/// Field paths of a server. Further fields of nodes are ignored.
 const PATHS_MAX: usize = 4_096;
 /// From so many nodes on, a field with values for half of them is unique (LRN-4).
 const UNIQUE_FROM: usize = 20;
@@ -30,7 +30,7 @@ pub type Row = Arc<[Pair]>;
 /// A fingerprint: the hash of a row without unique and derived fields.
 pub type Print = u64;
 
-/// A hash with a secret of this process, so that no client can make two values equal.
+/// A hash with a secret of the process: no client can make two values equal.
 pub fn keyed(seed: u64, value: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     seed.hash(&mut hasher);
@@ -61,7 +61,7 @@ impl FieldPaths {
         Some(number)
     }
 
-    /// The fields with the texts of their values, sorted by number.
+    /// The fields with the texts of the values, sorted by number.
     fn pairs<'a>(&mut self, fields: &'a NodeFields) -> Vec<(Pair, &'a Arc<str>)> {
         let seed = self.seed;
         let numbered = |field: &'a crate::node_fields::NodeField| {
@@ -86,13 +86,13 @@ impl FieldPaths {
         self.paths.get(number as usize).map_or(FieldRank::Unique, |field| field.1)
     }
 
-    /// A node by its id: the same number for the same client after it has reconnected.
+    /// A node by the id: the same number for the same client after a reconnect.
     pub fn node_key(&self, node: &Node) -> u64 {
         keyed(self.seed, &node.id)
     }
 }
 
-/// A member with its fields.
+/// A member with the fields.
 #[derive(Clone, Debug)]
 pub struct Resident {
     pub node: Arc<Node>,
@@ -106,7 +106,7 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Whether a shadow may ask as this member (PRF-5, PRF-6).
+    /// Whether a shadow may ask as the member (PRF-5, PRF-6).
     pub fn is_askable(&self) -> bool {
         !self.is_never && self.may_be_sampled && !self.wants.is_empty()
     }
@@ -119,7 +119,7 @@ struct Group {
     members: BTreeSet<MemberId>,
 }
 
-/// The members that hold one value.
+/// The members with a value.
 #[derive(Clone, Debug)]
 struct Held {
     members: usize,
@@ -134,7 +134,7 @@ pub struct Population {
     /// The values of all fields of fingerprints.
     values: BTreeMap<Pair, Held>,
     distinct: BTreeMap<FieldNumber, usize>,
-    /// Fields that turned out to be unique.
+    /// Unique fields, found by the values.
     unique: BTreeSet<FieldNumber>,
     /// The number of members at the last search for unique fields.
     searched_at: usize,
@@ -201,7 +201,7 @@ impl Population {
         Some(resident)
     }
 
-    /// Many fingerprints for few members are a sign of a field that is unique (LRN-4).
+    /// Many fingerprints for few members are a sign of a unique field (LRN-4).
     fn search_unique(&mut self, seed: u64) {
         let members = self.residents.len();
         let is_due = members >= UNIQUE_FROM
@@ -288,19 +288,19 @@ impl Population {
         self.unique.contains(&field)
     }
 
-    /// Whether a witness should hold the value: one of few values of its field, and held by several members
+    /// Whether a witness should hold the value: the field has few values, and several members hold this value
     /// (PRF-22).
     pub fn is_to_cover(&self, pair: &Pair) -> bool {
         let few = self.distinct.get(&pair.0).is_some_and(|count| COVERED_VALUES.contains(count));
         few && self.values.get(pair).is_some_and(|held| held.members >= 2)
     }
 
-    /// The values that witnesses should hold, with their texts.
+    /// The values for witnesses, with texts.
     pub fn to_cover(&self) -> impl Iterator<Item = (&Pair, &Arc<str>)> {
         self.values.iter().filter(|(pair, _)| self.is_to_cover(pair)).map(|(pair, held)| (pair, &held.text))
     }
 
-    /// The text of a value that members hold.
+    /// The text of a value of some member.
     pub fn text(&self, pair: &Pair) -> Option<&Arc<str>> {
         self.values.get(pair).map(|held| &held.text)
     }

@@ -1,4 +1,4 @@
-//! The versions that a side of a comparison had lately (PRF-12).
+//! The lately replaced versions of a side of a comparison (PRF-12).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct NameKey {
     pub name: ResourceName,
 }
 
-/// A version that another has replaced; `None`: the name was absent.
+/// A replaced version; `None`: the name was absent.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     version: Option<Version>,
@@ -73,7 +73,7 @@ impl Notes {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     notes: BTreeMap<NameKey, Notes>,
-    /// Versions from before this time may be missing.
+    /// Earlier versions may be missing.
     blind_until: Option<Time>,
     swept_at: Time,
     /// Counts the notes ever made.
@@ -81,7 +81,7 @@ pub struct History {
 }
 
 impl History {
-    /// Notes everything that `after` has replaced. Returns whether the content changed.
+    /// Notes all names with another version in `after`. Returns whether the content changed.
     pub fn note(&mut self, before: &Content, after: &Content, now: Time, window: Duration) -> bool {
         if now.since(self.swept_at) > window / 4 {
             self.sweep(now, window);
@@ -168,7 +168,7 @@ impl History {
         self.blind_until.is_some_and(|until| now < until)
     }
 
-    /// Whether the name had this version within the window, before its present one.
+    /// Whether the name had the version within the window, before the present version.
     pub fn has_had(&self, key: &NameKey, version: Option<Version>, now: Time, window: Duration) -> bool {
         let notes = self.notes.get(key).into_iter().flat_map(Notes::all);
         notes.filter(|noted| now.since(noted.until) <= window).any(|noted| noted.version == version)
