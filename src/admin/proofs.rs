@@ -30,7 +30,7 @@ pub(super) fn badness(state: &str) -> usize {
         ClassState::Impossible,
         ClassState::Differs,
     ];
-    order.iter().position(|known| known.name() == state).unwrap_or(order.len())
+    order.iter().position(|listed| listed.name() == state).unwrap_or(order.len())
 }
 
 /// The proof of a class, as `/classes` and the page show it.
@@ -105,7 +105,7 @@ pub(super) async fn gather(admin: &Admin) -> Vec<ShownDivergence> {
     for proof in admin.relay.proofs().await {
         for divergence in &proof.report.divergences {
             match divergence.names.as_slice() {
-                // Of Secrets only the number is known.
+                // Only the number of Secrets is known.
                 [] => all.push(shown(divergence, None, &proof)),
                 names => all.extend(names.iter().map(|name| shown(divergence, Some(name), &proof))),
             }

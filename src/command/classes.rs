@@ -30,7 +30,7 @@ const CONFLICT: u16 = 409;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = HELP)]
-pub struct Classes {
+pub struct ClassesArguments {
     #[command(subcommand)]
     command: Option<ClassCommand>,
     #[command(flatten)]
@@ -99,8 +99,8 @@ Examples:
 Exit codes: 0 all are told the same; 65 some are told otherwise: `sluice classes` says more; 64 wrong arguments, or no such \
 class; 69 no relay answered, or the control plane cannot be asked about all.";
 
-pub(super) async fn run(classes: Classes, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let Classes { command, show, reach } = classes;
+pub(super) async fn run(classes: ClassesArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let ClassesArguments { command, show, reach } = classes;
     if let Some(ClassCommand::Prove(order)) = command {
         return prove(order, console).await;
     }

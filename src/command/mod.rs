@@ -79,7 +79,7 @@ pub enum Operate {
         rollout: rollout::Rollout,
     },
     /// Show the node classes with what is proved of each, and prove one now.
-    Classes(classes::Classes),
+    Classes(classes::ClassesArguments),
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.

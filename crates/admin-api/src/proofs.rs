@@ -10,7 +10,7 @@ use crate::lists::Listed;
 pub struct ClassProof {
     /// `proved`, `unproved`, `differs`, `restless` or `impossible`.
     pub state: String,
-    /// What is proved, and what is not.
+    /// The proof in words: its numbers, and its limits.
     pub words: String,
     /// Clients, those that are never asked about, and different nodes apart from unique fields.
     pub members: usize,

@@ -86,8 +86,8 @@ impl Mark {
             (ClassState::Impossible, Shape::Late),
             (ClassState::Differs, Shape::Bad),
         ];
-        let known = all.into_iter().find(|(known, _)| known.name() == state);
-        let (word, look) = known.map_or(("", Shape::None), |(known, look)| (known.name(), look));
+        let listed = all.into_iter().find(|(listed, _)| listed.name() == state);
+        let (word, look) = listed.map_or(("", Shape::None), |(listed, look)| (listed.name(), look));
         Mark { look, word, why: None }
     }
 

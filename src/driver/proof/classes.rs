@@ -24,7 +24,7 @@ pub(super) struct FollowedClass {
     pub key: ClassKey,
     source: Weak<SourceHandle>,
     /// The rule and the shown node that the machine knows; `None` before the first client.
-    told: Option<(Arc<str>, Arc<Node>)>,
+    facts: Option<(Arc<str>, Arc<Node>)>,
     /// The content that the machine knows.
     content: Option<Arc<Snapshot>>,
 }
@@ -64,14 +64,14 @@ impl ClassFollower {
             stays
         });
         for (id, (key, source)) in present {
-            let new = || FollowedClass { key, source, told: None, content: None };
+            let new = || FollowedClass { key, source, facts: None, content: None };
             self.0.entry(id).or_insert_with(new);
         }
     }
 
     /// Forgets all that the machine was told, so that it is told again.
     pub fn begin_anew(&mut self) {
-        self.0.values_mut().for_each(|class| (class.told, class.content) = (None, None));
+        self.0.values_mut().for_each(|class| (class.facts, class.content) = (None, None));
     }
 
     /// The class of a source that the machine knows, once the server sees a node. `rule`: the rule of a
@@ -85,7 +85,7 @@ impl ClassFollower {
         now: Time,
     ) -> Option<ClassKey> {
         let class = self.0.get_mut(&source)?;
-        if class.told.is_none() {
+        if class.facts.is_none() {
             let node = class.source.upgrade()?.shown()?;
             class.tell(rule(), node, rules, machine, now);
         }
@@ -113,7 +113,9 @@ impl ClassFollower {
     /// Tells the machine other content, and another member before the server.
     pub fn publish(&mut self, rules: &ProofRules, machine: &mut Proof, now: Time) {
         for class in self.0.values_mut() {
-            let (Some((rule, shown)), Some(source)) = (&class.told, class.source.upgrade()) else { continue };
+            let (Some((rule, shown)), Some(source)) = (&class.facts, class.source.upgrade()) else {
+                continue;
+            };
             if let Some(node) = source.shown().filter(|node| !Arc::ptr_eq(node, shown)) {
                 let rule = rule.clone();
                 class.tell(rule, node, rules, machine, now);
@@ -155,8 +157,8 @@ impl FollowedClass {
     fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, rules: &ProofRules, machine: &mut Proof, now: Time) {
         let fields = fields_of(&node);
         let is_never = rules.never_shows(&node);
-        let facts = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
-        machine.class(&self.key, facts, now);
-        self.told = Some((rule, node));
+        let of_class = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
+        machine.class(&self.key, of_class, now);
+        self.facts = Some((rule, node));
     }
 }

@@ -47,7 +47,7 @@ struct FollowedStream {
 }
 
 /// The parts for a step of the walk.
-pub(super) struct Walk<'a> {
+pub(super) struct MemberWalk<'a> {
     pub settings: &'a DriverSettings,
     pub rules: &'a ProofRules,
     pub tables: &'a Tables,
@@ -76,7 +76,7 @@ impl MemberFollower {
 
     /// One step of the walk over all streams. At the end of a pass, streams that the pass has not met have
     /// left.
-    pub fn step(&mut self, walk: &mut Walk<'_>) {
+    pub fn step(&mut self, walk: &mut MemberWalk<'_>) {
         for _ in 0..STREAMS_PER_STEP {
             let Some(stream) = walk.tables.streams.next(self.last) else { return self.end_pass(walk) };
             self.last = Some(stream.number());
@@ -84,7 +84,7 @@ impl MemberFollower {
         }
     }
 
-    fn end_pass(&mut self, walk: &mut Walk<'_>) {
+    fn end_pass(&mut self, walk: &mut MemberWalk<'_>) {
         let pass = self.pass;
         self.streams.retain(|number, stream| {
             let is_here = stream.pass == pass;
@@ -98,7 +98,7 @@ impl MemberFollower {
         self.waiting_before = std::mem::take(&mut self.waiting);
     }
 
-    fn look(&mut self, stream: &Arc<StreamState>, walk: &mut Walk<'_>) {
+    fn look(&mut self, stream: &Arc<StreamState>, walk: &mut MemberWalk<'_>) {
         let number = stream.number();
         let known =
             self.streams.get(&number).filter(|known| !known.is_incomplete).map(|known| known.signature);
@@ -106,7 +106,7 @@ impl MemberFollower {
         if !stream.answered.load(Ordering::Relaxed) && age < FIRST_ANSWER_MAX {
             self.waiting += 1;
         }
-        let changed = stream.look(|node, session, _| walk.question(node, session, known));
+        let changed = stream.look(|node, session, _| walk.question(node, session, before));
         let pass = self.pass;
         match (changed, stream.node()) {
             (Some(changed), Some(node)) => {
@@ -123,11 +123,11 @@ impl MemberFollower {
     }
 }
 
-impl Walk<'_> {
+impl MemberWalk<'_> {
     /// The questions of a stream; `None` if they are as they were.
-    fn question(&self, node: Option<&Node>, session: &Session, known: Option<u64>) -> Option<ChangedStream> {
+    fn question(&self, node: Option<&Node>, session: &Session, before: Option<u64>) -> Option<ChangedStream> {
         let signature = signature(node, session);
-        if known == Some(signature) {
+        if before == Some(signature) {
             return None;
         }
         let compares_secrets = self.rules.settings.compares_secrets;

@@ -142,16 +142,16 @@ fn is_any_current(snapshot: &Snapshot) -> bool {
 /// An estimate of the bytes of the resources that the class does not share, from a few of each type.
 fn own_bytes(shadow: &Snapshot, class: &Snapshot) -> u64 {
     let of_type = |(type_url, types): (_, &TypeSnapshot)| {
-        let (mut looked, mut own, mut all) = (0_u64, 0_u64, 0_u64);
+        let (mut looked, mut unshared, mut all) = (0_u64, 0_u64, 0_u64);
         for resource in types.resources() {
             all += 1;
             if looked < WEIGHED_MAX as u64 {
                 looked += 1;
                 let is_shared = class.of(type_url).is_some_and(|class| shares(class, resource));
-                own += if is_shared { 0 } else { resource.size() as u64 };
+                unshared += if is_shared { 0 } else { resource.size() as u64 };
             }
         }
-        own.saturating_mul(all) / looked.max(1)
+        unshared.saturating_mul(all) / looked.max(1)
     };
     shadow.types().map(of_type).sum()
 }

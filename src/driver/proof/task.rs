@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::classes::ClassFollower;
 use super::meaning::meanings;
-use super::members::{MemberFollower, Walk};
+use super::members::{MemberFollower, MemberWalk};
 use super::shadows::OpenShadows;
 use super::tell::ProofTeller;
 use crate::driver::api::proof::ServerProof;
@@ -183,8 +183,8 @@ impl ProofTask {
     fn open(&mut self, open: OpenShadow) {
         let OpenShadow { id, class, kind, node, wants, on_another_connection, member: _ } = open;
         let shadow = self.classes.source(&class).and_then(|source| {
-            let (wanted, changed) = (wants.to_vec(), self.shadows.changed.clone());
-            let order = ShadowOrder { class: source, node, wanted, is_apart: on_another_connection, changed };
+            let (parts, changed) = (wants.to_vec(), self.shadows.changed.clone());
+            let order = ShadowOrder { class: source, node, parts, is_apart: on_another_connection, changed };
             Shadow::open(order, &self.shared().settings(), &self.tables.sources)
         });
         let now = self.now();

@@ -99,7 +99,7 @@ pub enum Command {
     /// Like several `Watch` commands, without an answer in between: the server gets all requests at once.
     WatchAll {
         stream: Arc<dyn Subscriber>,
-        wanted: Vec<(TypeUrl, Collection)>,
+        parts: Vec<(TypeUrl, Collection)>,
     },
     Unwatch {
         session: SessionId,
@@ -390,8 +390,8 @@ impl SourceHandle {
 
     /// Makes a silent stream the source's client. Only for a source without other clients: the command has no
     /// permit.
-    pub fn watch_all(&self, stream: Arc<dyn Subscriber>, wanted: Vec<(TypeUrl, Collection)>) {
-        if self.commands.send((Command::WatchAll { stream: stream.clone(), wanted }, None)).is_err() {
+    pub fn watch_all(&self, stream: Arc<dyn Subscriber>, parts: Vec<(TypeUrl, Collection)>) {
+        if self.commands.send((Command::WatchAll { stream: stream.clone(), parts }, None)).is_err() {
             // The task has failed meanwhile.
             stream.end(failed());
         }

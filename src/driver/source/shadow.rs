@@ -27,7 +27,7 @@ pub struct ShadowOrder {
     /// The whole node that the server sees.
     pub node: Arc<Node>,
     /// Everything that is asked, at once (PRF-2).
-    pub wanted: Vec<(TypeUrl, Collection)>,
+    pub parts: Vec<(TypeUrl, Collection)>,
     /// On another connection than that of the class (PRF-18).
     pub is_apart: bool,
     /// Notified after each change of the content or of the standing.
@@ -43,7 +43,7 @@ pub struct Shadow {
 impl Shadow {
     /// Opens the streams to the server. `None`: the configuration has no such server any more.
     pub fn open(order: ShadowOrder, settings: &DriverSettings, sources: &Sources) -> Option<Shadow> {
-        let ShadowOrder { class, node, wanted, is_apart, changed } = order;
+        let ShadowOrder { class, node, parts, is_apart, changed } = order;
         let listed = settings.lists.find(class.key().place)?;
         let of_member = NodeClass { upstream_node: UpstreamNode::Member, ..class.key().class.clone() };
         let choice =
@@ -51,7 +51,7 @@ impl Shadow {
         let source = sources.shadow(listed, of_member, choice);
         let stream =
             Arc::new(ShadowStream { id: SessionId(source.id().0), node, changed, ended: Mutex::default() });
-        source.watch_all(stream.clone(), wanted);
+        source.watch_all(stream.clone(), parts);
         Some(Shadow { source, stream })
     }
 

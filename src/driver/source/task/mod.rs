@@ -26,7 +26,7 @@ use crate::driver::api::status::names_type;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::handle::{Command, Queued};
+use crate::driver::source::handle::{Command, Queued, Subscriber};
 use crate::driver::source::lane_order::Ordered;
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::report::SourceReport;
@@ -36,6 +36,7 @@ use saver::Saver;
 use serving::Serving;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
+use sluice_engine::collection::Collection;
 use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Source, SourceOutput, SourceSettings, StreamIndex};
 use sluice_engine::upstream::{self, Event, Input};
@@ -236,14 +237,7 @@ impl SourceTask {
                 self.follow_members();
                 self.source.watch_after(session, &type_url, &collection, previous.as_deref(), now);
             }
-            Command::WatchAll { stream, wanted } => {
-                let session = stream.id();
-                self.audience.add(stream, self.around.handle.id());
-                self.follow_members();
-                for (type_url, collection) in wanted {
-                    self.source.watch_after(session, &type_url, &collection, None, now);
-                }
-            }
+            Command::WatchAll { stream, parts } => self.watch_all(stream, parts, now),
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);
             }
@@ -301,6 +295,16 @@ impl SourceTask {
                 // The operator may have gone meanwhile.
                 let _ = done.send(self.confirm_deletions(type_name.as_deref(), now));
             }
+        }
+    }
+
+    /// Adds a stream with all that it asks for.
+    fn watch_all(&mut self, stream: Arc<dyn Subscriber>, parts: Vec<(TypeUrl, Collection)>, now: Time) {
+        let session = stream.id();
+        self.audience.add(stream, self.around.handle.id());
+        self.follow_members();
+        for (type_url, collection) in parts {
+            self.source.watch_after(session, &type_url, &collection, None, now);
         }
     }
 
