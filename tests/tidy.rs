@@ -39,7 +39,7 @@ const fn room(name: &'static str, rooms: &'static [&'static str], never: &'stati
 /// crate may use. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
     room("handover", &["setting"], &["tokio", "tonic", "hyper", "axum"]),
-    room("telemetry", &["text", "xds", "setting", "engine", "fleet"], &["tonic", "hyper", "axum"]),
+    room("telemetry", &["text", "xds", "setting", "engine", "fleet", "proof"], &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "json", "telemetry", "trust"], &["axum"]),
     room("kubernetes", &["xds", "engine"], &["tonic", "hyper", "axum", "tracing"]),
@@ -52,6 +52,7 @@ const ROOMS: &[Room] = &[
             "identity",
             "engine",
             "fleet",
+            "proof",
             "wire",
             "json",
             "telemetry",
@@ -75,6 +76,7 @@ const ROOMS: &[Room] = &[
             "identity",
             "engine",
             "fleet",
+            "proof",
             "wire",
             "proto",
             "json",
@@ -94,6 +96,7 @@ const ROOMS: &[Room] = &[
             "handover",
             "engine",
             "fleet",
+            "proof",
             "wire",
             "json",
             "telemetry",
@@ -113,10 +116,10 @@ const ROOMS: &[Room] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
-const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "rollout", "relay"])];
+const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "relay"])];
 
 /// The rooms of pure machines.
-const PURE: [&str; 2] = ["engine", "fleet"];
+const PURE: [&str; 3] = ["engine", "fleet", "proof"];
 
 /// Names of `std` forbidden in pure rooms: clocks, tasks, sockets, files, locks; and a type of `setting`.
 const IMPURE: &[&str] = &[
@@ -143,6 +146,7 @@ const READING_ORDER: &[&str] = &[
     "handover",
     "engine",
     "fleet",
+    "proof",
     "wire",
     "proto",
     "json",

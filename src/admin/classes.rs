@@ -9,6 +9,7 @@ use axum::response::Response;
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::names::{ExplainedNode, ExplainedNodeType};
 use sluice_admin_api::parameters::{ClassesParameters, NoParameters};
+use sluice_admin_api::proofs::ClassProof;
 use sluice_admin_api::sources::{ClassEvidence, NodeClass};
 
 use super::client::class_text;
@@ -16,6 +17,7 @@ use super::item::rfc_3339;
 use super::list::{self, ITEMS_PER_TURN, in_alphabetical_order};
 use super::page::{Page, cursor};
 use super::params::{Declined, bad_request, read, read_body};
+use super::proofs;
 use super::reloading::ConfigHistory;
 use super::state::Admin;
 use crate::driver::api::clients::NodeExplanation;
@@ -79,6 +81,18 @@ pub(super) async fn gather(admin: &Admin) -> BTreeMap<String, NodeClass> {
         }
         if number % ITEMS_PER_TURN == ITEMS_PER_TURN - 1 {
             tokio::task::yield_now().await;
+        }
+    }
+    for proof in admin.relay.proofs().await {
+        for report in &proof.report.classes {
+            let Some(class) = classes.get_mut(&*report.class) else { continue };
+            let shown = proofs::class_proof(report, &proof);
+            // A class that several servers serve shows the worst.
+            let is_worse =
+                |before: &ClassProof| proofs::badness(&shown.state) > proofs::badness(&before.state);
+            if class.proof.as_ref().is_none_or(is_worse) {
+                class.proof = Some(shown);
+            }
         }
     }
     classes

@@ -13,7 +13,7 @@ use sluice_admin_api::endpoints::{Area, Endpoint, index};
 use super::access::RequestTarget;
 use super::state::Admin;
 use super::{
-    acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, ready,
+    acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, proofs, ready,
     refuse_body, refused, resources, rollouts, sources, tail, ui, versions, who,
 };
 use super::{config, drain, reload, upgrade};
@@ -62,6 +62,9 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
         Endpoint::Versions => get(versions::versions),
         Endpoint::Classes => get(classes::classes),
         Endpoint::ExplainClass => post(classes::explain),
+        Endpoint::Divergences => get(proofs::divergences),
+        Endpoint::ProveClass => post(proofs::prove),
+        Endpoint::ProveProgress => get(proofs::progress),
         Endpoint::Sources => get(sources),
         Endpoint::Resources => get(resources),
         Endpoint::Resource => get(content::resource),

@@ -97,6 +97,7 @@ pub(super) fn source<'a>(
         restored: source.restored,
         variant: source.variant.map(|variant| Text::Borrowed(variant_name(variant))),
         marks: source.has_marks,
+        shadow: source.is_shadow,
         types,
     })
 }

@@ -41,6 +41,7 @@ mod client;
 mod standings;
 mod versions;
 mod who;
+mod proofs;
 mod classes;
 mod connection;
 mod drain;
@@ -217,6 +218,9 @@ async fn sources(Shared(admin): Shared<Admin>, uri: Uri, headers: HeaderMap) -> 
     Ok(list::respond(Source::KEY, &page, move |writer| async move {
         admin.relay.refresh().await;
         let mut sources = admin.relay.sources();
+        if query.has_shadows {
+            sources.extend(admin.relay.shadows());
+        }
         sources.sort_by_key(|source| source.id);
         sources.retain(|source| after.is_none_or(|after| source.id > after));
         let render = |source: &Arc<_>, out: &mut _| list::append(out, item::source(source, &query, now));

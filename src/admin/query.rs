@@ -8,7 +8,7 @@ use sluice_admin_api::parameters::{
 };
 
 use super::page::Page;
-use super::params::{Declined, bad_request, number, read, word};
+use super::params::{Declined, bad_request, flag, number, read, word};
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::changes::{ChangeFilter, ChangePlace};
 use crate::driver::api::status::{
@@ -141,6 +141,8 @@ pub(super) struct SourcesQuery {
     pub type_name: Option<String>,
     /// One of [`SourceState::NAMES`].
     pub state: Option<&'static str>,
+    /// With the sources of the proof.
+    pub has_shadows: bool,
 }
 
 impl SourcesQuery {
@@ -150,6 +152,7 @@ impl SourcesQuery {
             server: params.server,
             type_name: params.r#type,
             state: word("state", params.state, &SourceState::NAMES.map(|name| (name, name)))?,
+            has_shadows: flag("shadows", params.shadows)?,
         };
         Ok((query, Page::read(params.after, params.limit, headers)?))
     }

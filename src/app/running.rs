@@ -64,6 +64,11 @@ impl OwnProcess {
     }
 }
 
+/// Nobody is asked beside the classes while the relay goes out of service (PRF-20).
+fn tell_leaving(relay: &Relay, readiness: Arc<Readiness>) {
+    relay.tell_leaving(move || readiness.state() == State::Draining);
+}
+
 pub(super) struct Running {
     relay: Relay,
     server: Server<Relay>,
@@ -93,10 +98,10 @@ impl Running {
         let Parts { relay, channels, policy, facts, sockets, listeners, admin, server } = parts;
         let (of_listeners, of_servers) = (listener_files(&listeners), channels.files());
         let certificates = InForce::new(Certificates { listeners: of_listeners, servers: of_servers });
-        let (emptying, expiring) = (server.emptying(), certificates.clone());
-        let drain = emptying.clone();
+        let (emptying, drain, expiring) = (server.emptying(), server.emptying(), certificates.clone());
         let readiness = Readiness::default().with_certificates(move || expiring.get().have_expired());
         let readiness = Arc::new(readiness.with_drain(move || drain.is_emptying()));
+        tell_leaving(&relay, readiness.clone());
         let supervisor = process.supervisor.clone();
         let upgrader = process.upgrader(&relay, base, &emptying, &readiness);
         let acts = Process {

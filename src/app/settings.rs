@@ -7,11 +7,13 @@ use crate::client::ClientSettings;
 use crate::config::{Config, ListenerSettings};
 use crate::driver::DriverSettings;
 use crate::driver::api::downstream::WhenUnavailable;
+use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::ServerLists;
 use crate::server::ServerLimits;
 use crate::telemetry::cgroup_memory_limit;
 use sluice_engine::class::facts::FactTable;
 use sluice_engine::source;
+use sluice_proof::proof::ProofSettings;
 
 /// `generation`: the number of the configuration, counted from 1.
 pub(super) fn relay_settings(
@@ -31,6 +33,11 @@ pub(super) fn relay_settings(
         },
         classes: config.node_classes.clone().with_facts(facts),
         rollouts: config.rollouts.clone(),
+        proof: config.proof.as_deref().map(|proof| {
+            let bytes = config.limits.relay.shadow_bytes;
+            let settings = ProofSettings { shadow_bytes: bytes, ..proof.settings };
+            Arc::new(ProofRules { settings, ..proof.clone() })
+        }),
         policy: config.authorization.policy().cloned().unwrap_or_default(),
         admin_has_tls: config.admin.tls.is_some(),
         limits: config.limits.relay.clone(),

@@ -44,6 +44,8 @@ pub(super) struct ConnectionPhase {
 /// A connection, as used by its streams and its pool.
 #[derive(Debug)]
 pub(super) struct UpstreamConnection {
+    /// The number of the connection in its pool, from 1.
+    pub(super) number: u64,
     permits: Mutex<Permits>,
     permits_changed: Notify,
     phase: watch::Sender<ConnectionPhase>,
@@ -77,10 +79,11 @@ impl Drop for StreamPermit {
 
 impl UpstreamConnection {
     /// Wraps a ready connection, and starts its task.
-    pub(super) fn start(dialed: Dialed, peer: Arc<GrpcPeer>) -> Arc<UpstreamConnection> {
+    pub(super) fn start(dialed: Dialed, peer: Arc<GrpcPeer>, number: u64) -> Arc<UpstreamConnection> {
         let Dialed { send, mut h2, traffic, leaf } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(UpstreamConnection {
+            number,
             permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
             permits_changed: Notify::new(),
             phase: watch::Sender::new(ConnectionPhase::default()),

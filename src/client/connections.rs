@@ -11,7 +11,7 @@ use super::connection::{SendRequest, StreamPermit, UpstreamConnection};
 use super::dial::Dialer;
 use super::peer::GrpcPeer;
 use super::settings::backoff;
-use super::{ClientSettings, ServerChannel, StreamEvent};
+use super::{ClientSettings, ConnectionChoice, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::InForce;
 use sluice_xds::Status;
@@ -27,6 +27,8 @@ pub(super) struct PoolInner {
 struct ConnectionsState {
     /// Each belongs to its task and its streams.
     connections: Vec<Weak<UpstreamConnection>>,
+    /// The number of connections so far.
+    made: u64,
     /// The connecting task is running.
     connecting: bool,
     /// Streams without a connection.
@@ -56,6 +58,7 @@ impl PoolInner {
         let peer = GrpcPeer::new(address, InForce::new(settings), metrics);
         let state = ConnectionsState {
             connections: Vec::new(),
+            made: 0,
             connecting: false,
             waiting: 0,
             failures_in_a_row: 0,
@@ -76,19 +79,21 @@ impl PoolInner {
     /// connect.
     pub(super) async fn acquire(
         self: &Arc<Self>,
+        choice: &ConnectionChoice,
         events: &mpsc::Sender<StreamEvent>,
     ) -> (StreamPermit, SendRequest) {
-        self.wait(Some(events)).await
+        self.wait(choice, Some(events)).await
     }
 
     /// Waits until another connection has a permit for a stream that must leave its own. Failed attempts are
     /// not reported, as the stream continues meanwhile.
     pub(super) async fn replacement(self: &Arc<Self>) {
-        self.wait(None).await;
+        self.wait(&ConnectionChoice::default(), None).await;
     }
 
     async fn wait(
         self: &Arc<Self>,
+        choice: &ConnectionChoice,
         events: Option<&mpsc::Sender<StreamEvent>>,
     ) -> (StreamPermit, SendRequest) {
         self.state().waiting += 1;
@@ -97,7 +102,7 @@ impl PoolInner {
         let mut reported = None;
         loop {
             let now = news.borrow_and_update().clone();
-            if let Some(taken) = self.take() {
+            if let Some(taken) = self.take(choice) {
                 return taken;
             }
             let is_known = self.connect();
@@ -119,12 +124,19 @@ impl PoolInner {
         self.state().failures_in_a_row = 0;
     }
 
-    fn take(&self) -> Option<(StreamPermit, SendRequest)> {
+    /// A permit on the preferred connection, or else on any that the choice allows.
+    fn take(&self, choice: &ConnectionChoice) -> Option<(StreamPermit, SendRequest)> {
         let max = self.peer.settings().streams_per_connection;
         let mut state = self.state();
         let is_open = |connection: Arc<UpstreamConnection>| !connection.is_closed_to_streams();
         state.connections.retain(|connection| connection.upgrade().is_some_and(is_open));
-        state.connections.iter().find_map(|connection| connection.upgrade()?.take(max))
+        let open = || {
+            let open = state.connections.iter().filter_map(Weak::upgrade);
+            open.filter(|connection| choice.allows(connection.number))
+        };
+        let preferred = open().find(|connection| connection.number == choice.preferred);
+        let preferred = preferred.and_then(|connection| connection.take(max));
+        preferred.or_else(|| open().find_map(|connection| connection.take(max)))
     }
 
     /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
@@ -155,8 +167,9 @@ impl PoolInner {
             }
             match self.dialer.dial().await {
                 Ok(dialed) => {
-                    let connection = UpstreamConnection::start(dialed, self.peer.clone());
                     let mut state = self.state();
+                    state.made += 1;
+                    let connection = UpstreamConnection::start(dialed, self.peer.clone(), state.made);
                     state.connecting = false;
                     state.retry_at = None;
                     state.connections.push(Arc::downgrade(&connection));

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
 use super::stream::{self, StreamHandle};
-use super::{ClientSettings, Credentials, GrpcAddress, ServerChannel, StreamEvent};
+use super::{ClientSettings, ConnectionChoice, Credentials, GrpcAddress, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_xds::Variant;
 use sluice_xds::service::ads_path;
@@ -52,20 +52,22 @@ impl Pool {
 
     /// Opens one ADS stream; see [`Pool::open_method`].
     pub fn open(&self, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
-        self.open_method(ads_path(variant), variant, None, events)
+        self.open_method(ads_path(variant), variant, None, ConnectionChoice::default(), events)
     }
 
     /// Opens a stream for the method at `path` as soon as a connection is ready, and reports its events into
     /// `events`. While `events` is full, the stream reads nothing. `relays`: the path of the call (TIR-2).
+    /// `choice`: the connection.
     /// Must be called within a tokio runtime.
     pub fn open_method(
         &self,
         path: String,
         variant: Variant,
         relays: Option<HeaderValue>,
+        choice: ConnectionChoice,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.inner.clone(), path, variant, relays, events)
+        stream::open(self.inner.clone(), path, variant, relays, choice, events)
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,7 +19,7 @@ use super::connection::{ConnectionPhase, SendRequest, StreamPermit, UpstreamConn
 use super::connections::PoolInner;
 use super::decode::Decoder;
 use super::queue::{Queue, Queued};
-use super::{StreamEvent, status};
+use super::{ConnectionChoice, StreamEvent, status};
 use sluice_xds::{Code, Status, Variant, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
@@ -71,14 +72,24 @@ pub(super) fn open(
     path: String,
     variant: Variant,
     relays: Option<HeaderValue>,
+    choice: ConnectionChoice,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
     let queue = Arc::new(Queue::new(pool.peer.settings.clone()));
     let probed = Arc::new(Notify::new());
     let rounds = Arc::new(Notify::new());
     let (queued, probing, returning) = (queue.clone(), probed.clone(), rounds.clone());
-    let stream =
-        StreamTask { pool, path, variant, relays, events, queue: queued, probed: probing, rounds: returning };
+    let stream = StreamTask {
+        pool,
+        path,
+        variant,
+        relays,
+        choice,
+        events,
+        queue: queued,
+        probed: probing,
+        rounds: returning,
+    };
     StreamHandle { queue, probed, rounds, _task: AbortOnDropHandle::new(tokio::spawn(stream.run())) }
 }
 
@@ -89,6 +100,7 @@ struct StreamTask {
     variant: Variant,
     /// The relays on the way, this one last (TIR-2).
     relays: Option<HeaderValue>,
+    choice: ConnectionChoice,
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
     probed: Arc<Notify>,
@@ -144,7 +156,8 @@ impl StreamTask {
     /// connection: only headers were sent so far.
     async fn establish(&self) -> Result<StartedStream, Status> {
         loop {
-            let (permit, mut send) = self.pool.acquire(&self.events).await;
+            let (permit, mut send) = self.pool.acquire(&self.choice, &self.events).await;
+            self.choice.taken.store(permit.connection.number, Ordering::Relaxed);
             let settings = self.pool.peer.settings();
             let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
             drop(settings);

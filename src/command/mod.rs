@@ -6,8 +6,8 @@
 //!    the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
-//! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one
-//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
+//! 4. `change`, `wait`: one change. `classes`: the node classes. `rollout`: pushes. `order`: orders to plans.
+//!    `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
 //! never cut, and texts of clients never control the terminal (CMD-3).
@@ -33,6 +33,7 @@ mod wait;
 mod client;
 mod tail;
 mod events;
+mod classes;
 mod drain;
 mod upgrade;
 mod log;
@@ -77,6 +78,8 @@ pub enum Operate {
         #[command(subcommand)]
         rollout: rollout::Rollout,
     },
+    /// Show the node classes with what is proved of each, and prove one now.
+    Classes(classes::ClassesArguments),
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.
@@ -111,6 +114,7 @@ impl Operate {
                 Operate::Who(who) => client::who::run(who, console).await,
                 Operate::Versions(versions) => client::versions::run(versions, console).await,
                 Operate::Rollout { rollout } => rollout::run(rollout, console).await,
+                Operate::Classes(classes) => classes::run(classes, console).await,
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

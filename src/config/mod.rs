@@ -32,6 +32,7 @@ pub mod listener;
 mod upstream_node;
 mod classes;
 mod rollouts;
+mod proof;
 mod authorization;
 mod admin;
 mod node;
@@ -72,6 +73,7 @@ pub use traces::traces_to;
 pub use tree::Format;
 pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 
+use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::handover::HandoverSettings;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
@@ -96,6 +98,8 @@ pub struct Config {
     pub facts: Option<FactsSource>,
     /// In order; the first plan that matches a unit decides. Empty: off.
     pub rollouts: Vec<Arc<Plan>>,
+    /// `None`: the grouping is not proved (PRF-5).
+    pub proof: Option<Arc<ProofRules>>,
     /// The past that plans remember; each plan has it, too.
     pub history: History,
     pub authorization: Authorization,
@@ -131,6 +135,7 @@ impl Config {
             node_classes: NodeClasses::default(),
             facts: None,
             rollouts: Vec::new(),
+            proof: None,
             history: History::default(),
             authorization: Authorization::default(),
             listeners: vec![ListenerSettings::default()],

@@ -10,6 +10,7 @@ use super::facts::read_facts;
 use super::listener::{ListenerSettings, read_listeners};
 use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
+use super::proof::read_proof;
 use super::reader::{Map, walk};
 use super::rollouts::read_rollouts;
 use super::servers::read_servers;
@@ -121,6 +122,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
+    let proof = map.item("proof").and_then(|item| read_proof(&item, servers.as_ref(), &node_classes));
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization =
         map.item("authorization").map(|item| read_authorization(&item, directory, variables, policy, &names));
@@ -140,6 +142,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
         node_classes,
         facts: facts.map(|facts| facts.source),
         rollouts,
+        proof,
         history,
         authorization: authorization.unwrap_or_default(),
         admin,

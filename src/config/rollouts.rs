@@ -202,7 +202,7 @@ fn read_mode(map: &mut Map<'_>) -> Mode {
     mode.unwrap_or_default()
 }
 
-fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> UnitMatch {
+pub(super) fn read_units(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses) -> UnitMatch {
     let mut units = UnitMatch::default();
     if let Some(item) = map.item("lists") {
         let items = item.list().unwrap_or_default();

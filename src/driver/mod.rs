@@ -12,6 +12,8 @@
 //!   requests, or the response body that a connection polls, takes the lock for one call. Nothing is queued
 //!   for a client: a stream is woken, and pulls.
 //! - `rollout`: one task for each plan. It reads snapshots and streams, and changes neither.
+//! - `proof`: one task for each server with `proof:`. It asks the server in the place of clients, and
+//!   compares.
 //! - `relay`: opens streams, and iterates over all of them.
 
 pub(crate) mod ground;
@@ -19,6 +21,7 @@ pub mod api;
 mod source;
 mod stream;
 mod rollout;
+mod proof;
 mod relay;
 
 pub use ground::checkpoint_writer::CheckpointSettings;

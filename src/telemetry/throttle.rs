@@ -28,6 +28,8 @@ const CAUSES_MAX: usize = 256;
 pub struct Throttle {
     causes: Mutex<Causes>,
     log: LogMetrics,
+    /// No line is ever allowed.
+    is_mute: bool,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +48,12 @@ struct LineAllowance {
 
 impl Throttle {
     pub fn new(log: LogMetrics) -> Throttle {
-        Throttle { causes: Mutex::default(), log }
+        Throttle { causes: Mutex::default(), log, is_mute: false }
+    }
+
+    /// A limiter that allows no line.
+    pub fn mute(log: LogMetrics) -> Throttle {
+        Throttle { is_mute: true, ..Throttle::new(log) }
     }
 
     /// `Some` if a line about this cause may be written now, with the number of lines suppressed since the
@@ -55,6 +62,9 @@ impl Throttle {
     /// The number of causes is bounded, so a cause may contain text that peers choose (an address, a server).
     /// Keep it short.
     pub fn allow(&self, cause: &str) -> Option<Option<NonZeroU64>> {
+        if self.is_mute {
+            return None;
+        }
         self.allow_at(cause, Instant::now()).map(NonZeroU64::new)
     }
 

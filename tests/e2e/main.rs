@@ -36,6 +36,7 @@ mod limits;
 mod listed_names;
 mod observed;
 mod outages;
+mod proof;
 mod recipes;
 mod reload;
 mod restart;

@@ -5,6 +5,7 @@
 //! control plane sends only the test's answers, except for [`MARKER`], which is always answered so that a
 //! test can prove that the relay is alive.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::future::Future;
@@ -48,6 +49,8 @@ struct Stream {
     answers: mpsc::UnboundedSender<Result<Answer, Status>>,
     subs: BTreeMap<String, Sub>,
     nonces: u64,
+    /// The node of the first request.
+    node: proto::Node,
 }
 
 impl Stream {
@@ -59,6 +62,9 @@ impl Stream {
         let _ = self.answers.send(Ok(answer));
     }
 }
+
+/// Changes the resources for one stream, or ends it.
+type ByStream = Box<dyn Fn(&proto::Node, u64, &mut World) -> Result<(), Status> + Send>;
 
 #[derive(Default)]
 struct State {
@@ -73,6 +79,8 @@ struct State {
     ends_on: Option<&'static str>,
     /// The answer to polls, instead of resources.
     refuse_polls: Option<(StatusCode, String)>,
+    /// The resources for a stream, by its node and number, made of those for all.
+    by_stream: Option<ByStream>,
     /// Looks up clients by their nodes, as istiod does.
     is_istiod: bool,
     /// The directory to write resources to after each change.
@@ -195,6 +203,15 @@ impl ControlPlane {
         self.shared.lock().refuse_delta = code.into();
     }
 
+    /// The answers are a function of the node and of the number of the stream from now on.
+    pub fn answer_by_stream(
+        &self,
+        function: impl Fn(&proto::Node, u64, &mut World) -> Result<(), Status> + Send + 'static,
+    ) {
+        self.shared.lock().by_stream = Some(Box::new(function));
+        self.change(|_| {});
+    }
+
     /// Removes the service of this type for streams and polls, or (`None`) offers all services.
     pub fn refuse_type(&self, type_url: Option<&'static str>) {
         self.shared.lock().refuse_type = type_url;
@@ -254,13 +271,14 @@ impl ControlPlane {
             }
         }
         change(&mut state.world);
-        let State { world, streams, directory, .. } = &mut *state;
+        let State { world, streams, directory, by_stream, .. } = &mut *state;
         if let Some(directory) = directory {
             rest::write(directory.path(), world);
         }
-        for stream in streams.values_mut() {
+        for (id, stream) in streams {
+            let Ok(world) = world_of(world, by_stream.as_ref(), &stream.node, *id) else { continue };
             let answers: Vec<Answer> =
-                stream.subs.values_mut().filter_map(|sub| sub.changed(world)).collect();
+                stream.subs.values_mut().filter_map(|sub| sub.changed(&world)).collect();
             answers.into_iter().for_each(|answer| stream.send(answer));
         }
     }
@@ -484,7 +502,17 @@ fn open<Req: Into<Ask> + Send + 'static>(
     let id = {
         let mut state = shared.lock();
         let id = state.opened;
-        state.streams.insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0 });
+        state.streams.insert(
+            id,
+            Stream {
+                variant,
+                of_type,
+                answers,
+                subs: BTreeMap::new(),
+                nonces: 0,
+                node: proto::Node::default(),
+            },
+        );
         id
     };
     tokio::spawn(async move {
@@ -499,7 +527,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, is_istiod, ends_on, .. } = state;
+    let State { world, streams, log, scripted, is_istiod, ends_on, by_stream, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
     if let Some(node) = ask.node.as_ref().filter(|_| *is_istiod)
         && let Err(reason) = istiod::addresses(node)
@@ -507,6 +535,9 @@ fn record(state: &mut State, id: u64, ask: Ask) {
         let _ = stream.answers.send(Err(Status::invalid_argument(reason)));
         streams.remove(&id);
         return;
+    }
+    if let Some(node) = &ask.node {
+        stream.node = node.clone();
     }
     if stream.of_type.is_some_and(|of_type| of_type != ask.type_url) {
         let refusal =
@@ -530,11 +561,32 @@ fn record(state: &mut State, id: u64, ask: Ask) {
     if *scripted && ask.type_url != MARKER {
         return;
     }
+    let world = match world_of(world, by_stream.as_ref(), &stream.node, id) {
+        Ok(world) => world,
+        Err(status) => {
+            let _ = stream.answers.send(Err(status));
+            streams.remove(&id);
+            return;
+        }
+    };
     let variant = stream.variant;
     let sub = stream.subs.entry(ask.type_url.clone()).or_insert_with(|| Sub::new(variant, &ask.type_url));
-    if let Some(answer) = sub.request(world, &ask) {
+    if let Some(answer) = sub.request(&world, &ask) {
         stream.send(answer);
     }
+}
+
+/// The resources for one stream.
+fn world_of<'a>(
+    world: &'a World,
+    by_stream: Option<&ByStream>,
+    node: &proto::Node,
+    stream: u64,
+) -> Result<Cow<'a, World>, Status> {
+    let Some(by_stream) = by_stream else { return Ok(Cow::Borrowed(world)) };
+    let mut own = world.clone();
+    by_stream(node, stream, &mut own)?;
+    Ok(Cow::Owned(own))
 }
 
 /// Polls a condition that no event announces.

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// The whole state of the control plane.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct World {
     types: BTreeMap<String, BTreeMap<String, Entry>>,
     /// Makes every version new, unless `fixed_version` is set.
@@ -34,6 +34,13 @@ impl World {
         self.clock += 1;
         let version = self.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", self.clock));
         let entry = Entry { version, body, listed };
+        self.types.entry(type_url.to_owned()).or_default().insert(name.to_owned(), entry);
+    }
+
+    /// A listed resource whose version is its text: the same each time that a function of a node makes it.
+    pub fn put(&mut self, type_url: &str, name: &str, text: &str) {
+        let (version, body) = (format!("text-{text}"), words::body(type_url, name, text));
+        let entry = Entry { version, body, listed: true };
         self.types.entry(type_url.to_owned()).or_default().insert(name.to_owned(), entry);
     }
 

@@ -24,6 +24,8 @@ pub struct Status {
 pub struct Locality {
     #[prost(string, tag = "1")]
     pub region: String,
+    #[prost(string, tag = "2")]
+    pub zone: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -96,7 +96,12 @@ endpoints! {
         "the versions of a resource that clients hold, and their rejections";
     Classes: GET "/classes", View, "?q=&after=&limit=", ClassesParameters, "the node classes";
     ExplainClass: POST "/classes/explain", View, "", NoParameters, "the class of the node in the body, as JSON";
-    Sources: GET "/sources", View, "?server=&type=&state=&after=&limit=", SourcesParameters,
+    Divergences: GET "/classes/divergences", View, "?after=&limit=", PageParameters,
+        "what the control plane tells clients otherwise than their class";
+    ProveClass: POST "/classes/prove", Act, "?class=&all=&streams=", ProveParameters,
+        "asks the control plane about the clients of a class now";
+    ProveProgress: GET "/classes/prove/{order}", View, "", NoParameters, "how far it is";
+    Sources: GET "/sources", View, "?server=&type=&state=&shadows=&after=&limit=", SourcesParameters,
         "the upstream attachments";
     Resources: GET "/resources", View, "?type=&name=&state=&after=&limit=", ResourcesParameters, "what is cached";
     Resource: GET "/resources/{type}/{*name}", View, "?source=&format=", ContentParameters,

@@ -84,7 +84,8 @@ parameters! {
     NameParameters { r#type, name }
     WhoParameters { r#type, name, version, after, limit }
     ClassesParameters { q, after, limit }
-    SourcesParameters { server, r#type, state, after, limit }
+    ProveParameters { class, all, streams }
+    SourcesParameters { server, r#type, state, shadows, after, limit }
     ResourcesParameters { r#type, name, state, after, limit }
     ContentParameters { source, format }
     EventsParameters { kind, severity, after, limit }

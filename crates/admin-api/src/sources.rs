@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::lists::Listed;
+use crate::proofs::ClassProof;
 use crate::{Text, is_zero};
 
 /// An upstream attachment. Wide because the fields are the flat keys of the JSON.
@@ -33,6 +34,9 @@ pub struct Source<'a> {
     pub variant: Option<Text<'a>>,
     /// The server is another sluice, which marks what is whole.
     pub marks: bool,
+    /// The relay asks in the place of a client, to compare the answers, and serves nobody from the source.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub shadow: bool,
     pub types: Vec<SourceType<'a>>,
 }
 
@@ -119,6 +123,9 @@ pub struct NodeClass {
     /// Other answers for other members, the latest of each source.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<ClassEvidence>,
+    /// Null: the class is not proved, because there is no `proof` for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<ClassProof>,
 }
 
 impl Listed for NodeClass {

@@ -5,4 +5,5 @@
 //! the differences. The driver opens the shadows and passes on their content.
 
 pub mod node_fields;
+pub mod learning;
 pub mod proof;

@@ -19,6 +19,7 @@ use sluice_admin_api::names::{
     ClientDifference, ExplainedNode, Explanation, HeldVersions, TypeVerdicts, Who,
 };
 use sluice_admin_api::overview::{Overview, ReadyReport};
+use sluice_admin_api::proofs::{Divergence, ProveProgress};
 use sluice_admin_api::resources::{CandidateResource, Resource, ResourceCopies};
 use sluice_admin_api::rollouts::{PlanState, Push, WholePlan, WholePush};
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
@@ -45,7 +46,7 @@ const fn golden(
     Golden { name, endpoint, target, read }
 }
 
-const GOLDEN: [Golden; 28] = [
+const GOLDEN: [Golden; 30] = [
     golden("ready", Endpoint::Ready, "/ready", answer::<ReadyReport>),
     golden("overview", Endpoint::Overview, "", answer::<Overview>),
     golden("clients", Endpoint::Clients, "/clients?node=node-100", items::<Client>),
@@ -62,6 +63,8 @@ const GOLDEN: [Golden; 28] = [
     golden("standings", Endpoint::Versions, "/versions?type=Cluster", answer::<TypeVerdicts>),
     golden("classes", Endpoint::Classes, "/classes", items::<NodeClass>),
     golden("node", Endpoint::ExplainClass, "/classes/explain", answer::<ExplainedNode>),
+    golden("divergences", Endpoint::Divergences, "/classes/divergences", items::<Divergence>),
+    golden("prove", Endpoint::ProveProgress, "/classes/prove/7", answer::<ProveProgress>),
     golden("sources", Endpoint::Sources, "/sources", items::<Source>),
     golden("resources", Endpoint::Resources, "/resources?name=r0", items::<Resource>),
     golden("resource", Endpoint::Resource, "/resources/Cluster/r0", answer::<ResourceCopies>),

@@ -14,6 +14,7 @@ mod golden;
 mod lists;
 mod orders;
 mod overview;
+mod proofs;
 mod questions;
 mod reloads;
 mod rollouts;
@@ -317,6 +318,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         server: server.into(),
         list: "xds_servers".into(),
         stream: None,
+        is_shadow: false,
         class: ClassStatus { digest: "c0ffee".into(), fields },
         shown: "relay/c0ffee".into(),
         evidence: None,

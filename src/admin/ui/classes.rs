@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use sluice_admin_api::parameters::ClassesPageParameters;
+use sluice_admin_api::proofs::Divergence;
 use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
@@ -12,6 +13,7 @@ use super::parts::Mark;
 use super::text::{age, count};
 use crate::admin::classes;
 use crate::admin::params::read;
+use crate::admin::proofs;
 use crate::driver::api::status::RefusalStatus;
 use sluice_text::encoded;
 
@@ -23,6 +25,7 @@ struct ClassesPage {
     classes: Vec<Class>,
     /// Classes beyond the shown ones.
     more: usize,
+    divergences: Vec<DivergenceRow>,
     refused: Vec<RefusedRow>,
 }
 
@@ -36,6 +39,19 @@ struct Class {
     /// Per source: its server, the address of its page, and its state.
     sources: Vec<(String, String, Mark)>,
     present: usize,
+    /// The word, and what is proved; `None` without `proof`.
+    proof: Option<(Mark, String)>,
+}
+
+/// A resource of which the server tells some clients otherwise than their class.
+struct DivergenceRow {
+    name: String,
+    type_name: String,
+    class: String,
+    paths: Vec<String>,
+    explained_by: Vec<String>,
+    clients: String,
+    since: String,
 }
 
 struct RefusedRow {
@@ -74,6 +90,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
         filter: filter.field("q", "Class, field or value", Vec::new()),
         classes: classes.into_values().take(ROWS_MAX).collect(),
         more,
+        divergences: proofs::gather(ask.admin).await.into_iter().take(ROWS_MAX).map(divergence).collect(),
         refused: ask
             .admin
             .relay
@@ -92,8 +109,22 @@ fn class(digest: String, class: NodeClass) -> Class {
         digest,
         rules: class.rules.into_iter().collect(),
         fields: class.fields,
+        proof: class.proof.map(|proof| (Mark::of_proof(&proof.state), proof.words)),
         clients,
         ..Class::default()
+    }
+}
+
+fn divergence(divergence: Divergence) -> DivergenceRow {
+    let type_name = divergence.r#type.rsplit('.').next().unwrap_or_default().to_owned();
+    DivergenceRow {
+        name: divergence.name,
+        type_name,
+        class: divergence.class,
+        paths: divergence.paths,
+        explained_by: divergence.explained_by,
+        clients: count(divergence.clients),
+        since: divergence.since,
     }
 }
 

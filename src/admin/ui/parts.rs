@@ -7,6 +7,7 @@ use crate::driver::api::clients::NameStatus;
 use crate::driver::api::status::{
     ClientStatus, ConfigStatus, SessionStatus, SessionTypeStatus, SourceState, Why,
 };
+use sluice_proof::proof::ClassState;
 
 /// A state: its word, and a shape that tells good from bad at a glance.
 #[derive(Clone, Debug, Template)]
@@ -74,6 +75,20 @@ impl Mark {
             _ => Shape::Bad,
         };
         Mark { look, word: name, why: None }
+    }
+
+    /// `state`: the word about the proof of a class.
+    pub fn of_proof(state: &str) -> Mark {
+        let all = [
+            (ClassState::Proved, Shape::Good),
+            (ClassState::Unproved, Shape::None),
+            (ClassState::Restless, Shape::Late),
+            (ClassState::Impossible, Shape::Late),
+            (ClassState::Differs, Shape::Bad),
+        ];
+        let listed = all.into_iter().find(|(listed, _)| listed.name() == state);
+        let (word, look) = listed.map_or(("", Shape::None), |(listed, look)| (listed.name(), look));
+        Mark { look, word, why: None }
     }
 
     pub fn of_resource(state: ClientStatus) -> Mark {

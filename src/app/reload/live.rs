@@ -59,6 +59,7 @@ impl Live {
             node_classes: _,
             facts: _,
             rollouts: _,
+            proof: _,
             history: _,
             authorization,
             listeners,

@@ -5,11 +5,14 @@ use sluice_admin_api::clients::{Client, ClientContent, ClientType};
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::events::Event;
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::proofs::{ClassProof, Divergence};
 use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 
-use crate::command::table::{Column, column, joined, maybe, shown, span, state, type_name, version, wide};
+use crate::command::table::{
+    Column, bounded_names, column, joined, maybe, shown, span, state, type_name, version, wide,
+};
 use sluice_text::size;
 
 /// A list of the API as tables.
@@ -125,6 +128,51 @@ pub(in crate::command) const CLASSES: View<NodeClass> = View {
     ],
     name: |class| shown(&class.class),
     apart: |_| Vec::new(),
+};
+
+fn proof_of(class: &NodeClass) -> Option<&ClassProof> {
+    class.proof.as_ref()
+}
+
+/// The node classes with what is proved of each.
+pub(in crate::command) const PROOFS: View<NodeClass> = View {
+    endpoint: Endpoint::Classes,
+    key: NodeClass::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLASS", |class, _| shown(&class.class)),
+        column("RULE", |class, _| Some(joined(&class.rules))),
+        column("CLIENTS", |class, _| shown(class.clients)),
+        state("STATE", |class, _| shown(&proof_of(class)?.state)),
+        column("FINGERPRINTS", |class, _| shown(proof_of(class)?.fingerprints)),
+        column("SAMPLES", |class, _| shown(proof_of(class)?.samples)),
+        column("PUSHES SEEN", |class, _| shown(proof_of(class)?.pushes_seen)),
+        column("DIFFERS", |class, _| shown(proof_of(class)?.differs)),
+        column("AT MOST (95 %)", |class, _| Some(format!("{} %", proof_of(class)?.at_most_percent?))),
+        column("UNCOVERED", |class, _| uncovered(proof_of(class)?)),
+        column("WITNESSES", |class, _| shown(proof_of(class)?.witnesses)),
+        wide("PROVED", |class, _| shown(&proof_of(class)?.words)),
+    ],
+    name: |class| shown(&class.class),
+    apart: |_| Vec::new(),
+};
+
+fn uncovered(proof: &ClassProof) -> Option<String> {
+    (proof.uncovered_count > 0).then(|| bounded_names(&proof.uncovered, proof.uncovered_count))
+}
+
+/// The resources of which the control plane tells some clients otherwise than their class.
+pub(in crate::command) const DIVERGENCES: View<Divergence> = View {
+    endpoint: Endpoint::Divergences,
+    key: Divergence::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLASS", |divergence, _| shown(&divergence.class)),
+        column("TYPE", |divergence, _| type_name(&divergence.r#type)),
+        column("NAME", |divergence, _| shown(&divergence.name)),
+    ],
+    name: |divergence| shown(&divergence.name),
+    apart: |divergence| vec![divergence.class.clone(), divergence.r#type.clone(), divergence.server.clone()],
 };
 
 pub(in crate::command) const EVENTS: View<Event<'static>> = View {

@@ -16,11 +16,13 @@ const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
 /// The beginnings of keys that the same reader reads, and that the page lists once.
-const SAME: [(&str, &str); 5] = [
+const SAME: [(&str, &str); 7] = [
     ("authorities[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
     ("types[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
     ("admin.tls.", "listeners[].tls."),
     ("rollouts[].match.node.", "node_classes[].match."),
+    ("proof.match.node.", "node_classes[].match."),
+    ("proof.never[].", "node_classes[].match."),
     ("rollouts[].steps[].clients.", "node_classes[].match."),
 ];
 

@@ -11,6 +11,7 @@ mod expand;
 mod facts;
 mod fallback;
 mod places;
+mod proof;
 mod rollouts;
 mod schema;
 mod server_tls;

@@ -11,6 +11,7 @@ pub mod clients;
 pub mod change_name;
 pub mod changes;
 pub mod rollouts;
+pub mod proof;
 pub mod tail;
 pub mod control;
 pub mod reload;

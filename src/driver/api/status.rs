@@ -28,6 +28,11 @@ pub trait StatusView: Send + Sync + 'static {
     /// One entry per source; there are few.
     fn sources(&self) -> Vec<Arc<SourceStatus>>;
 
+    /// The sources of the proof, which serve nobody; there are few.
+    fn shadows(&self) -> Vec<Arc<SourceStatus>> {
+        Vec::new()
+    }
+
     /// One entry per downstream stream, made on demand, by id. Sessions that begin or end meanwhile may be
     /// missing.
     fn sessions(&self) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
@@ -78,6 +83,8 @@ pub struct SourceStatus {
     pub list: Arc<str>,
     /// The only stream of a private source (RLY-20); `None` if all clients of the class share the source.
     pub stream: Option<u64>,
+    /// The relay asks in the place of a client, and serves nobody from the source (PRF-1).
+    pub is_shadow: bool,
     pub class: ClassStatus,
     /// The node id that the server sees.
     pub shown: Arc<str>,

@@ -19,6 +19,7 @@ use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::once_logs::OnceLogs;
 use crate::driver::ground::plans::Plans;
 use crate::driver::ground::presented_views::PresentedViews;
+use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
@@ -57,6 +58,8 @@ pub struct DriverSettings {
     pub encoded_bytes: u64,
     /// The plans for pushes; the first that matches a source decides. Empty: nothing is judged.
     pub rollouts: Vec<Arc<Plan>>,
+    /// `None`: nobody is asked beside the classes.
+    pub proof: Option<Arc<ProofRules>>,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }
@@ -140,7 +143,7 @@ pub struct DriverContext {
     pub clients: ClientBounds,
     pub plans: Plans,
     pub durable: DurableState,
-    pub process: ThisProcess,
+    pub process: Arc<ThisProcess>,
 }
 
 /// The bounds that all clients share.
@@ -159,7 +162,12 @@ pub struct ThisProcess {
     pub admin_address: OnceLock<SocketAddr>,
     /// A successor has taken over: nothing connects upstream any more (HND-3).
     pub is_succeeded: AtomicBool,
+    /// Whether the relay is going out of service. Unset: never.
+    pub is_leaving: OnceLock<LeavingProbe>,
 }
+
+/// Tells whether the relay is going out of service.
+pub type LeavingProbe = Box<dyn Fn() -> bool + Send + Sync>;
 
 impl DriverContext {
     pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> DriverContext {
@@ -178,11 +186,12 @@ impl DriverContext {
                 do_not_cache: DoNotCacheNames::default(),
                 seed: HashSeed(fastrand::u128(..)),
             },
-            process: ThisProcess {
+            process: Arc::new(ThisProcess {
                 relay_id: RelayId::new(&settings.node.id, fastrand::u64(..)),
                 admin_address: OnceLock::new(),
                 is_succeeded: AtomicBool::new(false),
-            },
+                is_leaving: OnceLock::new(),
+            }),
             clock: Clock::start(),
             throttle: Throttle::new(metrics.log.clone()),
             once: OnceLogs::default(),
@@ -191,6 +200,35 @@ impl DriverContext {
             plans: Plans::default(),
             policy: InForce::new(settings.policy.clone()),
             in_force: InForce::new(settings),
+            metrics,
+        }
+    }
+
+    /// The context of sources that nobody may hear of: with metrics, events and log lines of their own, which
+    /// no one reads, and without plans and disk. Configuration, clock and process are shared.
+    pub fn unheard(&self) -> DriverContext {
+        let metrics = Arc::new(Metrics::new());
+        DriverContext {
+            durable: DurableState {
+                checkpoint: None,
+                inheritance: Inheritance::default(),
+                plans: PlanStore::default(),
+            },
+            content: SharedContent {
+                encoder: Arc::new(Encoder::new(0, metrics.clone())),
+                presented_views: PresentedViews::default(),
+                do_not_cache: DoNotCacheNames::default(),
+                seed: self.content.seed,
+            },
+            process: self.process.clone(),
+            clock: self.clock,
+            throttle: Throttle::mute(metrics.log.clone()),
+            once: OnceLogs::default(),
+            tails: Arc::default(),
+            clients: ClientBounds::default(),
+            plans: Plans::default(),
+            policy: self.policy.clone(),
+            in_force: self.in_force.clone(),
             metrics,
         }
     }

@@ -52,11 +52,16 @@ pub struct MemoryGauge {
 impl MemoryGauge {
     /// Whether a new connection has to be refused; counts the refusal.
     pub fn refuses(&self) -> bool {
-        let is_high = self.pressure.load(Ordering::Relaxed) >= Pressure::Soft as u8;
+        let is_high = self.is_high();
         if is_high {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
         is_high
+    }
+
+    /// Whether memory is short.
+    pub fn is_high(&self) -> bool {
+        self.pressure.load(Ordering::Relaxed) >= Pressure::Soft as u8
     }
 
     /// The connections refused since the last call.

@@ -24,5 +24,6 @@ pub mod memory_gauge;
 pub mod tails;
 pub mod leavers;
 pub mod plans;
+pub mod proof_rules;
 pub mod durable;
 pub mod context;

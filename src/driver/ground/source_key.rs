@@ -10,6 +10,8 @@ pub enum Owner {
     Everyone,
     /// One stream, whose subscriptions may not be shared (RLY-20).
     Stream(SessionId),
+    /// Nobody: the relay asks in the place of a client, to compare the answers (PRF-1).
+    Shadow(u64),
 }
 
 /// The properties that tell sources apart (RLY-10). Each list has its own names, even if lists contain the

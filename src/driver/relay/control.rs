@@ -9,9 +9,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use crate::driver::api::proof::{ProofView, ProveRefusal, ServerProof};
 use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::{Command, Subscriber};
+use sluice_proof::proof::{ProveOrder, ProveState};
 use sluice_xds::{Code, Status};
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
@@ -35,6 +37,20 @@ impl RolloutsView for Relay {
             all.into_iter().find(|status| *status.plan.name == *plan).ok_or(OrderRefusal::NoSuchPlan)
         }
         .boxed()
+    }
+}
+
+impl ProofView for Relay {
+    fn proofs(&self) -> BoxFuture<'_, Vec<ServerProof>> {
+        self.proofs.all().boxed()
+    }
+
+    fn prove(&self, order: ProveOrder) -> BoxFuture<'_, Result<u64, ProveRefusal>> {
+        self.proofs.prove(order).boxed()
+    }
+
+    fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveState>> {
+        self.proofs.prove_state(order).boxed()
     }
 }
 

@@ -33,6 +33,10 @@ impl StatusView for Relay {
         self.tables.sources.all().iter().filter(is_attached).map(|handle| handle.status()).collect()
     }
 
+    fn shadows(&self) -> Vec<Arc<SourceStatus>> {
+        self.tables.sources.shadows().iter().map(|handle| handle.status()).collect()
+    }
+
     fn sessions_after(&self, after: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {
         let mut last = after;
         Box::new(std::iter::from_fn(move || {

@@ -43,7 +43,7 @@ pub(super) async fn leave(failed: &Published, identity: &Identity, shared: &Driv
 pub(super) fn refuse_queued(queue: &mut mpsc::UnboundedReceiver<Queued>) {
     queue.close();
     while let Ok((command, _permit)) = queue.try_recv() {
-        if let Command::Watch { stream, .. } = command {
+        if let Command::Watch { stream, .. } | Command::WatchAll { stream, .. } = command {
             stream.end(failed());
         }
     }

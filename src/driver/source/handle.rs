@@ -96,6 +96,11 @@ pub enum Command {
         /// The source's latest change that the stream has seen for certain ([`SourceHandle::shown_change`]).
         seen: u64,
     },
+    /// Like several `Watch` commands, without an answer in between: the server gets all requests at once.
+    WatchAll {
+        stream: Arc<dyn Subscriber>,
+        parts: Vec<(TypeUrl, Collection)>,
+    },
     Unwatch {
         session: SessionId,
         type_url: TypeUrl,
@@ -159,10 +164,16 @@ pub struct SourceHandle {
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
+    /// The connection of the latest stream to the server, by its number in the pool; 0: no stream yet.
+    pub(super) connection: Arc<AtomicU64>,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
     /// one.
     permits: Arc<Semaphore>,
+    /// The node that the server sees; `None` before the first.
+    pub(super) shown: ArcSwapOption<Node>,
+    /// The server registers clients that connect, by its own words (PRF-5).
+    has_lifecycle: AtomicBool,
     /// The releases of the source (WAV-2).
     pub(super) published: ArcSwap<Published>,
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a
@@ -201,6 +212,9 @@ impl SourceHandle {
             way: ArcSwapOption::empty(),
             servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
+            connection: Arc::default(),
+            shown: ArcSwapOption::empty(),
+            has_lifecycle: AtomicBool::new(false),
             commands,
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
@@ -278,6 +292,9 @@ impl SourceHandle {
     /// the whole way, so that a client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts
     /// that are too long for a way are left out.
     pub(super) fn hear(&self, control_plane: &str) {
+        if is_registry(control_plane) {
+            self.has_lifecycle.store(true, Ordering::Relaxed);
+        }
         let serving = self.serving.load(Ordering::Relaxed);
         let identifier =
             self.identifiers.get(usize::from(serving)).and_then(|identifier| identifier.rsplit_once(VIA));
@@ -349,6 +366,35 @@ impl SourceHandle {
 
     pub fn status(&self) -> Arc<SourceStatus> {
         self.status.load_full()
+    }
+
+    /// Whether the other server of the place serves (failover by Envoy's rules).
+    pub fn is_on_failover(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a connection is an act for the server, by its own words: a shadow must not be one (PRF-5).
+    pub fn has_lifecycle(&self) -> bool {
+        self.has_lifecycle.load(Ordering::Relaxed)
+    }
+
+    /// The node that the server sees; `None` before the first.
+    pub fn shown(&self) -> Option<Arc<Node>> {
+        self.shown.load_full()
+    }
+
+    /// The connection of the latest stream to the server; 0: no stream yet.
+    pub fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
+    }
+
+    /// Makes a silent stream the source's client. Only for a source without other clients: the command has no
+    /// permit.
+    pub fn watch_all(&self, stream: Arc<dyn Subscriber>, parts: Vec<(TypeUrl, Collection)>) {
+        if self.commands.send((Command::WatchAll { stream: stream.clone(), parts }, None)).is_err() {
+            // The task has failed meanwhile.
+            stream.end(failed());
+        }
     }
 
     /// Sends a change of a session's collections to the source, or the session's end. Waits while the queue
@@ -431,5 +477,22 @@ impl SourceHandle {
         let state = loaded.wait_for(Option::is_some).await;
         let ended = || Err(Status::new(Code::Internal, "the task of the source has ended"));
         state.map_or_else(|_| ended(), |state| state.clone().unwrap_or(Ok(())))
+    }
+}
+
+/// Whether a server names itself as one that registers clients while they are connected.
+fn is_registry(control_plane: &str) -> bool {
+    let words = control_plane.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.into_iter().any(|word| word.eq_ignore_ascii_case("kuma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prf_5_a_server_that_calls_itself_kuma_registers_clients() {
+        assert!(is_registry("kuma-cp") && is_registry("{\"Identifier\":\"Kuma\"}"));
+        assert!(!is_registry("istiod-7d9") && !is_registry("kumara") && !is_registry(""));
     }
 }

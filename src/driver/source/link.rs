@@ -9,7 +9,9 @@ use http::HeaderValue;
 use tokio::sync::mpsc;
 use tracing::trace;
 
-use crate::client::{FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle};
+use crate::client::{
+    ConnectionChoice, FileEvent, FileHandle, FileServer, FileSettings, PollHandle, StreamEvent, StreamHandle,
+};
 use crate::driver::ground::servers::Attach;
 use crate::telemetry::metrics::{GaugePart, ServerMetrics};
 use sluice_engine::source::StreamIndex;
@@ -59,6 +61,7 @@ pub enum Link {
         node: Bytes,
         /// The path of further calls (TIR-2).
         relays: Option<HeaderValue>,
+        choice: ConnectionChoice,
         streams: Vec<Option<LinkStream>>,
         /// The first stream to poll: a busy stream does not silence others.
         turn: usize,
@@ -71,13 +74,15 @@ pub enum Link {
 }
 
 impl Link {
-    /// `node`: the class's node for the server.
+    /// `node`: the class's node for the server. `choice`: the connection of its streams.
     ///
     /// # Errors
     /// The reason why a directory cannot be served at all (FIL-3).
-    pub async fn new(attach: &Attach, node: &Node) -> Result<Link, String> {
-        let streams =
-            |node: Vec<u8>| Link::Streams { node: node.into(), relays: None, streams: Vec::new(), turn: 0 };
+    pub async fn new(attach: &Attach, node: &Node, choice: ConnectionChoice) -> Result<Link, String> {
+        let streams = |node: Vec<u8>| {
+            let (node, streams) = (node.into(), Vec::new());
+            Link::Streams { node, relays: None, choice, streams, turn: 0 }
+        };
         match attach {
             Attach::Grpc { .. } => Ok(streams(encode_node(node))),
             Attach::Rest { .. } => encode_rest_node(node).map(streams).map_err(|error| error.to_string()),
@@ -101,17 +106,17 @@ impl Link {
         output: Output,
         metrics: impl Fn() -> Arc<ServerMetrics>,
     ) {
-        let Link::Streams { node, relays, streams, .. } = self else { return };
+        let Link::Streams { node, relays, choice, streams, .. } = self else { return };
         if streams.len() <= index {
             streams.resize_with(index + 1, || None);
         }
         let slot = &mut streams[index];
         match output {
-            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, relays, metrics),
+            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, relays, choice, metrics),
             Output::Close => *slot = None,
             Output::OpenNext { variant, .. } => {
                 if let Some(stream) = slot {
-                    stream.next = open(attach, type_url, variant, relays, metrics).map(Box::new);
+                    stream.next = open(attach, type_url, variant, relays, choice, metrics).map(Box::new);
                 }
             }
             Output::TakeNext => *slot = slot.take().and_then(|stream| stream.next).map(|next| *next),
@@ -247,6 +252,7 @@ fn open(
     type_url: Option<&TypeUrl>,
     variant: Variant,
     relays: &Option<HeaderValue>,
+    choice: &ConnectionChoice,
     metrics: impl Fn() -> Arc<ServerMetrics>,
 ) -> Option<LinkStream> {
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -256,7 +262,7 @@ fn open(
                 None => ads_path(variant),
                 Some(type_url) => Service::of_type(type_url)?.stream_path(variant)?,
             };
-            Handle::Stream(pool.open_method(path, variant, relays.clone(), sender))
+            Handle::Stream(pool.open_method(path, variant, relays.clone(), choice.clone(), sender))
         }
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, relays.clone(), sender)?),
         Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::client::ConnectionChoice;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::DriverContext;
@@ -26,13 +27,15 @@ use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Files, Source, Streams};
 use sluice_xds::{Code, Status};
 
-/// Starts the task of a source. `failed`: the releases of the source before a failure of its task.
+/// Starts the task of a source. `choice`: the connection of its streams. `failed`: the releases
+/// of the source before a failure of its task.
 pub(super) fn start(
     id: SourceId,
     key: Arc<SourceKey>,
     listed: ListedServer<'_>,
     shared: Arc<DriverContext>,
     listing: Arc<dyn SourceListing>,
+    choice: ConnectionChoice,
     failed: Option<Arc<Published>>,
 ) -> Arc<SourceHandle> {
     let (server, in_force) = (listed.server().clone(), shared.epoch());
@@ -45,6 +48,7 @@ pub(super) fn start(
         listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
     let (handle, mut queue) = SourceHandle::new(id, key, identifiers.collect(), listed.serving(), status);
+    handle.shown.store((!shows_member).then(|| Arc::new(node.clone())));
     let handle = Arc::new(if failed.is_some() { handle.anew() } else { handle });
     let settings = settings_of(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
@@ -58,7 +62,8 @@ pub(super) fn start(
         // No request is possible before a node is known.
         let first = first_watch(shows_member, &mut queue, &around.handle, &*around.listing).await;
         let Some(first) = first else { return };
-        let link = match Link::new(&server.attach, &node).await {
+        let choice = ConnectionChoice { taken: around.handle.connection.clone(), ..choice };
+        let link = match Link::new(&server.attach, &node, choice).await {
             Ok(link) => link,
             Err(error) => return refuse(queue, around.handle, &*around.listing, first, error).await,
         };
@@ -124,7 +129,7 @@ async fn refuse(
     listing.forget(&handle);
     drop(handle);
     let end = |command: Command| {
-        if let Command::Watch { stream, .. } = command {
+        if let Command::Watch { stream, .. } | Command::WatchAll { stream, .. } = command {
             stream.end(status.clone());
         }
     };
@@ -149,7 +154,7 @@ async fn first_watch(
     }
     loop {
         match timeout(Duration::from_secs(1), queue.recv()).await {
-            Ok(Some(queued @ (Command::Watch { .. }, _))) => {
+            Ok(Some(queued @ (Command::Watch { .. } | Command::WatchAll { .. }, _))) => {
                 first.push(queued);
                 return Some(first);
             }

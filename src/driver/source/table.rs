@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use crate::client::ConnectionChoice;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::{ListedServer, Place};
 use crate::driver::ground::source_key::{Owner, SourceKey};
@@ -32,6 +33,8 @@ const HINT_PAUSE: Duration = Duration::from_secs(3600);
 pub struct Sources {
     shared: Arc<DriverContext>,
     table: Arc<SourceTable>,
+    /// The context of shadows, whose reports nobody reads.
+    unheard: OnceLock<Arc<DriverContext>>,
     pub(crate) refusals: Refusals,
 }
 
@@ -70,6 +73,8 @@ enum SourcePool {
     Secrets(Place),
     /// The private sources of streams.
     Private,
+    /// The relay's own questions, which whoever asks bounds.
+    Shadows,
 }
 
 /// A stream's request for a source.
@@ -93,7 +98,7 @@ pub(crate) struct TableIsFull {
 
 impl Sources {
     pub fn new(shared: Arc<DriverContext>) -> Sources {
-        Sources { shared, table: Arc::default(), refusals: Refusals::default() }
+        Sources { shared, table: Arc::default(), unheard: OnceLock::new(), refusals: Refusals::default() }
     }
 
     /// Finds or makes the source of a class at a server. Registers the holder as a user, unless the stream
@@ -109,6 +114,7 @@ impl Sources {
         let pool = match owner {
             _ if is_local => SourcePool::Local,
             Owner::Stream(_) => SourcePool::Private,
+            Owner::Shadow(_) => SourcePool::Shadows,
             Owner::Everyone if is_for_secrets => SourcePool::Secrets(place),
             Owner::Everyone => SourcePool::Classes(place),
         };
@@ -172,6 +178,23 @@ impl Sources {
         Some(self.start(&mut entries, key, listed, pool, None))
     }
 
+    /// Starts a private source without clients, over the connection of this choice (PRF-3). It takes no room
+    /// from classes, and nobody hears of it but its holder (PRF-1).
+    pub(crate) fn shadow(
+        &self,
+        listed: ListedServer<'_>,
+        class: NodeClass,
+        choice: ConnectionChoice,
+    ) -> Arc<SourceHandle> {
+        let unheard = self.unheard.get_or_init(|| Arc::new(self.shared.unheard()));
+        let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), unheard.clone());
+        let mut entries = self.table.entries();
+        let key = Arc::new(source_key(listed, class, Owner::Shadow(entries.made + 1)));
+        entries.add(key, SourcePool::Shadows, None, |id, key| {
+            start(id, key, listed, shared, listing, choice, None)
+        })
+    }
+
     /// Whether the class of a source is split by client only because of Secrets.
     pub(crate) fn is_for_secrets(&self, source: &SourceHandle) -> bool {
         let entries = self.table.entries();
@@ -197,7 +220,9 @@ impl Sources {
         opened_by: Option<Holder>,
     ) -> Arc<SourceHandle> {
         let (listing, shared): (Arc<dyn SourceListing>, _) = (self.table.clone(), self.shared.clone());
-        entries.add(key, pool, opened_by, |id, key| start(id, key, listed, shared, listing, None))
+        entries.add(key, pool, opened_by, |id, key| {
+            start(id, key, listed, shared, listing, ConnectionChoice::default(), None)
+        })
     }
 
     /// A stream does not use a source any more.
@@ -234,7 +259,7 @@ impl Sources {
     fn admit(&self, entries: &mut Entries, pool: SourcePool, holder: &Holder) -> Result<(), TableIsFull> {
         let settings = self.shared.settings();
         let (max, limit, text) = match pool {
-            SourcePool::Local => return Ok(()),
+            SourcePool::Local | SourcePool::Shadows => return Ok(()),
             SourcePool::Classes(_) => (
                 settings.limits.node_classes,
                 Limit::NodeClasses,
@@ -277,11 +302,21 @@ impl Sources {
         entries.by_key.values().filter(|entry| entry.pool == pool && !entry.uses.is_empty()).count()
     }
 
+    /// All sources with clients, or for clients. Shadows are none of them.
     pub fn all(&self) -> Vec<Arc<SourceHandle>> {
-        let mut all: Vec<_> =
-            self.table.entries().by_key.values().map(|entry| entry.handle.clone()).collect();
-        all.sort_by_key(|handle| handle.id());
-        all
+        self.sorted(|pool| pool != SourcePool::Shadows)
+    }
+
+    pub(crate) fn shadows(&self) -> Vec<Arc<SourceHandle>> {
+        self.sorted(|pool| pool == SourcePool::Shadows)
+    }
+
+    fn sorted(&self, is_meant: impl Fn(SourcePool) -> bool) -> Vec<Arc<SourceHandle>> {
+        let entries = self.table.entries();
+        let meant = entries.by_key.values().filter(|entry| is_meant(entry.pool));
+        let mut sorted: Vec<_> = meant.map(|entry| entry.handle.clone()).collect();
+        sorted.sort_by_key(|handle| handle.id());
+        sorted
     }
 
     /// Warns once for each limit, and names the part of the node that splits the classes.
@@ -453,7 +488,7 @@ impl SourceListing for SourceTable {
         let Some((plan, listed)) = plan.zip(listed) else { return };
         let (shared, listing) = (shared.clone(), self.clone() as Arc<dyn SourceListing>);
         let handle = entries.add(Arc::new(failed.key().clone()), pool, opened_by, |id, key| {
-            start(id, key, listed, shared, listing, Some(failed.published()))
+            start(id, key, listed, shared, listing, ConnectionChoice::default(), Some(failed.published()))
         });
         plan.note_anew(UnitId(failed.id().0), UnitId(handle.id().0));
     }

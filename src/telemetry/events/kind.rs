@@ -36,6 +36,8 @@ kinds! {
     Fallback = "fallback",
     /// Node classes: no room for another one, or too many.
     Class = "class",
+    /// The proof of the grouping: a class that is too coarse, or that cannot be proved.
+    Proof = "proof",
     Limit = "limit",
     /// Files other than certificates: rules of authorization, resources.
     Reload = "reload",

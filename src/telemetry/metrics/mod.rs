@@ -39,6 +39,7 @@ mod facts;
 mod fallback;
 mod rollouts;
 mod handover;
+mod proof;
 mod tls;
 mod types;
 mod upstream;
@@ -50,6 +51,7 @@ pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use facts::FactMetrics;
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
+pub use proof::{ProofMetrics, ServerProofMetrics};
 pub use rollouts::{PlanMetrics, RolloutMetrics};
 pub use tls::{TLS_OK, TlsMetrics};
 pub use types::{CacheMetrics, TYPES_MAX, TypeMetrics};
@@ -67,6 +69,7 @@ pub struct Metrics {
     pub checkpoint: Arc<CheckpointMetrics>,
     pub fallback: FallbackMetrics,
     pub rollouts: RolloutMetrics,
+    pub proof: ProofMetrics,
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
     pub facts: FactMetrics,
@@ -107,6 +110,7 @@ impl Metrics {
         let encodings = EncodingMetrics::new(&mut catalogue);
         let fallback = FallbackMetrics::new(&mut catalogue);
         let rollouts = RolloutMetrics::new(&mut catalogue);
+        let proof = ProofMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let class_evidence = catalogue.add(
             "sluice_class_evidence",
@@ -133,6 +137,7 @@ impl Metrics {
             handover,
             fallback,
             rollouts,
+            proof,
             config,
             facts,
             log,

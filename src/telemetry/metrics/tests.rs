@@ -46,8 +46,17 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         metrics.downstream.behind(),
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),
         shown_plan(&metrics),
+        shown_proof(&metrics),
     );
     (metrics, Box::new(held))
+}
+
+fn shown_proof(metrics: &Metrics) -> ServerProofMetrics {
+    let mut proof = metrics.proof.server(&"cp-1".into());
+    proof.divergences(&[("Cluster".into(), 1)].into());
+    proof.streams(&[("witness".into(), 1)].into());
+    proof.coverage(1, 0, 60.0);
+    proof
 }
 
 fn shown_plan(metrics: &Metrics) -> PlanMetrics {

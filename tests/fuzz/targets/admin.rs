@@ -17,6 +17,7 @@ use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuse
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
+use sluice::driver::api::proof::ProofView;
 use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
@@ -137,6 +138,8 @@ impl ChangesView for Empty {
 }
 
 impl RolloutsView for Empty {}
+
+impl ProofView for Empty {}
 
 impl TailView for Empty {}
 

@@ -3,11 +3,13 @@
 //! 1. `rules`: the fields to hide.
 //! 2. `show`: JSON for people. `encode`: the same content as protobuf, for CSDS.
 //! 3. `references`: the clusters that a content names.
+//! 4. `meaning`: whether two contents mean the same.
 
 mod rules;
 mod show;
 mod encode;
 mod references;
+mod meaning;
 
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use prost_reflect::{DynamicMessage, Kind, MessageDescriptor, Value as Field};
 use serde_json::Value;
 use similar::TextDiff;
 
+pub use meaning::{Meaning, bears_secret, compare};
 pub use references::named_clusters;
 
 use rules::Rules;

@@ -32,6 +32,8 @@ const VALUE_FIELDS: [&str; 6] =
 pub(super) struct Rules {
     /// Full names of fields that are always hidden.
     hidden: HashSet<String>,
+    /// Full names of fields for secrets: marked, or with the name of one.
+    secret: HashSet<String>,
     /// Full names of messages with a key and a value, and the name of the key's field.
     keyed: HashMap<String, &'static str>,
 }
@@ -49,18 +51,26 @@ impl Rules {
             let options = field.options();
             mark.as_ref().is_some_and(|mark| options.get_extension(mark).as_bool() == Some(true))
         };
-        let (mut hidden, mut keyed) = (HashSet::new(), HashMap::new());
+        let (mut hidden, mut secret, mut keyed) = (HashSet::new(), HashSet::new(), HashMap::new());
         for message in pool.all_messages() {
             if let Some(key) = key_of(&message) {
                 keyed.insert(message.full_name().to_owned(), key);
             }
             for field in message.fields() {
+                if is_marked(&field) || is_named(&field) {
+                    secret.insert(field.full_name().to_owned());
+                }
                 if is_marked(&field) || is_listed(&message, &field) {
                     hidden.insert(field.full_name().to_owned());
                 }
             }
         }
-        Rules { hidden, keyed }
+        Rules { hidden, secret, keyed }
+    }
+
+    /// Whether the field is for a secret.
+    pub fn is_secret(&self, field: &FieldDescriptor) -> bool {
+        self.secret.contains(field.full_name())
     }
 
     /// Whether nobody sees this field of the message.
@@ -94,18 +104,21 @@ fn key_of(message: &MessageDescriptor) -> Option<&'static str> {
     KEY_FIELDS.iter().copied().find(|name| has_text(name))
 }
 
-fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {
+/// Whether a text has the name of a secret.
+fn is_named(field: &FieldDescriptor) -> bool {
     let name = field.name();
-    let kind = field.kind();
-    let is_text = match &kind {
+    let is_text = match field.kind() {
         Kind::String | Kind::Bytes => true,
         Kind::Message(message) => {
             matches!(message.full_name(), "google.protobuf.StringValue" | "google.protobuf.BytesValue")
         }
         _ => false,
     };
-    let is_named = FIELD_NAMES.contains(&name) || (secrets::is_name(name) && !name.ends_with("_key"));
-    INLINE.contains(&field.full_name()) || (is_text && is_named) || is_code(message, field, &kind)
+    is_text && (FIELD_NAMES.contains(&name) || (secrets::is_name(name) && !name.ends_with("_key")))
+}
+
+fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {
+    INLINE.contains(&field.full_name()) || is_named(field) || is_code(message, field, &field.kind())
 }
 
 /// Code, and the configuration that code reads.

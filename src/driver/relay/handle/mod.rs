@@ -14,6 +14,7 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
+use crate::driver::proof::table::Proofs;
 use crate::driver::relay::{memory, reload};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
@@ -34,6 +35,7 @@ pub struct Relay {
     pub(crate) shared: Arc<DriverContext>,
     pub(crate) tables: Tables,
     pub(crate) rollouts: Arc<Rollouts>,
+    pub(crate) proofs: Arc<Proofs>,
 }
 
 impl Relay {
@@ -45,7 +47,9 @@ impl Relay {
         let rollouts = Arc::new(Rollouts::default());
         // Before the first source, which looks for its plan.
         rollouts.configure(&shared.settings().rollouts, &shared, &tables);
-        Relay { tables, rollouts, shared }
+        let proofs = Arc::new(Proofs::default());
+        proofs.configure(&shared.settings(), &shared, &tables);
+        Relay { tables, rollouts, proofs, shared }
     }
 
     /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix
@@ -55,6 +59,13 @@ impl Relay {
             // The address is bound once.
             self.shared.process.admin_address.get_or_init(|| address);
         }
+    }
+
+    /// Tells how to see that the relay is going out of service: nobody is asked beside the classes then
+    /// (PRF-20).
+    pub fn tell_leaving(&self, is_leaving: impl Fn() -> bool + Send + Sync + 'static) {
+        // The state of the process has one owner.
+        self.shared.process.is_leaving.get_or_init(|| Box::new(is_leaving));
     }
 
     /// Puts a policy in force (AUT-12): for new streams at once, for open streams one after the other. A
@@ -192,6 +203,7 @@ impl Relay {
     pub fn configure(&self, settings: DriverSettings) {
         self.rollouts.configure(&settings.rollouts, &self.shared, &self.tables);
         self.shared.publish(settings);
+        self.proofs.configure(&self.shared.settings(), &self.shared, &self.tables);
         for source in self.tables.sources.all() {
             source.configure();
         }

@@ -26,7 +26,7 @@ use crate::driver::api::status::names_type;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::handle::{Command, Queued};
+use crate::driver::source::handle::{Command, Queued, Subscriber};
 use crate::driver::source::lane_order::Ordered;
 use crate::driver::source::link::{Link, LinkEvent};
 use crate::driver::source::report::SourceReport;
@@ -36,6 +36,7 @@ use saver::Saver;
 use serving::Serving;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
+use sluice_engine::collection::Collection;
 use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Source, SourceOutput, SourceSettings, StreamIndex};
 use sluice_engine::upstream::{self, Event, Input};
@@ -236,6 +237,7 @@ impl SourceTask {
                 self.follow_members();
                 self.source.watch_after(session, &type_url, &collection, previous.as_deref(), now);
             }
+            Command::WatchAll { stream, parts } => self.watch_all(stream, parts, now),
             Command::Unwatch { session, type_url, key } => {
                 self.source.unwatch(session, &type_url, key, now);
             }
@@ -293,6 +295,16 @@ impl SourceTask {
                 // The operator may have gone meanwhile.
                 let _ = done.send(self.confirm_deletions(type_name.as_deref(), now));
             }
+        }
+    }
+
+    /// Adds a stream with all that it asks for.
+    fn watch_all(&mut self, stream: Arc<dyn Subscriber>, parts: Vec<(TypeUrl, Collection)>, now: Time) {
+        let session = stream.id();
+        self.audience.add(stream, self.around.handle.id());
+        self.follow_members();
+        for (type_url, collection) in parts {
+            self.source.watch_after(session, &type_url, &collection, None, now);
         }
     }
 
@@ -439,6 +451,7 @@ impl SourceTask {
         self.report.shows(&node);
         self.status.is_outdated = true;
         self.source.set_node_bytes(self.uplink.set_node(&node, &self.around));
+        handle.shown.store(Some(Arc::new(node)));
         self.source.succeed(self.around.now());
     }
 
@@ -549,6 +562,12 @@ pub(super) fn settings_of(
         // A private source ends with its stream.
         (settings.private, settings.linger) = (true, Duration::ZERO);
         // It is for the names that may not be shared, and for no others.
+        settings.unasked_names = None;
+    }
+    if matches!(key.owner, Owner::Shadow(_)) {
+        // It ends with its question (PRF-1), and the loss of the server is a part of the answer. It is not
+        // private: it holds the bodies that classes hold (BOD-1).
+        (settings.linger, settings.tells_reach) = (Duration::ZERO, true);
         settings.unasked_names = None;
     }
     settings

@@ -69,6 +69,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         checkpoint: None,
         admin_has_tls: false,
         encoded_bytes: 1 << 20,
+        proof: None,
     }
 }
 

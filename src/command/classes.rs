@@ -1,0 +1,286 @@
+//! `sluice classes`: the node classes with what is proved of each, and an order to prove one (PRF-24).
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use sluice_admin_api::endpoints::Endpoint;
+use sluice_admin_api::parameters::{Parameters, ProveParameters};
+use sluice_admin_api::proofs::{Divergence, ProveProgress};
+use tokio::time::sleep;
+
+use super::address::Target;
+use super::arguments::{AnswerForm, OutputFormat, RelayArguments, Show};
+use super::console::Console;
+use super::list::view::{DIVERGENCES, PROOFS};
+use super::list::{self, List, path};
+use super::outcome::{Failure, Outcome};
+use super::relays::{Answers, Relays};
+use super::request::{Caller, Missing};
+use super::table::{joined, type_name};
+use super::text::safe;
+use super::typed::{Typed, jsons};
+use sluice_text::count;
+
+/// The time between two questions for the progress of an order.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The status of a relay that cannot prove a class by its configuration.
+const CONFLICT: u16 = 409;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_help = HELP)]
+pub struct ClassesArguments {
+    #[command(subcommand)]
+    command: Option<ClassCommand>,
+    #[command(flatten)]
+    show: Show,
+    #[command(flatten)]
+    reach: RelayArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClassCommand {
+    /// Ask the control plane about the clients of a class now, and wait for the answers.
+    #[command(after_help = PROVE_HELP)]
+    Prove(Prove),
+}
+
+#[derive(Args, Debug)]
+pub struct Prove {
+    /// The digest of the class, or its beginning: `sluice classes` has it.
+    class: String,
+    /// Ask about every client, and not about one of each kind.
+    #[arg(long)]
+    all: bool,
+    /// The clients to ask about at once.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    streams: u32,
+    /// Form of the output; json: the answers of the API, with `relay`.
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
+    form: AnswerForm,
+    #[command(flatten)]
+    reach: RelayArguments,
+}
+
+const HELP: &str = "\
+Needs `proof` in the configuration of the relay; without it, only CLASS, RULE and CLIENTS have values.
+
+Columns:
+  CLASS           the digest of the class
+  RULE            the rules of node_classes that chose it
+  CLIENTS         the number of its streams
+  STATE           proved, unproved, differs, restless (the control plane contradicts itself) or impossible (it cannot be asked)
+  FINGERPRINTS    the kinds of clients: nodes that are equal but for ids, addresses and the like
+  SAMPLES         the clients that the control plane told the same as the class
+  PUSHES SEEN     the changes over which samples stayed equal
+  DIFFERS         the clients that the control plane tells otherwise
+  AT MOST (95 %)  no greater share of the clients differs, with 95 % certainty
+  UNCOVERED       values that no open stream holds: a rule by one of them is noticed later
+  WITNESSES       the clients whose streams stay open
+  With -o wide: PROVED (in words)
+
+Below the table: each divergence, with the fields that explain it.
+
+Examples:
+  sluice classes
+  sluice classes -o json";
+
+const PROVE_HELP: &str = "\
+Not bound by `proof.per_minute`. Clients notice nothing.
+
+Output:
+  for each relay, how many clients were asked about, and how many the control plane told the same as the class
+
+Examples:
+  sluice classes prove c0ffee12
+  sluice classes prove c0ffee12 --all --streams 4
+
+Exit codes: 0 all are told the same; 65 some are told otherwise: `sluice classes` says more; 64 wrong arguments, or no such \
+class; 69 no relay answered, or the control plane cannot be asked about all.";
+
+pub(super) async fn run(classes: ClassesArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let ClassesArguments { command, show, reach } = classes;
+    if let Some(ClassCommand::Prove(order)) = command {
+        return prove(order, console).await;
+    }
+    let relays = Relays::new(&reach).await?;
+    let list = List { view: &PROOFS, query: Vec::new(), limit: None };
+    let outcome = list::show(&relays, &list, show, console).await?;
+    if matches!(show.format, OutputFormat::Table | OutputFormat::Wide) {
+        write_divergences(&relays, console).await?;
+    }
+    Ok(outcome)
+}
+
+/// Writes the divergences of all relays. A relay of before has none.
+async fn write_divergences(relays: &Relays, console: &mut Console<'_>) -> Result<(), Failure> {
+    let list = List { view: &DIVERGENCES, query: Vec::new(), limit: None };
+    let fetch = async |caller: &Caller, relay: &Target| list::fetch(caller, relay, &list, None).await;
+    let answers: Answers<list::Items<Divergence>> = relays.all(fetch).await;
+    for items in answers.values() {
+        for Typed { relay, value, .. } in items.items {
+            let at = if relays.are_several() { format!(" at {relay}") } else { String::new() };
+            writeln!(console.out, "{}{}", safe(&divergence_text(&value)), safe(&at))?;
+        }
+    }
+    console.out.flush()?;
+    Ok(())
+}
+
+/// `9a11bd07: Cluster "payments" is another for some clients: max_retries; explained by …`.
+fn divergence_text(divergence: &Divergence) -> String {
+    let kind = type_name(&divergence.r#type).unwrap_or_default();
+    let what = match divergence.name.as_str() {
+        "" => format!("{kind}, {} of {} differ", divergence.count, divergence.compared),
+        name => {
+            let how = match (divergence.class_has, divergence.member_has) {
+                (true, false) => "is absent for some clients".to_owned(),
+                (false, true) => "is only there for some clients".to_owned(),
+                _ if divergence.paths.is_empty() => "has other bytes for some clients".to_owned(),
+                _ => format!("is another for some clients: {}", joined(&divergence.paths)),
+            };
+            format!("{kind} {name:?} {how}")
+        }
+    };
+    let clients = count(divergence.clients as u64, "client");
+    let why = match divergence.explained_by.is_empty() {
+        true => "no field explains it yet".to_owned(),
+        false => {
+            let values = joined(&divergence.suspect_values);
+            format!("explained by {} ({values}: {clients})", divergence.explained_by.join(", or by "))
+        }
+    };
+    format!(
+        "{}: {what}; {why}; since {}; they have the content of their class",
+        divergence.class, divergence.since
+    )
+}
+
+async fn prove(order: Prove, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let relays = Relays::new(&order.reach).await?;
+    let parameters = ProveParameters {
+        class: Some(order.class),
+        all: order.all.then(|| "1".to_owned()),
+        streams: Some(order.streams.to_string()),
+    };
+    let target = path(Endpoint::ProveClass.path(), parameters.into_pairs());
+    let begun = relays.typed::<ProveProgress>(&Method::POST, &target).await;
+    report(&begun, console)?;
+    let mut progress: Vec<Typed<ProveProgress>> = begun.values().collect();
+    while progress.iter().any(|progress| !progress.value.done) {
+        sleep(INTERVAL).await;
+        let ask = async |caller: &Caller, relay: &Target| {
+            let before = progress.iter().find(|progress| progress.relay == relay.label);
+            let Some(before) = before.filter(|before| !before.value.done) else { return Ok(None) };
+            let target = Endpoint::ProveProgress.path_of(&[&before.value.order.to_string()]);
+            caller.typed(relay, &Method::GET, &target).await.map(Some)
+        };
+        let answers: Answers<Option<Typed<ProveProgress>>> = relays.all(ask).await;
+        answers.report(console.err)?;
+        for answer in answers.values().flatten() {
+            if let Some(slot) = progress.iter_mut().find(|slot| slot.relay == answer.relay) {
+                *slot = answer;
+            }
+        }
+    }
+    write_progress(&progress, order.form, console)?;
+    outcome(&progress)
+}
+
+/// Reports the relays without an answer. One that cannot prove the class by its configuration cannot be
+/// asked.
+fn report<T>(answers: &Answers<T>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
+    let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
+    match answers.report(console.err) {
+        Err(Failure::Usage(text)) if answers.missing.iter().all(|(_, missing)| is_conflict(missing)) => {
+            Err(Failure::Unavailable(text))
+        }
+        other => other,
+    }
+}
+
+fn write_progress(
+    progress: &[Typed<ProveProgress>],
+    form: AnswerForm,
+    console: &mut Console<'_>,
+) -> Result<(), Failure> {
+    match form {
+        AnswerForm::Json => console.json(&serde_json::json!({ "relays": jsons(progress) }))?,
+        AnswerForm::Table => {
+            for Typed { relay, value, .. } in progress {
+                let ProveProgress { class, asked, equal, differs, no_word, .. } = value;
+                let line = format!(
+                    "{relay}  {class}: {equal} of {asked} sampled clients are told the same as the class, {differs} otherwise; \
+                        {no_word} gave no word"
+                );
+                writeln!(console.out, "{}", safe(&line))?;
+            }
+        }
+    }
+    console.out.flush()?;
+    Ok(())
+}
+
+/// The exit code of all answers together.
+fn outcome(progress: &[Typed<ProveProgress>]) -> Result<Outcome, Failure> {
+    if progress.iter().any(|progress| progress.value.differs > 0) {
+        let text =
+            "the control plane tells some clients otherwise than their class; `sluice classes` says more";
+        return Err(Failure::Conflict(text.to_owned()));
+    }
+    if let Some(reason) = progress.iter().find_map(|progress| progress.value.refused.as_ref()) {
+        return Err(Failure::Unavailable(format!("the class cannot be asked about: {reason}")));
+    }
+    if progress
+        .iter()
+        .any(|progress| progress.value.no_word > 0 || progress.value.equal < progress.value.asked)
+    {
+        return Err(Failure::Unavailable(
+            "the control plane did not answer for all clients; nothing differs so far".to_owned(),
+        ));
+    }
+    Ok(Outcome::Good)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ended(equal: usize, differs: usize, no_word: usize) -> Result<Outcome, u8> {
+        let asked = equal + differs + no_word;
+        let json = json!({"class": "c", "asked": asked, "equal": equal, "differs": differs, "no_word": no_word, "done": true});
+        outcome(&[Typed::new(json, "r").unwrap()]).map_err(|failure| failure.code())
+    }
+
+    #[test]
+    fn prf_24_a_class_is_proved_only_if_all_gave_their_word() {
+        assert_eq!(
+            [ended(3, 0, 0), ended(2, 1, 0), ended(2, 1, 1), ended(2, 0, 1)],
+            [Ok(Outcome::Good), Err(65), Err(65), Err(69)]
+        );
+    }
+
+    #[test]
+    fn prf_17_a_divergence_is_a_line_without_a_value_of_the_resource() {
+        let divergence = Divergence {
+            r#type: "envoy.config.cluster.v3.Cluster".into(),
+            name: "payments".into(),
+            class: "9a11bd07".into(),
+            paths: vec!["circuit_breakers.thresholds[0].max_retries.value".into()],
+            explained_by: vec!["metadata.LABELS.team".into()],
+            suspect_values: vec!["metadata.LABELS.team=blue".into()],
+            clients: 2,
+            class_has: true,
+            member_has: true,
+            since: "2026-11-29T09:00:00.000Z".into(),
+            ..Divergence::default()
+        };
+        let text = "9a11bd07: Cluster \"payments\" is another for some clients: circuit_breakers.thresholds[0].max_retries.value; \
+            explained by metadata.LABELS.team (metadata.LABELS.team=blue: 2 clients); since 2026-11-29T09:00:00.000Z; they have the \
+            content of their class";
+        assert_eq!(divergence_text(&divergence), text);
+    }
+}

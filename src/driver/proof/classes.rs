@@ -1,0 +1,164 @@
+//! The classes of one server, as the machine sees them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use crate::driver::ground::class_identity::of_member;
+use crate::driver::ground::proof_rules::ProofRules;
+use crate::driver::ground::servers::Place;
+use crate::driver::ground::source_key::Owner;
+use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::table::Sources;
+use crate::telemetry::SourceState;
+use sluice_engine::Time;
+use sluice_engine::downstream::SourceId;
+use sluice_engine::snapshot::Snapshot;
+use sluice_identity::Identity;
+use sluice_proof::learning::node_fields;
+use sluice_proof::node_fields::NodeFields;
+use sluice_proof::proof::{ClassFacts, ClassKey, Content, Proof};
+use sluice_xds::{Code, Node};
+
+/// A class and its source. Held weakly: the proof keeps no source.
+pub(super) struct FollowedClass {
+    pub key: ClassKey,
+    source: Weak<SourceHandle>,
+    /// The rule and the shown node that the machine knows; `None` before the first client.
+    facts: Option<(Arc<str>, Arc<Node>)>,
+    /// The content that the machine knows.
+    content: Option<Arc<Snapshot>>,
+}
+
+/// The proved classes of one server.
+#[derive(Default)]
+pub(super) struct ClassFollower(BTreeMap<SourceId, FollowedClass>);
+
+impl ClassFollower {
+    /// Looks for new sources, and for sources that have ended.
+    pub fn find(
+        &mut self,
+        place: Place,
+        rules: &ProofRules,
+        sources: &Sources,
+        machine: &mut Proof,
+        now: Time,
+    ) {
+        let mut present = BTreeMap::new();
+        for source in sources.all() {
+            let (key, status) = (source.key(), source.status());
+            if key.place == place
+                && key.owner == Owner::Everyone
+                && rules.proves(&status.list, &key.class)
+                && !source.has_lifecycle()
+            {
+                let class = status.class.digest.clone();
+                present.insert(source.id(), (class, Arc::downgrade(&source)));
+            }
+        }
+        self.0.retain(|id, class| {
+            let stays = present.contains_key(id);
+            // Another source of the class may have taken its place already.
+            if !stays && !present.values().any(|(key, _)| *key == class.key) {
+                machine.class_ended(&class.key, now);
+            }
+            stays
+        });
+        for (id, (key, source)) in present {
+            let new = || FollowedClass { key, source, facts: None, content: None };
+            self.0.entry(id).or_insert_with(new);
+        }
+    }
+
+    /// Forgets all that the machine was told, so that it is told again.
+    pub fn begin_anew(&mut self) {
+        self.0.values_mut().for_each(|class| (class.facts, class.content) = (None, None));
+    }
+
+    /// The class of a source that the machine knows, once the server sees a node. `rule`: the rule of a
+    /// client.
+    pub fn known(
+        &mut self,
+        source: SourceId,
+        rule: impl FnOnce() -> Arc<str>,
+        rules: &ProofRules,
+        machine: &mut Proof,
+        now: Time,
+    ) -> Option<ClassKey> {
+        let class = self.0.get_mut(&source)?;
+        if class.facts.is_none() {
+            let node = class.source.upgrade()?.shown()?;
+            class.tell(rule(), node, rules, machine, now);
+        }
+        Some(class.key.clone())
+    }
+
+    /// The fields of a client's node as the server of the class sees it (PRF-4).
+    pub fn fields_as_shown(&self, source: SourceId, node: &Node) -> NodeFields {
+        let class = self.0.get(&source).and_then(|class| class.source.upgrade());
+        let shown = of_member(node);
+        fields_of(&match class {
+            Some(class) => class.key().class.with_identity(shown),
+            None => shown,
+        })
+    }
+
+    pub fn has(&self, source: SourceId) -> bool {
+        self.0.contains_key(&source)
+    }
+
+    pub fn source(&self, key: &ClassKey) -> Option<Arc<SourceHandle>> {
+        self.0.values().find(|class| class.key == *key)?.source.upgrade()
+    }
+
+    /// Tells the machine other content, and another member before the server.
+    pub fn publish(&mut self, rules: &ProofRules, machine: &mut Proof, now: Time) {
+        for class in self.0.values_mut() {
+            let (Some((rule, shown)), Some(source)) = (&class.facts, class.source.upgrade()) else {
+                continue;
+            };
+            if let Some(node) = source.shown().filter(|node| !Arc::ptr_eq(node, shown)) {
+                let rule = rule.clone();
+                class.tell(rule, node, rules, machine, now);
+            }
+            let snapshot = source.snapshot();
+            if class.content.as_ref().is_none_or(|content| !Arc::ptr_eq(content, &snapshot)) {
+                let connection = Some(source.connection()).filter(|number| *number > 0);
+                machine.class_published(&class.key, Content::of(&snapshot), connection, now);
+                class.content = Some(snapshot);
+            }
+        }
+    }
+
+    /// Whether a class has lost the server, or has content from before a restart (PRF-20).
+    pub fn is_unwell(&self) -> bool {
+        let sources = self.0.values().filter_map(|class| class.source.upgrade());
+        sources.into_iter().any(|source| {
+            let status = source.status();
+            let is_lost =
+                matches!(status.state, SourceState::Backoff { .. } | SourceState::EndsStreams { .. });
+            is_lost || status.restored || source.is_on_failover()
+        })
+    }
+
+    /// Whether the server has no room for further streams.
+    pub fn is_exhausted(&self) -> bool {
+        let sources = self.0.values().filter_map(|class| class.source.upgrade());
+        let errors = sources.into_iter().filter_map(|source| source.status().last_error.clone());
+        errors.into_iter().any(|status| status.code == Code::ResourceExhausted)
+    }
+}
+
+/// The server sees the node, and no identity but what the node has of it.
+fn fields_of(node: &Node) -> NodeFields {
+    node_fields(node, &Identity::Anonymous)
+}
+
+impl FollowedClass {
+    fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, rules: &ProofRules, machine: &mut Proof, now: Time) {
+        let fields = fields_of(&node);
+        let is_never = rules.never_shows(&node);
+        let of_class = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
+        machine.class(&self.key, of_class, now);
+        self.facts = Some((rule, node));
+    }
+}

@@ -1,0 +1,272 @@
+//! The task of one server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::classes::ClassFollower;
+use super::meaning::meanings;
+use super::members::{MemberFollower, MemberWalk};
+use super::shadows::OpenShadows;
+use super::tell::ProofTeller;
+use crate::driver::api::proof::ServerProof;
+use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::plans::Decider;
+use crate::driver::ground::proof_rules::ProofRules;
+use crate::driver::ground::servers::Place;
+use crate::driver::source::shadow::{Shadow, ShadowOrder};
+use crate::driver::stream::state::Tables;
+use sluice_engine::Time;
+use sluice_proof::proof::{
+    ClassState, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder, ProveState, Question,
+    QuestionId, ShadowKind, Surroundings,
+};
+use sluice_xds::{Code, Status};
+
+/// The time between two looks at streams and sources.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The time between two looks at the content of the classes while a shadow is open.
+const QUICK_LOOK: Duration = Duration::from_millis(200);
+
+/// The age of the gauges.
+const GAUGES: Duration = Duration::from_secs(15);
+
+/// An order to the task, or a question.
+pub(super) enum ProofCommand {
+    /// Another configuration is in force.
+    Configure,
+    Report(oneshot::Sender<ServerProof>),
+    /// `None`: the server has no such class.
+    Prove(ProveOrder, oneshot::Sender<Option<OrderId>>),
+    State(OrderId, oneshot::Sender<Option<ProveState>>),
+}
+
+/// The proof of one server at work: the machine, and the parts that supply its inputs and carry out its
+/// outputs.
+pub(super) struct ProofTask {
+    pub place: Place,
+    pub tables: Tables,
+    pub teller: ProofTeller,
+    rules: Arc<ProofRules>,
+    machine: Proof,
+    classes: ClassFollower,
+    members: MemberFollower,
+    shadows: OpenShadows,
+    questions: JoinSet<(QuestionId, Vec<Meaning>)>,
+    next_look: Instant,
+    next_gauges: Instant,
+}
+
+impl ProofTask {
+    pub(super) fn new(
+        place: Place,
+        rules: Arc<ProofRules>,
+        tables: Tables,
+        teller: ProofTeller,
+    ) -> ProofTask {
+        let now = Instant::now();
+        ProofTask {
+            machine: Proof::new(rules.settings, fastrand::u64(..)),
+            place,
+            tables,
+            teller,
+            rules,
+            classes: ClassFollower::default(),
+            members: MemberFollower::default(),
+            shadows: OpenShadows::default(),
+            questions: JoinSet::new(),
+            next_look: now,
+            next_gauges: now,
+        }
+    }
+
+    /// Runs until the configuration has no such server or no proof: then `commands` is closed.
+    pub(super) async fn run(mut self, commands: &mut mpsc::UnboundedReceiver<ProofCommand>) {
+        loop {
+            let due = self.due();
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                () = self.shadows.changed.notified() => {}
+                Some(answer) = self.questions.join_next() => {
+                    if let Ok((question, meanings)) = answer {
+                        self.machine.meant(question, meanings, self.now());
+                    }
+                }
+                () = sleep_until(due) => {}
+            }
+            self.turn();
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.shared().clock.now()
+    }
+
+    fn shared(&self) -> &Arc<DriverContext> {
+        &self.teller.shared
+    }
+
+    fn due(&self) -> Instant {
+        let quick = (!self.shadows.is_empty()).then(|| Instant::now() + QUICK_LOOK);
+        let machine = self.machine.poll_timeout().map(|due| self.shared().clock.instant(due));
+        let due = [Some(self.next_look), quick, machine];
+        due.into_iter().flatten().min().unwrap_or(self.next_look)
+    }
+
+    /// Tells the machine all news, and carries out its word.
+    fn turn(&mut self) {
+        if Instant::now() >= self.next_look {
+            self.next_look = Instant::now() + LOOK;
+            self.look();
+        }
+        let now = self.now();
+        self.classes.publish(&self.rules, &mut self.machine, now);
+        let classes = &self.classes;
+        self.shadows.look(|class| classes.source(class), &mut self.machine, now);
+        self.machine.handle_timeout(now);
+        while let Some(output) = self.machine.poll_output() {
+            self.carry_out(output);
+        }
+        if Instant::now() >= self.next_gauges {
+            self.next_gauges = Instant::now() + GAUGES;
+            self.show();
+        }
+    }
+
+    /// Looks at sources, streams and the relay.
+    fn look(&mut self) {
+        let (now, settings) = (self.now(), self.shared().epoch());
+        let rules = self.rules.clone();
+        self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
+        let (classes, machine) = (&mut self.classes, &mut self.machine);
+        let mut walk =
+            Walk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
+        self.members.step(&mut walk);
+        let shared = self.shared();
+        let process = &shared.process;
+        let surroundings = Surroundings {
+            is_unwell: self.classes.is_unwell(),
+            clients: u32::try_from(self.tables.streams.len()).unwrap_or(u32::MAX),
+            waiting: self.members.waiting(),
+            // The gauge knows the mark of 80 %, and no number.
+            memory_percent: if shared.clients.pressure.is_high() { 81 } else { 0 },
+            is_leaving: process.is_succeeded.load(Ordering::Relaxed)
+                || process.is_leaving.get().is_some_and(|is_leaving| is_leaving())
+                || shared.plans.turn() == Decider::Successor,
+            shadow_bytes: self.shadows.bytes(),
+        };
+        self.machine.surroundings(surroundings, now);
+        if self.classes.is_exhausted() {
+            self.machine.exhausted(now);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Open(open) => self.open(open),
+            Output::Close(id) => self.shadows.close(id),
+            Output::Keep(id) => self.shadows.keep(id),
+            Output::Ask(question) => self.ask(question),
+            Output::Tell(happening) => self.teller.tell(&happening),
+        }
+    }
+
+    fn open(&mut self, open: OpenShadow) {
+        let OpenShadow { id, class, kind, node, wants, on_another_connection, member: _ } = open;
+        let shadow = self.classes.source(&class).and_then(|source| {
+            let (parts, changed) = (wants.to_vec(), self.shadows.changed.clone());
+            let order = ShadowOrder { class: source, node, parts, is_apart: on_another_connection, changed };
+            Shadow::open(order, &self.shared().settings(), &self.tables.sources)
+        });
+        let now = self.now();
+        match shadow {
+            Some(shadow) => self.shadows.add(id, shadow, class, kind, now),
+            None => {
+                let status = Status::new(Code::Unavailable, "the class has no source any more");
+                self.machine.shadow_ended(id, status, now);
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        let ignored = self.rules.ignored_of(&question.type_url);
+        self.questions.spawn_blocking(move || (question.id, meanings(&question, &ignored)));
+    }
+
+    fn obey(&mut self, command: ProofCommand) {
+        match command {
+            ProofCommand::Configure => self.configure(),
+            // The asker may have gone meanwhile.
+            ProofCommand::Report(reply) => {
+                let _ = reply.send(self.report());
+            }
+            ProofCommand::Prove(order, reply) => {
+                // The class may be new.
+                self.look();
+                let is_known = self.classes.source(&order.class).is_some();
+                let now = self.now();
+                let _ = reply.send(is_known.then(|| self.machine.prove(&order, now)));
+            }
+            ProofCommand::State(order, reply) => {
+                let _ = reply.send(self.machine.prove_state(order));
+            }
+        }
+    }
+
+    /// Other rules for classes may give another rule to each client.
+    fn configure(&mut self) {
+        if let Some(rules) = self.shared().settings().proof.clone() {
+            self.rules = rules;
+        }
+        let now = self.now();
+        self.machine.configure(self.rules.settings, now);
+        self.classes.begin_anew();
+        self.members.begin_anew();
+        self.next_look = Instant::now();
+    }
+
+    fn report(&self) -> ServerProof {
+        ServerProof {
+            server: self.teller.server.clone(),
+            list: self.teller.list.clone(),
+            report: self.machine.report(self.now()),
+            origin: self.shared().clock.wall(Time::ZERO),
+        }
+    }
+
+    /// Brings the gauges up to date.
+    fn show(&mut self) {
+        let ProofReport { classes, divergences, unproved_members, round, .. } =
+            self.machine.report(self.now());
+        let mut types: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        for divergence in &divergences {
+            let label = self.shared().metrics.of_type(&divergence.type_url).label().into();
+            *types.entry(label).or_default() += 1;
+        }
+        let impossible = classes.iter().filter(|class| class.state == ClassState::Impossible).count();
+        let kinds = self.shadows.counts().into_iter();
+        let kinds = kinds.map(|(kind, count)| (kind_name(kind).into(), count)).collect();
+        let metrics = &mut self.teller.metrics;
+        metrics.divergences(&types);
+        metrics.streams(&kinds);
+        metrics.coverage(unproved_members, impossible, round.as_secs_f64());
+    }
+}
+
+/// The word of the metric.
+fn kind_name(kind: ShadowKind) -> &'static str {
+    match kind {
+        ShadowKind::Sample | ShadowKind::Second => "sample",
+        ShadowKind::Control | ShadowKind::Replica => "control",
+        ShadowKind::Witness => "witness",
+    }
+}
