@@ -5,4 +5,5 @@
 //! the class, and tells where the two differ. The driver opens the shadows and passes on what they publish.
 
 pub mod node_fields;
+pub mod learning;
 pub mod proof;

@@ -1,0 +1,28 @@
+//! Learns the rules of `node_classes` from what a server says to nodes (LRN).
+//!
+//! 1. `field`: a field of a node, and its value. `leaves`: the leaves of the metadata. [`node`]: the fields of
+//!    one client.
+//! 2. `partition`: rows by values. [`fleet`]: nodes as rows, fields as columns. [`evidence`]: the answers.
+//! 3. [`explain`]: what explains unequal answers. `search`: the fields that decide.
+//! 4. [`rule`], [`proposal`]: what follows. [`yaml`]: the same for the configuration.
+
+pub mod field;
+mod leaves;
+mod partition;
+pub mod fleet;
+pub mod node;
+pub mod evidence;
+pub mod explain;
+mod search;
+pub mod rule;
+pub mod proposal;
+pub mod yaml;
+
+pub use evidence::{Conflict, Evidence, TypeAnswer};
+pub use explain::{Explanation, explain};
+pub use field::Field;
+pub use fleet::Fleet;
+pub use node::node_fields;
+pub use partition::Partition;
+pub use proposal::{Proposal, is_lossless, propose};
+pub use yaml::yaml;

@@ -1,0 +1,82 @@
+//! Partitions of rows by the values of fields.
+
+use std::collections::BTreeMap;
+
+/// Rows in classes: a number for each row, in the order in which the classes appear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    classes: Vec<u32>,
+    count: usize,
+}
+
+impl Partition {
+    /// All rows in one class.
+    pub fn whole(rows: usize) -> Partition {
+        Partition { classes: vec![0; rows], count: rows.min(1) }
+    }
+
+    /// Rows with equal keys in one class.
+    pub fn by<K: Ord>(keys: impl IntoIterator<Item = K>) -> Partition {
+        let mut numbers = BTreeMap::new();
+        let mut classes = Vec::new();
+        for key in keys {
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            classes.push(*numbers.entry(key).or_insert(next));
+        }
+        Partition { classes, count: numbers.len() }
+    }
+
+    /// Splits each class by the values of another field. `cells` has a value for each row.
+    #[must_use]
+    pub fn refine(&self, cells: &[u32]) -> Partition {
+        Partition::by(self.classes.iter().copied().zip(cells.iter().copied()))
+    }
+
+    /// The number of classes.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The class of each row.
+    pub fn classes(&self) -> &[u32] {
+        &self.classes
+    }
+
+    /// Whether all rows of a class have one value of a field.
+    pub fn determines(&self, cells: &[u32]) -> bool {
+        let mut values = vec![None; self.count];
+        self.classes.iter().zip(cells).all(|(class, cell)| {
+            let value = usize::try_from(*class).ok().and_then(|class| values.get_mut(class));
+            value.is_some_and(|value| *value.get_or_insert(*cell) == *cell)
+        })
+    }
+
+    /// The pairs of rows that share a class, and differ in `numbers`.
+    pub fn unequal_pairs(&self, numbers: &[u32]) -> u64 {
+        let pairs = |counts: &BTreeMap<(u32, u32), u64>| -> u64 {
+            counts.values().map(|count| count * (count - 1) / 2).sum()
+        };
+        let (mut all, mut equal) = (BTreeMap::new(), BTreeMap::new());
+        for (class, number) in self.classes.iter().zip(numbers) {
+            *all.entry((*class, 0)).or_insert(0) += 1;
+            *equal.entry((*class, *number)).or_insert(0) += 1;
+        }
+        pairs(&all) - pairs(&equal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_refined_field_by_field() {
+        let both = Partition::whole(4).refine(&[1, 1, 2, 2]).refine(&[7, 8, 7, 7]);
+        assert_eq!((both.count(), both.classes()), (3, &[0, 1, 2, 2][..]));
+        assert!(both.determines(&[5, 6, 5, 5]));
+        assert!(!both.determines(&[5, 6, 5, 6]));
+        assert_eq!(Partition::whole(4).unequal_pairs(&[1, 1, 2, 3]), 5);
+        assert_eq!(both.unequal_pairs(&[1, 1, 2, 3]), 1);
+        assert_eq!(Partition::whole(0).count(), 0);
+    }
+}

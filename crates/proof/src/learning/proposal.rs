@@ -1,0 +1,301 @@
+//! The proposal: what decides the answers, and the rules that follow (LRN-5, LRN-8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::evidence::{Answers, Evidence};
+use super::field::Field;
+use super::fleet::{Column, Fleet};
+use super::partition::Partition;
+use super::rule::{ProposedRule, go_together};
+use super::search::{Search, Split};
+use sluice_xds::{Kind, TypeUrl};
+
+/// What is proposed for a fleet, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Nodes of the fleet, and those with answers.
+    pub nodes: usize,
+    pub asked: usize,
+    pub fingerprints: usize,
+    /// The grouping of the types that belong together; `None` if each of them is personal.
+    pub shared: Option<Grouping>,
+    /// Endpoints, where they need more fields than the other types, or fewer (LRN-5).
+    pub endpoints: Option<Endpoints>,
+    /// Types that only a client's own fields explain (LRN-4).
+    pub personal: Vec<Personal>,
+    /// The plain fields of the nodes.
+    pub fields: Vec<FieldFacts>,
+    /// The rules in order.
+    pub rules: Vec<ProposedRule>,
+    /// For each rule the classes of the fleet.
+    pub classes: Vec<ClassList>,
+}
+
+/// A grouping of some types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    pub types: Vec<TypeUrl>,
+    /// Different answers.
+    pub groups: usize,
+    /// Fields with one value in each group of answers, the constant ones among them (LRN-6).
+    pub closure: Vec<Field>,
+    /// The fewest fields that suffice.
+    pub minimum: Vec<Decisive>,
+    /// Closure and minimum (LRN-8).
+    pub split: BTreeSet<Field>,
+}
+
+/// A field of the minimum, with its evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decisive {
+    pub field: Field,
+    pub values: usize,
+    /// The pairs of fingerprints with unequal answers that only this field of the minimum tells apart.
+    pub counterexamples: u64,
+    /// Two nodes with unequal answers that this field alone tells apart from all others; else from the
+    /// minimum.
+    pub example: Option<(usize, usize)>,
+    /// The two nodes of the example differ in this field alone.
+    pub is_alone: bool,
+}
+
+/// The grouping of endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoints {
+    /// They depend on more than the other types: the rule of their own has more classes.
+    Finer(Grouping),
+    /// They depend on less: a rule of their own could have fewer classes, and none is proposed.
+    Coarser { types: Vec<TypeUrl>, minimum: Vec<Field>, classes: usize },
+}
+
+/// A type that no rule can share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Personal {
+    pub type_url: TypeUrl,
+    /// A derived field that explains the answers, and that no rule has a word for.
+    pub explained_by: Option<Field>,
+    /// Two nodes with unequal answers that no shared field tells apart.
+    pub example: Option<(usize, usize)>,
+}
+
+/// A field of the fleet's nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldFacts {
+    pub field: Field,
+    pub values: usize,
+    pub is_unique: bool,
+}
+
+/// The classes of one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassList {
+    pub count: usize,
+    /// For each class a node, and the number of nodes; the largest first.
+    pub classes: Vec<(usize, usize)>,
+}
+
+/// Proposes rules for a fleet by the answers of its server.
+pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
+    let types: Vec<TypeUrl> = evidence.types().cloned().collect();
+    let derived = fleet.derived();
+    let mut study = Study { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
+    let explained: Vec<TypeUrl> =
+        types.into_iter().filter(|type_url| study.explain_type(type_url)).collect();
+    let is_endpoints = |type_url: &&TypeUrl| type_url.kind() == Kind::ClusterLoadAssignment;
+    let (apart, mut shared): (Vec<TypeUrl>, Vec<TypeUrl>) =
+        explained.iter().cloned().partition(|type_url| is_endpoints(&type_url));
+    let apart = if shared.is_empty() { shared = apart; Vec::new() } else { apart };
+    let found = study.group(&shared, &[]);
+    let endpoints = found.as_ref().and_then(|found| study.endpoints(apart.clone(), found));
+    let personal = std::mem::take(&mut study.personal);
+    let rules = rules(fleet, &personal, found.as_ref(), endpoints.as_ref());
+    let classes = rules.iter().map(|rule| class_list(&rule.classes(fleet))).collect();
+    let facts = |column: &Column| FieldFacts {
+        field: column.field.clone(),
+        values: column.values.len(),
+        is_unique: column.is_unique,
+    };
+    Proposal {
+        nodes: fleet.nodes.len(),
+        asked: evidence.nodes().len(),
+        fingerprints: fleet.fingerprints().count(),
+        shared: found,
+        endpoints,
+        personal,
+        fields: fleet.columns.iter().map(facts).collect(),
+        rules,
+        classes,
+    }
+}
+
+/// The work on one proposal.
+struct Study<'a> {
+    fleet: &'a Fleet,
+    evidence: &'a Evidence,
+    derived: &'a [Column],
+    /// The derived fields without which some type has no explanation.
+    helpers: Vec<&'a Column>,
+    personal: Vec<Personal>,
+}
+
+impl<'a> Study<'a> {
+    fn columns(&self, more: Option<&'a Column>) -> Vec<&'a Column> {
+        self.fleet.plain().chain(self.helpers.iter().copied()).chain(more).collect()
+    }
+
+    /// Whether plain fields explain a type, or one derived field beside them (LRN-3). Otherwise the type is
+    /// personal (LRN-4).
+    fn explain_type(&mut self, type_url: &TypeUrl) -> bool {
+        let answers = self.evidence.joint(std::slice::from_ref(type_url));
+        let plain = Search::new(&answers, self.columns(None));
+        if plain.is_explained() {
+            return true;
+        }
+        let helps = |column: &&'a Column| Search::new(&answers, self.columns(Some(column))).is_explained();
+        let fits = |column: &&'a Column| {
+            column.field.has_word()
+                && self.helpers.iter().all(|helper| go_together(&helper.field, &column.field))
+        };
+        if let Some(helper) = self.derived.iter().filter(fits).find(helps) {
+            self.helpers.push(helper);
+            return true;
+        }
+        let explained_by = self.derived.iter().filter(|column| !fits(column)).find(helps);
+        let all = plain.by(0..self.columns(None).len());
+        let example = plain.pair(&all);
+        let explained_by = explained_by.map(|column| column.field.clone());
+        self.personal.push(Personal { type_url: type_url.clone(), explained_by, example });
+        false
+    }
+
+    /// The grouping of some types; `base`: fields that split already.
+    fn group(&self, types: &[TypeUrl], base: &[Field]) -> Option<Grouping> {
+        let answers = self.evidence.joint(types);
+        if answers.nodes.is_empty() {
+            return None;
+        }
+        let columns = self.columns(None);
+        let always = places(&columns, |field| field.always_splits() || base.contains(field));
+        let search = Search::new(&answers, columns);
+        let found = search.split(&always)?;
+        Some(self.describe(types, &search, &found, &always))
+    }
+
+    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, found: &Split, always: &[usize]) -> Grouping {
+        let field = |place: &usize| Some(search.column(*place)?.field.clone());
+        let fewest: Vec<usize> = [always, &found.minimum].concat();
+        let decisive = |place: &usize| {
+            let column = search.column(*place)?;
+            let alone = search.decisive(*place);
+            let others = || search.by(fewest.iter().copied().filter(|other| other != place));
+            Some(Decisive {
+                field: column.field.clone(),
+                values: column.values.len(),
+                counterexamples: search.counterexamples(&fewest, *place),
+                example: alone.or_else(|| search.pair(&others())),
+                is_alone: alone.is_some(),
+            })
+        };
+        Grouping {
+            types: types.to_vec(),
+            groups: found.groups,
+            closure: found.closure.iter().filter_map(field).collect(),
+            minimum: found.minimum.iter().filter_map(decisive).collect(),
+            split: found.fields().iter().chain(always).filter_map(field).collect(),
+        }
+    }
+
+    /// Endpoints apart from the types with the given grouping (LRN-5).
+    fn endpoints(&self, types: Vec<TypeUrl>, shared: &Grouping) -> Option<Endpoints> {
+        let answers = self.evidence.joint(&types);
+        if answers.nodes.is_empty() {
+            return None;
+        }
+        let columns = self.columns(None);
+        let search = Search::new(&answers, columns.clone());
+        let joint = places(&columns, |field| shared.split.contains(field));
+        if !search.answers().holds(&search.by(joint)) {
+            let base: Vec<Field> = shared.split.iter().cloned().collect();
+            return self.group(&types, &base).map(Endpoints::Finer);
+        }
+        let always = places(&columns, Field::always_splits);
+        let minimum = search.minimum(&always);
+        let classes = self.count(&columns, always.iter().chain(&minimum));
+        let all = self.count(&columns, places(&columns, |field| shared.split.contains(field)).iter());
+        let field = |place: &usize| Some(search.column(*place)?.field.clone());
+        let minimum = minimum.iter().filter_map(field).collect();
+        (classes < all).then_some(Endpoints::Coarser { types, minimum, classes })
+    }
+
+    /// The classes of the fleet by some fields.
+    fn count<'b>(&self, columns: &[&Column], places: impl Iterator<Item = &'b usize>) -> usize {
+        let split = places.filter_map(|place| columns.get(*place));
+        split.fold(Partition::whole(self.fleet.nodes.len()), |part, column| part.refine(&column.cells)).count()
+    }
+}
+
+fn places(columns: &[&Column], is_chosen: impl Fn(&Field) -> bool) -> Vec<usize> {
+    let numbered = columns.iter().enumerate();
+    numbered.filter(|(_, column)| is_chosen(&column.field)).map(|(place, _)| place).collect()
+}
+
+fn rules(
+    fleet: &Fleet,
+    personal: &[Personal],
+    shared: Option<&Grouping>,
+    endpoints: Option<&Endpoints>,
+) -> Vec<ProposedRule> {
+    let mut rules = Vec::new();
+    let types: Vec<TypeUrl> = personal.iter().map(|personal| personal.type_url.clone()).collect();
+    let needed = |grouping: &Grouping| -> BTreeSet<Field> {
+        grouping.minimum.iter().map(|decisive| decisive.field.clone()).collect()
+    };
+    if !types.is_empty() && shared.is_some_and(|shared| !is_of_endpoints(shared)) {
+        rules.push(ProposedRule::of_each_client(types));
+    }
+    if let Some(Endpoints::Finer(finer)) = endpoints {
+        let needed = shared.map(needed).unwrap_or_default().union(&needed(finer)).cloned().collect();
+        rules.push(ProposedRule::new(finer.types.clone(), fleet, &finer.split, &needed));
+    }
+    match shared {
+        Some(shared) if !is_of_endpoints(shared) => {
+            rules.push(ProposedRule::new(Vec::new(), fleet, &shared.split, &needed(shared)));
+        }
+        // Endpoints tell nothing about types that nobody asked for.
+        _ => {
+            let apart = |shared: &Grouping| {
+                ProposedRule::new(shared.types.clone(), fleet, &shared.split, &needed(shared))
+            };
+            rules.extend(shared.map(apart));
+            rules.push(ProposedRule::of_each_client(Vec::new()));
+        }
+    }
+    rules
+}
+
+fn is_of_endpoints(grouping: &Grouping) -> bool {
+    grouping.types.iter().all(|type_url| type_url.kind() == Kind::ClusterLoadAssignment)
+}
+
+fn class_list(classes: &Partition) -> ClassList {
+    let mut nodes: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    for (node, class) in classes.classes().iter().enumerate() {
+        nodes.entry(*class).or_insert((node, 0)).1 += 1;
+    }
+    let mut list: Vec<(usize, usize)> = nodes.into_values().collect();
+    list.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+    ClassList { count: list.len(), classes: list }
+}
+
+/// Whether rules lose nothing of the evidence: no two nodes of one class were told two things.
+pub fn is_lossless(fleet: &Fleet, evidence: &Evidence, rules: &[ProposedRule]) -> bool {
+    evidence.types().all(|type_url| {
+        let rule = rules.iter().find(|rule| rule.types.is_empty() || rule.types.contains(type_url));
+        let answers: Answers = evidence.joint(std::slice::from_ref(type_url));
+        rule.is_some_and(|rule| {
+            let classes = rule.classes(fleet);
+            let of_nodes = |node: &usize| classes.classes().get(*node).copied();
+            answers.holds(&Partition::by(answers.nodes.iter().map(of_nodes)))
+        })
+    })
+}
