@@ -7,7 +7,7 @@
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
 //! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one
-//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
+//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `classes`, `learn`: node classes. `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
 //! never cut, and texts of clients never control the terminal (CMD-3).
@@ -39,6 +39,8 @@ mod log;
 mod reload;
 mod rollout;
 mod order;
+pub mod learn;
+pub mod classes;
 mod ui;
 
 use clap::Subcommand;
@@ -77,6 +79,11 @@ pub enum Operate {
         #[command(subcommand)]
         rollout: rollout::Rollout,
     },
+    /// Find the rules of `node_classes`.
+    Classes {
+        #[command(subcommand)]
+        classes: classes::Classes,
+    },
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.
@@ -111,6 +118,10 @@ impl Operate {
                 Operate::Who(who) => client::who::run(who, console).await,
                 Operate::Versions(versions) => client::versions::run(versions, console).await,
                 Operate::Rollout { rollout } => rollout::run(rollout, console).await,
+                // The binary gives it to `app`, before it comes here.
+                Operate::Classes { classes: classes::Classes::Learn(_) } => {
+                    Err(Failure::Internal("`classes learn` asks no relay".to_owned()))
+                }
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

@@ -18,3 +18,4 @@ pub mod class_users;
 pub mod refusals;
 pub mod rejected;
 pub mod table;
+pub mod asker;

@@ -53,6 +53,7 @@ struct TypeEvidence {
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     types: BTreeMap<TypeUrl, TypeEvidence>,
+    held_names: usize,
 }
 
 impl Evidence {
@@ -69,6 +70,7 @@ impl Evidence {
         let equal = evidence.answers.get(&answer).cloned();
         let is_news = equal.is_none();
         let answer = equal.unwrap_or(answer);
+        self.held_names += if is_news { answer.names.len() } else { 0 };
         evidence.answers.insert(answer.clone());
         evidence.by_node.insert(node, answer);
         is_news
@@ -91,8 +93,7 @@ impl Evidence {
 
     /// The names in the distinct answers, as a measure of memory.
     pub fn held_names(&self) -> usize {
-        let answers = self.types.values().flat_map(|evidence| &evidence.answers);
-        answers.map(|answer| answer.names.len()).sum()
+        self.held_names
     }
 
     /// The answers for some types together, without restless names. Nodes without an answer for one of the
@@ -121,12 +122,12 @@ impl Evidence {
     }
 
     /// Two nodes of one class with unequal answers, for the class of each node by number; at most one pair for
-    /// each class. `has_rule` is true for the names that the classes are for.
+    /// each class. `has_rule`: the classes are for this name of a node.
     pub fn conflicts(
         &self,
         type_url: &TypeUrl,
         class_of: &dyn Fn(usize) -> Option<u32>,
-        has_rule: &dyn Fn(&ResourceName) -> bool,
+        has_rule: &dyn Fn(usize, &ResourceName) -> bool,
     ) -> Vec<Conflict> {
         let Some(evidence) = self.types.get(type_url) else { return Vec::new() };
         let (mut seen, mut heard) = (BTreeSet::new(), BTreeMap::new());
@@ -138,9 +139,10 @@ impl Evidence {
             }
             let before: &mut Vec<(usize, &Arc<TypeAnswer>)> = heard.entry(class).or_default();
             for (other, others) in before.iter() {
-                let differing = others.differing(answer).into_iter();
-                let names: Vec<ResourceName> =
-                    differing.filter(|name| !evidence.restless.contains(name) && has_rule(name)).collect();
+                let is_judged = |name: &ResourceName| {
+                    !evidence.restless.contains(name) && has_rule(*other, name) && has_rule(*node, name)
+                };
+                let names: Vec<ResourceName> = others.differing(answer).into_iter().filter(is_judged).collect();
                 if !names.is_empty() {
                     let type_url = type_url.clone();
                     conflicts.insert(class, Conflict { type_url, nodes: (*other, *node), names });
@@ -416,7 +418,7 @@ mod tests {
     fn lrn_21_rules_that_are_coarser_than_the_evidence_have_a_conflict() {
         let evidence = evidence(true, &["a1", "a1", "a2", "a3"]);
         let conflicts = |classes: [Option<u32>; 4]| {
-            evidence.conflicts(&type_url(), &|node| classes[node], &|_| true)
+            evidence.conflicts(&type_url(), &|node| classes[node], &|_, _| true)
         };
         assert!(conflicts([Some(0), Some(0), Some(1), Some(2)]).is_empty());
         assert!(conflicts([Some(0), Some(0), None, Some(1)]).is_empty());

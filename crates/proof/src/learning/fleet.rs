@@ -94,6 +94,12 @@ impl Fleet {
         self.columns.iter().filter(|column| !column.is_unique)
     }
 
+    /// The fields that may split classes, and in which two nodes differ (LRN-7).
+    pub fn differences(&self, nodes: (usize, usize)) -> BTreeSet<Field> {
+        let differs = |column: &&Column| column.value(nodes.0) != column.value(nodes.1);
+        self.plain().filter(differs).map(|column| column.field.clone()).collect()
+    }
+
     /// For each node the number of its fingerprint: nodes with equal fields, apart from unique ones (LRN-4).
     pub fn fingerprints(&self) -> Partition {
         self.plain().fold(Partition::whole(self.nodes.len()), |part, column| part.refine(&column.cells))

@@ -5,6 +5,7 @@
 //! 2. `partition`: rows by values. [`fleet`]: nodes as rows, fields as columns. [`evidence`]: the answers.
 //! 3. [`explain`]: what explains unequal answers. `search`: the fields that decide.
 //! 4. [`rule`], [`proposal`]: what follows. [`yaml`]: the same for the configuration.
+//! 5. [`study`]: whom to ask next, before a relay is in the path.
 
 pub mod field;
 mod leaves;
@@ -17,6 +18,7 @@ mod search;
 pub mod rule;
 pub mod proposal;
 pub mod yaml;
+pub mod study;
 
 pub use evidence::{Conflict, Evidence, TypeAnswer};
 pub use explain::{Explanation, explain};
@@ -25,4 +27,5 @@ pub use fleet::Fleet;
 pub use node::node_fields;
 pub use partition::Partition;
 pub use proposal::{Proposal, is_lossless, propose};
+pub use study::{Step, Study, StudyEnd, StudyPace};
 pub use yaml::yaml;
