@@ -48,7 +48,12 @@ struct Stream {
     answers: mpsc::UnboundedSender<Result<Answer, Status>>,
     subs: BTreeMap<String, Sub>,
     nonces: u64,
+    /// The resources for the node of the stream, where the node decides.
+    world: Option<World>,
 }
+
+/// The resources of a control plane as a function of the node, or its refusal.
+pub type ByNode = Box<dyn Fn(&proto::Node) -> Result<World, Status> + Send>;
 
 impl Stream {
     fn send(&mut self, mut answer: Answer) {
@@ -75,6 +80,7 @@ struct State {
     refuse_polls: Option<(StatusCode, String)>,
     /// Looks up clients by their nodes, as istiod does.
     is_istiod: bool,
+    by_node: Option<ByNode>,
     /// The directory to write resources to after each change.
     directory: Option<TempDir>,
     streams: BTreeMap<u64, Stream>,
@@ -188,6 +194,11 @@ impl ControlPlane {
                 let _ = stream.answers.send(Err(Status::new(code, "closed by the test")));
             }
         }
+    }
+
+    /// Answers each stream by the node of its first request.
+    pub fn answer_by_node(&self, by_node: ByNode) {
+        self.shared.lock().by_node = Some(by_node);
     }
 
     /// Refuses every delta stream with this code before its headers, or (`None`) refuses none.
@@ -484,7 +495,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
     let id = {
         let mut state = shared.lock();
         let id = state.opened;
-        state.streams.insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0 });
+        state.streams.insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0, world: None });
         id
     };
     tokio::spawn(async move {
@@ -499,7 +510,7 @@ fn open<Req: Into<Ask> + Send + 'static>(
 }
 
 fn record(state: &mut State, id: u64, ask: Ask) {
-    let State { world, streams, log, scripted, is_istiod, ends_on, .. } = state;
+    let State { world, streams, log, scripted, is_istiod, by_node, ends_on, .. } = state;
     let Some(stream) = streams.get_mut(&id) else { return };
     if let Some(node) = ask.node.as_ref().filter(|_| *is_istiod)
         && let Err(reason) = istiod::addresses(node)
@@ -507,6 +518,16 @@ fn record(state: &mut State, id: u64, ask: Ask) {
         let _ = stream.answers.send(Err(Status::invalid_argument(reason)));
         streams.remove(&id);
         return;
+    }
+    if let (Some(node), Some(by_node)) = (&ask.node, &by_node) {
+        match by_node(node) {
+            Ok(world) => stream.world = Some(world),
+            Err(refusal) => {
+                let _ = stream.answers.send(Err(refusal));
+                streams.remove(&id);
+                return;
+            }
+        }
     }
     if stream.of_type.is_some_and(|of_type| of_type != ask.type_url) {
         let refusal =
@@ -532,7 +553,7 @@ fn record(state: &mut State, id: u64, ask: Ask) {
     }
     let variant = stream.variant;
     let sub = stream.subs.entry(ask.type_url.clone()).or_insert_with(|| Sub::new(variant, &ask.type_url));
-    if let Some(answer) = sub.request(world, &ask) {
+    if let Some(answer) = sub.request(stream.world.as_ref().unwrap_or(world), &ask) {
         stream.send(answer);
     }
 }

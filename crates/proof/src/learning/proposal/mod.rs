@@ -299,3 +299,6 @@ pub fn is_lossless(fleet: &Fleet, evidence: &Evidence, rules: &[ProposedRule]) -
         })
     })
 }
+
+#[cfg(test)]
+mod tests;
