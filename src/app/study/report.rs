@@ -249,11 +249,11 @@ impl Findings<'_> {
                 count(self.proposal.nodes, "upstream stream", "upstream streams")
             );
             if let Some(field) = &personal.explained_by {
-                say!(
-                    text,
-                    "  {field} explains it, and `split_by` has no word for that; a table of `facts` can say it, see \
-                     docs/grouping.md"
-                );
+                let remedy = match field {
+                    Field::Derived(_) => "and `split_by` has no word for that; a table of `facts` can say the same",
+                    _ => "and has a value for every second node; split by it by hand if that is no accident",
+                };
+                say!(text, "  {field} explains it, {remedy}");
             }
         }
     }

@@ -50,6 +50,11 @@ impl Column {
         Column { field, cells, values, is_unique }
     }
 
+    /// Whether the field names one client, whatever its values.
+    pub fn is_well_known(&self) -> bool {
+        is_well_known(&self.field)
+    }
+
     /// Whether the field has one value in the whole fleet.
     pub fn is_constant(&self) -> bool {
         self.values.len() < 2

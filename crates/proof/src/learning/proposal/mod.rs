@@ -72,7 +72,8 @@ pub enum Endpoints {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Personal {
     pub type_url: TypeUrl,
-    /// A derived field that explains the answers, and that no rule has a word for.
+    /// A field that explains the answers: a derived one that no rule has a word for, or one with so many
+    /// values that it counts as unique.
     pub explained_by: Option<Field>,
     /// Two nodes with unequal answers that no shared field tells apart.
     pub example: Option<(usize, usize)>,
@@ -160,7 +161,9 @@ impl<'a> Study<'a> {
             self.helpers.push(helper);
             return true;
         }
-        let explained_by = self.derived.iter().filter(|column| !fits(column)).find(helps);
+        let nearly_unique = self.fleet.columns.iter().filter(|column| column.is_unique && !column.is_well_known());
+        let explained_by =
+            self.derived.iter().filter(|column| !fits(column)).chain(nearly_unique).find(helps);
         let all = plain.by(0..self.columns(None).len());
         let example = plain.pair(&all);
         let explained_by = explained_by.map(|column| column.field.clone());
