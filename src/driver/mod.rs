@@ -24,7 +24,7 @@ mod relay;
 pub use ground::checkpoint_writer::CheckpointSettings;
 pub use ground::context::DriverSettings;
 pub use ground::limits::{ENCODED_BYTES, RelayLimits};
-pub use source::asker::{AskedTypes, Asker};
 pub use relay::Relay;
 pub use relay::handle::PreparedSources;
 pub use relay::handover::Heritage;
+pub use source::asker::{AskedTypes, Asker};

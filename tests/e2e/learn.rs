@@ -138,13 +138,19 @@ async fn lrn_2_planted_groups_of_2000_nodes_are_found_twice_in_a_row() {
         assert_eq!(code, 0, "{error}");
         let found: Value = serde_json::from_str(&out).unwrap();
         let shared = &found["shared"];
-        assert_eq!((&found["end"], &found["nodes"], &found["asked"]), (&json!("complete"), &json!(2_000), &json!(1_999)));
+        assert_eq!(
+            (&found["end"], &found["nodes"], &found["asked"]),
+            (&json!("complete"), &json!(2_000), &json!(1_999))
+        );
         assert_eq!((&shared["answers"], &shared["classes"]), (&json!(12), &json!(12)), "{out}");
         // The account says the same as the team, and comes first by its name.
         assert_eq!(paths(&shared["minimum"]), ["metadata.ACCOUNT", "metadata.VERSION"]);
         assert!(paths(&shared["split"]).contains(&"metadata.TEAM".to_owned()));
         let finer = &found["endpoints"]["finer"];
-        assert_eq!((&finer["answers"], paths(&finer["minimum"])), (&json!(36), vec!["locality.zone".to_owned()]));
+        assert_eq!(
+            (&finer["answers"], paths(&finer["minimum"])),
+            (&json!(36), vec!["locality.zone".to_owned()])
+        );
         assert_eq!(found["restless"][0]["names"], json!(["stamp"]), "{out}");
         assert_eq!((&found["refused"]["count"], &found["personal"]), (&json!(1), &json!([])), "{out}");
         assert!(found["refused"]["nodes"][0]["status"].as_str().unwrap().contains("not you"), "{out}");
@@ -168,7 +174,8 @@ async fn lrn_21_rules_that_are_too_coarse_are_told_with_exit_code_65() {
     assert!(out.contains("have 12 different answers") && !out.contains("node_classes:"), "{out}");
     let rules = fs::read_to_string(place.join("rules.yaml")).unwrap();
     fs::write(place.join("fine.yaml"), config(&server, &rules)).unwrap();
-    let coarse = "node_classes: [ { split_by: { metadata: [TEAM], locality: zone }, upstream_node: member } ]";
+    let coarse =
+        "node_classes: [ { split_by: { metadata: [TEAM], locality: zone }, upstream_node: member } ]";
     fs::write(place.join("coarse.yaml"), config(&server, coarse)).unwrap();
     let (code, out, error) = learn(place, &server, &["--check", "fine.yaml"]).await;
     assert_eq!(code, 0, "{out}{error}");
@@ -215,7 +222,12 @@ async fn prf_5_nodes_whose_connection_registers_them_are_never_shown() {
     fs::write(place.join("nodes.json"), nodes.to_string()).unwrap();
     let (code, out, error) = learn(place, &server, &[]).await;
     assert_eq!(code, 0, "{out}{error}");
-    for line in ["[0] (vm)", "an entry before has the same id: [2] (pod)", "the node has no id: [3]", "no node can be read: [4]"] {
+    for line in [
+        "[0] (vm)",
+        "an entry before has the same id: [2] (pod)",
+        "the node has no id: [3]",
+        "no node can be read: [4]",
+    ] {
         assert!(out.contains(line), "{line}\n{out}");
     }
     assert_eq!(seen.lock().unwrap().keys().collect::<Vec<_>>(), ["pod"]);

@@ -495,7 +495,9 @@ fn open<Req: Into<Ask> + Send + 'static>(
     let id = {
         let mut state = shared.lock();
         let id = state.opened;
-        state.streams.insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0, world: None });
+        state
+            .streams
+            .insert(id, Stream { variant, of_type, answers, subs: BTreeMap::new(), nonces: 0, world: None });
         id
     };
     tokio::spawn(async move {

@@ -42,9 +42,9 @@ impl Check {
 
     /// The rules that put two nodes in one class which the server told two things.
     pub fn judge(&self, fleet: &Fleet, evidence: &Evidence) -> Vec<Coarse> {
-        let types = evidence.types().flat_map(|type_url| {
-            self.kinds(fleet, type_url).into_iter().map(move |kind| (type_url, kind))
-        });
+        let types = evidence
+            .types()
+            .flat_map(|type_url| self.kinds(fleet, type_url).into_iter().map(move |kind| (type_url, kind)));
         types.filter_map(|(type_url, kind)| self.judge_kind(fleet, evidence, type_url, kind)).collect()
     }
 
@@ -76,7 +76,8 @@ impl Check {
         let has_rule = |node: usize, name: &ResourceName| {
             fleet.nodes.get(node).is_some_and(|node| {
                 // The members of a wildcard have its class.
-                let is_whole = !matches!(type_url.kind(), Kind::ClusterLoadAssignment | Kind::RouteConfiguration);
+                let is_whole =
+                    !matches!(type_url.kind(), Kind::ClusterLoadAssignment | Kind::RouteConfiguration);
                 let listed = if is_whole { None } else { self.classes.listing(Some(node), type_url, name) };
                 let style = if is_whole { kind.style } else { style_of(name) };
                 kind == NameKind { style, listed }

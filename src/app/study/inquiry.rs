@@ -56,7 +56,7 @@ pub(super) fn inquire(
     let settings = runtime.block_on(async {
         let (lists, _) = servers::lists(&config.servers, default_response_bytes(config), &metrics, &before)
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
-        Ok(only_asking(relay_settings(config, lists, Arc::default(), 1)))
+        Ok::<_, Failure>(only_asking(relay_settings(config, lists, Arc::default(), 1)))
     })?;
     let inquiry = runtime.block_on(ask_all(settings, metrics, fleet, types, order));
     // Streams that are still open end with the process.

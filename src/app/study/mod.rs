@@ -21,7 +21,7 @@ use self::target::{asked_types, target};
 use crate::command::learn::{Learn, LearnForm};
 use crate::command::outcome::Failure;
 use crate::config;
-use sluice_proof::learning::{Fleet, Proposal, StudyEnd, is_lossless, propose};
+use sluice_proof::learning::{Fleet, StudyEnd, is_lossless, propose};
 
 /// The first line of a written file. A file with another first line is not replaced.
 const HEAD: &str = "Written by `sluice classes learn`.";
@@ -31,12 +31,7 @@ const HEAD: &str = "Written by `sluice classes learn`.";
 /// # Errors
 /// With the exit code: 64 for arguments and files, 65 for rules of `--check` that are too coarse, 69 for a
 /// server that cannot be asked.
-pub fn learn(
-    order: &Learn,
-    hostname: &str,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<(), Failure> {
+pub fn learn(order: &Learn, hostname: &str, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
     let types = asked_types(&order.types).map_err(Failure::Usage)?;
     let target = target(order, hostname)?;
     let check = order.check.as_deref().map(|file| Check::load(file, hostname)).transpose()?;
@@ -61,12 +56,21 @@ pub fn learn(
     let proposal = propose(&fleet, evidence);
     debug_assert!(is_lossless(&fleet, evidence, &proposal.rules));
     let coarse = check.as_ref().map(|check| check.judge(&fleet, evidence));
-    let findings =
-        Findings { uri: &uri, list: &list, fleet: &fleet, inquiry: &inquiry, proposal: &proposal, coarse: coarse.as_ref() };
+    let findings = Findings {
+        uri: &uri,
+        list: &list,
+        fleet: &fleet,
+        inquiry: &inquiry,
+        proposal: &proposal,
+        coarse: coarse.as_ref(),
+    };
     show(order, &findings, out)?;
     if let Some(file) = &order.write {
         fs::write(file, findings.yaml(HEAD)).map_err(|error| unavailable(file, &error))?;
-        tell(err, &format!("{} is written; put its key into the configuration of the relay", file.display()))?;
+        tell(
+            err,
+            &format!("{} is written; put its key into the configuration of the relay", file.display()),
+        )?;
     }
     judge(&inquiry, &uri, check.as_ref(), coarse.as_ref().is_some_and(|coarse| !coarse.is_empty()))
 }
@@ -119,7 +123,9 @@ fn may_write(file: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(unavailable(file, &error)),
         Ok(_) if begin.is_empty() || begin == format!("# {HEAD}") => Ok(()),
-        Ok(_) => Err(Failure::Usage(format!("{} exists, and is none of mine; pass another FILE", file.display()))),
+        Ok(_) => {
+            Err(Failure::Usage(format!("{} exists, and is none of mine; pass another FILE", file.display())))
+        }
     }
 }
 

@@ -84,7 +84,12 @@ impl NodeList {
         let line = |(reason, left_out): (&Omission, &LeftOut)| {
             let more = left_out.count - left_out.places.len();
             let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            format!("{} left out, because {}: {}{more}", left_out.count, reason.text(), left_out.places.join("; "))
+            format!(
+                "{} left out, because {}: {}{more}",
+                left_out.count,
+                reason.text(),
+                left_out.places.join("; ")
+            )
         };
         self.left_out.iter().map(line).collect()
     }
@@ -253,7 +258,10 @@ mod tests {
         assert_eq!(account(&list), expected);
         assert_eq!(list.left_out[&Omission::Duplicate].places, ["[2] (a)"]);
         let broken = &list.left_out[&Omission::Broken].places;
-        assert!(broken[0].starts_with("[1]: expected an object") && broken[1].starts_with("[4]: "), "{broken:?}");
+        assert!(
+            broken[0].starts_with("[1]: expected an object") && broken[1].starts_with("[4]: "),
+            "{broken:?}"
+        );
         let lines = read_nodes("{\"id\": \"a\"}\n{\"id\": \n{\"id\": \"b\"}").unwrap();
         assert_eq!((ids(&lines), account(&lines)), (vec!["a", "b"], vec![(Omission::Broken, 1)]));
         assert!(lines.left_out[&Omission::Broken].places[0].starts_with("line 2: "));
@@ -271,7 +279,8 @@ mod tests {
 
     #[test]
     fn lrn_2_a_list_without_end_is_cut_and_told() {
-        let nodes: Vec<String> = (0..NODES_MAX + 5).map(|number| format!("{{\"id\":\"n{number}\"}}")).collect();
+        let nodes: Vec<String> =
+            (0..NODES_MAX + 5).map(|number| format!("{{\"id\":\"n{number}\"}}")).collect();
         let list = read_nodes(&format!("[{}]", nodes.join(","))).unwrap();
         assert_eq!((list.nodes.len(), account(&list)), (NODES_MAX, vec![(Omission::TooMany, 5)]));
         let deep = format!("{}{}", "[".repeat(50), "]".repeat(50));

@@ -137,7 +137,11 @@ impl Findings<'_> {
                 );
             }
             None => {
-                say!(text, "\nEach of your {} has answers of its own.", count(proposal.asked, "node", "nodes"));
+                say!(
+                    text,
+                    "\nEach of your {} has answers of its own.",
+                    count(proposal.asked, "node", "nodes")
+                );
             }
         }
         let saved = proposal.nodes.saturating_sub(streams) * 100 / proposal.nodes.max(1);
@@ -238,7 +242,11 @@ impl Findings<'_> {
     fn write_personal(&self, text: &mut String) {
         for personal in &self.proposal.personal {
             let example = personal.example.map(|(one, other)| {
-                format!(" ({} and {} are told two things, and no shared field tells them apart)", self.id(one), self.id(other))
+                format!(
+                    " ({} and {} are told two things, and no shared field tells them apart)",
+                    self.id(one),
+                    self.id(other)
+                )
             });
             say!(
                 text,
@@ -250,7 +258,9 @@ impl Findings<'_> {
             );
             if let Some(field) = &personal.explained_by {
                 let remedy = match field {
-                    Field::Derived(_) => "and `split_by` has no word for that; a table of `facts` can say the same",
+                    Field::Derived(_) => {
+                        "and `split_by` has no word for that; a table of `facts` can say the same"
+                    }
                     _ => "and has a value for every second node; split by it by hand if that is no accident",
                 };
                 say!(text, "  {field} explains it, {remedy}");
@@ -341,7 +351,8 @@ impl Findings<'_> {
 
     fn write_conflict(&self, text: &mut String, conflict: &Conflict) {
         let (one, other) = conflict.nodes;
-        let names: Vec<String> = conflict.names.iter().take(NAMES_MAX).map(|name| safe(name.as_str())).collect();
+        let names: Vec<String> =
+            conflict.names.iter().take(NAMES_MAX).map(|name| safe(name.as_str())).collect();
         let fields: Vec<Field> = self.fleet.differences(conflict.nodes).into_iter().take(LIST_MAX).collect();
         say!(
             text,
@@ -365,7 +376,8 @@ impl Findings<'_> {
             count(self.streams(), "stream", "streams"),
             grouped(proposal.nodes)
         );
-        let how = "Beside each field: its values in the fleet, and the pairs of nodes that prove that it decides.";
+        let how =
+            "Beside each field: its values in the fleet, and the pairs of nodes that prove that it decides.";
         yaml(proposal, &[head.to_owned(), about, how.to_owned()])
     }
 
@@ -453,7 +465,8 @@ impl Findings<'_> {
 
     fn rules_json(&self) -> Vec<Value> {
         let rules = self.proposal.rules.iter().zip(&self.proposal.classes).map(|(rule, classes)| {
-            let clients: Vec<usize> = classes.classes.iter().take(1_000).map(|(_, clients)| *clients).collect();
+            let clients: Vec<usize> =
+                classes.classes.iter().take(1_000).map(|(_, clients)| *clients).collect();
             json!({
                 "types": rule.types.iter().map(TypeUrl::message).collect::<Vec<_>>(),
                 "personal": rule.is_personal(),

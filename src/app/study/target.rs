@@ -17,7 +17,9 @@ pub(super) fn target(order: &Learn, hostname: &str) -> Result<Target, Failure> {
     let config = match (&order.config, &order.server) {
         (Some(file), _) => super::load(file, hostname)?,
         (None, Some(server)) => plaintext(server, hostname).map_err(Failure::Usage)?,
-        (None, None) => return Err(Failure::Usage("--server or --config names the control plane".to_owned())),
+        (None, None) => {
+            return Err(Failure::Usage("--server or --config names the control plane".to_owned()));
+        }
     };
     let mut servers = config.servers.lists().flat_map(|(_, list)| list.servers.iter());
     let server = match &order.server {
@@ -33,7 +35,10 @@ pub(super) fn target(order: &Learn, hostname: &str) -> Result<Target, Failure> {
         return Err(Failure::Usage(format!("--server: the configuration has {} only", uris.join(", "))));
     };
     if matches!(server.kind, ServerKind::Directory { .. }) {
-        let text = format!("{}: a directory tells all clients the same; there is nothing to learn", server.server_uri);
+        let text = format!(
+            "{}: a directory tells all clients the same; there is nothing to learn",
+            server.server_uri
+        );
         return Err(Failure::Usage(text));
     }
     let uri = server.server_uri.clone();
@@ -44,8 +49,7 @@ pub(super) fn target(order: &Learn, hostname: &str) -> Result<Target, Failure> {
 fn plaintext(server: &str, hostname: &str) -> Result<Config, String> {
     let credentials = serde_json::json!([{ "type": "insecure" }]);
     let text = serde_json::json!({ "xds_servers": [{ "server_uri": server, "channel_creds": credentials }] });
-    let context =
-        FileContext { directory: "".as_ref(), hostname, variables: &|_| None, policy: None };
+    let context = FileContext { directory: "".as_ref(), hostname, variables: &|_| None, policy: None };
     match config::parse(&text.to_string(), Format::Json, context) {
         Ok(loaded) => Ok(loaded.config),
         Err(error) => Err(format!("--server {server}: {error}")),
@@ -68,11 +72,17 @@ pub(super) fn asked_types(words: &[String]) -> Result<AskedTypes, String> {
             "eds" => ENDPOINTS,
             "rds" => ROUTES,
             _ if word.contains('.') => word.strip_prefix("type.googleapis.com/").unwrap_or(word),
-            _ => return Err(format!("--types: {word} is none of cds, lds, eds, rds, and no full message name")),
+            _ => {
+                return Err(format!(
+                    "--types: {word} is none of cds, lds, eds, rds, and no full message name"
+                ));
+            }
         };
         let type_url = TypeUrl::of_message(message);
         if type_url.is_secret() {
-            return Err("--types: Secrets are split by client in any case, and never asked for here".to_owned());
+            return Err(
+                "--types: Secrets are split by client in any case, and never asked for here".to_owned()
+            );
         }
         let list = match type_url.kind() {
             Kind::ClusterLoadAssignment | Kind::RouteConfiguration => &mut types.named,

@@ -111,7 +111,13 @@ impl Asker {
         }
         loop {
             let snapshot = question.source.snapshot();
-            for type_url in types.named.iter().filter(|named| !question.wanted.contains_key(*named)).cloned().collect::<Vec<_>>() {
+            for type_url in types
+                .named
+                .iter()
+                .filter(|named| !question.wanted.contains_key(*named))
+                .cloned()
+                .collect::<Vec<_>>()
+            {
                 let Some(names) = named_in(&snapshot, &type_url, question) else { continue };
                 for collection in self.collections(names) {
                     self.want(question, &type_url, collection).await;
@@ -145,9 +151,8 @@ impl Asker {
     /// A collection has names of one style.
     fn collections(&self, names: BTreeSet<ResourceName>) -> Vec<Collection> {
         let seed = self.shared.content.seed;
-        let sets = [NameStyle::Old, NameStyle::Xdstp].map(|style| {
-            NameSet::of(names.iter().filter(|name| style_of(name) == style).cloned(), seed)
-        });
+        let sets = [NameStyle::Old, NameStyle::Xdstp]
+            .map(|style| NameSet::of(names.iter().filter(|name| style_of(name) == style).cloned(), seed));
         let stated = sets.into_iter().filter(|set| !set.is_empty());
         stated.map(|set| Collection::Names(Arc::new(set))).collect()
     }
@@ -189,7 +194,7 @@ fn answer(types: Option<&TypeSnapshot>, collections: &[Collection]) -> Option<Ty
         names.extend(view.names().map(|name| (name.clone(), view.version_of(name))));
         names.extend(view.absent_names().map(|name| (name.clone(), None)));
     }
-    let is_whole = collections.contains(&Collection::Wildcard);
+    let is_whole = collections.iter().any(|collection| matches!(collection, Collection::Wildcard));
     Some(TypeAnswer { is_whole, names: names.into_iter().collect() })
 }
 

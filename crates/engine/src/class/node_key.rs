@@ -34,7 +34,7 @@ impl NodeKey {
 
     /// The family of all addresses among the keys. An IPv4 address that is written as IPv6 is of the latter,
     /// as for istiod.
-    pub(super) fn address_family(&self, node: &Node) -> &'static str {
+    pub fn address_family(&self, node: &Node) -> &'static str {
         let without_zone = |text: &'_ str| text.split('%').next().unwrap_or(text).parse::<IpAddr>().ok();
         let addresses = self.texts(node).into_iter().filter_map(without_zone);
         let families = addresses.fold((false, false), |(v4, v6), address| match address {

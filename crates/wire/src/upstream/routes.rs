@@ -75,8 +75,7 @@ mod tests {
         let other = [field(1, b"type.googleapis.com/a.B"), field(2, &field(3, &field(2, b"no")))].concat();
         let chains = [field(3, &chain), field(25, &filter("c")), field(3, &field(3, &field(4, &other)))];
         let listener = [field(1, b"main"), chains.concat(), field(19, &field(1, &manager("d")))].concat();
-        let texts: Vec<String> =
-            route_names(&listener).iter().map(|name| name.as_str().to_owned()).collect();
+        let texts: Vec<String> = route_names(&listener).iter().map(|name| name.as_str().to_owned()).collect();
         assert_eq!(texts, ["a", "b", "c", "d"]);
         for length in 0..listener.len() {
             route_names(&listener[..length]);
