@@ -6,7 +6,8 @@
 //!    configuration, each in the form of a room. `check`: a look at the files.
 //! 3. `parts`: all that a configuration asks for: data on disk, sockets. Nothing is served yet.
 //! 4. `handover`: an upgrade, from the old process to the new one.
-//! 5. `running`: all tasks, until a signal. `reload`: another configuration for them. `departure`: the time
+//! 5. `study`: rules of node classes, learned without a relay.
+//! 6. `running`: all tasks, until a signal. `reload`: another configuration for them. `departure`: the time
 //!    from the signal to the drain. `ending`: the deadlines of the end: readiness off, no new connections,
 //!    streams drained, and the admin server last.
 
@@ -24,6 +25,7 @@ mod sockets;
 mod check;
 mod handover;
 mod parts;
+mod study;
 mod departure;
 mod running;
 mod reload;
@@ -46,6 +48,7 @@ use crate::config::{Config, Loaded, LogFormat};
 pub use check::{Faults, check_files, check_host, explain_classes, needs_of_host};
 pub use handover::{Start, StartRefusal};
 pub use reload::{ConfigFile, with_collector};
+pub use study::learn;
 
 /// How long the process waits at the end for uninterruptible work.
 const HANG_MAX: Duration = Duration::from_secs(1);

@@ -16,6 +16,7 @@ use self::init::Init;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
+use sluice::command::classes::{ClassCommand, ClassesArguments};
 use sluice::command::console::Console;
 use sluice::command::outcome::Failure;
 use sluice::config::xds_relay::{Migrated, Migration};
@@ -180,6 +181,12 @@ fn run(command: SluiceCommand) -> Result<ExitCode, Failure> {
 }
 
 fn operate(command: Operate) -> Result<ExitCode, Failure> {
+    // The only one of these commands that asks a control plane.
+    if let Operate::Classes(ClassesArguments { command: Some(ClassCommand::Learn(learn)), .. }) = &command {
+        let mut out = BufWriter::new(stdout());
+        let learned = sluice::app::learn(learn, &hostname(), &mut out, &mut stderr());
+        return printed(out.flush()).and(learned).map(|()| ExitCode::SUCCESS);
+    }
     let is_terminal = stdout().is_terminal();
     // https://no-color.org
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::address::Target;
 use super::arguments::{AnswerForm, OutputFormat, RelayArguments, Show};
 use super::console::Console;
+use super::learn::Learn;
 use super::list::view::{DIVERGENCES, PROOFS};
 use super::list::{self, List, path};
 use super::outcome::{Failure, Outcome};
@@ -32,7 +33,7 @@ const CONFLICT: u16 = 409;
 #[command(args_conflicts_with_subcommands = true, after_help = HELP)]
 pub struct ClassesArguments {
     #[command(subcommand)]
-    command: Option<ClassCommand>,
+    pub command: Option<ClassCommand>,
     #[command(flatten)]
     show: Show,
     #[command(flatten)]
@@ -44,6 +45,8 @@ pub enum ClassCommand {
     /// Ask the control plane about the clients of a class now, and wait for the answers.
     #[command(after_help = PROVE_HELP)]
     Prove(Prove),
+    /// Find the rules of `node_classes` for a control plane, before a relay is in the path.
+    Learn(Box<Learn>),
 }
 
 #[derive(Args, Debug)]
@@ -101,8 +104,13 @@ class; 69 no relay answered, or the control plane cannot be asked about all.";
 
 pub(super) async fn run(classes: ClassesArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let ClassesArguments { command, show, reach } = classes;
-    if let Some(ClassCommand::Prove(order)) = command {
-        return prove(order, console).await;
+    match command {
+        Some(ClassCommand::Prove(order)) => return prove(order, console).await,
+        // The binary gives it to `app`, before it comes here.
+        Some(ClassCommand::Learn(_)) => {
+            return Err(Failure::Internal("`classes learn` asks no relay".to_owned()));
+        }
+        None => {}
     }
     let relays = Relays::new(&reach).await?;
     let list = List { view: &PROOFS, query: Vec::new(), limit: None };

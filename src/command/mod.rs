@@ -6,7 +6,7 @@
 //!    the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
-//! 4. `change`, `wait`: one change. `classes`: the node classes. `rollout`: pushes. `order`: orders to plans.
+//! 4. `change`, `wait`: one change. `classes`, `learn`: the node classes. `rollout`: pushes. `order`: orders to plans.
 //!    `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
@@ -33,7 +33,8 @@ mod wait;
 mod client;
 mod tail;
 mod events;
-mod classes;
+pub mod learn;
+pub mod classes;
 mod drain;
 mod upgrade;
 mod log;

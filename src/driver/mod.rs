@@ -30,3 +30,4 @@ pub use ground::limits::{ENCODED_BYTES, RelayLimits};
 pub use relay::Relay;
 pub use relay::handle::PreparedSources;
 pub use relay::handover::Heritage;
+pub use source::asker::{AskedTypes, Asker};

@@ -29,6 +29,7 @@ mod enforced;
 mod fallback;
 mod files;
 mod isolation;
+mod learn;
 mod lifecycle;
 mod memory;
 mod observe_events;

@@ -19,3 +19,4 @@ pub mod refusals;
 pub mod rejected;
 pub mod table;
 pub mod shadow;
+pub mod asker;

@@ -142,7 +142,8 @@ impl Evidence {
                 let is_judged = |name: &ResourceName| {
                     !evidence.restless.contains(name) && has_rule(*other, name) && has_rule(*node, name)
                 };
-                let names: Vec<ResourceName> = others.differing(answer).into_iter().filter(is_judged).collect();
+                let names: Vec<ResourceName> =
+                    others.differing(answer).into_iter().filter(is_judged).collect();
                 if !names.is_empty() {
                     let type_url = type_url.clone();
                     conflicts.insert(class, Conflict { type_url, nodes: (*other, *node), names });
@@ -417,9 +418,8 @@ mod tests {
     #[test]
     fn lrn_21_rules_that_are_coarser_than_the_evidence_have_a_conflict() {
         let evidence = evidence(true, &["a1", "a1", "a2", "a3"]);
-        let conflicts = |classes: [Option<u32>; 4]| {
-            evidence.conflicts(&type_url(), &|node| classes[node], &|_, _| true)
-        };
+        let conflicts =
+            |classes: [Option<u32>; 4]| evidence.conflicts(&type_url(), &|node| classes[node], &|_, _| true);
         assert!(conflicts([Some(0), Some(0), Some(1), Some(2)]).is_empty());
         assert!(conflicts([Some(0), Some(0), None, Some(1)]).is_empty());
         let coarse = conflicts([Some(0), Some(0), Some(0), Some(0)]);

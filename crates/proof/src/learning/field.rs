@@ -83,7 +83,9 @@ impl Field {
             Field::DynamicParameters => {
                 (!node.dynamic_parameters.is_empty()).then(|| format!("{:?}", node.dynamic_parameters))
             }
-            Field::Metadata(path) if path.is_empty() => Some(Value::Struct(node.metadata.clone()).to_string()),
+            Field::Metadata(path) if path.is_empty() => {
+                Some(Value::Struct(node.metadata.clone()).to_string())
+            }
             Field::Metadata(path) => node.metadata_at(path).map(Value::to_string),
             Field::Derived(derived) => derived.value(node),
         }
@@ -235,7 +237,9 @@ mod tests {
     #[test]
     fn lrn_3_networks_of_addresses_are_fields() {
         let base = AddressField::IdPart { separator: '~', place: 1 };
-        let network = |id: &str| Field::Derived(Derived::Network { base: base.clone(), v4: 24, v6: 64 }).value(&node(id));
+        let network = |id: &str| {
+            Field::Derived(Derived::Network { base: base.clone(), v4: 24, v6: 64 }).value(&node(id))
+        };
         assert_eq!(network("sidecar~10.1.1.1~a"), network("sidecar~10.1.1.200~b"));
         assert_ne!(network("sidecar~10.1.1.1~a"), network("sidecar~10.1.2.1~a"));
         assert_eq!(network("sidecar~fd00::1~a"), network("sidecar~fd00::2~b"));
@@ -246,7 +250,10 @@ mod tests {
     fn lrn_3_values_of_different_kinds_differ() {
         let with = |value| Node { metadata: [("V".to_owned(), value)].into(), ..Node::default() };
         let field = Field::Metadata(vec!["V".into()]);
-        assert_ne!(field.value(&with(Value::String("1".into()))), field.value(&with(Value::Number(1_f64.to_bits()))));
+        assert_ne!(
+            field.value(&with(Value::String("1".into()))),
+            field.value(&with(Value::Number(1_f64.to_bits())))
+        );
         assert_ne!(field.value(&with(Value::Null)), field.value(&Node::default()));
         assert_eq!(Field::Metadata(vec!["A".into(), "b\n".into()]).to_string(), "metadata.A.b\\n");
     }

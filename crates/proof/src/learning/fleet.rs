@@ -123,9 +123,8 @@ impl Fleet {
             .map(|derived| Column::new(Field::Derived(derived), &self.nodes))
             .filter(|column| !column.is_constant() && !column.is_unique)
             .collect();
-        columns.sort_by_cached_key(|column| {
-            (!column.field.has_word(), column.values.len(), column.field.clone())
-        });
+        // Equals stay in the order of the separators.
+        columns.sort_by_key(|column| (!column.field.has_word(), column.values.len()));
         columns
     }
 }

@@ -2,6 +2,13 @@
 
 use std::collections::BTreeMap;
 
+/// Pairs of classes and values that are numbered by a table. Of more, nearly all would be empty.
+const TABLE_MAX: usize = 1 << 22;
+
+fn place(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// Rows in classes: a number for each row, in the order in which the classes appear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
@@ -29,7 +36,24 @@ impl Partition {
     /// Splits each class by the values of another field. `cells` has a value for each row.
     #[must_use]
     pub fn refine(&self, cells: &[u32]) -> Partition {
-        Partition::by(self.classes.iter().copied().zip(cells.iter().copied()))
+        let pairs = self.classes.iter().zip(cells);
+        let width = cells.iter().max().map_or(1, |most| place(*most).saturating_add(1));
+        let size = self.count.saturating_mul(width);
+        if size > TABLE_MAX {
+            return Partition::by(pairs);
+        }
+        // A number for each pair of a class and a value.
+        let (mut numbers, mut count) = (vec![u32::MAX; size], 0);
+        let mut number = |(class, cell): (&u32, &u32)| {
+            let slot = numbers.get_mut(place(*class) * width + place(*cell))?;
+            if *slot == u32::MAX {
+                *slot = count;
+                count += 1;
+            }
+            Some(*slot)
+        };
+        let classes: Vec<u32> = pairs.filter_map(&mut number).collect();
+        Partition { classes, count: place(count) }
     }
 
     /// The number of classes.
@@ -46,8 +70,7 @@ impl Partition {
     pub fn determines(&self, cells: &[u32]) -> bool {
         let mut values = vec![None; self.count];
         self.classes.iter().zip(cells).all(|(class, cell)| {
-            let value = usize::try_from(*class).ok().and_then(|class| values.get_mut(class));
-            value.is_some_and(|value| *value.get_or_insert(*cell) == *cell)
+            values.get_mut(place(*class)).is_some_and(|value| *value.get_or_insert(*cell) == *cell)
         })
     }
 

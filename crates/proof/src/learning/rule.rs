@@ -49,7 +49,10 @@ impl ProposedRule {
 
     /// A rule that gives each client a class of its own (LRN-4).
     pub(super) fn of_each_client(types: Vec<TypeUrl>) -> ProposedRule {
-        ProposedRule { types, projection: Projection { id: IdPart::Whole, ..Projection::whole_node_but_id() } }
+        ProposedRule {
+            types,
+            projection: Projection { id: IdPart::Whole, ..Projection::whole_node_but_id() },
+        }
     }
 
     /// The class of each node under this rule.

@@ -38,7 +38,8 @@ impl<'a> Search<'a> {
     pub fn new(all: &Answers, columns: Vec<&'a Column>) -> Search<'a> {
         let mut rows = Partition::by(all.numbers.classes());
         for column in &columns {
-            let cells: Vec<u32> = all.nodes.iter().filter_map(|node| column.cells.get(*node).copied()).collect();
+            let cells: Vec<u32> =
+                all.nodes.iter().filter_map(|node| column.cells.get(*node).copied()).collect();
             rows = rows.refine(&cells);
         }
         let mut next = 0;
@@ -88,7 +89,8 @@ impl<'a> Search<'a> {
             return None;
         }
         let groups = self.answers.groups();
-        let is_determined = |place: &usize| self.cells.get(*place).is_some_and(|cells| groups.determines(cells));
+        let is_determined =
+            |place: &usize| self.cells.get(*place).is_some_and(|cells| groups.determines(cells));
         let closure: Vec<usize> = (0..self.columns.len()).filter(is_determined).collect();
         let mut enough = closure.clone();
         let mut part = self.by(always.iter().chain(&closure).copied());
@@ -97,7 +99,8 @@ impl<'a> Search<'a> {
             let rest = (0..self.columns.len()).filter(|place| !enough.contains(place));
             let numbers = self.answers.numbers.classes();
             let refined = rest.map(|place| (self.refined(&part, place), place));
-            let best = refined.min_by_key(|(part, place)| (part.unequal_pairs(numbers), self.preference(*place)))?;
+            let best =
+                refined.min_by_key(|(part, place)| (part.unequal_pairs(numbers), self.preference(*place)))?;
             part = best.0;
             enough.push(best.1);
         }

@@ -265,8 +265,8 @@ fn is_refusal(code: Code) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use sluice_xds::{Node, ResourceName, Version};
+    use std::sync::Arc;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -295,7 +295,10 @@ mod tests {
     }
 
     /// Asks until the end; `says` answers as the server would. Returns the nodes in the order of asking.
-    fn run(study: &mut Study, mut says: impl FnMut(usize) -> Result<Vec<u128>, Code>) -> (Vec<usize>, StudyEnd, Time) {
+    fn run(
+        study: &mut Study,
+        mut says: impl FnMut(usize) -> Result<Vec<u128>, Code>,
+    ) -> (Vec<usize>, StudyEnd, Time) {
         let (mut now, mut asked) = (Time::ZERO, Vec::new());
         loop {
             match study.next_step(now) {
@@ -329,7 +332,10 @@ mod tests {
             counter += 1;
             Ok(vec![counter, u128::from(node % 2 == 1)])
         });
-        assert!(asked.iter().filter(|node| **node == 0).count() > 2, "the reference is asked again: {asked:?}");
+        assert!(
+            asked.iter().filter(|node| **node == 0).count() > 2,
+            "the reference is asked again: {asked:?}"
+        );
         let restless: Vec<_> = study.evidence().restless().flat_map(|(_, names)| names.clone()).collect();
         assert_eq!(restless, [ResourceName::from("c0".to_owned())]);
     }
@@ -353,7 +359,8 @@ mod tests {
         assert_eq!((asked.len(), end), (3, StudyEnd::Refused));
         assert_eq!(study.last_failure().map(|status| status.code), Some(Code::Unauthenticated));
         let mut study = self::study(9, 3, pace(1));
-        let (_, end, _) = run(&mut study, |node| if node == 4 { Err(Code::PermissionDenied) } else { Ok(vec![1]) });
+        let (_, end, _) =
+            run(&mut study, |node| if node == 4 { Err(Code::PermissionDenied) } else { Ok(vec![1]) });
         let (named, count) = study.refused();
         assert_eq!((end, count, named[0].node), (StudyEnd::Complete, 1, 4));
     }

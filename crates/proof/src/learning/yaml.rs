@@ -7,7 +7,6 @@ use super::proposal::{ClassList, Decisive, Endpoints, Grouping, Proposal};
 use super::rule::ProposedRule;
 use sluice_engine::class::{IdPart, LocalityDepth, MetadataParts, VersionPart};
 
-
 /// The classes that a server may have without a word in the configuration (`limits.node_classes`).
 const CLASSES_DEFAULT: usize = 1_000;
 

@@ -100,12 +100,16 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     let types: Vec<TypeUrl> = evidence.types().cloned().collect();
     let derived = fleet.derived();
     let mut study = Study { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
-    let explained: Vec<TypeUrl> =
-        types.into_iter().filter(|type_url| study.explain_type(type_url)).collect();
+    let explained: Vec<TypeUrl> = types.into_iter().filter(|type_url| study.explain_type(type_url)).collect();
     let is_endpoints = |type_url: &&TypeUrl| type_url.kind() == Kind::ClusterLoadAssignment;
     let (apart, mut shared): (Vec<TypeUrl>, Vec<TypeUrl>) =
         explained.iter().cloned().partition(|type_url| is_endpoints(&type_url));
-    let apart = if shared.is_empty() { shared = apart; Vec::new() } else { apart };
+    let apart = if shared.is_empty() {
+        shared = apart;
+        Vec::new()
+    } else {
+        apart
+    };
     let found = study.group(&shared, &[]);
     let endpoints = found.as_ref().and_then(|found| study.endpoints(apart.clone(), found));
     let personal = std::mem::take(&mut study.personal);
@@ -161,7 +165,8 @@ impl<'a> Study<'a> {
             self.helpers.push(helper);
             return true;
         }
-        let nearly_unique = self.fleet.columns.iter().filter(|column| column.is_unique && !column.is_well_known());
+        let nearly_unique =
+            self.fleet.columns.iter().filter(|column| column.is_unique && !column.is_well_known());
         let explained_by =
             self.derived.iter().filter(|column| !fits(column)).chain(nearly_unique).find(helps);
         let all = plain.by(0..self.columns(None).len());
@@ -233,7 +238,9 @@ impl<'a> Study<'a> {
     /// The classes of the fleet by some fields.
     fn count<'b>(&self, columns: &[&Column], places: impl Iterator<Item = &'b usize>) -> usize {
         let split = places.filter_map(|place| columns.get(*place));
-        split.fold(Partition::whole(self.fleet.nodes.len()), |part, column| part.refine(&column.cells)).count()
+        split
+            .fold(Partition::whole(self.fleet.nodes.len()), |part, column| part.refine(&column.cells))
+            .count()
     }
 }
 

@@ -51,7 +51,10 @@ fn pods(count: usize, seed: u64) -> Fleet {
             ("SERVICE_ACCOUNT".to_owned(), text(format!("sa-{app}"))),
             ("CLUSTER_ID".to_owned(), text("east")),
             ("NAME".to_owned(), text(format!("pod-{number}"))),
-            ("INSTANCE_IPS".to_owned(), text(format!("10.0.{}.{}", zone * 4 + numbers.next(4), number % 250))),
+            (
+                "INSTANCE_IPS".to_owned(),
+                text(format!("10.0.{}.{}", zone * 4 + numbers.next(4), number % 250)),
+            ),
         ];
         let locality = Locality { zone: format!("z{zone}"), ..Locality::default() };
         let kind = ["sidecar", "router"][usize::from(numbers.next(5) == 0)];
@@ -136,8 +139,7 @@ fn lrn_6_planted_groups_are_found_in_random_fleets() {
     for seed in 0..60 {
         let mut numbers = Numbers(seed);
         let fleet = pods(150 + 10 * usize::try_from(seed).unwrap(), seed);
-        let mut planted: Vec<Field> =
-            plain.iter().filter(|_| numbers.next(4) == 0).cloned().collect();
+        let mut planted: Vec<Field> = plain.iter().filter(|_| numbers.next(4) == 0).cloned().collect();
         planted.truncate(3);
         let evidence = ask(&fleet, &[(clusters(), planted.clone()), (listeners(), Vec::new())]);
         let proposal = propose(&fleet, &evidence);
@@ -167,7 +169,11 @@ fn lrn_6_where_no_fields_fit_the_rules_are_lossless_and_finer() {
     let shared = proposal.shared.as_ref().unwrap();
     assert!(is_lossless(&fleet, &evidence, &proposal.rules));
     assert_eq!((shared.groups, minimum(shared)), (2, vec!["cluster".to_owned(), "locality.zone".to_owned()]));
-    assert!(proposal.classes[0].count > 2 && proposal.classes[0].count <= 24, "{:?}", proposal.classes[0].count);
+    assert!(
+        proposal.classes[0].count > 2 && proposal.classes[0].count <= 24,
+        "{:?}",
+        proposal.classes[0].count
+    );
 }
 
 #[test]
@@ -177,7 +183,9 @@ fn lrn_8_the_split_has_the_fields_that_follow_and_the_constant_ones() {
     let shared = propose(&fleet, &evidence).shared.unwrap();
     // Few values before many, and then by name: `cluster` says the same as the app.
     assert_eq!(minimum(&shared), ["cluster"]);
-    for field in ["metadata.SERVICE_ACCOUNT", "metadata.LABELS.app", "metadata.LABELS.team", "metadata.CLUSTER_ID"] {
+    for field in
+        ["metadata.SERVICE_ACCOUNT", "metadata.LABELS.app", "metadata.LABELS.team", "metadata.CLUSTER_ID"]
+    {
         assert!(shown(&shared.split).contains(&field.to_owned()), "{field}");
     }
     for field in ["metadata.LABELS.version", "locality.zone", "metadata.NAME", "id"] {
@@ -199,7 +207,8 @@ fn lrn_7_a_decisive_pair_differs_in_one_field_alone() {
 #[test]
 fn lrn_5_endpoints_that_depend_on_more_have_a_rule_of_their_own() {
     let fleet = pods(500, 11);
-    let mut evidence = ask(&fleet, &[(clusters(), vec![Field::Cluster]), (listeners(), vec![Field::Cluster])]);
+    let mut evidence =
+        ask(&fleet, &[(clusters(), vec![Field::Cluster]), (listeners(), vec![Field::Cluster])]);
     ask_endpoints(&mut evidence, &fleet, &[Field::Zone]);
     let proposal = propose(&fleet, &evidence);
     assert!(is_lossless(&fleet, &evidence, &proposal.rules));
@@ -238,7 +247,9 @@ fn lrn_3_a_derived_field_explains_only_where_no_plain_field_does() {
     let written = yaml(&proposal, &[]);
     assert!(written.contains("id: { separator: \"~\", parts: [0] }"), "{written}");
     let evidence = ask(&fleet, &[(clusters(), vec![Field::Zone])]);
-    assert!(!shown(&propose(&fleet, &evidence).shared.unwrap().split).iter().any(|field| field.contains("id")));
+    assert!(
+        !shown(&propose(&fleet, &evidence).shared.unwrap().split).iter().any(|field| field.contains("id"))
+    );
 }
 
 #[test]
@@ -247,7 +258,8 @@ fn lrn_4_a_type_that_only_unique_fields_explain_is_personal() {
     let evidence = ask(&fleet, &[(clusters(), vec![Field::Cluster]), (listeners(), vec![Field::Id])]);
     let proposal = propose(&fleet, &evidence);
     assert!(is_lossless(&fleet, &evidence, &proposal.rules));
-    let personal: Vec<_> = proposal.personal.iter().map(|personal| (&personal.type_url, &personal.explained_by)).collect();
+    let personal: Vec<_> =
+        proposal.personal.iter().map(|personal| (&personal.type_url, &personal.explained_by)).collect();
     assert_eq!(personal, [(&listeners(), &None)]);
     assert_eq!(proposal.classes.iter().map(|classes| classes.count).collect::<Vec<_>>(), [200, 8]);
     // An address hangs on the pod's node: a rule has no word for its network.
