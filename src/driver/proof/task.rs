@@ -149,7 +149,7 @@ impl ProofTask {
         self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
         let (classes, machine) = (&mut self.classes, &mut self.machine);
         let mut walk =
-            Walk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
+            MemberWalk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
         self.members.step(&mut walk);
         let shared = self.shared();
         let process = &shared.process;
