@@ -78,13 +78,21 @@ impl MemberFollower {
     }
 
     /// One step of the walk over all streams. At the end of a pass, streams that the pass has not met have
-    /// left.
-    pub fn step(&mut self, walk: &mut MemberWalk<'_>) {
+    /// left. Returns whether the step ended early, and the next one should follow soon.
+    pub fn step(&mut self, walk: &mut MemberWalk<'_>) -> bool {
+        let mut changed = 0;
         for _ in 0..STREAMS_PER_STEP {
-            let Some(stream) = walk.tables.streams.next(self.last) else { return self.end_pass(walk) };
+            let Some(stream) = walk.tables.streams.next(self.last) else {
+                self.end_pass(walk);
+                return false;
+            };
             self.last = Some(stream.number());
-            self.look(&stream, walk);
+            changed += usize::from(self.look(&stream, walk));
+            if changed == CHANGED_PER_STEP {
+                return true;
+            }
         }
+        false
     }
 
     fn end_pass(&mut self, walk: &mut MemberWalk<'_>) {
@@ -104,8 +112,8 @@ impl MemberFollower {
     /// Returns whether the stream is new, or asks for something else.
     fn look(&mut self, stream: &Arc<StreamState>, walk: &mut MemberWalk<'_>) -> bool {
         let number = stream.number();
-        let known =
-            self.streams.get(&number).filter(|known| !known.is_incomplete).map(|known| known.signature);
+        let before = self.streams.get(&number).filter(|before| !before.is_incomplete);
+        let before = before.map(|before| before.signature);
         let age = walk.now.since(stream.context.opened_at);
         if !stream.answered.load(Ordering::Relaxed) && age < FIRST_ANSWER_MAX {
             self.waiting += 1;
