@@ -1,6 +1,8 @@
 //! The proof of the grouping, before a control plane whose answers are a function of the node (PRF).
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tonic::{Code, Status};
@@ -19,6 +21,9 @@ const RIGHT: &str = "node_classes: [{ split_by: { cluster: true, locality: zone 
 
 /// A proof without waits.
 const PROOF: &str = "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s }";
+
+/// The same with streams that stay open.
+const WITNESSES: &str = "proof: { per_minute: 1200, streams: 4, standing: 4, settle: 1s, window: 10s }";
 
 async fn relay(origin: &ControlPlane, lines: &[&str]) -> Relay {
     let setup = lines.iter().fold(Setup::of(origin.address), |setup, line| setup.line(line));
@@ -182,20 +187,18 @@ async fn prf_16_a_control_plane_that_contradicts_itself_is_restless_and_no_diver
 async fn prf_12_a_stream_that_is_late_is_no_divergence() {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "same", "1");
-    let late = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let late = Arc::new(AtomicBool::new(false));
     let is_late = late.clone();
     origin.answer_by_stream(move |_, stream, world| {
         // The first stream is that of the class.
-        let text =
-            if stream == 1 && is_late.load(std::sync::atomic::Ordering::Relaxed) { "new" } else { "old" };
+        let text = if stream == 1 && is_late.load(Ordering::Relaxed) { "new" } else { "old" };
         world.put(CDS, "late", text);
         Ok(())
     });
-    let proof = "proof: { per_minute: 1200, streams: 4, standing: 4, settle: 1s, window: 10s }";
-    let relay = relay(&origin, &[COARSE, proof]).await;
+    let relay = relay(&origin, &[COARSE, WITNESSES]).await;
     let mut clients = clients(&relay, &[("red", 2), ("blue", 2)]).await;
     eventually("a witness", || async { proof_of(&relay).await["witnesses"].as_u64() > Some(0) }).await;
-    late.store(true, std::sync::atomic::Ordering::Relaxed);
+    late.store(true, Ordering::Relaxed);
     origin.change(|_| {});
     clients[0].take(CDS).await;
     let before = relay.metric("sluice_proof_samples_total", &["result=\"differs\""]).await;
@@ -203,6 +206,37 @@ async fn prf_12_a_stream_that_is_late_is_no_divergence() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(divergences(&relay).await, [] as [Value; 0]);
     assert_eq!(relay.metric("sluice_proof_samples_total", &["result=\"differs\""]).await, before);
+}
+
+/// The answer for the member before the server does not change by the rule.
+#[tokio::test]
+async fn prf_23_a_rule_by_a_covered_value_is_noticed_at_its_push() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "same", "1");
+    let has_rule = Arc::new(AtomicBool::new(false));
+    let rule = has_rule.clone();
+    origin.answer_by_stream(move |node, _, world| {
+        let is_meant = rule.load(Ordering::Relaxed) && zone_of(node) == "blue";
+        world.put(CDS, "payments", if is_meant { "another" } else { "plain" });
+        Ok(())
+    });
+    let relay = relay(&origin, &[COARSE, WITNESSES]).await;
+    let mut clients = clients(&relay, &[("red", 2), ("blue", 2)]).await;
+    eventually("the zone is covered", || async {
+        let proof = proof_of(&relay).await;
+        proof["state"] == "proved" && proof["witnesses"].as_u64() > Some(0) && proof["uncovered_count"] == 0
+    })
+    .await;
+    has_rule.store(true, Ordering::Relaxed);
+    let pushed = Instant::now();
+    origin.change(|_| {});
+    eventually("the divergence", || async { !divergences(&relay).await.is_empty() }).await;
+    assert!(pushed.elapsed() < Duration::from_secs(10), "{:?}", pushed.elapsed());
+    let all = divergences(&relay).await;
+    assert_eq!((&all[0]["name"], &all[0]["explained_by"][0]), (&"payments".into(), &"locality.zone".into()));
+    for client in &mut clients {
+        client.quiet().await;
+    }
 }
 
 #[tokio::test]
@@ -266,10 +300,12 @@ async fn prf_7_secrets_are_not_asked_for() {
         client.want(SDS, &["key"]);
         client.take(SDS).await;
     }
-    let before = origin.requests(SDS).len();
     let (code, words) = prove(&relay).await;
     assert_eq!(code, 0, "{words}");
-    assert_eq!(origin.requests(SDS).len(), before);
+    let mut streams: Vec<u64> = origin.requests(SDS).iter().map(|request| request.stream).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    assert_eq!(streams.len(), 2, "one for the class of each client");
 }
 
 #[tokio::test]

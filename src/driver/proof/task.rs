@@ -31,6 +31,9 @@ use sluice_xds::{Code, Status};
 /// The time between two looks at streams and sources.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The time until the next look while clients come in great numbers.
+const SOON: Duration = Duration::from_millis(20);
+
 /// The time between two looks at the content of the classes while a shadow is open.
 const QUICK_LOOK: Duration = Duration::from_millis(200);
 
@@ -149,8 +152,10 @@ impl ProofTask {
         self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
         let (classes, machine) = (&mut self.classes, &mut self.machine);
         let mut walk =
-            Walk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
-        self.members.step(&mut walk);
+            MemberWalk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
+        if self.members.step(&mut walk) {
+            self.next_look = Instant::now() + SOON;
+        }
         let shared = self.shared();
         let process = &shared.process;
         let surroundings = Surroundings {

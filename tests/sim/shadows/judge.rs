@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sluice_proof::proof::{Happening, MemberId, OpenShadow, ShadowKind, Surroundings};
+use sluice_proof::proof::{ClassState, Happening, MemberId, OpenShadow, ShadowKind, Surroundings};
 use sluice_xds::{ResourceName, TypeUrl};
 
 use super::super::schedule::SECOND;
@@ -16,6 +16,8 @@ use super::{Shadows, Stream, class_of, key};
 const CONFIRMED_WITHIN: u64 = 200 * SECOND;
 /// A rule for a covered value is told within this time. Several at once wait for each other.
 const TOLD_WITHIN: u64 = 30 * SECOND;
+/// The window, and some time until a push has arrived.
+const LATELY: u64 = 70 * SECOND;
 /// Witnesses of so small a fleet.
 const WITNESSES_MAX: usize = 4;
 
@@ -194,12 +196,19 @@ impl Shadows {
                 && !rule.test.holds(class.node)
                 && !is_never(class.node)
                 && (0..NAMES).all(|name| !plane.state().tells_apart(stream.node, class.node, name))
-                && next.tells_apart(stream.node, class.node, rule.name);
+                && next.tells_apart(stream.node, class.node, rule.name)
+                // Content that the class had lately counts as lag.
+                && !self.had_lately(class.node, rule.name, next.content(stream.node, rule.name));
             if is_sure && is_concerned {
                 expected.push(Expected { class: stream.class, witness: *number, name: rule.name, due });
             }
         }
         self.judge.expected.extend(expected);
+    }
+
+    fn had_lately(&self, shown: Node, name: usize, content: Option<u64>) -> bool {
+        let from = self.plane.state_at(self.now.saturating_sub(LATELY));
+        self.plane.states[from..].iter().any(|state| state.1.content(shown, name) == content)
     }
 
     /// I35: the rules that are due have a divergence. I39: the number of witnesses.
@@ -263,7 +272,10 @@ impl Shadows {
                     self.fail(Invariant::FalseAlarm, || format!("class {class} still differs in {short}"));
                 }
             }
-            if twins != Twins::Borne || is_never(shown) || shown.number % 4 == refused {
+            // A server that refuses three members in a row is asked about one an hour.
+            let of_class = report.classes.iter().find(|of_class| of_class.class == key(class));
+            let is_impossible = of_class.is_some_and(|of_class| of_class.state == ClassState::Impossible);
+            if twins != Twins::Borne || is_never(shown) || shown.number % 4 == refused || is_impossible {
                 continue;
             }
             if refused == 4 && self.lacks_cover(class) {

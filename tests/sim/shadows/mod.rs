@@ -56,7 +56,6 @@ pub struct Stream {
     pub node: Node,
     pub kind: ShadowKind,
     pub member: Option<MemberId>,
-    pub opened_at: u64,
     replica: usize,
     pub lag: u64,
     /// The newest state that has arrived.
@@ -148,13 +147,15 @@ impl Shadows {
             state.base[name] = if rng.percent(80) { rng.next() | 1 } else { 0 };
             state.stamped[name] = rng.percent(4);
         }
+        // Of a replica, and of some streams. Both together stay below half a window.
+        let (behind, late) = [(0, 0), (0, 0), (0, 8), (0, 20), (3, 8), (20, 0)][rng.below(6) as usize];
         let plane = Plane {
             states: vec![(0, state)],
             twins: twins[rng.below(5) as usize],
             is_random: rng.percent(20),
             refused: if rng.percent(15) { rng.below(4) as usize } else { 4 },
-            replica_lag: [0, [0, 0, 3 * SECOND, 20 * SECOND][rng.below(4) as usize]],
-            stream_lag: [(0, 0), (0, 0), (8 * SECOND, 20), (20 * SECOND, 20)][rng.below(4) as usize],
+            replica_lag: [0, behind * SECOND],
+            stream_lag: (late * SECOND, if late > 0 { 20 } else { 0 }),
         };
         let settings = ProofSettings::default();
         let mut world = Shadows {
@@ -296,18 +297,7 @@ impl Shadows {
         let kind = ShadowKind::Sample;
         let opened_at = self.scheduler.now;
         let member = None;
-        let stream = Stream {
-            shadow,
-            class,
-            node,
-            kind,
-            member,
-            opened_at,
-            replica,
-            lag,
-            seen: None,
-            is_whole: false,
-        };
+        let stream = Stream { shadow, class, node, kind, member, replica, lag, seen: None, is_whole: false };
         self.streams.insert(number, stream);
         let latency = MILLI + self.rng.below(300 * MILLI);
         if shadow.is_some() && node.number % 4 == self.plane.refused {
@@ -353,6 +343,11 @@ impl Shadows {
     fn arrive(&mut self, number: u64, state: usize) {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         stream.seen = Some(stream.seen.map_or(state, |seen| seen.max(state)));
+        let (seen, shadow, class) = (stream.seen, stream.shadow, stream.class);
+        self.scheduler.tell(|| match shadow {
+            Some(id) => format!("shadow {} has state {seen:?}", id.0),
+            None => format!("class {class} has state {seen:?}"),
+        });
         self.publish(number);
     }
 
@@ -488,7 +483,9 @@ impl Shadows {
                     let rule = self.rng.below(count as u64) as usize;
                     self.judge.forget();
                     self.tell(|| format!("push: rule {rule} goes"));
-                    self.push(|state| drop(state.rules.remove(rule)));
+                    self.push(|state| {
+                        state.rules.remove(rule);
+                    });
                 }
             }
             55..80 => {

@@ -89,6 +89,11 @@ impl Meanings {
         self.ignored.extend(paths.into_iter().map(|path| (type_url.clone(), path)));
     }
 
+    /// Whether equal content has unequal versions, so that versions alone say little.
+    pub fn is_encoded_at_random(&self, type_url: &TypeUrl) -> bool {
+        self.encoding.contains(type_url)
+    }
+
     pub fn ignored(&self) -> impl Iterator<Item = &(TypeUrl, Arc<str>)> {
         self.ignored.iter()
     }

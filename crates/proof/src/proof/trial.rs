@@ -355,6 +355,7 @@ impl Trial {
         let (class, shadow) = (around.class.history, &self.sample.history);
         // For half a window one side may only be late.
         now.since(self.sample.since) >= window / 2
+            && !around.meanings.is_encoded_at_random(&key.type_url)
             && class.count(key, now, window) >= RESTLESS_CHANGES
             && shadow.count(key, now, window) >= RESTLESS_CHANGES
             && !class.shares(shadow, key, now, window)
@@ -507,7 +508,7 @@ impl Trial {
         if self.is_moving(key, around) {
             let (now, window) = (around.now, around.pace.window);
             let meets = |side: &History, of_side: Stance| {
-                stance == of_side
+                is_same(key, stance, of_side, around.meanings) == Some(true)
                     || side.has_had(key, stance.version, now, window)
                     || history.has_had(key, of_side.version, now, window)
                     || history.shares(side, key, now, window)

@@ -414,6 +414,7 @@ impl Proof {
 
     /// Opens the control once the server is known to bear two streams of one id.
     fn progress(&mut self, sample: ShadowId, now: Time) {
+        let gives_way = self.gives_way(now).is_some();
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         let Some(second) = trial.second.as_mut().filter(|_| trial.control.is_none()) else { return };
         if matches!(self.twins, Twins::Unknown | Twins::Forbidden { .. }) {
@@ -426,9 +427,13 @@ impl Proof {
             }
             self.twins = Twins::Allowed;
         }
-        if !trial.was_equal {
-            self.begin_control(sample, now);
+        if trial.was_equal {
+            return;
         }
+        if gives_way {
+            return trial.look_soon(now + WAIT);
+        }
+        self.begin_control(sample, now);
     }
 
     /// Takes the results of a trial.
