@@ -1,7 +1,7 @@
 //! A table of values that others own. An entry ends with the last owner of its value.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -94,7 +94,7 @@ mod tests {
         let table = WeakTable::<usize, usize>::default();
         let owned: Vec<_> = (0..10_000).map(Arc::new).collect();
         owned.iter().for_each(|value| table.add(**value, value));
-        assert!(owned.iter().all(|value| table.find(value).is_some_and(|found| Arc::ptr_eq(&found, value))));
+        assert!(owned.iter().all(|value| table.find(value).is_some_and(|held| Arc::ptr_eq(&held, value))));
         drop(owned);
         assert!((0..10_000).all(|key| table.find(&key).is_none()));
         (0..SHARDS).for_each(|_| table.sweep());

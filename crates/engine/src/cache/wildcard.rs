@@ -100,8 +100,8 @@ impl WildcardCache {
         true
     }
 
-    /// Takes equal versions of another source's view over, and fills the nodes of the own maps. Returns whether
-    /// a map has other nodes.
+    /// Takes equal versions of another source's view over, and fills the nodes of the own maps. Returns
+    /// whether a map has other nodes.
     pub fn share(&mut self, commons: &dyn Commons) -> bool {
         if !std::mem::take(&mut self.is_unshared) {
             return false;

@@ -30,6 +30,8 @@ pub(super) struct Publication {
     has_answered: bool,
     /// The types whose content changed since the last sharing.
     pub(super) unshared: BTreeSet<TypeUrl>,
+    /// The types whose server was heard since the last sharing.
+    pub(super) heard: BTreeSet<TypeUrl>,
 }
 
 impl Publication {
@@ -43,6 +45,7 @@ impl Publication {
             woken_at: None,
             has_answered: false,
             unshared: BTreeSet::new(),
+            heard: BTreeSet::new(),
         }
     }
 

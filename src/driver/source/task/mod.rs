@@ -379,7 +379,7 @@ impl SourceTask {
         self.around.handle.hear(response.control_plane());
         self.around.handle.rejected.answered(&type_url);
         let before = self.present(&type_url);
-        // The resources that may not be shared have private sources (BOD-3).
+        // One look-up for each resource (BOD-4). Those that may not be shared have private sources (BOD-3).
         if !matches!(self.around.handle.key().owner, Owner::Stream(_)) {
             self.around.shared.content.copies.share(&mut response);
         }

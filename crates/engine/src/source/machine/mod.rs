@@ -7,7 +7,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::sync::Arc;
 
@@ -53,8 +53,6 @@ pub struct Source {
     refused: RefusedContent,
     /// The number of the latest unasked resource.
     unasked: u64,
-    /// The types whose server was heard since the last sharing.
-    heard: BTreeSet<TypeUrl>,
     outputs: VecDeque<SourceOutput>,
 }
 
@@ -76,7 +74,6 @@ impl Source {
             guard: DeletionGuard::default(),
             refused: RefusedContent::default(),
             unasked: 0,
-            heard: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -110,13 +107,13 @@ impl Source {
         match &mut input {
             upstream::Input::Received(response) => {
                 self.bound_content(stream, response, now);
-                self.heard.insert(response.type_url().clone());
+                self.publication.heard.insert(response.type_url().clone());
             }
             // A stream begins or ends for all of its names.
             upstream::Input::Opened
             | upstream::Input::NextOpened
             | upstream::Input::Closed { .. }
-            | upstream::Input::Ended { .. } => self.heard.extend(self.types.keys().cloned()),
+            | upstream::Input::Ended { .. } => self.publication.heard.extend(self.types.keys().cloned()),
             _ => {}
         }
         if let Attachment::Streams(streams) = &mut self.attachment {
@@ -200,7 +197,8 @@ impl Source {
     /// Takes equal maps of other sources over, where something changed since the last call (BOD-1). Private
     /// sources and Secrets share nothing (BOD-3). Due before [`Source::take_snapshot`].
     pub fn share(&mut self, commons: &dyn Commons) {
-        let (changed, heard) = (take(&mut self.publication.unshared), take(&mut self.heard));
+        let Publication { unshared, heard, .. } = &mut self.publication;
+        let (changed, heard) = (take(unshared), take(heard));
         let is_common = |type_url: &&TypeUrl| !self.settings.private && !type_url.is_secret();
         for type_url in changed.iter().filter(is_common) {
             let Some(cache) = self.types.get_mut(type_url) else { continue };

@@ -618,7 +618,7 @@ impl Source {
         {
             self.restore_type(restored, received_at, now);
         }
-        self.heard.extend(self.types.keys().cloned());
+        self.publication.heard.extend(self.types.keys().cloned());
         self.give_up_unless_watched(now);
         self.after(now);
         // The server has published nothing yet.
