@@ -114,7 +114,7 @@ pub(super) fn router(admin: Admin) -> Router {
         if is_bounded(endpoint) {
             handler = handler.route_layer(from_fn_with_state((admin.clone(), target.area), guard::bound));
         }
-        // Also the answer to a wrong method takes the role.
+        // The answer to a wrong method requires the role, too.
         let check = from_fn_with_state((admin.clone(), target), guard::check);
         router = router.route(target.path, handler.layer(check));
     }

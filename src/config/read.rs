@@ -47,7 +47,8 @@ pub struct FileContext<'a> {
     /// A part of the relay's default node id.
     pub hostname: &'a str,
     pub variables: Variables<'a>,
-    /// The policy of `authorization.file`, if no file may be opened. Only the file in force has one then.
+    /// The policy in force, for a text that may open no file (REL-10). Its `authorization.file` can only be
+    /// the file of this policy.
     pub policy: Option<&'a Authorization>,
 }
 

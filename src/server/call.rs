@@ -170,7 +170,7 @@ fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Pol
     Poll::Ready(Some(()))
 }
 
-/// The time for a client to read the end of a failed stream, behind the messages before the end.
+/// The time for a client of a failed stream to read the messages before the end, and the end.
 const END_READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// The time between two looks at the messages before the end.
@@ -182,8 +182,8 @@ enum Life<S: RelayStream> {
     Failed(Box<Failed>),
 }
 
-/// A failed stream. HTTP/2 still has messages for a client that may not read. The names of the stream are
-/// gone.
+/// A failed stream that has no subscriptions any more. HTTP/2 still has its last messages, for a client that
+/// may not read.
 struct Failed {
     is_unread: Box<dyn Fn() -> bool + Send>,
     until: Instant,
@@ -196,7 +196,7 @@ impl Failed {
         Box::new(Failed { is_unread: Box::new(is_unread), until, next_look })
     }
 
-    /// Ready when the client has read everything, or (false) has had time enough.
+    /// Ready with true when the client has read everything, with false when its time is over.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         loop {
             if !(self.is_unread)() {
@@ -239,7 +239,7 @@ impl<F: Future<Output = ()>, S: RelayStream> Future for StreamCall<F, S> {
                 return Poll::Ready(());
             }
             let failed = Failed::new(registered.stream().unread());
-            // A reader holds the stream, and both hold its names in the tables of the sources.
+            // The reader of requests holds the stream, too. While either lives, the sources keep its names.
             this.requests.set(None);
             *this.life = Life::Failed(failed);
         }

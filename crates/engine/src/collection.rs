@@ -32,10 +32,10 @@ pub struct HashSeed(pub u128);
 impl HashSeed {
     /// 128 bits of a name, usable for identity inside this process only.
     pub fn hash(self, name: &ResourceName) -> u128 {
-        let half = |lane: u8| {
+        let half = |number: u8| {
             let mut hasher = std::hash::DefaultHasher::new();
             self.0.hash(&mut hasher);
-            lane.hash(&mut hasher);
+            number.hash(&mut hasher);
             name.hash(&mut hasher);
             u128::from(hasher.finish())
         };

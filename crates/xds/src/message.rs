@@ -1,7 +1,8 @@
-//! Requests and responses of both variants, in both directions.
+//! Requests of both variants in both directions, and the responses of servers.
 //!
-//! The same structs serve downstream (sluice reads requests and writes responses) and upstream (the reverse).
-//! [`sluice_wire`] encodes and decodes them.
+//! sluice reads its clients' requests, and writes its own in the same structs. Responses are read only:
+//! clients get answers in a form of their own, made by the engine. [`sluice_wire`] encodes and decodes
+//! requests, and decodes responses.
 
 use std::sync::Arc;
 use std::time::Duration;

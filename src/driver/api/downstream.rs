@@ -131,8 +131,8 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     fn fail(&self, status: Status);
 
     /// The next message to write. `None` when the stream ends with OK, an error when the stream ends with the
-    /// error's status. Called only when the connection can take a message, so that the message has the newest
-    /// state (FLW-2).
+    /// error's status. Called only after HTTP/2 has taken the message before, so that a message has the
+    /// newest state (FLW-2).
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>>;
 
     /// Answers a single request of a client without a stream (RLY-72). The answer is a complete set, sent

@@ -60,7 +60,7 @@ pub(crate) struct StreamInner {
     pub types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
     pub outbox: Outbox,
     pub schedule: Schedule,
-    /// The session has the grant of a decision (AUT-1).
+    /// The policy has decided, and the session has the grant (AUT-1).
     is_admitted: bool,
     /// A move to other servers is under way.
     is_shifting: bool,
@@ -197,7 +197,7 @@ impl StreamInner {
         portion: Portion,
         now: Time,
     ) -> Result<RequestOutcome, Status> {
-        // The words of a NACK for a Secret may quote it (ADM-12), and the type may be implied.
+        // A NACK may quote a Secret (ADM-12), and a request need not name its type.
         let shown = Some(request).filter(|request| !request.is_nack());
         trace!(stream = context.id, request = ?shown, ?portion, "request");
         let rerouted = self.take_node(context, request, now);
@@ -557,8 +557,8 @@ impl StreamInner {
         Ok([watches, self.keep_moving(context)].concat())
     }
 
-    /// Takes a configuration over without a move. False: the stream has to move. `is_alike`:
-    /// the configuration routes everything as the one with this number does.
+    /// Takes the configuration in force over, if the stream need not move for it. Returns false if the stream
+    /// has to move. `is_alike`: whether the configuration in force routes everything as an earlier one does.
     pub fn adopt(
         &mut self,
         context: &StreamContext,
@@ -672,9 +672,9 @@ impl StreamInner {
     }
 }
 
-/// Whether the other configuration serves the client nothing, rather than that there is no room: it withholds
-/// Secrets that the client shares by the former one (IDN-5, RLY-21), or nothing tells the client apart any
-/// more. To stay would be to share.
+/// Whether a refused move must end the stream, rather than leave it with its sources. The other configuration
+/// withholds Secrets that the client shares by the former one (IDN-5, RLY-21), or nothing tells the client
+/// apart any more: a stream that stays would go on to share. Without room, a stream stays.
 pub(crate) fn is_final(status: &Status) -> bool {
     matches!(status.code, Code::PermissionDenied | Code::InvalidArgument)
 }

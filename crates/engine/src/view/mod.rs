@@ -23,8 +23,8 @@ use super::filling::{Filling, Slack};
 use crate::collection::CollectionKind;
 use sluice_xds::{Resource, ResourceName, Status, Version};
 
-/// Identifies the content of a view inside this process. Two views with the same id are equal. The alignment
-/// is that of the id's halves, as for a [`Version`].
+/// Identifies the content of a view inside this process. Two views with the same id are equal. Aligned to 8
+/// bytes, as half of the number is, and as a [`Version`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(Rust, packed(8))]
 pub struct ViewId(u128);
@@ -49,21 +49,21 @@ impl ViewId {
     /// clients with the same forced updates still share their answer.
     #[must_use]
     pub fn derived(self, change: impl Hash) -> ViewId {
-        let lane = |lane: u8| {
+        let half = |number: u8| {
             let mut hasher = std::hash::DefaultHasher::new();
-            (lane, self.0).hash(&mut hasher);
+            (number, self.0).hash(&mut hasher);
             change.hash(&mut hasher);
             u128::from(hasher.finish())
         };
-        ViewId(lane(0) << 64 | lane(1))
+        ViewId(half(0) << 64 | half(1))
     }
 }
 
 /// Stands for content that the client has, and must be sent again. No content has this version.
 pub const FORCED: Version = Version(u128::MAX);
 
-/// The version of a resource that the client may have. The resource is never sent; the client is told that
-/// the name is gone.
+/// Stands for content that the client may have. No content has this version. Where the resource has departed,
+/// the client is told so, and is not sent the last bytes before.
 pub const PERHAPS: Version = Version(u128::MAX - 1);
 
 /// Stands for content that the client has in some version, and keeps while the removal waits. No content has
@@ -127,8 +127,8 @@ pub struct View {
     lost: ViewId,
     /// Errors and leases (ERR-1, TTL-1).
     annotations: Annotations,
-    /// For a client's content with names that are due again: a content with the versions of these names that
-    /// the client has.
+    /// For a client's content whose names are due again: the content with the versions that the client has of
+    /// these names.
     again: Option<Arc<View>>,
 }
 
@@ -203,7 +203,7 @@ impl View {
         self.present.versions.keys()
     }
 
-    /// The first present name behind `after`.
+    /// The first present name that follows `after`.
     pub fn next_name(&self, after: Option<&ResourceName>) -> Option<&ResourceName> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.present.versions.range::<_, ResourceName>((from, Bound::Unbounded)).next().map(|(name, _)| name)

@@ -1,7 +1,8 @@
 //! One task per source. Only the task touches the machine; it publishes snapshots for streams.
 //!
-//! In order: the place of the source; its streams; the content that they are given; the streams to servers;
-//! the changes of the content; the state that outlives the task; rejections for the server; and the task.
+//! The modules, in order: the surroundings of the source; its streams; the content that they are given; the
+//! streams to servers; the changes of the content; the state that outlives the task; and rejections for the
+//! server. The task follows.
 
 pub(super) mod surroundings;
 mod audience;
@@ -169,7 +170,7 @@ impl SourceTask {
 
     fn begin(&mut self, first: Vec<Queued>, failed: Option<Arc<Published>>) {
         self.serving.follow_plan(&self.around, &self.audience);
-        // A command of before the first client is lost.
+        // A `Configure` that came before the first client is lost.
         self.follow_configuration();
         first.into_iter().for_each(|(command, _permit)| self.take(command));
         self.publish();
@@ -455,7 +456,8 @@ impl SourceTask {
         self.source.succeed(self.around.now());
     }
 
-    /// Publishes the changes, then carries out the outputs of the machine, then wakes the streams.
+    /// Publishes the changes and the snapshot, then carries out the outputs of the machine. The wakes of
+    /// streams are among the outputs, so a stream that wakes finds the new content.
     fn publish(&mut self) {
         let member = self.audience.member.as_ref();
         self.changes.publish(&mut self.source, &mut self.report, member, &self.around);

@@ -69,8 +69,8 @@ use crate::lanes::Restated;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
-/// One downstream stream. Wide because each update reads the last two fields, and nothing else changes with
-/// them.
+/// One downstream stream. Wide because each update reads the last two fields: the box of `transitions` is no
+/// place for them, and no other field changes together with them.
 #[derive(Debug)]
 pub struct Session {
     kind: StreamKind,
@@ -613,7 +613,7 @@ impl Session {
         self.is_returning = parts(&self.subscriptions).any(|(_, part)| part.is_returning);
     }
 
-    /// The client polls: the next poll brings the rest of a set.
+    /// For a client that polls: no part counts as returning, because the next poll brings the rest of a set.
     pub fn doubt_nothing(&mut self) {
         self.is_returning = false;
         let parts = self.subscriptions.iter_mut().flat_map(|subscription| &mut subscription.parts);
@@ -628,7 +628,7 @@ impl Session {
     /// answer had no message.
     #[allow(
         clippy::too_many_arguments,
-        reason = "what the composition says, of which the driver keeps only this"
+        reason = "results of the composition, and the driver keeps nothing else of it"
     )]
     pub fn commit(
         &mut self,
@@ -647,7 +647,7 @@ impl Session {
             && answer.parts.iter().any(|part| !part.held.is_empty());
         let changed_at = answer.parts.iter().map(|part| part.view.changed_at()).max().filter(|_| is_update);
         let mut passed = None;
-        let carried = subscription.carry(answer, is_last, chunks > 0, &mut passed);
+        let changes = subscription.carry(answer, is_last, chunks > 0, &mut passed);
         if chunks > 0 {
             // With the first message, because a newer answer may replace the rest.
             subscription.remember(self.carried + 1);
@@ -662,7 +662,7 @@ impl Session {
         }
         if chunks > 0 {
             self.carried += 1;
-            let forgotten = subscription.nonces.send(self.carried, version, now, changed_at, carried);
+            let forgotten = subscription.nonces.send(self.carried, version, now, changed_at, changes);
             if let Some(forgotten) = forgotten {
                 Passed::add_overtaken(&mut passed, forgotten.whole());
             }
