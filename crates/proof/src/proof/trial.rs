@@ -233,6 +233,11 @@ impl Trial {
         [self.second.take(), self.control.take()].into_iter().flatten().collect()
     }
 
+    /// Whether some difference is undecided.
+    pub fn is_undecided(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
     /// Only differences by lag are left, so the trial may end for another that waits.
     pub fn is_lagging(&self) -> bool {
         !self.is_witness && !self.is_confirming() && !self.unsettled.is_empty()

@@ -98,7 +98,13 @@ impl Proof {
                 self.orders.finish(order, None, now);
                 continue;
             };
-            if self.open_nodes().any(|open| open == resident.node_key) || !class.may_ask(now) {
+            let node_key = resident.node_key;
+            if let Some(result) = self.watched_result(&key, node_key) {
+                self.orders.finish(order, Some(result), now);
+                continue;
+            }
+            let is_busy = self.trials.of_class(&key).any(|trial| trial.subject.node_key == node_key);
+            if is_busy || !class.may_ask(now) {
                 put_back.push((order, member));
                 continue;
             }
@@ -109,6 +115,20 @@ impl Proof {
             self.open_sample(&key, member, SampleReason::Order(order), now);
         }
         put_back.into_iter().for_each(|(order, member)| self.orders.put_back(order, member));
+    }
+
+    /// The result of a node with a witness, which stays open: no other sample of the node may begin. `None`:
+    /// no witness, or a witness with an undecided difference.
+    fn watched_result(&self, key: &ClassKey, node_key: u64) -> Option<SampleResult> {
+        let mut witnesses = self.trials.of_class(key).filter(|trial| trial.is_witness);
+        let witness = witnesses.find(|trial| trial.subject.node_key == node_key)?;
+        if witness.was_equal {
+            return Some(SampleResult::Equal);
+        }
+        if self.classes.get(key)?.evidence.is_differing(node_key) {
+            return Some(SampleResult::Differs);
+        }
+        (!witness.is_undecided()).then_some(SampleResult::NoWord)
     }
 
     fn open_nodes(&self) -> impl Iterator<Item = u64> {
