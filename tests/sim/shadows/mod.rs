@@ -459,7 +459,9 @@ impl Shadows {
             self.proof.class_ended(&key(class), now);
             self.drain();
             let ended = self.classes.remove(&class);
-            ended.into_iter().for_each(|class| drop(self.streams.remove(&class.stream)));
+            if let Some(class) = ended {
+                self.streams.remove(&class.stream);
+            }
         }
     }
 
