@@ -138,10 +138,8 @@ impl Shadows {
                     }
                 }
             }
-            Happening::ReplicasDisagree { names, .. } => {
-                if self.plane.replica_lag == [0, 0] {
-                    self.fail(Invariant::FalseAlarm, || format!("replicas disagree about {names:?}"));
-                }
+            Happening::ReplicasDisagree { names, .. } if self.plane.replica_lag == [0, 0] => {
+                self.fail(Invariant::FalseAlarm, || format!("replicas disagree about {names:?}"));
             }
             Happening::Diverged(divergence) => {
                 let names: Vec<ResourceName> =

@@ -61,6 +61,8 @@ pub struct Stream {
     /// The newest state that has arrived.
     pub seen: Option<usize>,
     is_whole: bool,
+    /// The content as published last: a source publishes changes only.
+    last: Option<([Stated; NAMES], bool)>,
 }
 
 /// A class, while it has members.
@@ -297,7 +299,18 @@ impl Shadows {
         let kind = ShadowKind::Sample;
         let opened_at = self.scheduler.now;
         let member = None;
-        let stream = Stream { shadow, class, node, kind, member, replica, lag, seen: None, is_whole: false };
+        let stream = Stream {
+            shadow,
+            class,
+            node,
+            kind,
+            member,
+            replica,
+            lag,
+            seen: None,
+            is_whole: false,
+            last: None,
+        };
         self.streams.insert(number, stream);
         let latency = MILLI + self.rng.below(300 * MILLI);
         if shadow.is_some() && node.number % 4 == self.plane.refused {
@@ -373,8 +386,12 @@ impl Shadows {
                 None => Stated::Absent,
             };
         }
-        let (content, connection, now) =
-            (content(&names, stream.is_whole), Some(stream.replica as u64), self.time());
+        let (is_whole, now) = (stream.is_whole, self.time());
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        if stream.last.replace((names, is_whole)) == Some((names, is_whole)) {
+            return;
+        }
+        let (content, connection) = (content(&names, is_whole), Some(stream.replica as u64));
         let (shadow, class) = (stream.shadow, stream.class);
         match shadow {
             Some(id) => self.proof.shadow_published(id, content, connection, now),
@@ -442,7 +459,9 @@ impl Shadows {
             self.proof.class_ended(&key(class), now);
             self.drain();
             let ended = self.classes.remove(&class);
-            ended.into_iter().for_each(|class| drop(self.streams.remove(&class.stream)));
+            if let Some(class) = ended {
+                self.streams.remove(&class.stream);
+            }
         }
     }
 
