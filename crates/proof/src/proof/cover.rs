@@ -22,9 +22,11 @@ impl Covered {
         row.iter().filter(|pair| !self.0.contains(pair) && population.is_to_cover(pair)).count()
     }
 
-    /// The maximum gain over all members: the greedy choice.
+    /// The maximum gain over all members that may be asked: the greedy choice.
     pub fn best_gain(&self, population: &Population) -> usize {
-        population.prints().map(|entry| self.gain(population, entry.1)).max().unwrap_or(0)
+        let is_askable = |print| population.with_print(print).any(|entry| entry.1.is_askable());
+        let prints = population.prints().filter(|entry| is_askable(entry.0));
+        prints.map(|entry| self.gain(population, entry.1)).max().unwrap_or(0)
     }
 
     /// The uncovered values, with texts.

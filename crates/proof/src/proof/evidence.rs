@@ -76,7 +76,7 @@ impl Evidence {
 
     /// A differing node has left, and differs no more.
     pub fn forget_differing(&mut self, node_key: u64) {
-        if self.nodes.get(&node_key).is_some_and(|latest| latest.result == SampleResult::Differs) {
+        if self.is_differing(node_key) {
             self.nodes.remove(&node_key);
         }
     }
@@ -128,6 +128,11 @@ impl Evidence {
     /// Whether the latest sample of the node, if any, was equal.
     pub fn is_equal(&self, node_key: u64) -> bool {
         self.nodes.get(&node_key).is_some_and(|latest| latest.result == SampleResult::Equal)
+    }
+
+    /// Whether the latest sample of the node differs.
+    pub fn is_differing(&self, node_key: u64) -> bool {
+        self.nodes.get(&node_key).is_some_and(|latest| latest.result == SampleResult::Differs)
     }
 
     fn count(&self, result: SampleResult) -> usize {

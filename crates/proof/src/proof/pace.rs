@@ -24,9 +24,9 @@ pub struct Pace {
     pub surroundings: Surroundings,
     /// Begins of samples in the last minute.
     samples: VecDeque<Time>,
-    /// Begins of controls and second shadows in the last minute. They belong to samples, and have a bound
-    /// of the same size of their own: a difference is not to wait for the next free begin.
-    controls: VecDeque<Time>,
+    /// Begins of confirmations in the last minute: a second and a control each. They belong to samples, and
+    /// have a bound of the same size of their own: a difference is not to wait for the next free begin.
+    confirmations: VecDeque<Time>,
     exhausted_until: Option<Time>,
     answers: VecDeque<(Time, Duration)>,
 }
@@ -117,15 +117,15 @@ impl Pace {
         self.samples.push_back(now);
     }
 
-    /// The time from which on a control or a second shadow may begin.
-    pub fn next_control(&self, pace: &ProofPace, now: Time) -> Time {
-        let over = self.controls.len().checked_sub(pace.per_minute.max(2) as usize);
-        over.and_then(|over| self.controls.get(over)).map_or(now, |first| (*first + MINUTE).max(now))
+    /// The time from which on a confirmation may begin.
+    pub fn next_confirmation(&self, pace: &ProofPace, now: Time) -> Time {
+        let over = self.confirmations.len().checked_sub(pace.per_minute.max(2) as usize);
+        over.and_then(|over| self.confirmations.get(over)).map_or(now, |first| (*first + MINUTE).max(now))
     }
 
-    pub fn begin_control(&mut self, now: Time) {
-        forget(&mut self.controls, now);
-        self.controls.push_back(now);
+    pub fn begin_confirmation(&mut self, now: Time) {
+        forget(&mut self.confirmations, now);
+        self.confirmations.push_back(now);
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Subject {
     /// The fields of the fingerprint, and all fields.
     pub common: Row,
     pub row: Row,
+    /// Chosen for uncovered values (PRF-22).
+    pub is_for_cover: bool,
 }
 
 /// An undecided difference.
@@ -231,6 +233,11 @@ impl Trial {
         [self.second.take(), self.control.take()].into_iter().flatten().collect()
     }
 
+    /// Whether some difference is undecided.
+    pub fn is_undecided(&self) -> bool {
+        !self.unsettled.is_empty()
+    }
+
     /// Only differences by lag are left, so the trial may end for another that waits.
     pub fn is_lagging(&self) -> bool {
         !self.is_witness && !self.is_confirming() && !self.unsettled.is_empty()
@@ -269,11 +276,12 @@ impl Trial {
             return self.decide(around);
         }
         self.was_equal = without_word == 0 && self.settled.is_empty();
-        match without_word == 0 {
-            true if self.settled.is_empty() => Judgement::Equal,
-            true => Judgement::Waits,
-            false => self.wait_for_word(around),
+        if self.was_equal {
+            return Judgement::Equal;
         }
+        let next = if without_word == 0 { Judgement::Waits } else { self.wait_for_word(around) };
+        // A confirmation without a difference would stay open for ever.
+        if next == Judgement::Waits && self.is_confirming() { Judgement::Relax } else { next }
     }
 
     fn wait_for_word(&mut self, around: Surround<'_>) -> Judgement {
@@ -505,27 +513,23 @@ impl Trial {
         difference: Unsettled,
         around: Surround<'_>,
     ) -> Like {
-        if self.is_moving(key, around) {
-            let (now, window) = (around.now, around.pace.window);
-            let meets = |side: &History, of_side: Stance| {
-                is_same(key, stance, of_side, around.meanings) == Some(true)
-                    || side.has_had(key, stance.version, now, window)
-                    || history.has_had(key, of_side.version, now, window)
-                    || history.shares(side, key, now, window)
-            };
-            return match (
-                meets(around.class.history, difference.class),
-                meets(&self.sample.history, difference.shadow),
-            ) {
-                (true, false) => Like::Class,
-                (false, true) => Like::Shadow,
-                (true, true) | (false, false) => Like::Neither,
-            };
-        }
         let (class, shadow) = (difference.class, difference.shadow);
         match (is_same(key, stance, class, around.meanings), is_same(key, stance, shadow, around.meanings)) {
             (Some(true), _) => Like::Class,
             (_, Some(true)) => Like::Shadow,
+            (Some(false), Some(false)) if self.is_moving(key, around) => {
+                let (now, window) = (around.now, around.pace.window);
+                let meets = |side: &History, of_side: Stance| {
+                    side.has_had(key, stance.version, now, window)
+                        || history.has_had(key, of_side.version, now, window)
+                        || history.shares(side, key, now, window)
+                };
+                match (meets(around.class.history, class), meets(&self.sample.history, shadow)) {
+                    (true, false) => Like::Class,
+                    (false, true) => Like::Shadow,
+                    (true, true) | (false, false) => Like::Neither,
+                }
+            }
             (Some(false), Some(false)) => Like::Neither,
             (None, _) | (_, None) => {
                 let ask = |side| unasked(key, stance, side, around.meanings);

@@ -114,30 +114,40 @@ impl History {
             };
             self.add(type_url, CollectionKind::Names, name, version, now);
         }
+        let is_whole = old.wildcard.is_whole();
         self.note_members(
-            type_url,
-            CollectionKind::Wildcard,
+            (type_url, CollectionKind::Wildcard),
             &old.wildcard.members,
             &new.wildcard.members,
             now,
+            |_| is_whole,
         );
-        self.note_members(type_url, CollectionKind::Globs, &old.globs.members, &new.globs.members, now);
+        let has = |name: &ResourceName| name.glob().is_some_and(|glob| old.globs.complete.contains(&glob));
+        self.note_members(
+            (type_url, CollectionKind::Globs),
+            &old.globs.members,
+            &new.globs.members,
+            now,
+            has,
+        );
     }
 
+    /// `knew`: the membership with the name was known before, so that a new member was absent.
     fn note_members(
         &mut self,
-        type_url: &TypeUrl,
-        kind: CollectionKind,
+        part: (&TypeUrl, CollectionKind),
         old: &OrdMap<ResourceName, CachedResource>,
         new: &OrdMap<ResourceName, CachedResource>,
         now: Time,
+        knew: impl Fn(&ResourceName) -> bool,
     ) {
         for item in old.diff(new) {
             match item {
                 DiffItem::Update { old: (name, cached), .. } | DiffItem::Remove(name, cached) => {
-                    self.add(type_url, kind, name, Some(cached.resource.version), now);
+                    self.add(part.0, part.1, name, Some(cached.resource.version), now);
                 }
-                DiffItem::Add(name, _) => self.add(type_url, kind, name, None, now),
+                DiffItem::Add(name, _) if knew(name) => self.add(part.0, part.1, name, None, now),
+                DiffItem::Add(..) => {}
             }
         }
     }

@@ -24,6 +24,12 @@ use super::trials::{
 use sluice_engine::Time;
 use sluice_xds::{Resource, TypeUrl, Version};
 
+/// The reason for a sample.
+enum SampleReason {
+    Order(OrderId),
+    Turn(Purpose),
+}
+
 impl Proof {
     /// Ages the evidence, and closes outdated witnesses.
     pub(super) fn age(&mut self, now: Time) {
@@ -92,7 +98,13 @@ impl Proof {
                 self.orders.finish(order, None, now);
                 continue;
             };
-            if self.open_nodes().any(|open| open == resident.node_key) || !class.may_ask(now) {
+            let node_key = resident.node_key;
+            if let Some(result) = self.watched_result(&key, node_key) {
+                self.orders.finish(order, Some(result), now);
+                continue;
+            }
+            let is_busy = self.trials.of_class(&key).any(|trial| trial.subject.node_key == node_key);
+            if is_busy || !class.may_ask(now) {
                 put_back.push((order, member));
                 continue;
             }
@@ -100,9 +112,23 @@ impl Proof {
                 self.orders.finish(order, None, now);
                 continue;
             }
-            self.open_sample(&key, member, Some(order), now);
+            self.open_sample(&key, member, SampleReason::Order(order), now);
         }
         put_back.into_iter().for_each(|(order, member)| self.orders.put_back(order, member));
+    }
+
+    /// The result of a node with a witness, which stays open: no other sample of the node may begin. `None`:
+    /// no witness, or a witness with an undecided difference.
+    fn watched_result(&self, key: &ClassKey, node_key: u64) -> Option<SampleResult> {
+        let mut witnesses = self.trials.of_class(key).filter(|trial| trial.is_witness);
+        let witness = witnesses.find(|trial| trial.subject.node_key == node_key)?;
+        if witness.was_equal {
+            return Some(SampleResult::Equal);
+        }
+        if self.classes.get(key)?.evidence.is_differing(node_key) {
+            return Some(SampleResult::Differs);
+        }
+        (!witness.is_undecided()).then_some(SampleResult::NoWord)
     }
 
     fn open_nodes(&self) -> impl Iterator<Item = u64> {
@@ -136,14 +162,14 @@ impl Proof {
         let covered = self.has_room().then(|| self.covered());
         let choice = Choice { classes: &self.classes, barred: self.barred(), covered, now };
         let Some(Picked { class, member, purpose }) = self.rotation.pick(&choice) else { return };
-        if let Purpose::Explain(type_url) = purpose
+        if let Purpose::Explain(type_url) = &purpose
             && let Some(record) =
-                self.classes.get_mut(&class).and_then(|class| class.records.get_mut(&type_url))
+                self.classes.get_mut(&class).and_then(|class| class.records.get_mut(type_url))
         {
             record.try_once();
         }
         self.pace.begin_sample(now);
-        self.open_sample(&class, member, None, now);
+        self.open_sample(&class, member, SampleReason::Turn(purpose), now);
         self.search_at(self.pace.next_sample(&self.settings.pace, now));
     }
 
@@ -166,7 +192,11 @@ impl Proof {
         Covered::by(witnesses.map(|trial| &trial.subject.row).chain([&class.representative.row]))
     }
 
-    fn open_sample(&mut self, key: &ClassKey, member: MemberId, order: Option<OrderId>, now: Time) {
+    fn open_sample(&mut self, key: &ClassKey, member: MemberId, reason: SampleReason, now: Time) {
+        let (order, is_for_cover) = match reason {
+            SampleReason::Order(order) => (Some(order), false),
+            SampleReason::Turn(purpose) => (None, purpose == Purpose::Cover),
+        };
         let Some(class) = self.classes.get(key) else { return };
         let Some(resident) = class.population.get(member) else { return };
         let subject = Subject {
@@ -176,6 +206,7 @@ impl Proof {
             print: resident.print,
             common: class.population.common_row(resident),
             row: class.population.full_row(resident),
+            is_for_cover,
         };
         let wants = resident.wants.clone();
         if let Some(class) = self.classes.get_mut(key) {
@@ -320,7 +351,7 @@ impl Proof {
             return false;
         }
         if trial.second.is_none() {
-            if trial.is_confirming() || self.pace.next_control(&self.settings.pace, now) > now {
+            if trial.is_confirming() || self.pace.next_confirmation(&self.settings.pace, now) > now {
                 return false;
             }
             self.begin_second(sample, now);
@@ -336,10 +367,12 @@ impl Proof {
 
     /// Asks for the meaning of bodies, unless an answer is due already.
     fn ask(&mut self, sample: ShadowId, pairs: Vec<Unasked>, now: Time) {
-        if self.trials.has_question(sample) {
+        let has_question = self.trials.has_question(sample);
+        let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
+        trial.look_soon(now + ANSWER_MAX);
+        if has_question {
             return;
         }
-        let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         let Some(class) = self.classes.get(&trial.class).and_then(|class| class.content.as_ref()) else {
             return;
         };
@@ -352,7 +385,6 @@ impl Proof {
         };
         let held: Vec<(Unasked, ResourcePair)> =
             pairs.into_iter().filter_map(|pair| bodies(&pair).map(|bodies| (pair, bodies))).collect();
-        trial.look_soon(now + ANSWER_MAX);
         let Some(type_url) = held.first().map(|pair| pair.0.key.type_url.clone()) else { return };
         let (pairs, bodies) = held.into_iter().unzip();
         self.trials.last_question += 1;
@@ -364,7 +396,7 @@ impl Proof {
     /// A difference has to be confirmed: by a second shadow of the member, and by a control (PRF-16).
     fn confirm(&mut self, sample: ShadowId, now: Time) {
         let is_free =
-            self.gives_way(now).is_none() && self.pace.next_control(&self.settings.pace, now) <= now;
+            self.gives_way(now).is_none() && self.pace.next_confirmation(&self.settings.pace, now) <= now;
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         if !is_free {
             return trial.look_soon(now + WAIT);
@@ -388,7 +420,7 @@ impl Proof {
     }
 
     fn begin_second(&mut self, sample: ShadowId, now: Time) {
-        self.pace.begin_control(now);
+        self.pace.begin_confirmation(now);
         let id = self.trials.next_shadow();
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         trial.begin_confirming(now);
@@ -400,9 +432,11 @@ impl Proof {
     }
 
     fn begin_control(&mut self, sample: ShadowId, now: Time) {
-        self.pace.begin_control(now);
         let id = self.trials.next_shadow();
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
+        if !trial.is_confirming() {
+            self.pace.begin_confirmation(now);
+        }
         let Some(class) = self.classes.get(&trial.class) else { return };
         trial.begin_confirming(now);
         let probe = Probe::new(id, trial.sample.wants.clone(), now);
@@ -612,7 +646,8 @@ impl Proof {
         }
         let covered = self.covered_in(&trial.class, class);
         let gain = covered.gain(&class.population, &trial.subject.common);
-        is_member && result == SampleResult::Equal && gain > 0 && gain >= covered.best_gain(&class.population)
+        let is_greedy = trial.subject.is_for_cover || gain >= covered.best_gain(&class.population);
+        is_member && result == SampleResult::Equal && gain > 0 && is_greedy
     }
 
     pub(super) fn bounds(&self) -> Bounds {
@@ -630,6 +665,7 @@ fn own_node(class: &ClassProof) -> Subject {
         print: 0,
         common: shown.row.clone(),
         row: shown.row.clone(),
+        is_for_cover: false,
     }
 }
 

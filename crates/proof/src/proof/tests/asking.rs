@@ -108,6 +108,25 @@ fn prf_19_an_order_takes_all_members_at_once_and_tells_its_progress() {
 }
 
 #[test]
+fn prf_19_an_order_takes_the_results_of_witnesses() {
+    let mut bench = bench(1);
+    let sample = bench.wait_for(ShadowKind::Sample);
+    bench.answer(sample, wildcard(&clusters(), NEW));
+    bench.pass(5_100);
+    bench.differs();
+    for (kind, members) in [(ShadowKind::Second, NEW), (ShadowKind::Control, OLD)] {
+        let id = bench.wait_for(kind);
+        bench.answer(id, wildcard(&clusters(), members));
+    }
+    bench.pass(1_100);
+    assert_eq!(bench.shadows[&sample].kind, ShadowKind::Witness);
+    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 1 }, bench.now);
+    bench.pass(100);
+    let state = bench.proof.prove_state(order).unwrap();
+    assert_eq!((state.is_done, state.differs, state.no_word), (true, 1, 0));
+}
+
+#[test]
 fn prf_19_an_order_for_an_unknown_class_is_refused() {
     let mut bench = bench(1);
     let order = bench.proof.prove(&ProveOrder { class: "beef".into(), all: true, streams: 1 }, bench.now);
