@@ -40,6 +40,8 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("rollouts[].match.node.locality", "node_classes[].match.locality"),
     ("rollouts[].match.node.metadata", "node_classes[].match.metadata"),
     ("rollouts[].steps[].clients", "rollouts[].match.node"),
+    ("proof.match.node", "rollouts[].match.node"),
+    ("proof.never[]", "rollouts[].match.node"),
     ("authorization.rules[].node.cluster", "authorization.rules[].node.id"),
     ("authorization.rules[].node.user_agent_name", "authorization.rules[].node.id"),
     ("authorization.rules[].node.locality.region", "authorization.rules[].node.id"),

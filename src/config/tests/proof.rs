@@ -52,7 +52,7 @@ proof:
   ignore: [{type: envoy.config.listener.v3.Listener, path: filter_chains.filters.typed_config.stat_prefix}]
 ",
     );
-    let vm = MetadataMatch { path: vec!["VM".into()], value: ValueMatch::Present(true) };
+    let vm = MetadataMatch { path: vec!["VM".into()], value: ValueMatch::Present };
     let cluster = Some(TextMatch::Exact("edge".into()));
     let expected = ProofRules {
         settings: ProofSettings {

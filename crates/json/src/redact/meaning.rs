@@ -330,7 +330,7 @@ mod tests {
         let text = json!({ "version_info": "1", "resources": [content] }).to_string();
         let response = parse_json(&text).unwrap();
         let resource = response.resources[0].as_ref().unwrap();
-        resource.value.clone()
+        resource.resource.as_ref().unwrap().body.value.clone()
     }
 
     fn compared(
