@@ -16,7 +16,7 @@ use self::init::Init;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
-use sluice::command::classes::Classes;
+use sluice::command::classes::ClassCommand;
 use sluice::command::console::Console;
 use sluice::command::outcome::Failure;
 use sluice::config::xds_relay::{Migrated, Migration};
@@ -182,7 +182,7 @@ fn run(command: SluiceCommand) -> Result<ExitCode, Failure> {
 
 fn operate(command: Operate) -> Result<ExitCode, Failure> {
     // The only one of these commands that asks a control plane.
-    if let Operate::Classes { classes: Classes::Learn(learn) } = &command {
+    if let Operate::Classes { classes: ClassCommand::Learn(learn) } = &command {
         let mut out = BufWriter::new(stdout());
         let learned = sluice::app::learn(learn, &hostname(), &mut out, &mut stderr());
         return printed(out.flush()).and(learned).map(|()| ExitCode::SUCCESS);

@@ -7,7 +7,8 @@
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
 //! 4. `change`, `wait`: one change. `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one
-//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `classes`, `learn`: node classes. `ui`: the page.
+//!    client. `drain`, `upgrade`, `log`, `reload`: the acts. `classes`, `learn`: node classes. `ui`: the
+//!    page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
 //! never cut, and texts of clients never control the terminal (CMD-3).
@@ -82,7 +83,7 @@ pub enum Operate {
     /// Find the rules of `node_classes`.
     Classes {
         #[command(subcommand)]
-        classes: classes::Classes,
+        classes: classes::ClassCommand,
     },
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
@@ -119,7 +120,7 @@ impl Operate {
                 Operate::Versions(versions) => client::versions::run(versions, console).await,
                 Operate::Rollout { rollout } => rollout::run(rollout, console).await,
                 // The binary gives it to `app`, before it comes here.
-                Operate::Classes { classes: classes::Classes::Learn(_) } => {
+                Operate::Classes { classes: classes::ClassCommand::Learn(_) } => {
                     Err(Failure::Internal("`classes learn` asks no relay".to_owned()))
                 }
                 Operate::Tail(tail) => tail::run(tail, console).await,

@@ -158,7 +158,7 @@ async fn lrn_2_planted_groups_of_2000_nodes_are_found_twice_in_a_row() {
     }
     assert_eq!(written.len(), 1, "{written:#?}");
     let rules = written.pop_first().unwrap();
-    // What is proposed is a configuration, and has as many classes as told.
+    // The proposal is a part of a configuration.
     fs::write(directory.path().join("fine.yaml"), config(&server, &rules)).unwrap();
     let (code, out, error) = run(&["check", "--config", "fine.yaml", "--offline"], directory.path());
     assert_eq!(code, 0, "{out}{error}\n{rules}");

@@ -121,8 +121,8 @@ impl Evidence {
         Answers { nodes, numbers, cells: by_number, aspects: place(aspect) }
     }
 
-    /// Two nodes of one class with unequal answers, for the class of each node by number; at most one pair for
-    /// each class. `has_rule`: the classes are for this name of a node.
+    /// Two nodes of one class with unequal answers, for the class of each node by number; at most one pair
+    /// for each class. `has_rule`: the classes are for this name of a node.
     pub fn conflicts(
         &self,
         type_url: &TypeUrl,

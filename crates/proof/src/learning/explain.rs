@@ -44,7 +44,7 @@ pub fn explain<F: Ord + Clone>(differences: &[BTreeSet<F>]) -> Explanation<F> {
     Explanation { decisive, single, pair }
 }
 
-/// Of a pair that explains, one field is in the smallest set. A decisive field has to be in the pair.
+/// The smallest set has one field of each pair that explains. A decisive field has to be in the pair.
 fn pair<F: Ord + Clone>(
     distinct: &BTreeSet<&BTreeSet<F>>,
     smallest: &BTreeSet<F>,

@@ -67,7 +67,7 @@ impl Leaves {
             *self = Leaves { is_leaf: true, is_folded: true, children: BTreeMap::new() };
             return;
         }
-        // Of equals, the last one that `max_by_key` sees wins.
+        // The last of equals wins with `max_by_key`.
         let deepest = self.children.values_mut().rev().filter(|child| child.depth() + 1 == depth);
         if let Some(child) = deepest.max_by_key(|child| child.count()) {
             child.fold_deepest();

@@ -119,7 +119,7 @@ fn metadata(fleet: &Fleet, split: &BTreeSet<Field>) -> MetadataParts {
     if hidden.iter().any(Vec::is_empty) {
         return MetadataParts::default();
     }
-    // What is left out goes with everything below.
+    // A path that is left out takes everything below it along.
     hidden.retain(|hidden| !kept.iter().any(|kept| kept.starts_with(hidden)));
     hidden.sort();
     MetadataParts::AllBut(hidden)

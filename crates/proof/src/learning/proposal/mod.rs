@@ -10,7 +10,7 @@ use super::rule::{ProposedRule, go_together};
 use super::search::{Search, Split};
 use sluice_xds::{Kind, TypeUrl};
 
-/// What is proposed for a fleet, and why.
+/// The rules for a fleet, and their reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Nodes of the fleet, and those with answers.
@@ -99,8 +99,10 @@ pub struct ClassList {
 pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     let types: Vec<TypeUrl> = evidence.types().cloned().collect();
     let derived = fleet.derived();
-    let mut study = Study { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
-    let explained: Vec<TypeUrl> = types.into_iter().filter(|type_url| study.explain_type(type_url)).collect();
+    let mut proposer =
+        Proposer { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
+    let explained: Vec<TypeUrl> =
+        types.into_iter().filter(|type_url| proposer.explain_type(type_url)).collect();
     let is_endpoints = |type_url: &&TypeUrl| type_url.kind() == Kind::ClusterLoadAssignment;
     let (apart, mut shared): (Vec<TypeUrl>, Vec<TypeUrl>) =
         explained.iter().cloned().partition(|type_url| is_endpoints(&type_url));
@@ -110,10 +112,10 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     } else {
         apart
     };
-    let found = study.group(&shared, &[]);
-    let endpoints = found.as_ref().and_then(|found| study.endpoints(apart.clone(), found));
-    let personal = std::mem::take(&mut study.personal);
-    let rules = rules(fleet, &personal, found.as_ref(), endpoints.as_ref());
+    let grouping = proposer.group(&shared, &[]);
+    let endpoints = grouping.as_ref().and_then(|shared| proposer.endpoints(apart, shared));
+    let personal = std::mem::take(&mut proposer.personal);
+    let rules = rules(fleet, &personal, grouping.as_ref(), endpoints.as_ref());
     let classes = rules.iter().map(|rule| class_list(&rule.classes(fleet))).collect();
     let facts = |column: &Column| FieldFacts {
         field: column.field.clone(),
@@ -124,7 +126,7 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
         nodes: fleet.nodes.len(),
         asked: evidence.nodes().len(),
         fingerprints: fleet.fingerprints().count(),
-        shared: found,
+        shared: grouping,
         endpoints,
         personal,
         fields: fleet.columns.iter().map(facts).collect(),
@@ -134,7 +136,7 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
 }
 
 /// The work on one proposal.
-struct Study<'a> {
+struct Proposer<'a> {
     fleet: &'a Fleet,
     evidence: &'a Evidence,
     derived: &'a [Column],
@@ -143,7 +145,7 @@ struct Study<'a> {
     personal: Vec<Personal>,
 }
 
-impl<'a> Study<'a> {
+impl<'a> Proposer<'a> {
     fn columns(&self, more: Option<&'a Column>) -> Vec<&'a Column> {
         self.fleet.plain().chain(self.helpers.iter().copied()).chain(more).collect()
     }
@@ -185,13 +187,13 @@ impl<'a> Study<'a> {
         let columns = self.columns(None);
         let always = places(&columns, |field| field.always_splits() || base.contains(field));
         let search = Search::new(&answers, columns);
-        let found = search.split(&always)?;
-        Some(self.describe(types, &search, &found, &always))
+        let split = search.split(&always)?;
+        Some(self.describe(types, &search, &split, &always))
     }
 
-    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, found: &Split, always: &[usize]) -> Grouping {
+    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, split: &Split, always: &[usize]) -> Grouping {
         let field = |place: &usize| Some(search.column(*place)?.field.clone());
-        let fewest: Vec<usize> = [always, &found.minimum].concat();
+        let fewest: Vec<usize> = [always, &split.minimum].concat();
         let decisive = |place: &usize| {
             let column = search.column(*place)?;
             let alone = search.decisive(*place);
@@ -206,10 +208,10 @@ impl<'a> Study<'a> {
         };
         Grouping {
             types: types.to_vec(),
-            groups: found.groups,
-            closure: found.closure.iter().filter_map(field).collect(),
-            minimum: found.minimum.iter().filter_map(decisive).collect(),
-            split: found.fields().iter().chain(always).filter_map(field).collect(),
+            groups: split.groups,
+            closure: split.closure.iter().filter_map(field).collect(),
+            minimum: split.minimum.iter().filter_map(decisive).collect(),
+            split: split.fields().iter().chain(always).filter_map(field).collect(),
         }
     }
 
