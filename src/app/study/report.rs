@@ -120,7 +120,7 @@ impl Findings<'_> {
                 StudyEnd::Complete => "the server gave them no answer".to_owned(),
                 _ => self.inquiry.reason(),
             };
-            say!(text, "{} have no evidence: {reason}", count(unasked, "node", "nodes"));
+            say!(text, "{} without evidence: {reason}", count(unasked, "node", "nodes"));
         }
     }
 

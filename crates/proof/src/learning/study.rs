@@ -319,7 +319,7 @@ mod tests {
     fn lrn_2_each_fingerprint_has_its_turn_before_a_second_member() {
         let mut study = study(6, 3, pace(1));
         let (asked, end, _) = run(&mut study, |_| Ok(vec![1]));
-        // The first answer is checked twice at one node, and the end once more.
+        // The first answer is checked at the same node, and the end once more.
         assert_eq!((asked.as_slice(), end), (&[0, 0, 1, 2, 3, 4, 5, 0][..], StudyEnd::Complete));
         assert_eq!(study.evidence().nodes().len(), 6);
     }
