@@ -226,7 +226,9 @@ impl<'a> Proposer<'a> {
         let joint = places(&columns, |field| shared.split.contains(field));
         if !search.answers().holds(&search.by(joint)) {
             let base: Vec<Field> = shared.split.iter().cloned().collect();
-            return self.group(&types, &base).map(Endpoints::Finer);
+            // Within a class of the other types all ask for the same endpoints, so none is unproved (LRN-10).
+            let all = [shared.types.as_slice(), &types].concat();
+            return self.group(&all, &base).map(|finer| Endpoints::Finer(Grouping { types, ..finer }));
         }
         let always = places(&columns, Field::always_splits);
         let minimum = search.minimum(&always);
