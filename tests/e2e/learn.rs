@@ -185,6 +185,8 @@ async fn lrn_21_rules_that_are_too_coarse_are_told_with_exit_code_65() {
     assert!(error.contains("coarse.yaml: the rules are coarser than the evidence"), "{error}");
     assert!(out.contains("node_classes[0] is too coarse for Listener"), "{out}");
     assert!(out.contains("explained by metadata.VERSION"), "{out}");
+    assert_eq!(out.matches("--check: ").count(), 1, "{out}");
+    assert!(out.contains("do not split: cluster (5 values)"), "{out}");
     // A file of mine is replaced, and another is not.
     let (code, ..) = learn(place, &server, &["--write", "rules.yaml"]).await;
     assert_eq!(code, 0);

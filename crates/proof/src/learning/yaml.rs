@@ -163,6 +163,13 @@ fn write_split(text: &mut String, proposal: &Proposal, rule: &ProposedRule, grou
         say(text, 3, &Field::UserAgentVersion);
         line(text, 3, "user_agent_version: full");
     }
+    for facts in &proposal.fields {
+        let is_metadata = matches!(facts.field, Field::Metadata(_));
+        let is_split = grouping.is_some_and(|grouping| grouping.split.contains(&facts.field));
+        if !is_metadata && !is_split && facts.values > 1 {
+            comment(text, 3, &format!("left out: {}", evidence(proposal, grouping, &facts.field)));
+        }
+    }
     for field in derived(grouping, |derived| matches!(derived, Derived::Family(_))) {
         if let Field::Derived(Derived::Family(base)) = field {
             say(text, 3, field);
