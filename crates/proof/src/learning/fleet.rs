@@ -110,8 +110,8 @@ impl Fleet {
         self.plain().fold(Partition::whole(self.nodes.len()), |part, column| part.refine(&column.cells))
     }
 
-    /// The derived fields with several values, first the fields with a word for rules (LRN-3, LRN-9). A unique
-    /// derived field explains nothing.
+    /// The derived fields with several values, first the fields with a word for rules (LRN-3, LRN-9). A
+    /// unique derived field explains nothing.
     pub fn derived(&self) -> Vec<Column> {
         let nodes: Vec<&Node> = self.nodes.iter().map(|node| &**node).collect();
         let paths = self.columns.iter().filter_map(|column| match &column.field {

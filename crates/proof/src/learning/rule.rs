@@ -18,9 +18,9 @@ pub struct ProposedRule {
 }
 
 impl ProposedRule {
-    /// A rule with the given fields. Metadata splits by everything but the hidden fields, so that a new key
-    /// makes too many classes, and not too few (LRN-8). `needed`: the fields of the minimum, which no rule may
-    /// lack.
+    /// A rule with the given fields. Metadata splits by everything but the hidden fields, so that a new
+    /// key makes too many classes, and not too few (LRN-8). `needed`: the fields of the minimum, which no
+    /// rule may lack.
     pub(super) fn new(
         types: Vec<TypeUrl>,
         fleet: &Fleet,

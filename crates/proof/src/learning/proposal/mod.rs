@@ -149,8 +149,8 @@ impl<'a> Proposer<'a> {
         self.fleet.plain().chain(self.helpers.iter().copied()).chain(more).collect()
     }
 
-    /// Whether plain fields explain a type, or with the help of a derived field (LRN-3). Otherwise the type is
-    /// personal (LRN-4).
+    /// Whether plain fields explain a type, or with the help of a derived field (LRN-3). Otherwise the type
+    /// is personal (LRN-4).
     fn explain_type(&mut self, type_url: &TypeUrl) -> bool {
         let answers = self.evidence.joint(std::slice::from_ref(type_url));
         let plain = Search::new(&answers, self.columns(None));
