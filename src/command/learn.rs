@@ -22,8 +22,8 @@ pub struct Learn {
     /// A configuration of the relay, for TLS and credentials towards the control plane.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The types to ask for: `cds`, `lds`, `eds`, `rds`, or full message names, asked for as a whole. Endpoints
-    /// are those of the clusters, and routes those of the listeners.
+    /// The types to ask for: `cds`, `lds`, `eds`, `rds`, or full message names, asked for as a whole.
+    /// Endpoints are those of the clusters, and routes those of the listeners.
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "cds,lds,eds,rds")]
     pub types: Vec<String>,
     /// The longest time. The study ends before, once every node was asked.

@@ -49,7 +49,7 @@ fn listener(name: &str, routes: &str, text: &str) -> Any {
     Any { type_url: LDS.to_owned(), value: body.encode_to_vec() }
 }
 
-/// 3 teams, 4 versions, 3 zones and 10 apps, in all combinations. The account follows from the team.
+/// 3 teams, 4 versions, 3 regions and 10 apps, in all combinations. The account follows from the team.
 fn fleet(count: usize) -> Value {
     let node = |number: usize| {
         json!({
@@ -62,7 +62,7 @@ fn fleet(count: usize) -> Value {
                 "VERSION": format!("v{}", number / 3 % 4),
                 "MESH": "east",
             },
-            "locality": { "region": "r", "zone": format!("z{}", number / 12 % 3) },
+            "locality": { "region": format!("r{}", number / 12 % 3) },
             "userAgentName": "envoy",
         })
     };
@@ -73,11 +73,11 @@ fn field(node: &Node, key: &str) -> String {
     istiod::metadata_of(node).remove(key).unwrap_or_default()
 }
 
-fn zone(node: &Node) -> String {
-    node.locality.as_ref().map(|locality| locality.zone.clone()).unwrap_or_default()
+fn region(node: &Node) -> String {
+    node.locality.as_ref().map(|locality| locality.region.clone()).unwrap_or_default()
 }
 
-/// Clusters by team, listeners by team and version, endpoints by zone, too; a counter in one cluster; one node
+/// Clusters by team, listeners by team and version, endpoints by region, too; a counter in one cluster; one node
 /// is refused.
 async fn planted() -> ControlPlane {
     let cp = ControlPlane::obedient().await;
@@ -86,13 +86,13 @@ async fn planted() -> ControlPlane {
         if node.id == "pod-7" {
             return Err(Status::permission_denied("not you"));
         }
-        let (team, version, zone) = (field(node, "TEAM"), field(node, "VERSION"), zone(node));
+        let (team, version, region) = (field(node, "TEAM"), field(node, "VERSION"), region(node));
         let stamp = counter.fetch_add(1, Ordering::Relaxed).to_string();
         world.set(CDS, "stamp", words::body(CDS, "stamp", &stamp), true);
         world.set(CDS, "backend", words::eds_cluster("backend", "backend-eds", &team), true);
         world.set(LDS, "main", listener("main", "routes", &format!("{team} {version}")), true);
         world.set(RDS, "routes", words::body(RDS, "routes", &team), true);
-        world.set(EDS, "backend-eds", words::body(EDS, "backend-eds", &format!("{team} {zone}")), true);
+        world.set(EDS, "backend-eds", words::body(EDS, "backend-eds", &format!("{team} {region}")), true);
         Ok(())
     });
     cp
@@ -110,7 +110,7 @@ async fn learn(directory: &Path, server: &str, more: &[&str]) -> (i32, String, S
 }
 
 fn server_of(cp: &ControlPlane) -> String {
-    cp.server_uri(crate::support::Attachment::Ads)
+    cp.server_uri(crate::support::Attachment::Ads(crate::support::Variant::Delta))
 }
 
 fn paths(list: &Value) -> Vec<String> {
@@ -147,7 +147,7 @@ async fn lrn_2_planted_groups_of_2000_nodes_are_found_twice_in_a_row() {
         let finer = &found["endpoints"]["finer"];
         assert_eq!(
             (&finer["answers"], paths(&finer["minimum"])),
-            (&json!(36), vec!["locality.zone".to_owned()])
+            (&json!(36), vec!["locality.region".to_owned()])
         );
         assert_eq!(found["restless"][0]["names"], json!(["stamp"]), "{out}");
         assert_eq!((&found["refused"]["count"], &found["personal"]), (&json!(1), &json!([])), "{out}");
@@ -156,7 +156,7 @@ async fn lrn_2_planted_groups_of_2000_nodes_are_found_twice_in_a_row() {
     }
     assert_eq!(written.len(), 1, "{written:#?}");
     let rules = written.pop_first().unwrap();
-    // What is proposed is a configuration, and has as many classes as told.
+    // The proposal is a part of a configuration.
     fs::write(directory.path().join("fine.yaml"), config(&server, &rules)).unwrap();
     let (code, out, error) = run(&["check", "--config", "fine.yaml", "--offline"], directory.path());
     assert_eq!(code, 0, "{out}{error}\n{rules}");
@@ -173,7 +173,7 @@ async fn lrn_21_rules_that_are_too_coarse_are_told_with_exit_code_65() {
     let rules = fs::read_to_string(place.join("rules.yaml")).unwrap();
     fs::write(place.join("fine.yaml"), config(&server, &rules)).unwrap();
     let coarse =
-        "node_classes: [ { split_by: { metadata: [TEAM], locality: zone }, upstream_node: member } ]";
+        "node_classes: [ { split_by: { metadata: [TEAM], locality: region }, upstream_node: member } ]";
     fs::write(place.join("coarse.yaml"), config(&server, coarse)).unwrap();
     let (code, out, error) = learn(place, &server, &["--check", "fine.yaml"]).await;
     assert_eq!(code, 0, "{out}{error}");
@@ -183,6 +183,8 @@ async fn lrn_21_rules_that_are_too_coarse_are_told_with_exit_code_65() {
     assert!(error.contains("coarse.yaml: the rules are coarser than the evidence"), "{error}");
     assert!(out.contains("node_classes[0] is too coarse for Listener"), "{out}");
     assert!(out.contains("explained by metadata.VERSION"), "{out}");
+    assert_eq!(out.matches("--check: ").count(), 1, "{out}");
+    assert!(out.contains("do not split: cluster (5 values)"), "{out}");
     // A file of mine is replaced, and another is not.
     let (code, ..) = learn(place, &server, &["--write", "rules.yaml"]).await;
     assert_eq!(code, 0);

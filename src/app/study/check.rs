@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::app::facts;
 use crate::command::outcome::Failure;
-use sluice_engine::class::{NameKind, NodeClasses};
+use sluice_engine::class::{NameKind, NameStyle, NodeClasses};
 use sluice_engine::collection::style_of;
 use sluice_identity::Identity;
 use sluice_proof::learning::{Conflict, Evidence, Field, Fleet, Partition, explain};
@@ -66,6 +66,11 @@ impl Check {
         type_url: &TypeUrl,
         kind: NameKind,
     ) -> Option<Coarse> {
+        // A wildcard is an old-style name, and in no list.
+        let is_whole = !matches!(type_url.kind(), Kind::ClusterLoadAssignment | Kind::RouteConfiguration);
+        if is_whole && kind != NameKind::from(NameStyle::Old) {
+            return None;
+        }
         let classes = fleet.nodes.iter().map(|node| {
             // Nobody proves an identity here, so rules that split by it are taken without it.
             let class = self.classes.classify(Some(node), &Identity::Anonymous, type_url, kind);
@@ -74,14 +79,9 @@ impl Check {
         let classes = Partition::by(classes);
         let class_of = |node: usize| classes.classes().get(node).copied();
         let has_rule = |node: usize, name: &ResourceName| {
-            fleet.nodes.get(node).is_some_and(|node| {
-                // The members of a wildcard have its class.
-                let is_whole =
-                    !matches!(type_url.kind(), Kind::ClusterLoadAssignment | Kind::RouteConfiguration);
-                let listed = if is_whole { None } else { self.classes.listing(Some(node), type_url, name) };
-                let style = if is_whole { kind.style } else { style_of(name) };
-                kind == NameKind { style, listed }
-            })
+            let listed = |node| self.classes.listing(Some(node), type_url, name);
+            let named = |node| NameKind { style: style_of(name), listed: listed(node) };
+            is_whole || fleet.nodes.get(node).is_some_and(|node| named(node) == kind)
         };
         let conflicts = evidence.conflicts(type_url, &class_of, &has_rule);
         let (first, _) = conflicts.first()?.nodes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use super::target::Target;
+use super::target::StudyTarget;
 use crate::app::servers::{self, Channels};
 use crate::app::settings::{default_response_bytes, relay_settings};
 use crate::command::learn::Learn;
@@ -18,8 +18,8 @@ use sluice_engine::source::SourceSettings;
 use sluice_proof::learning::{Fleet, Step, Study, StudyEnd, StudyPace};
 use sluice_xds::Node;
 
-/// The longest wait for the answers to one node. A server without a word about a name is silent for up to 15 s
-/// before the name counts as missing, first for the endpoints and then for the routes.
+/// The longest wait for the answers to one node. A server without a word about a name is silent for up to
+/// 15 s before the name counts as missing, first for the endpoints and then for the routes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A study that is over.
@@ -44,7 +44,7 @@ impl Inquiry {
 
 /// Asks until the study is over.
 pub(super) fn inquire(
-    target: Target,
+    target: StudyTarget,
     fleet: &Fleet,
     types: AskedTypes,
     order: &Learn,

@@ -1,7 +1,8 @@
 //! `sluice classes learn`: asks a control plane as the nodes of a file, and proposes rules (LRN-2).
 //!
-//! 1. `nodes`: the file. `target`: the server. 2. `inquiry`: the questions. 3. `check`: rules in force against
-//!    the evidence. `report`: the findings, for people and for scripts.
+//! 1. `nodes`: the file. `target`: the server.
+//! 2. `inquiry`: the questions.
+//! 3. `check`: rules in force against the evidence. `report`: the findings, for people and for scripts.
 
 mod nodes;
 mod target;
@@ -54,7 +55,9 @@ pub fn learn(order: &Learn, hostname: &str, out: &mut dyn Write, err: &mut dyn W
         return Err(Failure::Unavailable(format!("{uri}: {}", inquiry.reason())));
     }
     let proposal = propose(&fleet, evidence);
-    debug_assert!(is_lossless(&fleet, evidence, &proposal.rules));
+    if !is_lossless(&fleet, evidence, &proposal.rules) {
+        return Err(Failure::Internal("the rules that were found lose answers".to_owned()));
+    }
     let coarse = check.as_ref().map(|check| check.judge(&fleet, evidence));
     let findings = Findings {
         uri: &uri,

@@ -79,7 +79,7 @@ pub struct NodeList {
 }
 
 impl NodeList {
-    /// What was left out, a line for each reason.
+    /// The account of the entries that were left out, a line for each reason.
     pub fn account(&self) -> Vec<String> {
         let line = |(reason, left_out): (&Omission, &LeftOut)| {
             let more = left_out.count - left_out.places.len();
@@ -101,7 +101,7 @@ impl NodeList {
 /// # Errors
 /// The text is no JSON at all.
 pub fn read_nodes(text: &str) -> Result<NodeList, String> {
-    let mut reader = Reader::default();
+    let mut reader = NodeReader::default();
     match serde_json::from_str::<&RawValue>(text) {
         Ok(document) => reader.read(document.get(), "", 0),
         Err(whole) => {
@@ -127,7 +127,7 @@ pub fn read_nodes(text: &str) -> Result<NodeList, String> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct NodeReader {
     list: NodeList,
     ids: BTreeSet<String>,
 }
@@ -138,7 +138,7 @@ const LISTS: [&str; 5] = ["configs", "config", "nodes", "clients", "items"];
 /// Keys with one thing that has a node.
 const PARTS: [&str; 2] = ["bootstrap", "node"];
 
-impl Reader {
+impl NodeReader {
     /// `place`: for the account.
     fn read(&mut self, text: &str, place: &str, depth: usize) {
         if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::check::Coarse;
 use super::inquiry::Inquiry;
 use super::nodes::NodeList;
-use sluice_proof::learning::proposal::{Decisive, Endpoints, Grouping};
+use sluice_proof::learning::proposal::{Decisive, Endpoints, FieldFacts, Grouping};
 use sluice_proof::learning::{Conflict, Field, Fleet, Proposal, StudyEnd, yaml};
 use sluice_text::shortened;
 use sluice_xds::TypeUrl;
@@ -74,8 +74,8 @@ impl Findings<'_> {
             Some(Endpoints::Finer(finer)) => {
                 say!(
                     text,
-                    "\n{} depend on more: a rule of their own has {}. They come on upstream streams of their own then, and \
-                     only the order of types joins the two.",
+                    "\n{} depends on more: with it, there are {}. A rule of its own puts the type on upstream streams apart, \
+                     and only the order of types joins the two.",
                     short(&finer.types),
                     count(finer.groups, "different answer", "different answers")
                 );
@@ -84,8 +84,8 @@ impl Findings<'_> {
             Some(Endpoints::Coarser { types, minimum, classes }) => {
                 say!(
                     text,
-                    "\n{} depend on less: on {} alone. A rule of their own would have {}, on upstream streams of their own; \
-                     none is proposed.",
+                    "\n{} depends on less: on {} alone. A rule of its own would have {}, on upstream streams apart; none is \
+                     proposed.",
                     short(types),
                     paths(minimum),
                     count(*classes, "class", "classes")
@@ -93,6 +93,7 @@ impl Findings<'_> {
             }
             None => {}
         }
+        self.write_hidden(&mut text);
         self.write_personal(&mut text);
         self.write_restless(&mut text);
         self.write_refused(&mut text);
@@ -120,7 +121,7 @@ impl Findings<'_> {
                 StudyEnd::Complete => "the server gave them no answer".to_owned(),
                 _ => self.inquiry.reason(),
             };
-            say!(text, "{} have no evidence: {reason}", count(unasked, "node", "nodes"));
+            say!(text, "{} without evidence: {reason}", count(unasked, "node", "nodes"));
         }
     }
 
@@ -192,6 +193,25 @@ impl Findings<'_> {
                 count(classes - grouping.groups, "class", "classes")
             );
         }
+    }
+
+    /// The fields of no rule.
+    fn write_hidden(&self, text: &mut String) {
+        let finer = match &self.proposal.endpoints {
+            Some(Endpoints::Finer(finer)) => Some(finer),
+            _ => None,
+        };
+        let groupings = || self.proposal.shared.iter().chain(finer);
+        let hidden = |facts: &&FieldFacts| groupings().all(|grouping| !grouping.split.contains(&facts.field));
+        let (unique, idle): (Vec<_>, Vec<_>) =
+            self.proposal.fields.iter().filter(hidden).partition(|facts| facts.is_unique);
+        if groupings().next().is_some() && !idle.is_empty() {
+            let idle = idle
+                .iter()
+                .map(|facts| format!("{} ({})", facts.field, count(facts.values, "value", "values")));
+            say!(text, "\nThese make no difference, and do not split: {}.", paths(idle));
+        }
+        say!(text, "Unique to each client: {}.", paths(unique.iter().map(|facts| &facts.field)));
     }
 
     fn classes_of(&self, grouping: &Grouping) -> usize {
@@ -351,16 +371,18 @@ impl Findings<'_> {
 
     fn write_conflict(&self, text: &mut String, conflict: &Conflict) {
         let (one, other) = conflict.nodes;
-        let names: Vec<String> =
-            conflict.names.iter().take(NAMES_MAX).map(|name| safe(name.as_str())).collect();
+        let names = conflict.names.iter().take(NAMES_MAX).map(|name| safe(name.as_str()));
+        let more = match conflict.names.len().saturating_sub(NAMES_MAX) {
+            0 => String::new(),
+            more => format!(" and {} more", grouped(more)),
+        };
         let fields: Vec<Field> = self.fleet.differences(conflict.nodes).into_iter().take(LIST_MAX).collect();
         say!(
             text,
-            "  {} and {}: {} differ: {}; the nodes differ in {}",
+            "  {} and {} are told two things about {}{more}; the nodes differ in {}",
             self.id(one),
             self.id(other),
-            count(conflict.names.len(), "name", "names"),
-            names.join(", "),
+            paths(names),
             paths(fields)
         );
     }

@@ -7,13 +7,13 @@ use crate::driver::AskedTypes;
 use sluice_xds::{Kind, TypeUrl};
 
 /// A server, in a configuration with no other.
-pub(super) struct Target {
+pub(super) struct StudyTarget {
     pub uri: String,
     pub config: Config,
 }
 
 /// The server of the arguments.
-pub(super) fn target(order: &Learn, hostname: &str) -> Result<Target, Failure> {
+pub(super) fn target(order: &Learn, hostname: &str) -> Result<StudyTarget, Failure> {
     let config = match (&order.config, &order.server) {
         (Some(file), _) => super::load(file, hostname)?,
         (None, Some(server)) => plaintext(server, hostname).map_err(Failure::Usage)?,
@@ -42,7 +42,7 @@ pub(super) fn target(order: &Learn, hostname: &str) -> Result<Target, Failure> {
         return Err(Failure::Usage(text));
     }
     let uri = server.server_uri.clone();
-    Ok(Target { uri, config: Config { servers: Servers::new(vec![server]), ..config } })
+    Ok(StudyTarget { uri, config: Config { servers: Servers::new(vec![server]), ..config } })
 }
 
 /// A configuration with a server that is spoken to in plaintext.

@@ -9,7 +9,6 @@ use arc_swap::Guard;
 
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::clock::Clock;
-use crate::driver::ground::commons::SharedCopies;
 use crate::driver::ground::connection::Connections;
 use crate::driver::ground::durable::{DurableState, PlanStore};
 use crate::driver::ground::encoder::Encoder;
@@ -182,7 +181,7 @@ impl DriverContext {
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
                 presented_views: PresentedViews::default(),
-                copies: SharedCopies::default(),
+                copies: Arc::default(),
                 do_not_cache: DoNotCacheNames::default(),
                 seed: HashSeed(fastrand::u128(..)),
             },
@@ -217,6 +216,8 @@ impl DriverContext {
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(0, metrics.clone())),
                 presented_views: PresentedViews::default(),
+                // A shadow costs names and versions only (BOD-1).
+                copies: self.content.copies.clone(),
                 do_not_cache: DoNotCacheNames::default(),
                 seed: self.content.seed,
             },

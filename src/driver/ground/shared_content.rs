@@ -19,7 +19,7 @@ use sluice_xds::{ResourceName, TypeUrl};
 pub struct SharedContent {
     pub encoder: Arc<Encoder>,
     pub presented_views: PresentedViews,
-    pub copies: SharedCopies,
+    pub copies: Arc<SharedCopies>,
     pub do_not_cache: DoNotCacheNames,
     /// The seed of the hashes of sets of names.
     pub seed: HashSeed,

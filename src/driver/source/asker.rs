@@ -1,6 +1,7 @@
 //! Asks a server as a node, for everything that such a client would be told (LRN-2).
 //!
-//! Nobody is served. Each question is a source of its own, with a stream of its own, and ends with the answer.
+//! Nobody is served. Each question is a source of its own, with a stream of its own, and ends with the
+//! answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -65,7 +66,7 @@ impl Asker {
         self.shared.clock.instant(time)
     }
 
-    /// What the server tells a client with this node. Types without a whole answer within `patience` are left
+    /// Asks as a client with this node. Types without a whole answer within `patience` are left
     /// out.
     ///
     /// # Errors
@@ -92,8 +93,8 @@ impl Asker {
             held: &[],
         };
         let (source, _) = self.sources.get(claim, &|| 0).map_err(|full| full.status)?;
-        let client = Arc::new(Client::new(session));
-        let mut question = Question { source: source.clone(), client, wanted: BTreeMap::new() };
+        let client = Arc::new(AskingClient::new(session));
+        let mut question = Question { source: source.clone(), client, collections: BTreeMap::new() };
         let asked = self.answer(&mut question, types, Instant::now() + patience).await;
         source.forget(session);
         self.sources.release(&source, &holder);
@@ -114,7 +115,7 @@ impl Asker {
             for type_url in types
                 .named
                 .iter()
-                .filter(|named| !question.wanted.contains_key(*named))
+                .filter(|named| !question.collections.contains_key(*named))
                 .cloned()
                 .collect::<Vec<_>>()
             {
@@ -123,7 +124,7 @@ impl Asker {
                     self.want(question, &type_url, collection).await;
                 }
                 // Nothing to ask for is an answer, too.
-                question.wanted.entry(type_url).or_default();
+                question.collections.entry(type_url).or_default();
             }
             let answers = question.answers(&snapshot);
             if answers.len() == types.whole.len() + types.named.len() {
@@ -142,7 +143,7 @@ impl Asker {
     }
 
     async fn want(&self, question: &mut Question, type_url: &TypeUrl, collection: Collection) {
-        question.wanted.entry(type_url.clone()).or_default().push(collection.clone());
+        question.collections.entry(type_url.clone()).or_default().push(collection.clone());
         let (stream, type_url) = (question.client.clone() as Arc<dyn Subscriber>, type_url.clone());
         let (previous, seen) = (None, u64::MAX);
         question.source.send(Command::Watch { stream, type_url, collection, previous, seen }).await;
@@ -161,8 +162,8 @@ impl Asker {
 /// A node before the server, and what it has asked for.
 struct Question {
     source: Arc<SourceHandle>,
-    client: Arc<Client>,
-    wanted: BTreeMap<TypeUrl, Vec<Collection>>,
+    client: Arc<AskingClient>,
+    collections: BTreeMap<TypeUrl, Vec<Collection>>,
 }
 
 impl Question {
@@ -171,7 +172,7 @@ impl Question {
         let whole = |(type_url, collections): (&TypeUrl, &Vec<Collection>)| {
             Some((type_url.clone(), answer(snapshot.of(type_url), collections)?))
         };
-        self.wanted.iter().filter_map(whole).collect()
+        self.collections.iter().filter_map(whole).collect()
     }
 
     fn failure(&self, snapshot: &Snapshot) -> Option<Status> {
@@ -204,7 +205,8 @@ fn named_in(snapshot: &Snapshot, type_url: &TypeUrl, question: &Question) -> Opt
         Kind::ClusterLoadAssignment => Kind::Cluster,
         _ => Kind::Listener,
     };
-    let (base_url, collections) = question.wanted.iter().find(|(base_url, _)| base_url.kind() == base)?;
+    let (base_url, collections) =
+        question.collections.iter().find(|(base_url, _)| base_url.kind() == base)?;
     let types = snapshot.of(base_url)?;
     answer(Some(types), collections)?;
     let resources = types.resources();
@@ -214,20 +216,20 @@ fn named_in(snapshot: &Snapshot, type_url: &TypeUrl, question: &Question) -> Opt
     })
 }
 
-/// The client of a question, as its source sees it.
-struct Client {
+/// The silent client of a question, as the source sees it.
+struct AskingClient {
     session: SessionId,
     changed: Notify,
     ended: Mutex<Option<Status>>,
 }
 
-impl Client {
-    fn new(session: SessionId) -> Client {
-        Client { session, changed: Notify::new(), ended: Mutex::new(None) }
+impl AskingClient {
+    fn new(session: SessionId) -> AskingClient {
+        AskingClient { session, changed: Notify::new(), ended: Mutex::new(None) }
     }
 }
 
-impl Subscriber for Client {
+impl Subscriber for AskingClient {
     fn id(&self) -> SessionId {
         self.session
     }

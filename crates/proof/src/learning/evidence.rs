@@ -1,4 +1,4 @@
-//! Evidence: what a server said to which node (LRN-6, LRN-10).
+//! Evidence: the answers of a server to nodes (LRN-6, LRN-10).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use super::partition::Partition;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
-/// The answer of a server to one node for one type.
+/// The answer of a server to a node for a type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeAnswer {
-    /// All resources of the type were asked for, so that a name without an entry does not exist.
+    /// All resources of the type were asked for: a name without an entry does not exist.
     pub is_whole: bool,
-    /// Sorted by name. `None`: the server has no such resource. A name without an entry in an answer that is
-    /// not whole was not asked for, which proves nothing (LRN-10).
+    /// Sorted by name. `None`: the server has no resource of the name. A name without an entry was not asked
+    /// for, unless the answer is whole, and proves nothing (LRN-10).
     pub names: Vec<(ResourceName, Option<Version>)>,
 }
 
 impl TypeAnswer {
-    /// The names that both answers have a word about, and that differ.
+    /// The names with two unequal words about them.
     fn differing(&self, other: &TypeAnswer) -> BTreeSet<ResourceName> {
         let by_name = |answer: &TypeAnswer| -> BTreeMap<ResourceName, Option<Version>> {
             answer.names.iter().cloned().collect()
@@ -39,17 +39,17 @@ impl TypeAnswer {
     }
 }
 
-/// The answers for one type.
+/// The answers for a type.
 #[derive(Clone, Debug, Default)]
 struct TypeEvidence {
     /// The distinct answers.
     answers: BTreeSet<Arc<TypeAnswer>>,
     by_node: BTreeMap<usize, Arc<TypeAnswer>>,
-    /// Names about which the server said two things to one node (PRF-16).
+    /// Names with two unequal answers to the same node (PRF-16).
     restless: BTreeSet<ResourceName>,
 }
 
-/// The answers of a server to nodes, which are numbers in the order of the fleet.
+/// The answers of a server to nodes. A node is a number in the order of the fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     types: BTreeMap<TypeUrl, TypeEvidence>,
@@ -57,8 +57,8 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Adds an answer. A second answer to the same node makes the names that differ restless: the server says
-    /// two things to the same question, by chance or because its configuration changed meanwhile (PRF-16).
+    /// Adds an answer. A second answer to the same node makes differing names restless: the server says two
+    /// things to the same question, by chance or after a change of the configuration (PRF-16).
     /// Returns whether no other node has had this answer before.
     pub fn add(&mut self, node: usize, type_url: &TypeUrl, answer: TypeAnswer) -> bool {
         let evidence = self.types.entry(type_url.clone()).or_default();
@@ -85,7 +85,7 @@ impl Evidence {
         self.types.values().flat_map(|evidence| evidence.by_node.keys().copied()).collect()
     }
 
-    /// The names that cannot be compared, by type.
+    /// The names without a comparison, by type.
     pub fn restless(&self) -> impl Iterator<Item = (&TypeUrl, &BTreeSet<ResourceName>)> {
         let types = self.types.iter().map(|(type_url, evidence)| (type_url, &evidence.restless));
         types.filter(|(_, names)| !names.is_empty())
@@ -96,7 +96,7 @@ impl Evidence {
         self.held_names
     }
 
-    /// The answers for some types together, without restless names. Nodes without an answer for one of the
+    /// The answers for some types together, without restless names. Nodes without an answer for any of the
     /// types are left out.
     pub(super) fn joint(&self, types: &[TypeUrl]) -> Answers {
         let all: Vec<&TypeEvidence> = types.iter().filter_map(|type_url| self.types.get(type_url)).collect();
@@ -121,8 +121,8 @@ impl Evidence {
         Answers { nodes, numbers, cells: by_number, aspects: place(aspect) }
     }
 
-    /// Two nodes of one class with unequal answers, for the class of each node by number; at most one pair for
-    /// each class. `has_rule`: the classes are for this name of a node.
+    /// Pairs of nodes with a common class and unequal answers; at most a pair for each class. `class_of`: the
+    /// class of a node. `has_rule`: the classes are for a name of a node.
     pub fn conflicts(
         &self,
         type_url: &TypeUrl,
@@ -156,7 +156,7 @@ impl Evidence {
     }
 }
 
-/// Two nodes of one class with unequal answers.
+/// Two nodes with a common class and unequal answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub type_url: TypeUrl,
@@ -169,14 +169,14 @@ fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The answers of one type without restless names: for each node the number of its answer, and for each
-/// answer its cells.
+/// The answers of a type without restless names: the number of each node's answer, and the cells of each
+/// answer.
 struct Settled {
     numbers: Partition,
     cells: Vec<Vec<Cell>>,
 }
 
-/// One aspect of an answer, and the number of its content: the whole set of a type, or some names that all
+/// An aspect of an answer, and the number of the content: the whole set of a type, or some names that all
 /// answers have in the same versions together.
 type Cell = (u32, u32);
 
@@ -199,7 +199,7 @@ impl Settled {
         }
         let distinct: Vec<&TypeAnswer> = distinct.into_iter().flatten().collect();
         let cells = match distinct.iter().all(|answer| answer.is_whole) {
-            // A whole set is one aspect, and each other set differs.
+            // A whole set is an aspect, and each other set differs.
             true => {
                 let whole = *aspect;
                 *aspect += 1;
@@ -211,8 +211,8 @@ impl Settled {
     }
 }
 
-/// The cells of answers about names. Names with the same pattern over all answers are one aspect, and a name
-/// with one version everywhere tells nothing.
+/// The cells of answers about names. Names with the same pattern over all answers are a single aspect, and a
+/// name with the same version everywhere tells nothing.
 fn named_cells(answers: &[&TypeAnswer], aspect: &mut u32) -> Vec<Vec<Cell>> {
     let mut by_name: BTreeMap<&ResourceName, Vec<(usize, Option<Version>)>> = BTreeMap::new();
     for (number, answer) in answers.iter().enumerate() {
@@ -240,11 +240,11 @@ fn named_cells(answers: &[&TypeAnswer], aspect: &mut u32) -> Vec<Vec<Cell>> {
     cells
 }
 
-/// The joint answers of some types, one for each node that has answers for all of them.
+/// The joint answers of some types, for the nodes with answers for all types.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
     pub nodes: Vec<usize>,
-    /// For each of `nodes` the number of its joint answer.
+    /// The number of the joint answer, for each of `nodes`.
     pub numbers: Partition,
     /// The cells of each joint answer.
     cells: Vec<Vec<Cell>>,
@@ -273,7 +273,7 @@ impl Answers {
         Answers { nodes, numbers, cells, aspects: self.aspects }
     }
 
-    /// Two rows that share a class and were told two things; `None`: the classes lose nothing.
+    /// Two rows with a common class and unequal answers; `None`: the classes lose nothing.
     pub fn conflict(&self, classes: &Partition) -> Option<(usize, usize)> {
         let numbers = self.numbers.classes();
         let mut rows: Vec<(u32, u32, usize)> = classes
@@ -285,7 +285,7 @@ impl Answers {
             .collect();
         rows.sort_unstable();
         rows.dedup_by_key(|(class, number, _)| (*class, *number));
-        // The class that last set a content of an aspect, the content, and the row.
+        // For each aspect: the last class with a content, the content, and the row.
         let mut contents: Vec<Option<(u32, u32, usize)>> = vec![None; self.aspects];
         for (class, number, row) in rows {
             for (aspect, content) in self.cells.get(place(number)).into_iter().flatten() {
@@ -306,9 +306,9 @@ impl Answers {
         self.conflict(classes).is_none()
     }
 
-    /// The rows in groups of answers that go together, the fullest answers first: for each row the number of
-    /// its group. Where each row was asked for the whole set, the groups are those of equal answers. Names
-    /// that two rows were not both asked for do not keep them apart (LRN-10).
+    /// The rows in groups of compatible answers, the fullest answers first: the number of each row's group.
+    /// Where all rows were asked for whole sets, a group has equal answers. A name that only a single row was
+    /// asked for keeps no rows apart (LRN-10).
     pub fn groups(&self) -> Partition {
         let mut order: Vec<usize> = (0..self.cells.len()).collect();
         order.sort_by_key(|number| (Reverse(self.cells.get(*number).map_or(0, Vec::len)), *number));
@@ -342,7 +342,7 @@ impl Answers {
         Partition::by(self.numbers.classes().iter().map(|number| by_number.get(place(*number)).copied()))
     }
 
-    /// The aspects of which every answer has a content.
+    /// The aspects with a content in every answer.
     fn common_aspects(&self) -> BTreeSet<u32> {
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         for (aspect, _) in self.cells.iter().flatten() {
@@ -352,7 +352,7 @@ impl Answers {
     }
 }
 
-/// The groups that an answer is tried with. Beyond it, each further answer is a group of its own.
+/// The groups to try for an answer. Beyond the bound, each further answer is a new group.
 const GROUPS_MAX: usize = 4_096;
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Explains unequal answers by the fields in which the nodes differ (LRN-7).
+//! Explains unequal answers by the differing fields of the nodes (LRN-7).
 
 use std::collections::BTreeSet;
 
-/// The fields that explain all counterexamples: each difference set has one of them.
+/// The fields that explain all counterexamples: each difference set has at least a field of theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation<F> {
-    /// The fields that are alone in a difference set: nothing else can be the reason.
+    /// The fields alone in a difference set: nothing else can be the reason.
     pub decisive: Vec<F>,
-    /// The fields that are in every difference set.
+    /// The fields in every difference set.
     pub single: Vec<F>,
-    /// Two fields of which every difference set has one, if no single field will do.
+    /// Two fields, if no single field will do: every difference set has the first or the second.
     pub pair: Option<(F, F)>,
 }
 
@@ -20,7 +20,7 @@ impl<F> Default for Explanation<F> {
 }
 
 impl<F: Clone> Explanation<F> {
-    /// The fields to show, and to split by: a single one, or the pair. Empty: nothing explains.
+    /// The fields to show, and to split by: a single field, or the pair. Empty: nothing explains.
     pub fn fields(&self) -> Vec<F> {
         match (self.single.first(), &self.pair) {
             (Some(single), _) => vec![single.clone()],
@@ -30,8 +30,8 @@ impl<F: Clone> Explanation<F> {
     }
 }
 
-/// Explains counterexamples. Each set has the fields in which a pair of nodes with unequal answers differs.
-/// Single fields are sorted; those alone in some set come first. Without sets, there is nothing to explain.
+/// Explains counterexamples. Each set has the differing fields of a pair of nodes with unequal answers.
+/// Single fields are sorted; decisive fields come first. Without sets, there is nothing to explain.
 pub fn explain<F: Ord + Clone>(differences: &[BTreeSet<F>]) -> Explanation<F> {
     let distinct: BTreeSet<&BTreeSet<F>> = differences.iter().collect();
     let Some(smallest) = distinct.iter().min_by_key(|set| set.len()) else { return Explanation::default() };
@@ -44,7 +44,7 @@ pub fn explain<F: Ord + Clone>(differences: &[BTreeSet<F>]) -> Explanation<F> {
     Explanation { decisive, single, pair }
 }
 
-/// Of a pair that explains, one field is in the smallest set. A decisive field has to be in the pair.
+/// The smallest set has a field of each possible pair. A decisive field has to be in the pair.
 fn pair<F: Ord + Clone>(
     distinct: &BTreeSet<&BTreeSet<F>>,
     smallest: &BTreeSet<F>,

@@ -20,7 +20,7 @@ pub enum Field {
     ClientFeatures,
     /// Split classes whatever the rules say.
     DynamicParameters,
-    /// A leaf of the metadata, or several that were folded into one; the empty path is all of the metadata.
+    /// A leaf of the metadata, or several leaves folded together; the empty path is all of the metadata.
     Metadata(Vec<String>),
     /// A part of another field.
     Derived(Derived),
@@ -29,7 +29,7 @@ pub enum Field {
 /// A part of a field, for control planes that look at no whole field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Derived {
-    /// The text at this place of the id, from 0, between the separators.
+    /// The text at a place of the id, from 0, between the separators.
     IdPart { separator: char, place: usize },
     /// Whether the addresses of a field are IPv4, IPv6 or both.
     Family(AddressField),
@@ -39,7 +39,7 @@ pub enum Derived {
     Network { base: AddressField, v4: u8, v6: u8 },
 }
 
-/// A field that may have addresses.
+/// A field with addresses, possibly.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressField {
     Id,
@@ -67,7 +67,7 @@ impl Field {
         Field::DynamicParameters,
     ];
 
-    /// The value in a node, as a text that no other value has; `None` where the node lacks the field.
+    /// The value in a node, as a text unlike every other value; `None` where the node lacks the field.
     pub fn value(&self, node: &Node) -> Option<String> {
         let stated = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let place = node.locality.as_ref();
@@ -91,7 +91,7 @@ impl Field {
         }
     }
 
-    /// Whether `node_classes` splits by this field with no word about it.
+    /// Whether `node_classes` splits by the field without a key.
     pub fn always_splits(&self) -> bool {
         matches!(self, Field::ClientFeatures | Field::DynamicParameters)
     }
@@ -194,7 +194,7 @@ fn id_part(id: &str, separator: char, place: usize) -> Option<&str> {
     id.contains(separator).then(|| id.split(separator).nth(place))?
 }
 
-/// `web-5d9c7b6f48-x7k2p` without the hash of its replica set and its own; `None` without such an end.
+/// `web-5d9c7b6f48-x7k2p` without the hashes of replica set and pod; `None` without a random end.
 fn stem(id: &str) -> Option<&str> {
     let is_random = |text: &str| {
         (5..=10).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())

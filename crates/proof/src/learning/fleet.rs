@@ -1,4 +1,4 @@
-//! A fleet: nodes as rows, and their fields as columns (LRN-3, LRN-4).
+//! A fleet: nodes as rows, fields as columns (LRN-3, LRN-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,18 +12,18 @@ use sluice_xds::Node;
 /// From this number of nodes on, a field with a value for every second node is unique (LRN-4).
 const UNIQUE_NODES_MIN: usize = 20;
 
-/// Parts of an id that are looked at, for each separator.
+/// The first parts of an id, for each separator.
 const ID_PARTS_MAX: usize = 8;
 
-/// Keys of the metadata that name one client, in capitals (LRN-4).
+/// Keys of the metadata with the name of a client, in capitals (LRN-4).
 const UNIQUE_KEYS: [&str; 8] =
     ["NAME", "POD_NAME", "POD_IP", "POD_UID", "INSTANCE_IP", "INSTANCE_IPS", "HOSTNAME", "UID"];
 
-/// The values of one field.
+/// The values of a field.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub field: Field,
-    /// For each node the number of its value.
+    /// The number of the value, for each node.
     pub cells: Vec<u32>,
     /// The values by number; `None`: the node lacks the field.
     pub values: Vec<Option<String>>,
@@ -50,12 +50,12 @@ impl Column {
         Column { field, cells, values, is_unique }
     }
 
-    /// Whether the field names one client, whatever its values.
+    /// Whether the field names a single client, whatever the values.
     pub fn is_well_known(&self) -> bool {
         is_well_known(&self.field)
     }
 
-    /// Whether the field has one value in the whole fleet.
+    /// Whether the field has a single value in the whole fleet.
     pub fn is_constant(&self) -> bool {
         self.values.len() < 2
     }
@@ -78,7 +78,7 @@ pub(super) fn is_well_known(field: &Field) -> bool {
     }
 }
 
-/// Nodes with their fields.
+/// Nodes and fields.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub nodes: Vec<Arc<Node>>,
@@ -94,24 +94,24 @@ impl Fleet {
         Fleet { nodes, columns }
     }
 
-    /// The plain fields that may split classes.
+    /// The plain fields without the unique fields.
     pub fn plain(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| !column.is_unique)
     }
 
-    /// The fields that may split classes, and in which two nodes differ (LRN-7).
+    /// The differing fields of two nodes, without unique fields (LRN-7).
     pub fn differences(&self, nodes: (usize, usize)) -> BTreeSet<Field> {
         let differs = |column: &&Column| column.value(nodes.0) != column.value(nodes.1);
         self.plain().filter(differs).map(|column| column.field.clone()).collect()
     }
 
-    /// For each node the number of its fingerprint: nodes with equal fields, apart from unique ones (LRN-4).
+    /// The number of each node's fingerprint: nodes with equal fields, apart from unique fields (LRN-4).
     pub fn fingerprints(&self) -> Partition {
         self.plain().fold(Partition::whole(self.nodes.len()), |part, column| part.refine(&column.cells))
     }
 
-    /// The derived fields with more than one value, those that a rule can name first (LRN-3, LRN-9). A
-    /// derived field that is unique itself explains nothing.
+    /// The derived fields with several values, first the fields with a word for rules (LRN-3, LRN-9). A
+    /// unique derived field explains nothing.
     pub fn derived(&self) -> Vec<Column> {
         let nodes: Vec<&Node> = self.nodes.iter().map(|node| &**node).collect();
         let paths = self.columns.iter().filter_map(|column| match &column.field {
@@ -129,7 +129,7 @@ impl Fleet {
     }
 }
 
-/// The parts of fields that some node has.
+/// The parts of fields in some nodes.
 pub(super) fn derived_fields<'a>(
     nodes: &[&Node],
     paths: impl Iterator<Item = &'a Vec<String>>,

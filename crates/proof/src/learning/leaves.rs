@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_xds::{Node, Value};
 
-/// Leaves of the metadata deeper than this count with their parent (LRN-3).
+/// Leaves of the metadata below this depth count with the parent (LRN-3).
 const DEPTH_MAX: usize = 6;
 
-/// Leaves of the metadata over all nodes. Beyond it, the deepest maps fold into one leaf each (LRN-3).
+/// Leaves of the metadata over all nodes. Beyond the bound, the deepest maps fold into a leaf each (LRN-3).
 const LEAVES_MAX: usize = 256;
 
 /// The paths of the leaves in some of the nodes, each path once.
@@ -32,9 +32,9 @@ pub(super) fn leaves<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeSet<Vec<
 /// The paths of the metadata's leaves, as a tree.
 #[derive(Debug, Default)]
 struct Leaves {
-    /// Some node has a value here that is no map, or an empty one; or the maps here are folded.
+    /// Some node has no map here, or an empty map; or the maps here are folded.
     is_leaf: bool,
-    /// Everything below is one leaf.
+    /// Everything below is a single leaf.
     is_folded: bool,
     children: BTreeMap<String, Leaves>,
 }
@@ -60,14 +60,14 @@ impl Leaves {
         self.children.values().map(|child| 1 + child.depth()).max().unwrap_or(0)
     }
 
-    /// Folds the deepest map; of several, the one with the most leaves, and then the first.
+    /// Folds the deepest map; of several, the map with the most leaves, and then the first.
     fn fold_deepest(&mut self) {
         let depth = self.depth();
         if depth <= 1 {
             *self = Leaves { is_leaf: true, is_folded: true, children: BTreeMap::new() };
             return;
         }
-        // Of equals, the last one that `max_by_key` sees wins.
+        // The last of equals wins with `max_by_key`.
         let deepest = self.children.values_mut().rev().filter(|child| child.depth() + 1 == depth);
         if let Some(child) = deepest.max_by_key(|child| child.count()) {
             child.fold_deepest();

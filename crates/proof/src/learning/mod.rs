@@ -1,10 +1,10 @@
-//! Learns the rules of `node_classes` from what a server says to nodes (LRN).
+//! Learns the rules of `node_classes` from the answers of a server to nodes (LRN).
 //!
-//! 1. `field`: a field of a node, and its value. `leaves`: the leaves of the metadata. [`node`]: the fields of
-//!    one client.
+//! 1. `field`: a field of a node, and the value. `leaves`: the leaves of the metadata. [`node`]: the fields
+//!    of a client.
 //! 2. `partition`: rows by values. [`fleet`]: nodes as rows, fields as columns. [`evidence`]: the answers.
-//! 3. [`explain`]: what explains unequal answers. `search`: the fields that decide.
-//! 4. [`rule`], [`proposal`]: what follows. [`yaml`]: the same for the configuration.
+//! 3. [`explain`]: the explanation of unequal answers. `search`: the deciding fields.
+//! 4. [`rule`], [`proposal`]: the rules. [`yaml`]: the same for the configuration.
 //! 5. [`study`]: whom to ask next, before a relay is in the path.
 
 pub mod field;

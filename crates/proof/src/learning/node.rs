@@ -1,4 +1,4 @@
-//! The fields of one node, for the proof of classes in use (LRN-3).
+//! The fields of a node, for the proof of classes in use (LRN-3).
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn identity_fields(identity: &Identity) -> Vec<NodeField> {
     fields
 }
 
-/// Segments of an identity that are fields of their own.
+/// The first segments of an identity, each with a field.
 const SEGMENTS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Pairs of classes and values that are numbered by a table. Of more, nearly all would be empty.
+/// The pairs of classes and values in a table. A larger table would be nearly empty.
 const TABLE_MAX: usize = 1 << 22;
 
 fn place(number: u32) -> usize {
@@ -66,7 +66,7 @@ impl Partition {
         &self.classes
     }
 
-    /// Whether all rows of a class have one value of a field.
+    /// Whether all rows of a class have the same value of a field.
     pub fn determines(&self, cells: &[u32]) -> bool {
         let mut values = vec![None; self.count];
         self.classes.iter().zip(cells).all(|(class, cell)| {

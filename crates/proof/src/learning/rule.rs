@@ -1,4 +1,4 @@
-//! A rule of `node_classes` that splits by some fields.
+//! A rule of `node_classes` for some fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use sluice_xds::TypeUrl;
 /// A rule for some types, or for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedRule {
-    /// Empty: every type that no rule before is for.
+    /// Empty: every type without a rule before.
     pub types: Vec<TypeUrl>,
     pub projection: Projection,
 }
 
 impl ProposedRule {
-    /// A rule that splits by the given fields. Metadata splits by everything but the hidden fields, so that a
-    /// key that nobody has yet makes too many classes, and not too few (LRN-8). `needed`: the fields of the
-    /// minimum, which a rule has to have.
+    /// A rule with the given fields. Metadata splits by everything but the hidden fields, so that a new
+    /// key makes too many classes, and not too few (LRN-8). `needed`: the fields of the minimum, which no
+    /// rule may lack.
     pub(super) fn new(
         types: Vec<TypeUrl>,
         fleet: &Fleet,
@@ -47,7 +47,7 @@ impl ProposedRule {
         ProposedRule { types, projection }
     }
 
-    /// A rule that gives each client a class of its own (LRN-4).
+    /// A rule with a class for each client (LRN-4).
     pub(super) fn of_each_client(types: Vec<TypeUrl>) -> ProposedRule {
         ProposedRule {
             types,
@@ -55,7 +55,7 @@ impl ProposedRule {
         }
     }
 
-    /// The class of each node under this rule.
+    /// The class of each node under the rule.
     pub fn classes(&self, fleet: &Fleet) -> Partition {
         Partition::by(fleet.nodes.iter().map(|node| {
             let attributes = self.projection.attributes(node, &Identity::Anonymous, None);
@@ -63,14 +63,14 @@ impl ProposedRule {
         }))
     }
 
-    /// Whether every client has a class of its own.
+    /// Whether every client has a class alone.
     pub fn is_personal(&self) -> bool {
         self.projection.id == IdPart::Whole
     }
 }
 
-/// Whether one rule has words for both: it cuts the id at one separator, and looks at the family of one
-/// field.
+/// Whether a single rule has words for both: a rule cuts the id at a single separator, and looks at the
+/// family of a single field.
 pub(super) fn go_together(one: &Field, other: &Field) -> bool {
     match (one, other) {
         (
@@ -95,8 +95,8 @@ fn id_parts(split: &BTreeSet<Field>) -> IdPart {
     }
 }
 
-/// A level has all broader ones with it. So a level that only follows from the answers is left out where a
-/// broader one would make more classes.
+/// A level includes all broader levels. So a level that only follows from the answers is left out where a
+/// broader level would make more classes.
 fn locality(split: &BTreeSet<Field>, needed: &BTreeSet<Field>) -> Option<LocalityDepth> {
     let levels = [
         (Field::Region, LocalityDepth::Region),
@@ -119,14 +119,14 @@ fn metadata(fleet: &Fleet, split: &BTreeSet<Field>) -> MetadataParts {
     if hidden.iter().any(Vec::is_empty) {
         return MetadataParts::default();
     }
-    // What is left out goes with everything below.
+    // A path leaves everything below out, too.
     hidden.retain(|hidden| !kept.iter().any(|kept| kept.starts_with(hidden)));
     hidden.sort();
     MetadataParts::AllBut(hidden)
 }
 
 impl AddressField {
-    /// The key of the configuration, as YAML on one line.
+    /// The key of the configuration, as YAML on a line.
     pub(super) fn yaml(&self, quote: &dyn Fn(&str) -> String) -> String {
         match self {
             AddressField::Id => "id".to_owned(),

@@ -1,15 +1,15 @@
-//! Finds the fields that decide the answers (LRN-6 to LRN-9).
+//! Finds the deciding fields (LRN-6 to LRN-9).
 
 use super::evidence::Answers;
 use super::fleet::Column;
 use super::partition::Partition;
 
-/// The fields that tell apart what the server tells apart, as places in the list of columns.
+/// The deciding fields, as places in the list of columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Split {
-    /// Fields with one value in each group of answers (LRN-6: the closure).
+    /// Fields with a single value in each group of answers (LRN-6: the closure).
     pub closure: Vec<usize>,
-    /// A minimum that suffices.
+    /// A sufficient minimum.
     pub minimum: Vec<usize>,
     /// The groups of answers.
     pub groups: usize,
@@ -25,7 +25,7 @@ impl Split {
     }
 }
 
-/// The answers of some rows, and the fields that may explain them.
+/// The answers of some rows, and the possible explanations.
 pub(super) struct Search<'a> {
     answers: Answers,
     columns: Vec<&'a Column>,
@@ -34,7 +34,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Nodes with equal fields and equal answers are one row. `columns` in the order of the fields.
+    /// Nodes with equal fields and equal answers are a single row. `columns` in the order of the fields.
     pub fn new(all: &Answers, columns: Vec<&'a Column>) -> Search<'a> {
         let mut rows = Partition::by(all.numbers.classes());
         for column in &columns {
@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
         self.answers.holds(&self.by(0..self.columns.len()))
     }
 
-    /// The fields that decide, beside those that split in any case. `None`: all fields together do not
+    /// The deciding fields, beside `always`, which split in any case. `None`: all fields together do not
     /// suffice.
     pub fn split(&self, always: &[usize]) -> Option<Split> {
         if !self.is_explained() {
@@ -108,7 +108,7 @@ impl<'a> Search<'a> {
         Some(Split { closure, minimum, groups: groups.count() })
     }
 
-    /// The smallest set of fields that explains the answers, whatever else the groups have in common.
+    /// The smallest explanation of the answers, whatever else the groups have in common.
     pub fn minimum(&self, always: &[usize]) -> Vec<usize> {
         self.minimal(always, (0..self.columns.len()).collect())
     }
@@ -135,14 +135,14 @@ impl<'a> Search<'a> {
     }
 
     /// Plain before derived, few values before many, and then by name (LRN-9). The columns are in the order
-    /// of their fields, derived ones last.
+    /// of the fields, derived fields last.
     fn preference(&self, place: usize) -> (bool, usize, usize) {
         let column = self.column(place);
         let is_derived = column.is_some_and(|column| matches!(column.field, super::field::Field::Derived(_)));
         (is_derived, column.map_or(0, |column| column.values.len()), place)
     }
 
-    /// The pairs of rows with unequal answers that only this field of some tells apart.
+    /// The pairs of rows with unequal answers and without a difference in the other given fields.
     pub fn counterexamples(&self, fields: &[usize], field: usize) -> u64 {
         let others = fields.iter().copied().filter(|place| *place != field);
         let part = self.by(others);
@@ -152,14 +152,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Two nodes with unequal answers that differ in this field alone: no other field can be the reason
+    /// Two nodes with unequal answers and a difference in a single field: no other field can be the reason
     /// (LRN-7). `None`: there are none.
     pub fn decisive(&self, field: usize) -> Option<(usize, usize)> {
         let part = self.by((0..self.columns.len()).filter(|place| *place != field));
         self.pair(&part)
     }
 
-    /// Two nodes with unequal answers in one class.
+    /// Two nodes with unequal answers and a common class.
     pub fn pair(&self, part: &Partition) -> Option<(usize, usize)> {
         let (one, other) = self.answers.conflict(part)?;
         Some((*self.answers.nodes.get(one)?, *self.answers.nodes.get(other)?))

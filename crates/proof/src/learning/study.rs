@@ -1,8 +1,8 @@
 //! Whom to ask next, and when to stop (LRN-2, PRF-9, PRF-16, PRF-19).
 //!
-//! First one node of each fingerprint is asked, then a second one of each, and so on. An answer that no other
-//! node has had is checked before it counts: the same node is asked again, and so is the reference, the first
-//! node with an answer. Names that differ then are restless: the server says two things to one question.
+//! First a node of each fingerprint is asked, then a second node of each, and so on. A new answer is checked
+//! before the comparison: the same node is asked again, and so is the reference, the first node with an
+//! answer. Names that differ then are restless: the server says two things to the same question.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::fleet::Fleet;
 use sluice_engine::Time;
 use sluice_xds::{Code, Status, TypeUrl};
 
-/// The attempts for one node.
+/// The attempts for a node.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// Refusals in a row, before any answer, after which the server cannot be asked (PRF-9).
@@ -24,15 +24,15 @@ const FAILURES_MAX: u32 = 8;
 /// The longest pause after failures.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Checks of new answers. Beyond it one of [`CHECKS_EVERY`] is checked: answers that are different for each
-/// node need no further proof.
+/// Checks of new answers. Later, every [`CHECKS_EVERY`]th new answer is checked: different answers to all
+/// nodes need no further proof.
 const CHECKS: u32 = 64;
 const CHECKS_EVERY: u32 = 16;
 
-/// The names in distinct answers that a study holds. More would take gigabytes.
+/// The names in the distinct answers of a study. More would take gigabytes.
 const NAMES_MAX: usize = 20_000_000;
 
-/// Refused nodes that are named.
+/// Refused nodes with a name in the report.
 const REFUSED_MAX: usize = 100;
 
 /// The bounds of a study.
@@ -49,7 +49,7 @@ pub struct StudyPace {
 /// The next step of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the server as this node of the fleet, and tell the answer with [`Study::answered`] or
+    /// Ask the server as a node of the fleet, and tell the answer with [`Study::answered`] or
     /// [`Study::failed`].
     Ask(usize),
     /// Nothing to do before this time, or before the next answer.
@@ -63,7 +63,7 @@ pub enum StudyEnd {
     /// Every node was asked.
     Complete,
     TimeIsUp,
-    /// The server takes no node (PRF-9). [`Study::last_failure`] has its status.
+    /// The server takes no node (PRF-9). [`Study::last_failure`] has the status.
     Refused,
     /// The server is away, or takes no more streams. [`Study::last_failure`] has the reason.
     Lost,
@@ -71,7 +71,7 @@ pub enum StudyEnd {
     TooLarge,
 }
 
-/// A node that the server gave no answer.
+/// A node without an answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub node: usize,
@@ -80,20 +80,20 @@ pub struct Refusal {
 
 /// A study of a fleet.
 ///
-/// Wide because it has the queue, the pace and the account of one piece of work.
+/// Wide because a study has a queue, a pace and an account.
 #[derive(Debug)]
 pub struct Study {
     pace: StudyPace,
     queue: VecDeque<usize>,
-    /// Nodes that are asked again.
+    /// Nodes to ask again.
     checks: VecDeque<usize>,
-    /// Nodes that are being asked.
+    /// Nodes with a question under way.
     open: Vec<usize>,
     attempts: BTreeMap<usize, u32>,
     reference: Option<usize>,
     is_last_check_due: bool,
     news: u32,
-    /// No stream begins before this time.
+    /// The earliest time of the next stream.
     next_at: Time,
     failures_in_a_row: u32,
     last_failure: Option<Status>,
@@ -153,7 +153,7 @@ impl Study {
             return Step::Wait(self.pace.until);
         }
         if is_over {
-            // A push that came after the last check shows at the reference.
+            // A push after the last check shows at the reference.
             let last = self.reference.filter(|_| std::mem::take(&mut self.is_last_check_due));
             match last {
                 Some(reference) => self.checks.push_back(reference),
@@ -246,7 +246,7 @@ impl Study {
         &self.evidence
     }
 
-    /// The nodes that the server gave no answer: at most 100, and the number of all.
+    /// The nodes without an answer of the server: at most 100, and the number of all.
     pub fn refused(&self) -> (&[Refusal], usize) {
         (&self.refusals.named, self.refusals.count)
     }
@@ -257,7 +257,7 @@ impl Study {
     }
 }
 
-/// The server understood, and will not answer this node.
+/// The server understood, and will not answer the node.
 fn is_refusal(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated)
 }
@@ -319,7 +319,7 @@ mod tests {
     fn lrn_2_each_fingerprint_has_its_turn_before_a_second_member() {
         let mut study = study(6, 3, pace(1));
         let (asked, end, _) = run(&mut study, |_| Ok(vec![1]));
-        // The first answer is checked twice at one node, and the end once more.
+        // The first answer is checked at the same node, and the end once more.
         assert_eq!((asked.as_slice(), end), (&[0, 0, 1, 2, 3, 4, 5, 0][..], StudyEnd::Complete));
         assert_eq!(study.evidence().nodes().len(), 6);
     }

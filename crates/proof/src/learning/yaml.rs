@@ -7,7 +7,7 @@ use super::proposal::{ClassList, Decisive, Endpoints, Grouping, Proposal};
 use super::rule::ProposedRule;
 use sluice_engine::class::{IdPart, LocalityDepth, MetadataParts, VersionPart};
 
-/// The classes that a server may have without a word in the configuration (`limits.node_classes`).
+/// The bound of classes without a word in the configuration (`limits.node_classes`).
 const CLASSES_DEFAULT: usize = 1_000;
 
 /// The key `node_classes` with the proposed rules. `head`: lines for the comment at the top.
@@ -28,7 +28,7 @@ pub fn yaml(proposal: &Proposal, head: &[String]) -> String {
     text
 }
 
-/// A number with its noun.
+/// A number with a noun.
 fn quantity(number: usize, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
 }
@@ -43,7 +43,7 @@ fn comment(text: &mut String, depth: usize, content: &str) {
     line(text, depth, &format!("# {safe}"));
 }
 
-/// A text in quotes, unless it needs none.
+/// A text, in quotes where YAML needs quotes.
 fn quote(text: &str) -> String {
     if is_safe(text) {
         return text.to_owned();
@@ -127,7 +127,7 @@ fn title(proposal: &Proposal, rule: &ProposedRule, classes: &ClassList) -> Strin
     }
 }
 
-/// The keys of `split_by`, each behind the evidence of its fields.
+/// The keys of `split_by`, each behind the evidence of the fields.
 fn write_split(text: &mut String, proposal: &Proposal, rule: &ProposedRule, grouping: Option<&Grouping>) {
     let projection = &rule.projection;
     let say = |text: &mut String, depth, field: &Field| {
@@ -162,6 +162,13 @@ fn write_split(text: &mut String, proposal: &Proposal, rule: &ProposedRule, grou
     if projection.user_agent_version != VersionPart::None {
         say(text, 3, &Field::UserAgentVersion);
         line(text, 3, "user_agent_version: full");
+    }
+    for facts in &proposal.fields {
+        let is_metadata = matches!(facts.field, Field::Metadata(_));
+        let is_split = grouping.is_some_and(|grouping| grouping.split.contains(&facts.field));
+        if !is_metadata && !is_split && facts.values > 1 {
+            comment(text, 3, &format!("left out: {}", evidence(proposal, grouping, &facts.field)));
+        }
     }
     for field in derived(grouping, |derived| matches!(derived, Derived::Family(_))) {
         if let Field::Derived(Derived::Family(base)) = field {

@@ -253,8 +253,7 @@ impl SourceTask {
                 member.for_each(|member| member.note_leaving(session, Instant::now()));
             }
             Command::Reconnect => {
-                let (uplink, report) = (&mut self.uplink, &mut self.report);
-                uplink.open_withheld(&self.source, report, &self.audience, &self.around);
+                self.uplink.open_withheld(&self.source, &mut self.report, &self.audience, &self.around);
             }
             Command::Rejected => self.telling.note(Instant::now()),
             Command::Order(Ordered { order, done }) => {

@@ -1,4 +1,4 @@
-//! The proposal: what decides the answers, and the rules that follow (LRN-5, LRN-8).
+//! The proposal: the deciding fields, and the rules (LRN-5, LRN-8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use super::rule::{ProposedRule, go_together};
 use super::search::{Search, Split};
 use sluice_xds::{Kind, TypeUrl};
 
-/// What is proposed for a fleet, and why.
+/// The rules for a fleet, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Nodes of the fleet, and those with answers.
+    /// Nodes of the fleet, and nodes with answers.
     pub nodes: usize,
     pub asked: usize,
     pub fingerprints: usize,
-    /// The grouping of the types that belong together; `None` if each of them is personal.
+    /// The grouping of the types without a rule apart; `None` if each type is personal.
     pub shared: Option<Grouping>,
-    /// Endpoints, where they need more fields than the other types, or fewer (LRN-5).
+    /// Endpoints, where more fields decide than about the other types, or fewer (LRN-5).
     pub endpoints: Option<Endpoints>,
-    /// Types that only a client's own fields explain (LRN-4).
+    /// Types with an explanation by unique fields only (LRN-4).
     pub personal: Vec<Personal>,
     /// The plain fields of the nodes.
     pub fields: Vec<FieldFacts>,
@@ -37,45 +37,44 @@ pub struct Grouping {
     pub types: Vec<TypeUrl>,
     /// Different answers.
     pub groups: usize,
-    /// Fields with one value in each group of answers, the constant ones among them (LRN-6).
+    /// Fields with a single value in each group of answers, the constant fields included (LRN-6).
     pub closure: Vec<Field>,
-    /// The fewest fields that suffice.
+    /// The fewest sufficient fields.
     pub minimum: Vec<Decisive>,
     /// Closure and minimum (LRN-8).
     pub split: BTreeSet<Field>,
 }
 
-/// A field of the minimum, with its evidence.
+/// A field of the minimum, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decisive {
     pub field: Field,
     pub values: usize,
-    /// The pairs of fingerprints with unequal answers that only this field of the minimum tells apart.
+    /// The pairs of fingerprints with unequal answers and without a difference in the rest of the minimum.
     pub counterexamples: u64,
-    /// Two nodes with unequal answers that this field alone tells apart from all others; else from the
-    /// minimum.
+    /// Two nodes with unequal answers and a difference in the field alone; else alone in the minimum.
     pub example: Option<(usize, usize)>,
-    /// The two nodes of the example differ in this field alone.
+    /// The nodes of the example differ in no other field.
     pub is_alone: bool,
 }
 
 /// The grouping of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
-    /// They depend on more than the other types: the rule of their own has more classes.
+    /// More fields decide than about the other types: the rule apart has more classes.
     Finer(Grouping),
-    /// They depend on less: a rule of their own could have fewer classes, and none is proposed.
+    /// Fewer fields decide: a rule apart could have fewer classes, and none is proposed.
     Coarser { types: Vec<TypeUrl>, minimum: Vec<Field>, classes: usize },
 }
 
-/// A type that no rule can share.
+/// A type without a shared answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Personal {
     pub type_url: TypeUrl,
-    /// A field that explains the answers: a derived one that no rule has a word for, or one with so many
-    /// values that it counts as unique.
+    /// A field that explains the answers: a derived field without a word for rules, or a field with too many
+    /// values.
     pub explained_by: Option<Field>,
-    /// Two nodes with unequal answers that no shared field tells apart.
+    /// Two nodes with unequal answers and without a difference in shared fields.
     pub example: Option<(usize, usize)>,
 }
 
@@ -87,7 +86,7 @@ pub struct FieldFacts {
     pub is_unique: bool,
 }
 
-/// The classes of one rule.
+/// The classes of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassList {
     pub count: usize,
@@ -95,12 +94,14 @@ pub struct ClassList {
     pub classes: Vec<(usize, usize)>,
 }
 
-/// Proposes rules for a fleet by the answers of its server.
+/// Proposes rules for a fleet by the answers of a server.
 pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     let types: Vec<TypeUrl> = evidence.types().cloned().collect();
     let derived = fleet.derived();
-    let mut study = Study { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
-    let explained: Vec<TypeUrl> = types.into_iter().filter(|type_url| study.explain_type(type_url)).collect();
+    let mut proposer =
+        Proposer { fleet, evidence, derived: &derived, helpers: Vec::new(), personal: Vec::new() };
+    let explained: Vec<TypeUrl> =
+        types.into_iter().filter(|type_url| proposer.explain_type(type_url)).collect();
     let is_endpoints = |type_url: &&TypeUrl| type_url.kind() == Kind::ClusterLoadAssignment;
     let (apart, mut shared): (Vec<TypeUrl>, Vec<TypeUrl>) =
         explained.iter().cloned().partition(|type_url| is_endpoints(&type_url));
@@ -110,10 +111,10 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     } else {
         apart
     };
-    let found = study.group(&shared, &[]);
-    let endpoints = found.as_ref().and_then(|found| study.endpoints(apart.clone(), found));
-    let personal = std::mem::take(&mut study.personal);
-    let rules = rules(fleet, &personal, found.as_ref(), endpoints.as_ref());
+    let grouping = proposer.group(&shared, &[]);
+    let endpoints = grouping.as_ref().and_then(|shared| proposer.endpoints(apart, shared));
+    let personal = std::mem::take(&mut proposer.personal);
+    let rules = rules(fleet, &personal, grouping.as_ref(), endpoints.as_ref());
     let classes = rules.iter().map(|rule| class_list(&rule.classes(fleet))).collect();
     let facts = |column: &Column| FieldFacts {
         field: column.field.clone(),
@@ -124,7 +125,7 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
         nodes: fleet.nodes.len(),
         asked: evidence.nodes().len(),
         fingerprints: fleet.fingerprints().count(),
-        shared: found,
+        shared: grouping,
         endpoints,
         personal,
         fields: fleet.columns.iter().map(facts).collect(),
@@ -133,23 +134,23 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
     }
 }
 
-/// The work on one proposal.
-struct Study<'a> {
+/// The work on a proposal.
+struct Proposer<'a> {
     fleet: &'a Fleet,
     evidence: &'a Evidence,
     derived: &'a [Column],
-    /// The derived fields without which some type has no explanation.
+    /// The derived fields for types without a plain explanation.
     helpers: Vec<&'a Column>,
     personal: Vec<Personal>,
 }
 
-impl<'a> Study<'a> {
+impl<'a> Proposer<'a> {
     fn columns(&self, more: Option<&'a Column>) -> Vec<&'a Column> {
         self.fleet.plain().chain(self.helpers.iter().copied()).chain(more).collect()
     }
 
-    /// Whether plain fields explain a type, or one derived field beside them (LRN-3). Otherwise the type is
-    /// personal (LRN-4).
+    /// Whether plain fields explain a type, or with the help of a derived field (LRN-3). Otherwise the type
+    /// is personal (LRN-4).
     fn explain_type(&mut self, type_url: &TypeUrl) -> bool {
         let answers = self.evidence.joint(std::slice::from_ref(type_url));
         let plain = Search::new(&answers, self.columns(None));
@@ -176,7 +177,7 @@ impl<'a> Study<'a> {
         false
     }
 
-    /// The grouping of some types; `base`: fields that split already.
+    /// The grouping of some types; `base`: fields in the split already.
     fn group(&self, types: &[TypeUrl], base: &[Field]) -> Option<Grouping> {
         let answers = self.evidence.joint(types);
         if answers.nodes.is_empty() {
@@ -185,13 +186,13 @@ impl<'a> Study<'a> {
         let columns = self.columns(None);
         let always = places(&columns, |field| field.always_splits() || base.contains(field));
         let search = Search::new(&answers, columns);
-        let found = search.split(&always)?;
-        Some(self.describe(types, &search, &found, &always))
+        let split = search.split(&always)?;
+        Some(self.describe(types, &search, &split, &always))
     }
 
-    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, found: &Split, always: &[usize]) -> Grouping {
+    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, split: &Split, always: &[usize]) -> Grouping {
         let field = |place: &usize| Some(search.column(*place)?.field.clone());
-        let fewest: Vec<usize> = [always, &found.minimum].concat();
+        let fewest: Vec<usize> = [always, &split.minimum].concat();
         let decisive = |place: &usize| {
             let column = search.column(*place)?;
             let alone = search.decisive(*place);
@@ -206,10 +207,10 @@ impl<'a> Study<'a> {
         };
         Grouping {
             types: types.to_vec(),
-            groups: found.groups,
-            closure: found.closure.iter().filter_map(field).collect(),
-            minimum: found.minimum.iter().filter_map(decisive).collect(),
-            split: found.fields().iter().chain(always).filter_map(field).collect(),
+            groups: split.groups,
+            closure: split.closure.iter().filter_map(field).collect(),
+            minimum: split.minimum.iter().filter_map(decisive).collect(),
+            split: split.fields().iter().chain(always).filter_map(field).collect(),
         }
     }
 
@@ -224,7 +225,9 @@ impl<'a> Study<'a> {
         let joint = places(&columns, |field| shared.split.contains(field));
         if !search.answers().holds(&search.by(joint)) {
             let base: Vec<Field> = shared.split.iter().cloned().collect();
-            return self.group(&types, &base).map(Endpoints::Finer);
+            // Within a class of the other types all ask for the same endpoints, so none is unproved (LRN-10).
+            let all = [shared.types.as_slice(), &types].concat();
+            return self.group(&all, &base).map(|finer| Endpoints::Finer(Grouping { types, ..finer }));
         }
         let always = places(&columns, Field::always_splits);
         let minimum = search.minimum(&always);
@@ -271,7 +274,7 @@ fn rules(
         Some(shared) if !is_of_endpoints(shared) => {
             rules.push(ProposedRule::new(Vec::new(), fleet, &shared.split, &needed(shared)));
         }
-        // Endpoints tell nothing about types that nobody asked for.
+        // Endpoints tell nothing about other types.
         _ => {
             let apart = |shared: &Grouping| {
                 ProposedRule::new(shared.types.clone(), fleet, &shared.split, &needed(shared))
@@ -297,7 +300,7 @@ fn class_list(classes: &Partition) -> ClassList {
     ClassList { count: list.len(), classes: list }
 }
 
-/// Whether rules lose nothing of the evidence: no two nodes of one class were told two things.
+/// Whether rules lose nothing of the evidence: nodes with a common class have no unequal answers.
 pub fn is_lossless(fleet: &Fleet, evidence: &Evidence, rules: &[ProposedRule]) -> bool {
     evidence.types().all(|type_url| {
         let rule = rules.iter().find(|rule| rule.types.is_empty() || rule.types.contains(type_url));
