@@ -116,7 +116,8 @@ const ROOMS: &[Room] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
-const WINGS: &[(&str, &[&str])] = &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "relay"])];
+const WINGS: &[(&str, &[&str])] =
+    &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "relay"])];
 
 /// The rooms of pure machines.
 const PURE: [&str; 3] = ["engine", "fleet", "proof"];

@@ -6,8 +6,8 @@
 //!    the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
-//! 4. `change`, `wait`: one change. `classes`, `learn`: the node classes. `rollout`: pushes. `order`: orders to plans.
-//!    `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
+//! 4. `change`, `wait`: one change. `classes`, `learn`: the node classes. `rollout`: pushes. `order`: orders
+//!    to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
 //! never cut, and texts of clients never control the terminal (CMD-3).

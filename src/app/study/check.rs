@@ -8,7 +8,7 @@ use crate::command::outcome::Failure;
 use sluice_engine::class::{NameKind, NameStyle, NodeClasses};
 use sluice_engine::collection::style_of;
 use sluice_identity::Identity;
-use sluice_proof::learning::{Conflict, Evidence, Field, Fleet, Partition, explain};
+use sluice_proof::learning::{Conflict, Field, Fleet, Partition, StudyEvidence, explain};
 use sluice_xds::{Kind, ResourceName, TypeUrl};
 
 /// The rules of a file.
@@ -41,7 +41,7 @@ impl Check {
     }
 
     /// The rules that put two nodes in one class which the server told two things.
-    pub fn judge(&self, fleet: &Fleet, evidence: &Evidence) -> Vec<Coarse> {
+    pub fn judge(&self, fleet: &Fleet, evidence: &StudyEvidence) -> Vec<Coarse> {
         let types = evidence
             .types()
             .flat_map(|type_url| self.kinds(fleet, type_url).into_iter().map(move |kind| (type_url, kind)));
@@ -62,7 +62,7 @@ impl Check {
     fn judge_kind(
         &self,
         fleet: &Fleet,
-        evidence: &Evidence,
+        evidence: &StudyEvidence,
         type_url: &TypeUrl,
         kind: NameKind,
     ) -> Option<Coarse> {

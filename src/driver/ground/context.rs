@@ -38,6 +38,8 @@ use sluice_setting::{Epoch, InForce};
 use sluice_xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
 
 /// The configuration of a relay.
+///
+/// Wide because it has one field for each section of the file that the driver obeys.
 #[derive(Clone, Debug)]
 pub struct DriverSettings {
     /// The number of the configuration, from 1 (REL-4). Reasons and explanations name it.

@@ -51,12 +51,12 @@ struct TypeEvidence {
 
 /// The answers of a server to nodes. A node is a number in the order of the fleet.
 #[derive(Clone, Debug, Default)]
-pub struct Evidence {
+pub struct StudyEvidence {
     types: BTreeMap<TypeUrl, TypeEvidence>,
     held_names: usize,
 }
 
-impl Evidence {
+impl StudyEvidence {
     /// Adds an answer. A second answer to the same node makes differing names restless: the server says two
     /// things to the same question, by chance or after a change of the configuration (PRF-16).
     /// Returns whether no other node has had this answer before.
@@ -179,6 +179,9 @@ struct Settled {
 /// An aspect of an answer, and the number of the content: the whole set of a type, or some names that all
 /// answers have in the same versions together.
 type Cell = (u32, u32);
+
+/// The cells of compatible answers together: contents by aspect.
+type United = BTreeMap<u32, u32>;
 
 impl Settled {
     /// `aspect`: the next free number.
@@ -314,13 +317,13 @@ impl Answers {
         order.sort_by_key(|number| (Reverse(self.cells.get(*number).map_or(0, Vec::len)), *number));
         let common = self.common_aspects();
         // The groups of the answers with equal common cells: the united cells, and the number of the group.
-        let mut groups: BTreeMap<Vec<Cell>, Vec<(BTreeMap<u32, u32>, usize)>> = BTreeMap::new();
+        let mut groups: BTreeMap<Vec<Cell>, Vec<(United, usize)>> = BTreeMap::new();
         let (mut by_number, mut count) = (vec![0; self.cells.len()], 0);
         for number in order {
             let Some(cells) = self.cells.get(number) else { continue };
             let key = cells.iter().copied().filter(|(aspect, _)| common.contains(aspect)).collect();
             let alike = groups.entry(key).or_default();
-            let goes_with = |united: &BTreeMap<u32, u32>| {
+            let goes_with = |united: &United| {
                 cells.iter().all(|(aspect, content)| united.get(aspect).is_none_or(|other| other == content))
             };
             let near = alike.iter_mut().take(GROUPS_MAX).find(|(united, _)| goes_with(united));
@@ -372,8 +375,8 @@ mod tests {
         TypeAnswer { is_whole, names: text.split_whitespace().map(name).collect() }
     }
 
-    fn evidence(is_whole: bool, texts: &[&str]) -> Evidence {
-        let mut evidence = Evidence::default();
+    fn evidence(is_whole: bool, texts: &[&str]) -> StudyEvidence {
+        let mut evidence = StudyEvidence::default();
         for (node, text) in texts.iter().enumerate() {
             evidence.add(node, &type_url(), answer(is_whole, text));
         }

@@ -1,7 +1,7 @@
 //! Fields: the parts of a node by which a control plane may tell clients apart (LRN-3).
 
+use core::net::IpAddr;
 use std::fmt::{self, Display, Formatter, Write};
-use std::net::IpAddr;
 
 use sluice_engine::class::NodeKey;
 use sluice_xds::{Node, UserAgentVersion, Value};

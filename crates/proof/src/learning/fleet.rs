@@ -1,7 +1,7 @@
 //! A fleet: nodes as rows, fields as columns (LRN-3, LRN-4).
 
+use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::field::{AddressField, Derived, Field, NETWORKS, SEPARATORS};

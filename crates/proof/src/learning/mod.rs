@@ -20,7 +20,7 @@ pub mod proposal;
 pub mod yaml;
 pub mod study;
 
-pub use evidence::{Conflict, Evidence, TypeAnswer};
+pub use evidence::{Conflict, StudyEvidence, TypeAnswer};
 pub use explain::{Explanation, explain};
 pub use field::Field;
 pub use fleet::Fleet;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::evidence::{Evidence, TypeAnswer};
+use super::evidence::{StudyEvidence, TypeAnswer};
 use super::fleet::Fleet;
 use sluice_engine::Time;
 use sluice_xds::{Code, Status, TypeUrl};
@@ -98,7 +98,7 @@ pub struct Study {
     failures_in_a_row: u32,
     last_failure: Option<Status>,
     refusals: Refusals,
-    evidence: Evidence,
+    evidence: StudyEvidence,
     end: Option<StudyEnd>,
 }
 
@@ -132,7 +132,7 @@ impl Study {
             failures_in_a_row: 0,
             last_failure: None,
             refusals: Refusals::default(),
-            evidence: Evidence::default(),
+            evidence: StudyEvidence::default(),
             end: None,
         }
     }
@@ -242,7 +242,7 @@ impl Study {
         }
     }
 
-    pub fn evidence(&self) -> &Evidence {
+    pub fn evidence(&self) -> &StudyEvidence {
         &self.evidence
     }
 

@@ -460,7 +460,7 @@ impl SourceTask {
     fn publish(&mut self) {
         let member = self.audience.member.as_ref();
         self.changes.publish(&mut self.source, &mut self.report, member, &self.around);
-        self.source.share(&self.around.shared.content.copies);
+        self.source.share(&*self.around.shared.content.copies);
         let snapshot = self.source.take_snapshot();
         let changed = snapshot.is_some();
         if let Some(snapshot) = snapshot {

@@ -44,7 +44,7 @@ impl Saver {
             let mut types = restored.types.clone();
             shared.content.copies.share_restored(&mut types);
             source.restore(&types, age, shared.clock.now());
-            source.share(&shared.content.copies);
+            source.share(&*shared.content.copies);
             if source.is_restored() {
                 report.restored(restored.header.confirmed_at, restored.resources());
             }

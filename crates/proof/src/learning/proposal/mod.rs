@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::evidence::{Answers, Evidence};
+use super::evidence::{Answers, StudyEvidence};
 use super::field::Field;
 use super::fleet::{Column, Fleet};
 use super::partition::Partition;
@@ -95,7 +95,7 @@ pub struct ClassList {
 }
 
 /// Proposes rules for a fleet by the answers of a server.
-pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
+pub fn propose(fleet: &Fleet, evidence: &StudyEvidence) -> Proposal {
     let types: Vec<TypeUrl> = evidence.types().cloned().collect();
     let derived = fleet.derived();
     let mut proposer =
@@ -137,7 +137,7 @@ pub fn propose(fleet: &Fleet, evidence: &Evidence) -> Proposal {
 /// The work on a proposal.
 struct Proposer<'a> {
     fleet: &'a Fleet,
-    evidence: &'a Evidence,
+    evidence: &'a StudyEvidence,
     derived: &'a [Column],
     /// The derived fields for types without a plain explanation.
     helpers: Vec<&'a Column>,
@@ -301,7 +301,7 @@ fn class_list(classes: &Partition) -> ClassList {
 }
 
 /// Whether rules lose nothing of the evidence: nodes with a common class have no unequal answers.
-pub fn is_lossless(fleet: &Fleet, evidence: &Evidence, rules: &[ProposedRule]) -> bool {
+pub fn is_lossless(fleet: &Fleet, evidence: &StudyEvidence, rules: &[ProposedRule]) -> bool {
     evidence.types().all(|type_url| {
         let rule = rules.iter().find(|rule| rule.types.is_empty() || rule.types.contains(type_url));
         let answers: Answers = evidence.joint(std::slice::from_ref(type_url));

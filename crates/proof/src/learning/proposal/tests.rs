@@ -94,8 +94,8 @@ fn answer(node: &Node, fields: &[Field]) -> TypeAnswer {
 }
 
 /// The answers of a server to all nodes: for each type the fields that it looks at.
-fn ask(fleet: &Fleet, types: &[(TypeUrl, Vec<Field>)]) -> Evidence {
-    let mut evidence = Evidence::default();
+fn ask(fleet: &Fleet, types: &[(TypeUrl, Vec<Field>)]) -> StudyEvidence {
+    let mut evidence = StudyEvidence::default();
     for (number, node) in fleet.nodes.iter().enumerate() {
         for (type_url, fields) in types {
             evidence.add(number, type_url, answer(node, fields));
@@ -105,7 +105,7 @@ fn ask(fleet: &Fleet, types: &[(TypeUrl, Vec<Field>)]) -> Evidence {
 }
 
 /// The endpoints that a node asks for follow its app, and their content these fields.
-fn ask_endpoints(evidence: &mut Evidence, fleet: &Fleet, fields: &[Field]) {
+fn ask_endpoints(evidence: &mut StudyEvidence, fleet: &Fleet, fields: &[Field]) {
     for (number, node) in fleet.nodes.iter().enumerate() {
         let own = format!("out|{}", node.cluster);
         let mut names = Vec::new();
@@ -159,7 +159,7 @@ fn lrn_6_planted_groups_are_found_in_random_fleets() {
 #[test]
 fn lrn_6_where_no_fields_fit_the_rules_are_lossless_and_finer() {
     let fleet = pods(400, 7);
-    let mut evidence = Evidence::default();
+    let mut evidence = StudyEvidence::default();
     for (number, node) in fleet.nodes.iter().enumerate() {
         let is_special = node.cluster == "app-1" && Field::Zone.value(node).as_deref() == Some("z1");
         let names = vec![(ResourceName::from("main".to_owned()), Some(Version(u128::from(is_special))))];
