@@ -68,15 +68,26 @@ impl WatchedInSets for NamedCache {
         self.has_unshared_watchers = true;
         let (mut present, mut added) = (Vec::new(), Vec::new());
         let (before, names) = (names.before(old), names.names);
-        let fresh = names.minus(before).filter(|name| !self.watchers.contains_key(*name)).cloned();
-        for name in Filling::Full.order(fresh.collect()) {
-            self.watchers.insert(name, Watchers::default());
+        // Many new names go in the order that fills the nodes of the map. A few are not worth a second look.
+        if names.len() > before.len() + SHARED_MIN {
+            let fresh = names.minus(before).filter(|name| !self.watchers.contains_key(*name)).cloned();
+            for name in Filling::Full.order(fresh.collect()) {
+                self.watchers.insert(name, Watchers::default());
+            }
         }
         for name in names.minus(before) {
             // All sets share one text of a name.
-            let Some((text, watchers)) = self.watchers.get_key_value_mut(name) else { continue };
-            let (text, unwatched) = (text.clone(), watchers.is_empty());
-            watchers.insert(id);
+            let (text, unwatched) = match self.watchers.get_key_value_mut(name) {
+                Some((text, watchers)) => {
+                    let unwatched = watchers.is_empty();
+                    watchers.insert(id);
+                    (text.clone(), unwatched)
+                }
+                None => {
+                    self.watchers.insert(name.clone(), Watchers::only(id));
+                    (name.clone(), true)
+                }
+            };
             view.add_unknown();
             view.annotate(&text, &self.annotations);
             match self.entries.get(name) {

@@ -27,6 +27,12 @@ impl Default for Watchers {
 }
 
 impl Watchers {
+    pub fn only(slot: SlotId) -> Watchers {
+        let mut watchers = Watchers::default();
+        watchers.insert(slot);
+        watchers
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             Watchers::Few(slots) => slots.is_empty(),
