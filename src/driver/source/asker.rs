@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::driver::ground::class_identity::of_member;
@@ -18,19 +16,19 @@ use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::source_key::Owner;
 use crate::driver::source::class_users::Holder;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
+use crate::driver::source::silent::SilentClient;
 use crate::driver::source::table::{Claim, Sources};
 use crate::telemetry::Metrics;
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NameStyle, NodeClass};
 use sluice_engine::collection::{Collection, NameSet, style_of};
-use sluice_engine::downstream::SourceId;
 use sluice_engine::reachability::Reachability;
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
 use sluice_identity::Identity;
 use sluice_proof::learning::TypeAnswer;
 use sluice_wire::upstream::route_names;
-use sluice_xds::{Code, Kind, Node, RelayPath, ResourceName, Status, TypeUrl};
+use sluice_xds::{Code, Kind, Node, ResourceName, Status, TypeUrl};
 
 /// The parts of an answer that are asked for.
 #[derive(Clone, Debug)]
@@ -93,7 +91,7 @@ impl Asker {
             held: &[],
         };
         let (source, _) = self.sources.get(claim, &|| 0).map_err(|full| full.status)?;
-        let client = Arc::new(AskingClient::new(session));
+        let client = SilentClient::new(session, None, Arc::default());
         let mut question = Question { source: source.clone(), client, collections: BTreeMap::new() };
         let asked = self.answer(&mut question, types, Instant::now() + patience).await;
         source.forget(session);
@@ -135,7 +133,7 @@ impl Asker {
             {
                 return Err(status);
             }
-            if timeout_at(until, question.client.changed.notified()).await.is_err() {
+            if timeout_at(until, question.client.changed()).await.is_err() {
                 let late = || Status::new(Code::DeadlineExceeded, "the server has not answered");
                 return if answers.is_empty() { Err(late()) } else { Ok(answers) };
             }
@@ -162,7 +160,7 @@ impl Asker {
 /// A node before the server, and what it has asked for.
 struct Question {
     source: Arc<SourceHandle>,
-    client: Arc<AskingClient>,
+    client: Arc<SilentClient>,
     collections: BTreeMap<TypeUrl, Vec<Collection>>,
 }
 
@@ -180,7 +178,7 @@ impl Question {
             Reachability::Lost { status, .. } => Some(status.clone()),
             Reachability::Pending | Reachability::Heard { .. } => None,
         };
-        lost.or_else(|| self.client.ended.lock().clone())
+        lost.or_else(|| self.client.ended())
     }
 }
 
@@ -214,48 +212,4 @@ fn named_in(snapshot: &Snapshot, type_url: &TypeUrl, question: &Question) -> Opt
         Kind::Cluster => resources.filter_map(|resource| resource.endpoints.clone()).collect(),
         _ => resources.flat_map(|resource| route_names(&resource.body.value)).collect(),
     })
-}
-
-/// The silent client of a question, as the source sees it.
-struct AskingClient {
-    session: SessionId,
-    changed: Notify,
-    ended: Mutex<Option<Status>>,
-}
-
-impl AskingClient {
-    fn new(session: SessionId) -> AskingClient {
-        AskingClient { session, changed: Notify::new(), ended: Mutex::new(None) }
-    }
-}
-
-impl Subscriber for AskingClient {
-    fn id(&self) -> SessionId {
-        self.session
-    }
-
-    fn wake(&self) {
-        self.changed.notify_one();
-    }
-
-    fn end(&self, status: Status) {
-        self.ended.lock().get_or_insert(status);
-        self.changed.notify_one();
-    }
-
-    fn node(&self) -> Option<Arc<Node>> {
-        None
-    }
-
-    fn relays(&self) -> Option<&RelayPath> {
-        None
-    }
-
-    fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn divert(self: Arc<Self>, _: TypeUrl) {}
-
-    fn displaced(self: Arc<Self>, _: SourceId) {}
 }

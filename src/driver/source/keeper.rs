@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use super::handle::{Command, SourceHandle, Subscriber};
+use super::handle::{Command, SourceHandle};
+use super::silent::SilentClient;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::NameStyle;
 use sluice_engine::collection::{Collection, CollectionKind, HashSeed, NameSet, style_of};
-use sluice_engine::downstream::SourceId;
 use sluice_engine::source::RestoredType;
-use sluice_xds::{Node, RelayPath, ResourceName, Status, TypeUrl};
+use sluice_xds::ResourceName;
 
 /// Lets the source go when it is dropped.
 pub struct Keeper {
@@ -28,9 +28,10 @@ impl Keeper {
         seed: HashSeed,
     ) -> Keeper {
         let keeper = Keeper { source, session };
+        let client = SilentClient::new(session, None, Arc::default());
         for of_type in types {
             for collection in collections(of_type, seed) {
-                let (stream, type_url) = (Arc::new(Silent(session)), of_type.type_url.clone());
+                let (stream, type_url) = (client.clone(), of_type.type_url.clone());
                 // A keeper is sent nothing.
                 let (previous, seen) = (None, u64::MAX);
                 keeper.source.send(Command::Watch { stream, type_url, collection, previous, seen }).await;
@@ -64,33 +65,4 @@ fn collections(of_type: &RestoredType, seed: HashSeed) -> Vec<Collection> {
         })
     });
     wildcard.into_iter().chain(sets.flatten()).collect()
-}
-
-/// The stream of a keeper.
-struct Silent(SessionId);
-
-impl Subscriber for Silent {
-    fn id(&self) -> SessionId {
-        self.0
-    }
-
-    fn wake(&self) {}
-
-    fn end(&self, _: Status) {}
-
-    fn node(&self) -> Option<Arc<Node>> {
-        None
-    }
-
-    fn relays(&self) -> Option<&RelayPath> {
-        None
-    }
-
-    fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn divert(self: Arc<Self>, _: TypeUrl) {}
-
-    fn displaced(self: Arc<Self>, _: SourceId) {}
 }

@@ -5,6 +5,7 @@ pub mod changes;
 pub mod losses;
 pub mod lane_order;
 pub mod handle;
+pub mod silent;
 pub mod keeper;
 pub mod contact;
 pub mod member;

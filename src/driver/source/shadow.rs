@@ -6,19 +6,18 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::handle::{SourceHandle, Subscriber};
+use super::silent::SilentClient;
 use super::table::Sources;
 use crate::client::ConnectionChoice;
 use crate::driver::ground::context::DriverSettings;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NodeClass, UpstreamNode};
 use sluice_engine::collection::Collection;
-use sluice_engine::downstream::SourceId;
 use sluice_engine::snapshot::Snapshot;
-use sluice_xds::{Node, RelayPath, Status, TypeUrl};
+use sluice_xds::{Node, Status, TypeUrl};
 
 /// A question to the server of a class.
 pub struct ShadowOrder {
@@ -37,7 +36,7 @@ pub struct ShadowOrder {
 /// Closes its streams when it is dropped.
 pub struct Shadow {
     source: Arc<SourceHandle>,
-    stream: Arc<ShadowStream>,
+    client: Arc<SilentClient>,
 }
 
 impl Shadow {
@@ -49,10 +48,9 @@ impl Shadow {
         let choice =
             ConnectionChoice { preferred: class.connection(), is_apart, ..ConnectionChoice::default() };
         let source = sources.shadow(listed, of_member, choice);
-        let stream =
-            Arc::new(ShadowStream { id: SessionId(source.id().0), node, changed, ended: Mutex::default() });
-        source.watch_all(stream.clone(), parts);
-        Some(Shadow { source, stream })
+        let client = SilentClient::new(SessionId(source.id().0), Some(node), changed);
+        source.watch_all(client.clone(), parts);
+        Some(Shadow { source, client })
     }
 
     /// The newest content and standing.
@@ -62,7 +60,7 @@ impl Shadow {
 
     /// Why the source could not begin, or failed.
     pub fn ended(&self) -> Option<Status> {
-        self.stream.ended.lock().clone()
+        self.client.ended()
     }
 
     /// The connection of the shadow's stream. With that of the class, it asks the same replica of the server.
@@ -74,45 +72,6 @@ impl Shadow {
 impl Drop for Shadow {
     fn drop(&mut self) {
         // Its subscriptions end at once, also while the server is lost.
-        self.source.dismiss(self.stream.id);
+        self.source.dismiss(self.client.id());
     }
-}
-
-/// The client of a shadow.
-struct ShadowStream {
-    id: SessionId,
-    node: Arc<Node>,
-    changed: Arc<Notify>,
-    ended: Mutex<Option<Status>>,
-}
-
-impl Subscriber for ShadowStream {
-    fn id(&self) -> SessionId {
-        self.id
-    }
-
-    fn wake(&self) {
-        self.changed.notify_one();
-    }
-
-    fn end(&self, status: Status) {
-        self.ended.lock().get_or_insert(status);
-        self.changed.notify_one();
-    }
-
-    fn node(&self) -> Option<Arc<Node>> {
-        Some(self.node.clone())
-    }
-
-    fn relays(&self) -> Option<&RelayPath> {
-        None
-    }
-
-    fn awaited_changes(&self, _: SourceId) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn divert(self: Arc<Self>, _: TypeUrl) {}
-
-    fn displaced(self: Arc<Self>, _: SourceId) {}
 }
