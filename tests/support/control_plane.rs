@@ -88,6 +88,8 @@ struct State {
     streams: BTreeMap<u64, Stream>,
     log: Vec<Recorded>,
     opened: u64,
+    /// The number of the latest stream.
+    numbered: u64,
     opened_at: Vec<Instant>,
     headers: Vec<HashMap<String, String>>,
 }
@@ -501,7 +503,9 @@ fn open<Req: Into<Ask> + Send + 'static>(
     let (answers, receiver) = mpsc::unbounded_channel();
     let id = {
         let mut state = shared.lock();
-        let id = state.opened;
+        // Two streams may be opened before either is numbered.
+        let id = state.opened.max(state.numbered + 1);
+        state.numbered = id;
         state.streams.insert(
             id,
             Stream {

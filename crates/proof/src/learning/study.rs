@@ -181,6 +181,8 @@ impl Study {
     pub fn answered(&mut self, node: usize, answers: BTreeMap<TypeUrl, TypeAnswer>) {
         self.close(node);
         (self.failures_in_a_row, self.refusals.in_a_row) = (0, 0);
+        // Failures apart from each other do not leave a node without an answer.
+        self.attempts.remove(&node);
         let mut is_news = false;
         for (type_url, answer) in answers {
             is_news |= self.evidence.add(node, &type_url, answer);
@@ -363,6 +365,17 @@ mod tests {
             run(&mut study, |node| if node == 4 { Err(Code::PermissionDenied) } else { Ok(vec![1]) });
         let (named, count) = study.refused();
         assert_eq!((end, count, named[0].node), (StudyEnd::Complete, 1, 4));
+    }
+
+    #[test]
+    fn prf_9_a_node_that_answers_between_failures_is_not_refused() {
+        let (mut study, mut asked) = (study(9, 9, pace(1)), 0);
+        let (_, end, _) = run(&mut study, |node| {
+            asked += u32::from(node == 0);
+            if node == 0 && asked % 2 == 0 { Err(Code::Unavailable) } else { Ok(vec![node as u128]) }
+        });
+        assert!(asked > 2 * ATTEMPTS_MAX, "the reference failed often enough: {asked}");
+        assert_eq!((end, study.refused().1), (StudyEnd::Complete, 0));
     }
 
     #[test]
