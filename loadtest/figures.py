@@ -127,11 +127,11 @@ class Relay:
 class ControlPlane:
     """The tool's control plane as a separate process, so that its CPU time is apart from the clients'."""
 
-    def __init__(self, tool, resources, size):
+    def __init__(self, tool, resources, size, options=()):
         self.listen, self.commands = free_port(), free_port()
         self.process = subprocess.Popen(
             [tool, "control-plane", "--listen", f"127.0.0.1:{self.listen}", "--commands", f"127.0.0.1:{self.commands}"]
-            + ["--resources", str(resources), "--size", str(size)],
+            + ["--resources", str(resources), "--size", str(size), *options],
             stdout=subprocess.PIPE,
         )
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Takes ratios of interleaved pairs: what collectors of traces, people who look, and plans cost the clients (OBS-6, ADM-6, TRU-2).
+"""Takes ratios of interleaved pairs: what collectors of traces, people who look, plans, and the proof of the node
+classes cost the clients (OBS-6, ADM-6, TRU-2, PRF-19).
 
     cargo build --profile dist --workspace --bins
     python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
     python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
     python3 loadtest/pairs.py plan                   # no plan, and one that observes all clients
+    python3 loadtest/pairs.py proof                  # no proof, and `proof: warn` at its defaults; delta, with changes and at rest
     python3 loadtest/pairs.py viewers --clients 200 --pairs 1 --seconds 5 --binaries target/debug
 
 Each run has a fresh relay. A viewer does as the operator's page does: holds /events, asks for /overview each second, and turns
@@ -151,7 +153,67 @@ def plan(options):
     return judge(take(conditions, options.pairs), "no plan", {"a plan": (1.05, 16.0)})
 
 
-def take(conditions, pairs):
+# 40 classes, with 12 different nodes each.
+LABELS = ["--labels", "app=40,team=4,zone=3"]
+CLASSES = "node_classes: [ { split_by: { metadata: [ app ] }, upstream_node: member } ]\n"
+CHANGING, AT_REST = "with changes", "at rest"
+
+
+def cost(options, extra, rate):
+    """One run of delta clients: CPU per update in us, RSS per client in KiB, and the share of a core after all are connected."""
+    sluice, tool = (options.binaries / name for name in ("sluice", "sluice-load"))
+    with ControlPlane(tool, 100, 500, LABELS) as plane, Relay(sluice, plane.listen, CLASSES + extra) as relay:
+        with tempfile.NamedTemporaryFile() as file:
+            command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--json", file.name, *LABELS]
+            command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--clients", str(options.clients), "--mode", "delta"]
+            # The tool settles for 3 s before and after the changes.
+            command += ["--scenario", "steady", "--duration", str(options.seconds), "--rate", str(rate)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            begin = None
+            while process.poll() is None:
+                if begin is None and relay.metric("sluice_downstream_streams{") >= options.clients:
+                    # The first answers, and what they leave to do.
+                    time.sleep(5)
+                    begin = time.monotonic(), relay.cpu_s()
+                if begin is not None:
+                    end = time.monotonic(), relay.cpu_s()
+                time.sleep(0.5)
+            if process.returncode != 0 or begin is None:
+                raise SystemExit(f"the tool failed: {' '.join(map(str, command))}\n{process.stdout.read().decode()[-2000:]}")
+            run = json.load(open(file.name))
+        samples = relay.metric("sluice_proof_samples_total")
+    return {
+        "cpu": run["server_cpu_us_per_update"],
+        "rss": run["rss_bytes_per_client_after_changes"] / 1024.0,
+        "core": (end[1] - begin[1]) / (end[0] - begin[0]) * 100,
+        "samples": samples,
+        "busy": run["tool_was_bottleneck"],
+    }
+
+
+def proof(options):
+    """PRF: CPU per update and memory per client within 2 %, and at most 1 % of a core."""
+    taken, is_good = {}, True
+    for place, rate in ((CHANGING, options.rate), (AT_REST, 0)):
+        conditions = {"no proof": lambda: cost(options, "", rate), "proof": lambda: cost(options, "proof: { policy: warn }\n", rate)}
+        taken[place] = take(conditions, options.pairs, lambda run: ", ".join(f"{key} {run[key] or 0:.2f}" for key in ("cpu", "rss", "core", "samples")))
+        if not all(run["samples"] for run in taken[place]["proof"]):
+            print(f"{place}: nobody was asked")
+            is_good = False
+    figures = [
+        (CHANGING, "cpu", "CPU per update", lambda base, run: run / base, 1.02),
+        (CHANGING, "rss", "RSS per client", lambda base, run: run / base, 1.02),
+        (AT_REST, "core", "% of a core more", lambda base, run: run - base, 1.0),
+    ]
+    for place, key, words, compare, bound in figures:
+        found = [compare(base[key], run[key]) for base, run in zip(taken[place]["no proof"], taken[place]["proof"])]
+        middle = statistics.median(found)
+        print(f"{place}: {words}: {middle:.3f} ({min(found):.3f} to {max(found):.3f}; bound {bound})")
+        is_good &= middle <= bound
+    return is_good
+
+
+def take(conditions, pairs, words=None):
     """All runs by condition. Every other round has the opposite order."""
     runs = {name: [] for name in conditions}
     for number in range(pairs):
@@ -159,7 +221,8 @@ def take(conditions, pairs):
             run = conditions[name]()
             runs[name].append(run)
             busy = "; the tool was the bottleneck" if run["busy"] else ""
-            print(f"pair {number + 1}, {name}: p99 {run['p99']:.2f} ms, RSS {run['rss']:.1f} MiB{busy}", flush=True)
+            figures = words(run) if words else f"p99 {run['p99']:.2f} ms, RSS {run['rss']:.1f} MiB"
+            print(f"pair {number + 1}, {name}: {figures}{busy}", flush=True)
     return runs
 
 
@@ -179,14 +242,14 @@ def judge(runs, base, bounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collector", "viewers", "plan"])
+    parser.add_argument("what", choices=["collector", "viewers", "plan", "proof"])
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--rate", type=float, default=2.0, help="changes a second")
     parser.add_argument("--binaries", type=Path, default=ROOT / "target" / "release", help="the folder of sluice and sluice-load")
     options = parser.parse_args()
-    return int(not {"collector": collector, "viewers": viewers, "plan": plan}[options.what](options))
+    return int(not {"collector": collector, "viewers": viewers, "plan": plan, "proof": proof}[options.what](options))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,13 @@ const METRICS: &[Metric] = &[
     ),
     metric("subscribe_p99", Unit::Milliseconds, |f| at(f.subscribe_ms, |p| p.p99), ""),
     metric("subscribe_max", Unit::Milliseconds, |f| at(f.subscribe_ms, |p| p.max), ""),
+    metric(
+        "rule_p50",
+        Unit::Milliseconds,
+        |f| at(f.rule_ms, |p| p.p50),
+        "rule: until a client has its content",
+    ),
+    metric("rule_max", Unit::Milliseconds, |f| at(f.rule_ms, |p| p.max), ""),
     metric("recovery_ms", Unit::Milliseconds, |f| f.recovery_ms, "storm, outage: until all are served again"),
     metric(
         "connect_ms",
@@ -107,6 +114,9 @@ const METRICS: &[Metric] = &[
         |f| Some(f.slow_connects as f64),
         "first answers after more than 1 s",
     ),
+    metric("misplaced", Unit::None, |f| Some(f.misplaced as f64), "resources made for other clients"),
+    metric("removals", Unit::None, |f| Some(f.removals as f64), "resources that answers took away"),
+    metric("streams_ended", Unit::None, |f| Some(f.streams_ended as f64), "by the server"),
     metric("drained", Unit::None, |f| Some(f.drained as f64), "reconnects that the server asked for"),
     metric(
         "odd_disconnected",

@@ -12,6 +12,8 @@ mod proto;
 mod stamp;
 mod tls;
 
+mod function;
+
 mod client;
 mod control_plane;
 
@@ -68,7 +70,7 @@ struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18001")]
     listen: SocketAddr,
     /// Address for commands, one per line: `change` changes the first cluster; `down` and `up` begin and end
-    /// an outage
+    /// an outage; `rule NANOSECONDS cds` puts --rule in force
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18002")]
     commands: SocketAddr,
     /// Number of resources of each type
@@ -80,6 +82,8 @@ struct Serve {
     /// Approximate size of a resource of the first type in bytes; resources of the others are small
     #[arg(long, default_value_t = 500, value_name = "BYTES")]
     size: usize,
+    #[command(flatten)]
+    function: cli::FunctionOptions,
 }
 
 #[derive(Args)]
@@ -152,6 +156,7 @@ fn serve(arguments: &Serve) -> Result<()> {
         commands: Some(arguments.commands),
         resources: arguments.resources,
         kinds: cli::plan_kinds(&arguments.types, first, arguments.size),
+        function: arguments.function.read()?,
     };
     let control_plane = ControlPlane::start(&plan)?;
     writeln!(std::io::stdout(), "serving on {}, commands on {}", plan.listen, arguments.commands)?;

@@ -36,6 +36,14 @@ pub fn put_message(out: &mut Vec<u8>, field: u32, fill: impl FnOnce(&mut Vec<u8>
     put_bytes(out, field, nested);
 }
 
+/// An entry of a google.protobuf.Struct whose value is a string.
+pub fn put_string_entry(out: &mut Vec<u8>, key: &str, value: &str) {
+    put_message(out, 1, |out| {
+        put_bytes(out, 1, key);
+        put_message(out, 2, |out| put_bytes(out, 3, value));
+    });
+}
+
 /// Bytes that are not protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("malformed protobuf message")]

@@ -1,8 +1,9 @@
 //! The time of a change, carried inside a resource from the control plane to the clients.
 //!
 //! The stamp is in a string of the resource's payload, since a relay must not touch the payload; versions and
-//! nonces are the relay's own. Clients find the stamp by a mark, wherever the resource is in a response. The
-//! index of the resource follows the time, so that a client identifies the resource without decoding.
+//! nonces are the relay's own. Clients find the stamp by a mark, wherever the resource is in a response. A number
+//! follows the time, so that a client identifies the resource without decoding: the resource's index, and above it
+//! the content's audience (see [`crate::function`]).
 
 use std::sync::LazyLock;
 
@@ -15,18 +16,25 @@ const UNCHANGED: &[u8] = b"sluice-load-still:";
 const EITHER: &[u8] = b"sluice-load-st";
 
 const TIME_DIGITS: usize = 16;
-const INDEX_DIGITS: usize = 8;
+const NUMBER_DIGITS: usize = 8;
+
+/// The bits of the index in the number; the audience has the 12 bits above.
+const INDEX_BITS: u32 = 20;
+
+/// More resources than this have no index.
+pub const MOST_RESOURCES: usize = 1 << INDEX_BITS;
 
 /// Bytes of a stamp in the payload.
-pub const LENGTH: usize = CHANGED.len() + TIME_DIGITS + 1 + INDEX_DIGITS;
+pub const LENGTH: usize = CHANGED.len() + TIME_DIGITS + 1 + NUMBER_DIGITS;
 
 static FIND_CHANGED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(CHANGED));
 static FIND_EITHER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(EITHER));
 
 /// The text of a stamp: nanoseconds of CLOCK_MONOTONIC, 0 for an unchanged resource.
-pub fn text(monotonic_ns: u64, index: usize) -> String {
+pub fn text(monotonic_ns: u64, index: usize, audience: usize) -> String {
     let word = if monotonic_ns == 0 { "still" } else { "stamp" };
-    format!("sluice-load-{word}:{monotonic_ns:016x}:{index:08x}")
+    let number = audience << INDEX_BITS | index;
+    format!("sluice-load-{word}:{monotonic_ns:016x}:{number:08x}")
 }
 
 /// A stamp that was found.
@@ -34,6 +42,7 @@ pub fn text(monotonic_ns: u64, index: usize) -> String {
 pub struct Stamp {
     pub time: u64,
     pub index: usize,
+    pub audience: usize,
 }
 
 /// The stamps to look for.
@@ -112,9 +121,10 @@ fn find(bytes: &[u8], sought: Sought) -> Option<(Option<Stamp>, usize)> {
 
 fn parse(text: &[u8]) -> Option<Stamp> {
     let digits = text.strip_prefix(CHANGED).or_else(|| text.strip_prefix(UNCHANGED))?;
-    let (time, index) = std::str::from_utf8(digits).ok()?.split_once(':')?;
+    let (time, number) = std::str::from_utf8(digits).ok()?.split_once(':')?;
     let time = u64::from_str_radix(time, 16).ok()?;
-    Some(Stamp { time, index: usize::from_str_radix(index, 16).ok()? })
+    let number = usize::from_str_radix(number, 16).ok()?;
+    Some(Stamp { time, index: number % MOST_RESOURCES, audience: number / MOST_RESOURCES })
 }
 
 #[cfg(test)]
@@ -124,30 +134,34 @@ mod tests {
 
     const ALL: Sought = Sought { unchanged: true, most: usize::MAX };
 
-    fn search(pieces: &[&[u8]], sought: Sought) -> Vec<(u64, usize)> {
+    fn search(pieces: &[&[u8]], sought: Sought) -> Vec<(u64, usize, usize)> {
         let mut search = Search::default();
         for (number, piece) in pieces.iter().enumerate() {
             search.push(piece, number + 1 < pieces.len(), sought);
             assert!(search.tail.len() < LENGTH);
         }
-        search.found().iter().map(|stamp| (stamp.time, stamp.index)).collect()
+        search.found().iter().map(|stamp| (stamp.time, stamp.index, stamp.audience)).collect()
     }
 
     #[test]
     fn stamps_are_found_however_they_are_split() {
         let noise = "sluice-load-".repeat(9);
-        let whole =
-            format!("{noise}{}{}{noise}{}s", text(0x1234_5678_9abc, 7), text(0, 8), text(5, 0xabcdef));
+        let whole = format!(
+            "{noise}{}{}{noise}{}s",
+            text(0x1234_5678_9abc, 7, 0),
+            text(0, 8, 1),
+            text(5, 0xabcde, 4095)
+        );
         for size in 1..=whole.len() {
             let pieces: Vec<&[u8]> = whole.as_bytes().chunks(size).collect();
-            let expected = [(0x1234_5678_9abc, 7), (0, 8), (5, 0xabcdef)];
+            let expected = [(0x1234_5678_9abc, 7, 0), (0, 8, 1), (5, 0xabcde, 4095)];
             assert_eq!(search(&pieces, ALL), expected, "in pieces of {size}");
             let changed = Sought { unchanged: false, ..ALL };
             assert_eq!(search(&pieces, changed), [expected[0], expected[2]], "in pieces of {size}");
             assert_eq!(search(&pieces, Sought { most: 1, ..ALL }), [expected[0]], "in pieces of {size}");
         }
-        assert_eq!(text(7, 3).len(), LENGTH);
-        assert_eq!(text(0, 3).len(), LENGTH);
+        assert_eq!(text(7, 3, 1).len(), LENGTH);
+        assert_eq!(text(0, 3, 4095).len(), LENGTH);
     }
 
     #[test]

@@ -54,6 +54,10 @@ impl Kind {
         }
     }
 
+    pub fn from_short(text: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.short() == text)
+    }
+
     pub fn type_url(self) -> &'static str {
         match self {
             Kind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",

@@ -11,6 +11,7 @@ use clap::Args;
 use crate::assertion::Assertion;
 use crate::client::{ENVOY_NODE_BYTES, Like, Manner, Node, Profile, Reading, Subscription, Wanted};
 use crate::control_plane::Plan;
+use crate::function::Function;
 use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
 use crate::stamp::Sought;
 use crate::tls::{KeyExchange, Tls};
@@ -151,6 +152,27 @@ struct Plane {
     /// ask for]
     #[arg(long, value_enum, value_name = "TYPE")]
     change_type: Option<Kind>,
+    #[command(flatten)]
+    function: FunctionOptions,
+}
+
+/// The labels that the tool's control plane looks at in its clients.
+#[derive(Args)]
+pub struct FunctionOptions {
+    /// Labels in the metadata of the clients' nodes, with the number of values of each; clients take the values in
+    /// turn. The control plane has other content for each value of the first label, and clients check that they
+    /// have theirs. A control plane in another process needs the same --labels and --rule
+    #[arg(long, value_name = "KEY=COUNT", value_delimiter = ',', value_parser = key_value)]
+    labels: Vec<(String, String)>,
+    /// rule: the clients that get another first resource, by the numbers of their values
+    #[arg(long, value_name = "KEY=NUMBER", value_delimiter = ',', value_parser = key_value, requires = "labels")]
+    rule: Vec<(String, String)>,
+}
+
+impl FunctionOptions {
+    pub fn read(&self) -> Result<Function> {
+        Function::new(&self.labels, &self.rule)
+    }
 }
 
 #[derive(Args)]
@@ -247,7 +269,7 @@ impl Run {
             clients: self.clients.clients,
             resources: self.plane.resources,
             resource_bytes: self.plane.size,
-            source: self.source(&kinds, kind),
+            source: self.source(&kinds, kind, &profile.function),
             changes: self.plane.changes,
             pace: Pace { kind, stride, rotate: self.plane.rotate, rate: self.plane.rate },
             duration: seconds(self.duration, "--duration")?,
@@ -261,7 +283,7 @@ impl Run {
             retry: self.clients.retry,
             leave: self.events.leave.map(|after| seconds(after, "--leave")).transpose()?,
             interval: Duration::from_millis(self.timing.interval_ms.max(10)),
-            profile: Profile { sought: self.sought(stride), ..profile },
+            profile: Profile { sought: self.sought(stride, profile.function.has_labels()), ..profile },
         };
         spec.check()?;
         Ok(spec)
@@ -276,7 +298,7 @@ impl Run {
         acting.saturating_add(spec.settle * 3)
     }
 
-    fn source(&self, kinds: &[Kind], changing: Kind) -> Source {
+    fn source(&self, kinds: &[Kind], changing: Kind, function: &Function) -> Source {
         match self.plane.remote_control_plane {
             Some(address) => Source::Remote(address),
             None if self.plane.no_control_plane => Source::Foreign,
@@ -285,15 +307,17 @@ impl Run {
                 commands: None,
                 resources: self.plane.resources,
                 kinds: plan_kinds(kinds, changing, self.plane.size),
+                function: function.clone(),
             }),
         }
     }
 
     /// The stamps to look for. With a known number of stamps per message, the search can end early.
-    fn sought(&self, stride: usize) -> Sought {
-        let all = self.plane.rotate || self.plane.no_control_plane || self.scenario == Scenario::Churn;
+    fn sought(&self, stride: usize, has_labels: bool) -> Sought {
+        let is_churn = self.scenario == Scenario::Churn;
+        let all = self.plane.rotate || self.plane.no_control_plane || is_churn || has_labels;
         let most = if all { usize::MAX } else { self.plane.resources.div_ceil(stride) };
-        Sought { unchanged: self.scenario == Scenario::Churn, most }
+        Sought { unchanged: is_churn || has_labels, most }
     }
 
     fn odd_share(&self) -> f64 {
@@ -347,6 +371,7 @@ impl Run {
             subscriptions,
             chained: clients.like != Like::Plain,
             node: self.node(),
+            function: self.plane.function.read()?,
             resources: if foreign { 0 } else { self.plane.resources },
             names,
             clients_per_connection: clients.clients_per_connection,

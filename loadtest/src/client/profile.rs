@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
+use crate::function::Function;
 use crate::stamp::Sought;
 use crate::xds::{Kind, Service, Variant, resource_name};
 
@@ -77,6 +78,8 @@ pub struct Profile {
     /// Request each type after the answer to the previous type in the list, instead of all at once.
     pub chained: bool,
     pub node: Node,
+    /// The labels of the clients, and what they decide at our control plane.
+    pub function: Function,
     /// The size of the set that names are taken from.
     pub resources: usize,
     /// The names themselves, if not those of our control plane.
@@ -94,6 +97,7 @@ impl Profile {
             subscriptions: vec![Subscription { kind: Kind::Cluster, wanted: Wanted::Wildcard }],
             chained: false,
             node: Node::plain(),
+            function: Function::default(),
             resources,
             names: None,
             clients_per_connection: 1,

@@ -2,7 +2,7 @@
 
 use super::profile::{Like, Node, Profile, Wanted};
 use super::response::Response;
-use crate::proto::{put_bytes, put_message, put_uint};
+use crate::proto::{put_bytes, put_message, put_string_entry, put_uint};
 use crate::xds::Variant;
 
 /// Fields of DiscoveryRequest.
@@ -73,22 +73,26 @@ impl Purpose<'_> {
     }
 }
 
-/// Writes the requests of all clients; clients differ in the id of their node and in their names.
+/// Writes the requests of all clients; clients differ in the id and the labels of their node, and in their names.
 pub struct Requests {
     pub profile: Profile,
-    /// The node without its id, whose two parts surround the client's number.
+    /// The node without its id, whose two parts surround the client's number, and without its metadata.
     node: Vec<u8>,
+    /// The entries of the metadata that all clients have.
+    metadata: Vec<u8>,
     id: (String, Option<String>),
 }
 
 impl Requests {
     pub fn new(profile: Profile) -> Requests {
-        let node = node_without_id(&profile.node);
+        let mut metadata = Vec::new();
+        profile.node.metadata.iter().for_each(|(key, value)| put_string_entry(&mut metadata, key, value));
+        let node = common_node(&profile.node, metadata.len());
         let id = match profile.node.id.split_once("{}") {
             Some((before, after)) => (before.to_owned(), Some(after.to_owned())),
             None => (profile.node.id.clone(), None),
         };
-        Requests { profile, node, id }
+        Requests { profile, node, metadata, id }
     }
 
     /// Appends a request, framed for gRPC.
@@ -144,14 +148,26 @@ impl Requests {
         if !(from.first || self.profile.node.every_request) {
             return;
         }
-        put_message(out, field, |out| {
-            let (before, after) = &self.id;
-            match after {
-                Some(after) => put_bytes(out, 1, format!("{before}{}{after}", from.client)),
-                None => put_bytes(out, 1, before),
-            }
-            out.extend_from_slice(&self.node);
-        });
+        put_bytes(out, field, self.node(from.client));
+    }
+
+    /// The node of a client, a core.v3.Node.
+    pub fn node(&self, client: usize) -> Vec<u8> {
+        let mut node = Vec::with_capacity(self.node.len() + self.metadata.len() + 100);
+        let (before, after) = &self.id;
+        match after {
+            Some(after) => put_bytes(&mut node, 1, format!("{before}{client}{after}")),
+            None => put_bytes(&mut node, 1, before),
+        }
+        let function = &self.profile.function;
+        if !self.metadata.is_empty() || function.has_labels() {
+            put_message(&mut node, 3, |out| {
+                out.extend_from_slice(&self.metadata);
+                function.metadata(client).for_each(|(key, value)| put_string_entry(out, key, &value));
+            });
+        }
+        node.extend_from_slice(&self.node);
+        node
     }
 }
 
@@ -171,21 +187,12 @@ fn put_error(out: &mut Vec<u8>, field: u32, purpose: Purpose<'_>) {
     }
 }
 
-/// core.v3.Node from field 2 on: cluster, metadata, user agent, and for a long node extensions.
-fn node_without_id(shape: &Node) -> Vec<u8> {
+/// The part of core.v3.Node beside the metadata that all clients have, and its length: cluster, user agent, and for
+/// a long node extensions.
+fn common_node(shape: &Node, metadata: usize) -> Vec<u8> {
     let mut node = Vec::new();
     if !shape.cluster.is_empty() {
         put_bytes(&mut node, 2, &shape.cluster);
-    }
-    if !shape.metadata.is_empty() {
-        put_message(&mut node, 3, |out| {
-            for (key, value) in &shape.metadata {
-                put_message(out, 1, |out| {
-                    put_bytes(out, 1, key);
-                    put_message(out, 2, |out| put_bytes(out, 3, value));
-                });
-            }
-        });
     }
     match shape.like {
         Like::Plain if shape.bytes == 0 => return node,
@@ -206,7 +213,7 @@ fn node_without_id(shape: &Node) -> Vec<u8> {
         }
     }
     for index in 0.. {
-        if node.len() >= shape.bytes {
+        if node.len() + metadata >= shape.bytes {
             break;
         }
         put_message(&mut node, 9, |out| {
@@ -327,11 +334,12 @@ mod tests {
 
     #[test]
     fn a_node_is_about_as_long_as_asked() {
-        let length = node_without_id(&Node { bytes: 61_000, ..Node::plain() }).len();
+        let length = common_node(&Node { bytes: 61_000, ..Node::plain() }, 0).len();
         assert!((61_000..61_200).contains(&length), "{length}");
-        assert!(node_without_id(&Node::plain()).len() < 20);
-        let grpc = Node { like: Like::Grpc, metadata: vec![("k".into(), "v".into())], ..Node::plain() };
-        assert!((80..200).contains(&node_without_id(&grpc).len()));
+        assert!(common_node(&Node::plain(), 0).len() < 20);
+        let mut profile = Profile::plain(Variant::Sotw, 1);
+        profile.node = Node { like: Like::Grpc, metadata: vec![("k".into(), "v".into())], ..Node::plain() };
+        assert!((80..200).contains(&Requests::new(profile).node(1).len()));
     }
 
     #[test]

@@ -213,7 +213,7 @@ mod tests {
         put_bytes(&mut message, 1, "overwritten");
         put_bytes(&mut message, 1, "version");
         put_bytes(&mut message, 2, "one");
-        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp, 0)));
+        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp, 0, 0)));
         put_bytes(&mut message, 2, "");
         put_uint(&mut message, 3, 1);
         put_bytes(&mut message, 4, "type");

@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 pub use self::snapshot::Change;
 use self::snapshot::Snapshot;
 use self::stream::Stream;
+use crate::function::Function;
 use crate::measure::{ThreadTime, monotonic_ns};
 use crate::xds::{Kind, Service};
 
@@ -55,12 +56,14 @@ pub struct Plan {
     pub resources: usize,
     /// The types, and the approximate size of a resource of each, in bytes.
     pub kinds: Vec<(Kind, usize)>,
+    pub function: Function,
 }
 
 /// The state that all streams read.
 #[derive(Clone)]
 struct Shared {
     state: watch::Sender<Snapshot>,
+    function: Arc<Function>,
     /// Whether clients may connect.
     up: watch::Sender<bool>,
     /// CPU time of the thread, in nanoseconds.
@@ -79,8 +82,9 @@ impl ControlPlane {
     pub fn start(plan: &Plan) -> Result<ControlPlane> {
         let listener = listen(plan.listen)?;
         let commands = plan.commands.map(listen).transpose()?;
-        let state = watch::Sender::new(Snapshot::new(plan.resources, &plan.kinds));
-        let shared = Shared { state, up: watch::Sender::new(true), busy_ns: Arc::default() };
+        let function = Arc::new(plan.function.clone());
+        let state = watch::Sender::new(Snapshot::new(plan.resources, &plan.kinds, function.audiences()));
+        let shared = Shared { state, function, up: watch::Sender::new(true), busy_ns: Arc::default() };
         let (stop, stopped) = oneshot::channel();
         let (inside, address) = (shared.clone(), plan.listen);
         let thread = thread::Builder::new().name("control-plane".to_owned()).spawn(move || {
@@ -100,6 +104,11 @@ impl ControlPlane {
     /// so that encoding and other delays count as a part of the latency.
     pub fn change(&self, change: Change, stamp: u64) {
         self.shared.state.send_modify(|snapshot| snapshot.change(change, stamp));
+    }
+
+    /// Puts the rule of the function in force for a type; the resource that it changes carries the stamp.
+    pub fn put_rule_in_force(&self, kind: Kind, stamp: u64) {
+        self.shared.state.send_modify(|snapshot| snapshot.put_rule_in_force(kind, stamp));
     }
 
     /// Ends all connections and refuses new ones, or accepts them again.
@@ -148,6 +157,10 @@ impl Remote {
         self.order(&format!("change {stamp} {} {residue} {stride}\n", kind.short()))
     }
 
+    pub fn put_rule_in_force(&mut self, kind: Kind, stamp: u64) -> Result<()> {
+        self.order(&format!("rule {stamp} {}\n", kind.short()))
+    }
+
     pub fn set_up(&mut self, up: bool) -> Result<()> {
         self.order(if up { "up\n" } else { "down\n" })
     }
@@ -168,13 +181,17 @@ fn obey(line: &str, shared: &Shared) -> bool {
             true
         }
         ["change", stamp, kind, residue, stride] => {
-            let kind = Kind::ALL.into_iter().find(|known| known.short() == kind);
             let (Ok(stamp), Some(kind), Ok(residue), Ok(stride)) =
-                (stamp.parse(), kind, residue.parse(), stride.parse())
+                (stamp.parse(), Kind::from_short(kind), residue.parse(), stride.parse())
             else {
                 return false;
             };
             shared.state.send_modify(|snapshot| snapshot.change(Change { kind, residue, stride }, stamp));
+            true
+        }
+        ["rule", stamp, kind] => {
+            let (Ok(stamp), Some(kind)) = (stamp.parse(), Kind::from_short(kind)) else { return false };
+            shared.state.send_modify(|snapshot| snapshot.put_rule_in_force(kind, stamp));
             true
         }
         ["down" | "up"] => {
@@ -274,7 +291,8 @@ async fn serve_stream(request: Request<RecvStream>, mut respond: SendResponse<By
         return;
     };
     let Ok(mut body) = respond.send_response(response, false) else { return };
-    let status = run_stream(request.into_body(), &mut body, &shared, Stream::new(variant)).await;
+    let stream = Stream::new(variant, Arc::clone(&shared.function));
+    let status = run_stream(request.into_body(), &mut body, &shared, stream).await;
     if let Some(status) = status {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static(status));

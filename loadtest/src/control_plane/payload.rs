@@ -1,15 +1,13 @@
 //! Resources that a real client accepts: valid messages of their types, padded to a size in a field that
 //! takes any text. The same field has the stamp.
 
-use crate::proto::{put_bytes, put_message, put_uint};
-use crate::stamp;
+use crate::proto::{put_bytes, put_message, put_string_entry, put_uint};
 use crate::xds::Kind;
 
-/// A resource of about this size, or of the minimum size.
-pub fn body(kind: Kind, name: &str, index: usize, bytes: usize, stamp: u64) -> Vec<u8> {
-    let stamp = stamp::text(stamp, index);
-    let bare = padded(kind, name, &stamp, 0).len();
-    padded(kind, name, &stamp, bytes.saturating_sub(bare))
+/// A resource with the text of a stamp, of about this size or of the minimum size.
+pub fn body(kind: Kind, name: &str, bytes: usize, stamp: &str) -> Vec<u8> {
+    let bare = padded(kind, name, stamp, 0).len();
+    padded(kind, name, stamp, bytes.saturating_sub(bare))
 }
 
 fn padded(kind: Kind, name: &str, stamp: &str, padding: usize) -> Vec<u8> {
@@ -104,17 +102,9 @@ fn put_metadata(out: &mut Vec<u8>, stamp: &str, padding: &str) {
     put_message(out, 1, |out| {
         put_bytes(out, 1, "sluice.load");
         put_message(out, 2, |out| {
-            put_string_value(out, "stamp", stamp);
-            put_string_value(out, "padding", padding);
+            put_string_entry(out, "stamp", stamp);
+            put_string_entry(out, "padding", padding);
         });
-    });
-}
-
-/// An entry of a google.protobuf.Struct.
-fn put_string_value(out: &mut Vec<u8>, key: &str, value: &str) {
-    put_message(out, 1, |out| {
-        put_bytes(out, 1, key);
-        put_message(out, 2, |out| put_bytes(out, 3, value));
     });
 }
 
@@ -123,19 +113,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::proto::Fields;
-    use crate::stamp::{Search, Sought};
+    use crate::stamp::{self, Search, Sought};
 
     #[test]
     fn every_type_has_its_size_its_name_and_one_stamp() {
         for kind in Kind::ALL {
-            let body = body(kind, "load-000007", 7, 1000, 99);
+            let body = body(kind, "load-000007", 1000, &stamp::text(99, 7, 3));
             assert!((995..1012).contains(&body.len()), "{kind:?}: {}", body.len());
             assert_eq!(Fields(&body).next_bytes().unwrap(), Some((1, &b"load-000007"[..])));
             let mut search = Search::default();
             search.push(&body, false, Sought { unchanged: true, most: usize::MAX });
-            let found: Vec<_> = search.found().iter().map(|stamp| (stamp.time, stamp.index)).collect();
-            assert_eq!(found, [(99, 7)], "{kind:?}");
-            assert!(super::body(kind, "load-000007", 7, 0, 0).len() < 320, "{kind:?}");
+            let found: Vec<_> =
+                search.found().iter().map(|stamp| (stamp.time, stamp.index, stamp.audience)).collect();
+            assert_eq!(found, [(99, 7, 3)], "{kind:?}");
+            assert!(super::body(kind, "load-000007", 0, &stamp::text(0, 7, 0)).len() < 320, "{kind:?}");
         }
     }
 }

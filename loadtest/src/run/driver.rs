@@ -116,6 +116,19 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Puts the rule of the control plane's function in force, now.
+    pub fn put_rule_in_force(&mut self) -> Result<()> {
+        let (kind, now) = (self.spec.pace.kind, monotonic_ns());
+        self.tracker.put_rule_in_force(now);
+        self.note_work();
+        match &mut self.changer {
+            Changer::Own(control_plane) => control_plane.put_rule_in_force(kind, now),
+            Changer::Remote(remote) => remote.put_rule_in_force(kind, now)?,
+            Changer::Foreign => {}
+        }
+        Ok(())
+    }
+
     /// Begins or ends an outage of the control plane.
     pub fn set_up(&mut self, up: bool) -> Result<()> {
         match &mut self.changer {

@@ -6,6 +6,7 @@ use super::driver::Finished;
 use super::histogram::{Percentiles, Point};
 use super::series::Sample;
 use super::spec::{Scenario, Source, Spec};
+use crate::run::tracker::Tracker;
 use crate::xds::{Kind, Variant};
 
 /// If the clients' thread, or the control plane's, runs or waits for a CPU for more than this share of the
@@ -58,6 +59,8 @@ pub struct Measured {
     /// The number of updates and moves that timed out.
     pub missed: usize,
     pub moves_missed: usize,
+    /// The number of clients that never got the content of the rule.
+    pub unruled: usize,
     /// The process of the server has ended.
     pub server_ended: bool,
 }
@@ -137,6 +140,16 @@ pub struct Figures {
     pub last_client_ms_max: Option<f64>,
     /// From the scheduled subscription to names to their arrival.
     pub subscribe_ms: Option<Percentiles>,
+    /// From the moment of the rule to its content at each client that it selects.
+    pub rule_ms: Option<Percentiles>,
+    /// The moment of the rule, in nanoseconds of CLOCK_MONOTONIC.
+    pub rule_at_ns: Option<u64>,
+    /// Resources that clients got although the control plane made them for others.
+    pub misplaced: usize,
+    /// Resources that answers took away. The tool's own control plane withdraws none.
+    pub removals: u64,
+    /// Streams of clients that the server ended, with or without an error.
+    pub streams_ended: usize,
     /// p99 of the last phase divided by p99 of the first phase with updates: the effect of the event in
     /// between on the other clients.
     pub p99_ratio: Option<f64>,
@@ -193,13 +206,9 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
         connect_ms: measured.connect_ns as f64 / 1e6,
         first_answer_ms: tracker.first_answers.percentiles(),
         reconnect_ms: tracker.reconnects.percentiles(),
-        slow_connects: tracker.first_answers.longer_than(SYN_RETRY_NS)
-            + tracker.reconnects.longer_than(SYN_RETRY_NS),
+        slow_connects: slow_connects(tracker),
         recovery_ms: measured.recovery_ns.map(|ns| ns as f64 / 1e6),
-        server_cpu_us_per_connect: measured
-            .connect_cpu_ns
-            .and_then(|ns| ratio(ns, spec.clients.saturating_sub(measured.first_clients) as u64))
-            .map(|ns| ns / 1000.0),
+        server_cpu_us_per_connect: cpu_per_connect(spec, measured),
         rss_bytes_per_client: memory.per_client(memory.all_clients, further),
         rss_bytes_per_client_after_changes: memory.per_client(memory.after_changes, further),
         rss_bytes_per_departed_client: memory.per_client(memory.after_leaving, further),
@@ -219,6 +228,11 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
         last_client_ms_p50: last_client_ms.map(|last| last.p50),
         last_client_ms_max: last_client_ms.map(|last| last.max),
         subscribe_ms: tracker.moves.percentiles(),
+        rule_ms: tracker.audiences.rule.percentiles(),
+        rule_at_ns: tracker.audiences.rule_at(),
+        misplaced: tracker.audiences.misplaced,
+        removals: tracker.removals,
+        streams_ended: finished.fleet.lost() + finished.fleet.odd_lost() + finished.fleet.drained(),
         p99_ratio: p99_ratio(&phases),
         phases,
         change_late_ms: finished.late_ns as f64 / 1e6,
@@ -234,6 +248,16 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
     }
 }
 
+/// The CPU of the server for each client that came after the first ones.
+fn cpu_per_connect(spec: &Spec, measured: &Measured) -> Option<f64> {
+    let clients = spec.clients.saturating_sub(measured.first_clients) as u64;
+    ratio(measured.connect_cpu_ns?, clients).map(|ns| ns / 1000.0)
+}
+
+fn slow_connects(tracker: &Tracker) -> u64 {
+    tracker.first_answers.longer_than(SYN_RETRY_NS) + tracker.reconnects.longer_than(SYN_RETRY_NS)
+}
+
 fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> {
     let failures = finished.fleet.failures().iter();
     let mut errors: Vec<String> = failures.map(|(reason, count)| format!("{count} x {reason}")).collect();
@@ -246,6 +270,16 @@ fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> 
     let patience = spec.patience.as_secs_f64();
     if measured.missed > 0 {
         errors.push(format!("{} updates had not come {patience} s after the last change", measured.missed));
+    }
+    if measured.unruled > 0 {
+        let late = measured.unruled;
+        errors.push(format!(
+            "{late} clients had not the content of the rule {patience} s after the last change"
+        ));
+    }
+    let misplaced = finished.tracker.audiences.misplaced;
+    if misplaced > 0 {
+        errors.push(format!("clients got {misplaced} resources that the control plane made for others"));
     }
     if measured.moves_missed > 0 {
         let missed = measured.moves_missed;

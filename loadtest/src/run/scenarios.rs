@@ -110,6 +110,7 @@ fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
         Scenario::Churn => churn(driver, measured)?,
         Scenario::Slow | Scenario::Stuck | Scenario::Nack => misbehave(driver)?,
         Scenario::Outage => outage(driver, measured)?,
+        Scenario::Rule => rule(driver)?,
     }
     drain(driver, measured)?;
     driver.stop_counting();
@@ -306,12 +307,24 @@ fn outage(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     driver.until(start + third, |_| false).map(drop)
 }
 
+/// In the middle the control plane begins to look at further labels, and some clients get content of their own.
+fn rule(driver: &mut Driver<'_>) -> Result<()> {
+    let half = nanos(driver.spec.duration) / 2;
+    driver.phase("before")?;
+    driver.set_changing(true);
+    idle(driver, half)?;
+    driver.phase("rule")?;
+    driver.put_rule_in_force()?;
+    idle(driver, half)
+}
+
 /// Stops changes; pending updates arrive, or time out.
 fn drain(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     driver.set_changing(false);
     let deadline = monotonic_ns() + nanos(driver.spec.patience);
     driver.until(deadline, |driver| driver.tracker.due() == 0)?;
     measured.missed = driver.tracker.give_up(monotonic_ns());
+    measured.unruled = driver.tracker.audiences.give_up(monotonic_ns());
     Ok(())
 }
 

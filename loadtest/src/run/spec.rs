@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Manner, Profile, Wanted};
 use crate::control_plane::{Change, Plan};
+use crate::stamp::MOST_RESOURCES;
 use crate::tls::Tls;
 use crate::xds::Kind;
 
@@ -36,6 +37,9 @@ pub enum Scenario {
     Nack,
     /// In the middle third the control plane is down; changes continue in the meantime and arrive after it
     Outage,
+    /// In the middle the control plane begins to answer by further labels: the clients that --rule selects get
+    /// another first resource
+    Rule,
 }
 
 impl Scenario {
@@ -180,6 +184,10 @@ impl Spec {
         ensure!(self.pace.rate >= 0.0 && self.pace.rate <= 10_000.0, "--rate must be between 0 and 10000");
         ensure!((0.0..=1.0).contains(&self.odd_share), "--share must be between 0 and 100 %");
         self.check_source()?;
+        ensure!(
+            self.scenario != Scenario::Rule || self.profile.function.has_rule(),
+            "--scenario rule needs --labels and --rule"
+        );
         if self.scenario == Scenario::Churn {
             let (_, count, _) = self.named().context("--scenario churn needs a type in --named")?;
             let most = count.min(self.resources.saturating_sub(count));
@@ -202,11 +210,17 @@ impl Spec {
                 !changes,
                 "without a control plane nothing changes: give --changes 0, or another --scenario"
             );
-            let needs = matches!(self.scenario, Scenario::Outage | Scenario::Churn);
-            ensure!(!needs, "--scenario {} needs the tool's own control plane", self.scenario.name());
+            let needs = matches!(self.scenario, Scenario::Outage | Scenario::Churn | Scenario::Rule)
+                || self.profile.function.has_labels();
+            ensure!(
+                !needs,
+                "--scenario {} and --labels need the tool's own control plane",
+                self.scenario.name()
+            );
             return Ok(());
         }
         ensure!(self.resources > 0, "--resources must be at least 1: there must be something to change");
+        ensure!(self.resources <= MOST_RESOURCES, "--resources must be at most {MOST_RESOURCES}");
         for subscription in &self.profile.subscriptions {
             if let Wanted::Names { count, .. } = subscription.wanted {
                 let kind = subscription.kind.short();

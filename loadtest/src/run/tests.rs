@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::client::{Manner, Profile, Reading, Subscription, Wanted};
 use crate::control_plane::{ControlPlane, Plan};
+use crate::function::Function;
 use crate::relay::free_address;
 use crate::stamp::Sought;
 use crate::xds::{Kind, Variant};
@@ -14,7 +15,7 @@ const RESOURCES: usize = 20;
 
 fn plan(listen: SocketAddr) -> Plan {
     let kinds = vec![(Kind::Cluster, 1000), (Kind::Endpoints, 1000), (Kind::Listener, 0), (Kind::Route, 0)];
-    Plan { listen, commands: None, resources: RESOURCES, kinds }
+    Plan { listen, commands: None, resources: RESOURCES, kinds, function: Function::default() }
 }
 
 /// A small run against the control plane itself, in this process.
@@ -182,6 +183,45 @@ fn others_get_their_updates_while_some_misbehave() {
         }
         assert!(figures.p99_ratio.is_some());
     }
+}
+
+/// A run in which the rule selects four of 25 clients: every sixth.
+fn rule(variant: Variant) -> Spec {
+    let pairs = |pairs: [(&str, &str); 2]| pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut spec = scenario(Scenario::Rule, variant);
+    let function =
+        Function::new(&pairs([("app", "3"), ("team", "2")]), &pairs([("app", "1"), ("team", "1")]));
+    spec.profile.function = function.unwrap();
+    spec.profile.sought = Sought { unchanged: true, most: usize::MAX };
+    spec.source = Source::Own(Plan { function: spec.profile.function.clone(), ..plan(spec.target) });
+    spec.patience = Duration::from_millis(300);
+    spec
+}
+
+#[test]
+fn a_rule_reaches_the_clients_that_it_selects_and_nobody_else() {
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let figures = good(&rule(variant));
+        assert_eq!(figures.rule_ms.unwrap().count, 4, "{variant:?}");
+        assert_eq!((figures.misplaced, figures.removals, figures.streams_ended), (0, 0, 0), "{variant:?}");
+        assert!(figures.rule_at_ns.is_some() && figures.updates >= 20 * 12);
+    }
+}
+
+#[test]
+fn a_control_plane_that_does_not_look_at_a_label_is_told() {
+    let errors = |edit: &dyn Fn(&mut Plan)| {
+        let mut spec = rule(Variant::Delta);
+        if let Source::Own(plan) = &mut spec.source {
+            edit(plan);
+        }
+        run(&spec).error_messages.join("; ")
+    };
+    let labels = [("app".to_owned(), "3".to_owned()), ("team".to_owned(), "2".to_owned())];
+    let text = errors(&|plan| plan.function = Function::new(&labels, &[]).unwrap());
+    assert_eq!(text, "4 clients had not the content of the rule 0.3 s after the last change");
+    let text = errors(&|plan| plan.function = Function::default());
+    assert!(text.contains("resources that the control plane made for others"), "{text}");
 }
 
 #[test]

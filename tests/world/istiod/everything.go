@@ -32,18 +32,15 @@ var everythingConfiguration string
 //go:embed rules.yaml
 var finerRules string
 
-// withFinerRules replaces the rules of a configuration by those above, or by those of a file.
-func withFinerRules(config, directory, rules string) string {
-	text, finer := string(must(os.ReadFile(config))), finerRules
-	if rules != "" {
-		finer = string(must(os.ReadFile(rules)))
-	}
+// withOtherRules replaces the rules of a configuration.
+func withOtherRules(config, directory, rules string) string {
+	text := string(must(os.ReadFile(config)))
 	shipped := regexp.MustCompile(`(?m)^node_classes:\n(?:(?: .*)?\n)*`)
 	if len(shipped.FindAllString(text, -1)) != 1 {
 		panic(config + " has no rules")
 	}
-	file := filepath.Join(directory, "everything.yaml")
-	check(os.WriteFile(file, []byte(shipped.ReplaceAllLiteralString(text, finer+"\n")), 0o600))
+	file := filepath.Join(directory, "rules.yaml")
+	check(os.WriteFile(file, []byte(shipped.ReplaceAllLiteralString(text, rules+"\n")), 0o600))
 	return file
 }
 

@@ -222,6 +222,7 @@ type Options struct {
 	pods, services, streams                 int
 	apart, alone, sotw, everything, isPlain bool
 	ztunnel, onDemand, secrets              bool
+	isProved, isCoarse                      bool
 	isGain, isServed                        bool
 }
 
@@ -239,6 +240,8 @@ func options() *Options {
 	flag.BoolVar(&o.ztunnel, "ztunnel", false, "ztunnels that subscribe to everything, one on each Node, in the place of sidecars")
 	flag.BoolVar(&o.onDemand, "on-demand", false, "ztunnels that ask on demand")
 	flag.BoolVar(&o.secrets, "secrets", false, "gateways with Secrets, with mutual TLS")
+	flag.BoolVar(&o.isProved, "proof", false, "the relay proves its classes, and finds nothing")
+	flag.BoolVar(&o.isCoarse, "coarse", false, "for --proof: rules that are too coarse; the relay then has to find out where")
 	flag.StringVar(&o.rules, "rules", "", "for --everything: a file with `node_classes` in the place of rules.yaml; for --ztunnel, "+
 		"--on-demand and --secrets: one with those that stand before the shipped ones")
 	flag.BoolVar(&o.isPlain, "plain-rules", false, "the rules as shipped; --everything then has to make proxies wrong")
@@ -294,10 +297,16 @@ func (o *Options) begin() (*Plan, string) {
 		return withRules(o.config, o.directory, standard)
 	}
 	switch {
+	case o.isCoarse:
+		return plan(podsOf(o.pods, 20), 20, o.services), withOtherRules(o.config, o.directory, coarseRules)
 	case o.everything && o.isPlain:
 		return everything(), o.config
 	case o.everything:
-		return everything(), withFinerRules(o.config, o.directory, o.rules)
+		finer := finerRules
+		if o.rules != "" {
+			finer = string(must(os.ReadFile(o.rules)))
+		}
+		return everything(), withOtherRules(o.config, o.directory, finer)
 	case o.onDemand:
 		return ambientPlan(o.pods, 20, true), rules(demandRules)
 	case o.secrets && o.isPlain:
@@ -325,6 +334,9 @@ func matrix(o *Options) bool {
 	var changes []func(string) string
 	if o.secrets {
 		changes = append(changes, cluster.secureRelay(o.directory))
+	}
+	if o.isProved {
+		changes = append(changes, withProof)
 	}
 	relay := startRelay(o.binary, config, o.directory, cluster.address, api, changes...)
 	defer relay.End()
@@ -355,6 +367,10 @@ func matrix(o *Options) bool {
 		}
 		world.strangers = connectAll(world.address, strangers, world.variant)
 		world.strangersRelayed = connectAll(relay.Address, strangers, world.variant)
+	case o.isCoarse:
+		play = world.tooCoarse
+	case o.isProved:
+		play = world.proved
 	case o.isPlain:
 		play = world.counterProof
 	}

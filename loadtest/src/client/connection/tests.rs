@@ -123,7 +123,7 @@ fn response_on(stream: u32, kind: Kind, resources: usize, stamp: u64) -> Vec<u8>
     put_bytes(&mut message, 4, kind.type_url());
     put_bytes(&mut message, 5, "nonce");
     for _ in 0..resources {
-        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp, 0)));
+        put_message(&mut message, 2, |any| put_bytes(any, 2, stamp::text(stamp, 0, 0)));
     }
     server_frame(kind::DATA, 0, stream, &grpc(&message))
 }

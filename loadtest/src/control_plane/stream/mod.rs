@@ -4,10 +4,12 @@
 //! everything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::snapshot::Snapshot;
+use crate::function::{Function, Who};
 use crate::proto::{Fields, Malformed, put_bytes};
 use crate::xds::{Kind, Variant, resource_name};
 
@@ -29,6 +31,9 @@ struct Subscription {
 /// One stream.
 pub struct Stream {
     variant: Variant,
+    function: Arc<Function>,
+    /// The values that the function looks at in the client, from the node of the first request.
+    who: Who,
     nonce: u64,
     subscriptions: BTreeMap<String, Subscription>,
 }
@@ -36,6 +41,8 @@ pub struct Stream {
 /// The fields of a request that matter here.
 #[derive(Default)]
 struct Request {
+    /// The encoded node; empty in most requests.
+    node: Vec<u8>,
     type_url: String,
     subscribe: Vec<String>,
     unsubscribe: Vec<String>,
@@ -49,6 +56,7 @@ impl Request {
         let mut fields = Fields(message);
         while let Some((field, bytes)) = fields.next_bytes()? {
             match (variant, field) {
+                (Variant::Sotw, 2) | (Variant::Delta, 1) => request.node = bytes.to_vec(),
                 (Variant::Sotw, 4) | (Variant::Delta, 2) => request.type_url = text(bytes)?,
                 (Variant::Sotw | Variant::Delta, 3) => request.subscribe.push(text(bytes)?),
                 (Variant::Delta, 4) => request.unsubscribe.push(text(bytes)?),
@@ -60,13 +68,16 @@ impl Request {
 }
 
 impl Stream {
-    pub fn new(variant: Variant) -> Stream {
-        Stream { variant, nonce: 0, subscriptions: BTreeMap::new() }
+    pub fn new(variant: Variant, function: Arc<Function>) -> Stream {
+        Stream { variant, function, who: Who::default(), nonce: 0, subscriptions: BTreeMap::new() }
     }
 
     /// Handles the next request.
     pub fn request(&mut self, message: &[u8]) -> Result<(), Malformed> {
         let request = Request::parse(self.variant, message)?;
+        if self.subscriptions.is_empty() {
+            self.who = self.function.read(&request.node)?;
+        }
         let first = !self.subscriptions.contains_key(&request.type_url);
         let subscription = self.subscriptions.entry(request.type_url).or_default();
         match self.variant {
@@ -79,7 +90,7 @@ impl Stream {
     /// The next response to send, framed for gRPC, in parts; all streams share the last parts.
     pub fn response(&mut self, snapshot: &Snapshot) -> Option<Vec<Bytes>> {
         for (type_url, subscription) in &mut self.subscriptions {
-            let content = subscription.due_content(self.variant, type_url, snapshot);
+            let content = subscription.due_content(self.variant, type_url, self.who, snapshot);
             // A snapshot without changes for the client is not compared again.
             if content.is_some() || subscription.answered > 0 {
                 subscription.answered = snapshot.version;
@@ -132,17 +143,23 @@ impl Subscription {
     }
 
     /// The resources and absent names of the next response; `None` if there is nothing to send.
-    fn due_content(&self, variant: Variant, type_url: &str, snapshot: &Snapshot) -> Option<Content> {
+    fn due_content(
+        &self,
+        variant: Variant,
+        type_url: &str,
+        who: Who,
+        snapshot: &Snapshot,
+    ) -> Option<Content> {
         let Some(kind) = Kind::of(type_url.as_bytes()) else {
             return self.nothing_of_it(variant);
         };
-        let changed = self.changed(kind, snapshot);
+        let changed = self.changed(kind, who, snapshot);
         if !self.due_wildcard && self.due_names.is_empty() && changed.is_empty() {
             return None;
         }
         let full_state = variant == Variant::Sotw && kind.is_full_state();
         if self.wildcard && (full_state || self.due_wildcard) {
-            return Some((vec![snapshot.all(kind, variant)], Vec::new()));
+            return Some((vec![snapshot.all(kind, who, variant)], Vec::new()));
         }
         let changed = changed.into_iter().map(resource_name);
         let names: BTreeSet<String> = match full_state {
@@ -151,7 +168,7 @@ impl Subscription {
         };
         let (mut resources, mut removed) = (Vec::new(), Vec::new());
         for name in names {
-            match snapshot.get(kind, &name) {
+            match snapshot.get(kind, who, &name) {
                 Some(resource) => resources.push(resource.bytes(variant).clone()),
                 None => removed.push(name),
             }
@@ -162,11 +179,11 @@ impl Subscription {
     }
 
     /// The indices of subscribed resources that have changed.
-    fn changed(&self, kind: Kind, snapshot: &Snapshot) -> BTreeSet<usize> {
+    fn changed(&self, kind: Kind, who: Who, snapshot: &Snapshot) -> BTreeSet<usize> {
         if self.answered == 0 || self.answered == snapshot.version {
             return BTreeSet::new();
         }
-        let mut changed = snapshot.changed_since(kind, self.answered);
+        let mut changed = snapshot.changed_since(kind, who, self.answered);
         if !self.wildcard {
             changed.retain(|index| self.names.contains(&resource_name(*index)));
         }

@@ -9,8 +9,12 @@ const OTHER: &str = "type.googleapis.com/envoy.service.runtime.v3.Runtime";
 
 const FIRST_CLUSTER: Change = Change { kind: Kind::Cluster, residue: 0, stride: 3 };
 
+fn stream(variant: Variant) -> Stream {
+    Stream::new(variant, Arc::default())
+}
+
 fn snapshot() -> Snapshot {
-    Snapshot::new(3, &[(Kind::Cluster, 300), (Kind::Endpoints, 0)])
+    Snapshot::new(3, &[(Kind::Cluster, 300), (Kind::Endpoints, 0)], 1)
 }
 
 fn request(variant: Variant, type_url: &str, subscribe: &[&str], unsubscribe: &[&str]) -> Vec<u8> {
@@ -61,7 +65,7 @@ fn resource_name(bytes: &[u8]) -> String {
 #[test]
 fn sst_1_a_sotw_wildcard_gets_all_clusters_each_time() {
     let mut snapshot = snapshot();
-    let mut stream = Stream::new(Variant::Sotw);
+    let mut stream = stream(Variant::Sotw);
     let cluster = request(Variant::Sotw, Kind::Cluster.type_url(), &[], &[]);
     stream.request(&cluster).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: 0 1 2");
@@ -77,7 +81,7 @@ fn sst_1_a_sotw_wildcard_gets_all_clusters_each_time() {
 fn a_delta_wildcard_gets_what_changed() {
     let mut snapshot = snapshot();
     for first in [&[][..], &["*"][..]] {
-        let mut stream = Stream::new(Variant::Delta);
+        let mut stream = stream(Variant::Delta);
         stream.request(&request(Variant::Delta, Kind::Cluster.type_url(), first, &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: 0 1 2");
         stream.request(&request(Variant::Delta, Kind::Cluster.type_url(), &[], &[])).unwrap();
@@ -90,7 +94,7 @@ fn a_delta_wildcard_gets_what_changed() {
 #[test]
 fn del_11_names_are_answered_one_by_one() {
     let mut snapshot = snapshot();
-    let mut stream = Stream::new(Variant::Delta);
+    let mut stream = stream(Variant::Delta);
     let url = Kind::Cluster.type_url();
     stream.request(&request(Variant::Delta, url, &["load-000001", "nobody"], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: -nobody 1");
@@ -106,14 +110,14 @@ fn del_11_names_are_answered_one_by_one() {
 fn endpoints_are_answered_by_name_in_both_variants() {
     let mut snapshot = snapshot();
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut stream = Stream::new(variant);
+        let mut stream = stream(variant);
         let url = Kind::Endpoints.type_url();
         stream.request(&request(variant, url, &["load-000000", "load-000002"], &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: 0 2");
         snapshot.change(FIRST_CLUSTER, 9);
         assert_eq!(answer(&mut stream, &snapshot), "silence", "endpoints never change");
     }
-    let mut stream = Stream::new(Variant::Sotw);
+    let mut stream = stream(Variant::Sotw);
     stream.request(&request(Variant::Sotw, Kind::Endpoints.type_url(), &["nobody"], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "silence", "SotW cannot say that a name is absent");
 }
@@ -121,7 +125,7 @@ fn endpoints_are_answered_by_name_in_both_variants() {
 #[test]
 fn sub_11_explicit_names_end_a_legacy_wildcard() {
     let mut snapshot = snapshot();
-    let mut stream = Stream::new(Variant::Sotw);
+    let mut stream = stream(Variant::Sotw);
     let url = Kind::Cluster.type_url();
     stream.request(&request(Variant::Sotw, url, &[], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: 0 1 2");
@@ -136,32 +140,32 @@ fn sub_11_explicit_names_end_a_legacy_wildcard() {
 fn types_of_which_there_is_nothing_are_said_to_be_empty() {
     let snapshot = snapshot();
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut stream = Stream::new(variant);
+        let mut stream = stream(variant);
         stream.request(&request(variant, OTHER, &[], &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: ");
         assert_eq!(answer(&mut stream, &snapshot), "silence");
     }
-    let mut stream = Stream::new(Variant::Delta);
+    let mut stream = stream(Variant::Delta);
     stream.request(&request(Variant::Delta, OTHER, &["a"], &[])).unwrap();
     assert_eq!(answer(&mut stream, &snapshot), "1: -a");
 }
 
 #[test]
 fn requests_that_are_none_are_refused() {
-    assert!(Stream::new(Variant::Sotw).request(&[0x0a, 9]).is_err());
+    assert!(stream(Variant::Sotw).request(&[0x0a, 9]).is_err());
 }
 
 #[test]
 fn a_resource_is_about_as_long_as_asked_and_carries_the_stamp() {
-    let mut snapshot = Snapshot::new(1, &[(Kind::Cluster, 500)]);
+    let mut snapshot = Snapshot::new(1, &[(Kind::Cluster, 500)], 1);
     snapshot.change(FIRST_CLUSTER, 0x55);
-    let resource = snapshot.get(Kind::Cluster, "load-000000").unwrap();
+    let resource = snapshot.get(Kind::Cluster, Who::default(), "load-000000").unwrap();
     let length = resource.bytes(Variant::Sotw).len();
     assert!((540..600).contains(&length), "{length}");
     let mut search = crate::stamp::Search::default();
     let sought = crate::stamp::Sought { unchanged: false, most: 1 };
     search.push(resource.bytes(Variant::Delta), false, sought);
-    assert_eq!(search.found(), [crate::stamp::Stamp { time: 0x55, index: 0 }]);
+    assert_eq!(search.found(), [crate::stamp::Stamp { time: 0x55, index: 0, audience: 0 }]);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn types_that_are_not_full_state_are_told_what_changed() {
     let mut snapshot = snapshot();
     let second = Change { kind: Kind::Endpoints, residue: 1, stride: 3 };
     for variant in [Variant::Sotw, Variant::Delta] {
-        let mut stream = Stream::new(variant);
+        let mut stream = stream(variant);
         let names = ["load-000000", "load-000001"];
         stream.request(&request(variant, Kind::Endpoints.type_url(), &names, &[])).unwrap();
         assert_eq!(answer(&mut stream, &snapshot), "1: 0 1");

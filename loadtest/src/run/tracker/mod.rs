@@ -2,8 +2,11 @@
 //! time, and a change that a server skipped in favour of a newer change counts until the newer arrived: a
 //! slow server gains nothing by sending less (coordinated omission).
 
+mod audiences;
+
 use anyhow::Result;
 
+use self::audiences::Audiences;
 use super::histogram::Histogram;
 use super::spec::{Source, Spec};
 use crate::client::{Manner, Observer, Profile, Response};
@@ -88,6 +91,9 @@ pub struct Tracker {
     pub reconnects: Histogram,
     pub moves: Histogram,
     pub responses: u64,
+    /// Resources that answers took away.
+    pub removals: u64,
+    pub audiences: Audiences,
 }
 
 impl Tracker {
@@ -111,6 +117,8 @@ impl Tracker {
             reconnects: Histogram::new()?,
             moves: Histogram::new()?,
             responses: 0,
+            removals: 0,
+            audiences: Audiences::new(&spec.profile.function, spec.clients, spec.pace.kind)?,
         })
     }
 
@@ -152,9 +160,15 @@ impl Tracker {
         self.changes.push(Made { at, phase: self.phases.len() - 1, due, last_at: at, delivered: 0 });
     }
 
-    /// The number of pending pairs of a client and a change.
+    /// The rule of the control plane's function is in force from now on.
+    pub fn put_rule_in_force(&mut self, at: u64) {
+        let clients = &self.clients;
+        self.audiences.put_rule_in_force(at, |client| clients[client].alive);
+    }
+
+    /// The number of pending pairs of a client and a change, the rule among the changes.
     pub fn due(&self) -> usize {
-        self.due
+        self.due + self.audiences.due()
     }
 
     pub fn awaits(&self, client: usize) -> bool {
@@ -275,6 +289,16 @@ impl Tracker {
         self.clients[number].awaited = list;
     }
 
+    /// The number of resources that a response takes away. By state of the world, a set of a full-state type takes
+    /// away what it lacks.
+    fn removed_by(&self, client: usize, kind: Kind, response: &Response) -> u64 {
+        if self.profile.variant == Variant::Delta || !kind.is_full_state() {
+            return response.removed;
+        }
+        let whole = self.profile.wanted_of(kind, client, self.clients[client].offset, 0, 1) as u64;
+        whole.saturating_sub(response.resources)
+    }
+
     fn note_move(&mut self, number: usize, index: usize, now: u64) {
         let Some(moving) = &mut self.clients[number].moving else { return };
         let size = self.profile.resources.max(1);
@@ -301,6 +325,7 @@ impl Observer for Tracker {
 
     fn response(&mut self, client: usize, kind: Kind, response: &Response, now: u64) {
         self.responses += 1;
+        self.removals += self.removed_by(client, kind, response);
         if response.stamps().is_empty() {
             return;
         }
@@ -313,6 +338,7 @@ impl Observer for Tracker {
                 self.arrived(client, stamp.time, now);
             }
             self.note_move(client, stamp.index, now);
+            self.audiences.arrived(client, kind, *stamp, now);
         }
     }
 
@@ -325,6 +351,7 @@ impl Observer for Tracker {
         if self.retry && !odd {
             return;
         }
+        self.audiences.lost(client);
         let client = &mut self.clients[client];
         client.alive = false;
         client.moving = None;

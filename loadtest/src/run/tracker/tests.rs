@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::client::{Reading, Requests, Subscription, Wanted};
+use crate::function::{Function, SELECTED};
 use crate::run::Source;
+use crate::stamp::Stamp;
 use crate::xds::resource_name;
 
 const MS: u64 = 1_000_000;
@@ -172,4 +174,56 @@ fn names_of_a_client_are_those_that_are_expected_of_it() {
             assert_eq!(named, expected, "client {client}, resource {index}");
         }
     }
+}
+
+/// A tracker of six clients with three apps and two teams, in which a rule selects client 4; and what arrives.
+fn ruled() -> (Tracker, impl Fn(&mut Tracker, usize, usize, u64)) {
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<_> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let function =
+        Function::new(&pairs(&[("app", "3"), ("team", "2")]), &pairs(&[("app", "1"), ("team", "1")]))
+            .unwrap();
+    let tracker = tracker(6, 0, |spec| spec.profile.function = function);
+    let arrive = |tracker: &mut Tracker, client, audience, now| {
+        let stamp = Stamp { time: 0, index: 0, audience };
+        tracker.audiences.arrived(client, Kind::Cluster, stamp, now);
+    };
+    (tracker, arrive)
+}
+
+#[test]
+fn content_of_before_the_rule_is_late_until_that_of_the_rule_has_come() {
+    let (mut tracker, arrive) = ruled();
+    arrive(&mut tracker, 4, 2, MS);
+    tracker.put_rule_in_force(10 * MS);
+    assert_eq!(tracker.due(), 1);
+    arrive(&mut tracker, 4, 2, 11 * MS);
+    arrive(&mut tracker, 1, 2, 11 * MS);
+    assert_eq!((tracker.due(), tracker.audiences.misplaced), (1, 0));
+    arrive(&mut tracker, 4, SELECTED, 13 * MS);
+    assert_eq!((tracker.due(), tracker.audiences.misplaced), (0, 0));
+    assert_eq!(p(&tracker.audiences.rule), (1, 3.0, 3.0));
+    arrive(&mut tracker, 4, 2, 14 * MS);
+    assert_eq!(tracker.audiences.misplaced, 1, "it went back");
+}
+
+#[test]
+fn content_of_another_audience_is_misplaced() {
+    let (mut tracker, arrive) = ruled();
+    arrive(&mut tracker, 4, SELECTED, MS);
+    arrive(&mut tracker, 0, 2, MS);
+    assert_eq!(tracker.audiences.misplaced, 2, "the rule is not in force, and the other is of another app");
+    tracker.put_rule_in_force(2 * MS);
+    arrive(&mut tracker, 1, SELECTED, 3 * MS);
+    assert_eq!(tracker.audiences.misplaced, 3, "its team is another");
+    assert_eq!((tracker.audiences.give_up(5 * MS), tracker.due()), (1, 0));
+}
+
+#[test]
+fn a_lost_client_is_not_waited_for() {
+    let (mut tracker, _) = ruled();
+    tracker.put_rule_in_force(MS);
+    tracker.lost(4);
+    assert_eq!((tracker.due(), tracker.audiences.give_up(2 * MS)), (0, 0));
 }
