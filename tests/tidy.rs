@@ -117,10 +117,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
 const WINGS: &[(&str, &[&str])] =
-    &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "relay"])];
+    &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "study", "relay"])];
 
 /// The rooms of pure machines.
-const PURE: [&str; 3] = ["engine", "fleet", "proof"];
+const PURE: [&str; 4] = ["engine", "fleet", "proof", "load-reports"];
 
 /// Names of `std` forbidden in pure rooms: clocks, tasks, sockets, files, locks; and a type of `setting`.
 const IMPURE: &[&str] = &[

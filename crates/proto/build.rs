@@ -7,8 +7,12 @@ use std::path::PathBuf;
 
 const PROTOS: &str = "../../proto";
 
-const FILES: [&str; 3] =
-    ["envoy/service/discovery/v3/discovery.proto", "envoy/config/cluster/v3/cluster.proto", CLIENT_STATUS];
+const FILES: [&str; 4] = [
+    "envoy/service/discovery/v3/discovery.proto",
+    "envoy/service/load_stats/v3/lrs.proto",
+    "envoy/config/cluster/v3/cluster.proto",
+    CLIENT_STATUS,
+];
 
 /// The only service that tonic serves. Its messages are generated with all others.
 const CLIENT_STATUS: &str = "envoy/service/status/v3/csds.proto";

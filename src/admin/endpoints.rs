@@ -13,18 +13,18 @@ use sluice_admin_api::endpoints::{Area, Endpoint, index};
 use super::access::RequestTarget;
 use super::state::Admin;
 use super::{
-    acts, changes, classes, client, content, csds, events, guard, host, metrics, overview, proofs, ready,
-    refuse_body, refused, resources, rollouts, sources, tail, ui, versions, who,
+    acts, changes, classes, client, content, csds, events, guard, host, learning, metrics, overview, proofs,
+    ready, refuse_body, refused, resources, rollouts, sources, splits, tail, ui, versions, who,
 };
 use super::{config, drain, reload, upgrade};
 
 /// Whether the endpoint of a request reads the body, and bounds it.
 pub(super) fn takes_body(request: &Request) -> bool {
-    use Endpoint::{ClientStatus, ExplainClass, FetchClientStatus, Reload, StreamClientStatus};
+    use Endpoint::{ClientStatus, ExplainClass, FetchClientStatus, LearnClasses, Reload, StreamClientStatus};
     let (method, path) = (request.method().as_str(), request.uri().path());
     // Client status: whatever the method, as gRPC answers in its own form.
     let is_status = [ClientStatus, FetchClientStatus, StreamClientStatus].map(Endpoint::path).contains(&path);
-    is_status || ExplainClass.matches(method, path) || Reload.matches(method, path)
+    is_status || [ExplainClass, LearnClasses, Reload].iter().any(|endpoint| endpoint.matches(method, path))
 }
 
 /// Whether the endpoint counts for the limit of concurrent requests. Live answers and client status have
@@ -63,8 +63,14 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
         Endpoint::Classes => get(classes::classes),
         Endpoint::ExplainClass => post(classes::explain),
         Endpoint::Divergences => get(proofs::divergences),
+        Endpoint::Samples => get(proofs::samples),
         Endpoint::ProveClass => post(proofs::prove),
         Endpoint::ProveProgress => get(proofs::progress),
+        Endpoint::LearnClasses => post(learning::learn),
+        Endpoint::LearnProgress => get(learning::progress),
+        Endpoint::Splits => get(splits::splits),
+        Endpoint::SplitClass => post(splits::split),
+        Endpoint::JoinClass => post(splits::join),
         Endpoint::Sources => get(sources),
         Endpoint::Resources => get(resources),
         Endpoint::Resource => get(content::resource),

@@ -15,10 +15,10 @@
 //!    the nearest name.
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client.
 //!    `overview`, `census`: the whole relay in numbers.
-//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `classes`: the
-//!    endpoints about clients. `changes`: what was published, and how far it came. `rollouts`: what plans say
-//!    about pushes. `readiness`: the answer to `/ready`. [`reloading`], `reload`, `config`: the
-//!    configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
+//! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `proofs`,
+//!    `learning`, `classes`: the endpoints about clients. `changes`: what was published, and how far it came.
+//!    `rollouts`: what plans say about pushes. `readiness`: the answer to `/ready`. [`reloading`], `reload`,
+//!    `config`: the configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
@@ -42,6 +42,8 @@ mod standings;
 mod versions;
 mod who;
 mod proofs;
+mod learning;
+mod splits;
 mod classes;
 mod connection;
 mod drain;
@@ -189,7 +191,8 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
     let (ready, report) = {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
         let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
-        readiness::report(&admin.process.readiness, requires_upstream, &sources, &plans, admin.relay.now())
+        let (readiness, proofs) = (&admin.process.readiness, admin.relay.proof_summaries());
+        readiness::report(readiness, requires_upstream, &sources, &plans, &proofs, admin.relay.now())
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()

@@ -107,8 +107,14 @@ pub(super) async fn gather(admin: &Admin, now: SystemTime) -> Overview {
 fn collect(admin: &Admin, census: &Census, now: SystemTime) -> Overview {
     let (settings, sources, config) =
         (admin.settings.get(), admin.relay.sources(), admin.process.reloading.status());
-    let (ready, _) =
-        readiness::report(&admin.process.readiness, settings.ready_requires_upstream, &sources, &[], now);
+    let (ready, _) = readiness::report(
+        &admin.process.readiness,
+        settings.ready_requires_upstream,
+        &sources,
+        &[],
+        &[],
+        now,
+    );
     let upstreams = upstreams(&sources, now);
     Overview {
         api: API,

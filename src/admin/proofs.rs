@@ -1,5 +1,7 @@
-//! The proof of the grouping (PRF-24): what is proved of each class, the divergences, and an order to prove a
-//! class.
+//! The proof of the grouping (PRF-24): what is proved of each class, the divergences, the samples of a class,
+//! and an order to prove one.
+
+use std::cmp::Reverse;
 
 use axum::Json;
 use axum::extract::{Path, State as Shared};
@@ -7,14 +9,17 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::parameters::{NoParameters, ProveParameters};
-use sluice_admin_api::proofs::{ClassProof, Divergence as ShownDivergence, ProveProgress, RestlessNames};
+use sluice_admin_api::proofs::{
+    ClassProof, ComparedReplicas, Divergence as ShownDivergence, ProveProgress, RestlessNames, Sample,
+};
 
 use super::item::rfc_3339;
 use super::list;
 use super::page::{Page, cursor};
 use super::params::{Declined, bad_request, conflict, flag, not_found, number, read};
 use super::state::Admin;
-use crate::driver::api::proof::{ProveRefusal, ServerProof};
+use crate::driver::api::proof::{ProveRefusal, Replica, ReplicaComparison, ServerProof, ServerSamples};
+use sluice_engine::Time;
 use sluice_proof::proof::{ClassReport, ClassState, Divergence, DivergentName, ProveOrder, ProveState};
 use sluice_text::secrets;
 
@@ -29,6 +34,7 @@ pub(super) fn badness(state: &str) -> usize {
         ClassState::Restless,
         ClassState::Impossible,
         ClassState::Differs,
+        ClassState::SplitWaits,
     ];
     order.iter().position(|listed| listed.name() == state).unwrap_or(order.len())
 }
@@ -63,8 +69,25 @@ pub(super) fn class_proof(report: &ClassReport, proof: &ServerProof) -> ClassPro
             .map(|(type_url, path)| format!("{} {path}", type_url.short()))
             .collect(),
         impossible: report.impossible.as_ref().map(ToString::to_string),
+        replicas: proof.replicas.get(&report.class).map(|compared| compared_replicas(compared, proof)),
+        split_waits: report.split_waits.as_ref().map(ToString::to_string),
+        split_from: report.split_from.as_ref().map(ToString::to_string),
         covered_within_seconds: report.covered_within.as_secs_f64(),
         round_seconds: report.round.as_secs_f64(),
+    }
+}
+
+fn compared_replicas(compared: &ReplicaComparison, proof: &ServerProof) -> ComparedReplicas {
+    let both = [&compared.class, &compared.other];
+    let control_plane = |replica: &Replica| replica.control_plane.as_deref().map(str::to_owned);
+    let names = compared.disagree.iter().flat_map(|difference| &difference.names);
+    ComparedReplicas {
+        at: rfc_3339(proof.wall(compared.at)),
+        agree: compared.disagree.is_none(),
+        addresses: both.map(|replica| replica.address.map(|address| address.to_string())).to_vec(),
+        control_planes: both.map(control_plane).to_vec(),
+        r#type: compared.disagree.as_ref().map(|difference| difference.type_url.message().to_owned()),
+        names: names.map(|name| name.as_str().to_owned()).collect(),
     }
 }
 
@@ -141,7 +164,53 @@ fn shown(divergence: &Divergence, name: Option<&DivergentName>, proof: &ServerPr
     }
 }
 
-/// `POST /classes/prove?class=&all=&streams=`.
+/// `GET /classes/{class}/samples?after=&limit=`.
+pub(super) async fn samples(
+    Shared(admin): Shared<Admin>,
+    Path(class): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Declined> {
+    let page = Page::parse(&uri, &headers)?;
+    let after: Option<Vec<String>> = page.after()?;
+    let class = find_class(&admin, &class)?;
+    Ok(list::respond(Sample::KEY, &page, move |writer| async move {
+        let mut all = samples_of(&admin, &class).await;
+        if let Some(after) = after {
+            all.retain(|sample| is_later(&sample_place(sample), &after));
+        }
+        let render = |sample: &Sample, out: &mut _| list::append(out, Some(sample));
+        writer.write_all(all.into_iter(), |sample| cursor(&sample_place(sample)), render).await
+    }))
+}
+
+fn sample_place(sample: &Sample) -> Vec<String> {
+    [&sample.at, &sample.server, &sample.node].map(Clone::clone).to_vec()
+}
+
+/// Whether a place comes after another: the newest samples come first.
+fn is_later(place: &[String], other: &[String]) -> bool {
+    let split = |place: &[String]| place.split_first().map(|(at, rest)| (Reverse(at.clone()), rest.to_vec()));
+    split(place) > split(other)
+}
+
+/// The samples of a class, the newest first.
+async fn samples_of(admin: &Admin, class: &str) -> Vec<Sample> {
+    let mut all = Vec::new();
+    for of_server in admin.relay.samples(class.into()).await {
+        let ServerSamples { server, samples, origin } = of_server;
+        all.extend(samples.into_iter().map(|sample| Sample {
+            at: rfc_3339(origin + sample.at.since(Time::ZERO)),
+            node: sample.node_id.to_string(),
+            result: sample.result.name().to_owned(),
+            server: server.to_string(),
+        }));
+    }
+    all.sort_by_cached_key(|sample| (Reverse(sample.at.clone()), sample.server.clone(), sample.node.clone()));
+    all
+}
+
+/// `POST /classes/prove?class=&all=&streams=&replicas=`.
 pub(super) async fn prove(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let params: ProveParameters = read(&uri)?;
     let all = flag("all", params.all)?;
@@ -153,15 +222,27 @@ pub(super) async fn prove(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
             params.streams.unwrap_or_default()
         )));
     }
-    let Some(class) = params.class else {
+    let class = required_class(&admin, params.class)?;
+    let replicas = flag("replicas", params.replicas)?;
+    if all && replicas {
         return Err(bad_request(
-            "class: missing; expected the digest of a class, or its beginning".to_owned(),
+            "replicas are compared by the node of the class: all does not apply".to_owned(),
         ));
-    };
-    let class = find_class(&admin, &class)?;
-    let order = ProveOrder { class: class.as_str().into(), all, streams: streams.unwrap_or(2) };
+    }
+    let streams = streams.unwrap_or(2);
+    let order = ProveOrder { class: class.as_str().into(), all, replicas, streams };
     let order = admin.relay.prove(order).await.map_err(|refusal| refused(refusal, &class))?;
     answer(&admin, order).await
+}
+
+/// The class of a request.
+pub(super) fn required_class(admin: &Admin, class: Option<String>) -> Result<String, Declined> {
+    match class.filter(|class| !class.is_empty()) {
+        Some(class) => find_class(admin, &class),
+        None => {
+            Err(bad_request("class: missing; expected the digest of a class, or its beginning".to_owned()))
+        }
+    }
 }
 
 /// The class with a digest that begins so.
@@ -212,9 +293,18 @@ async fn answer(admin: &Admin, order: u64) -> Result<Response, Declined> {
             "no order to prove a class has the number {order}, or it was long ago"
         )));
     };
-    let ProveState { class, asked, equal, differs, no_word, is_done, refused } = state;
+    let ProveState { class, replicas, asked, equal, differs, no_word, is_done, refused } = state;
+    let replicas = if replicas && is_done { replicas_of(admin, &class).await } else { None };
     let refused = refused.map(|reason| reason.to_string());
     let class = class.to_string();
-    Ok(Json(ProveProgress { order, class, asked, equal, differs, no_word, done: is_done, refused })
+    Ok(Json(ProveProgress { order, class, asked, equal, differs, no_word, done: is_done, refused, replicas })
         .into_response())
+}
+
+/// The latest comparison of replicas by the node of a class.
+async fn replicas_of(admin: &Admin, class: &str) -> Option<ComparedReplicas> {
+    let proofs = admin.relay.proofs().await;
+    let mut compared =
+        proofs.iter().filter_map(|proof| Some(compared_replicas(proof.replicas.get(class)?, proof)));
+    compared.next()
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sluice_admin_api::overview::{PlanStanding, ReadyReport, UpstreamSummary};
+use sluice_admin_api::overview::{PlanStanding, ProofStanding, ReadyReport, UpstreamSummary};
 
 use super::item::seconds_since;
 use super::rollouts::{behind_seconds, frozen_until, pinned};
 use super::state::{Readiness, State};
+use crate::driver::api::proof::ProofSummary;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus};
 use crate::telemetry::rollouts::why;
@@ -21,6 +22,7 @@ pub(super) fn report(
     requires_upstream: bool,
     sources: &[Arc<SourceStatus>],
     plans: &[Arc<RolloutStatus>],
+    proofs: &[ProofSummary],
     now: SystemTime,
 ) -> (bool, ReadyReport) {
     let mut upstreams: BTreeMap<String, UpstreamSummary> = BTreeMap::new();
@@ -35,8 +37,18 @@ pub(super) fn report(
     // A plan that holds something back serves its clients.
     let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
     let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
+    let proofs = proofs.iter().filter(|proof| proof.differ > 0).map(proof_standing).collect();
     let state = state.name().to_owned();
-    (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts })
+    (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts, proofs })
+}
+
+fn proof_standing(proof: &ProofSummary) -> ProofStanding {
+    ProofStanding {
+        server: proof.server.to_string(),
+        list: proof.list.to_string(),
+        differ: proof.differ,
+        split_waits: proof.split_waits,
+    }
 }
 
 /// A plan for the attention of an operator; `None` if there is nothing to say. `is_frozen`: some plan is

@@ -51,7 +51,8 @@ pub(super) async fn rollback(Shared(admin): Shared<Admin>, uri: Uri) -> Result<R
     Ok(respond(admin.process.reloading.reload(desired).await))
 }
 
-async fn read_text(request: Request) -> Result<String, Declined> {
+/// A configuration in the body of a request.
+pub(super) async fn read_text(request: Request) -> Result<String, Declined> {
     let bytes = read_body(request.into_body(), TEXT_BYTES_MAX).await?;
     String::from_utf8(bytes.into()).map_err(|_| bad_request("the body is no UTF-8".to_owned()))
 }

@@ -6,11 +6,18 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+use sluice_engine::class::NodeClasses;
 
 /// The reloads of the process. `app` implements this trait.
 pub trait Reloading: Send + Sync + 'static {
     /// Resolves when the reload is over. A reload goes on if nobody waits for its end.
     fn reload(&self, desired: Wanted) -> BoxFuture<'static, Report>;
+
+    /// The rules of node classes in a text, which is read as that of [`Wanted::PlanText`].
+    ///
+    /// # Errors
+    /// Every fault, one a line.
+    fn rules_of(&self, text: String) -> BoxFuture<'static, Result<NodeClasses, Vec<String>>>;
 
     fn status(&self) -> Arc<ConfigHistory>;
 

@@ -110,6 +110,12 @@ async fn run(loaded: Loaded, file: ConfigFile, base: &Arc<Base>, start: Start) -
 
 /// Logs addresses, servers and the next step.
 fn announce(config: &Config) {
+    // The profiles `dev` and `release` of Cargo.toml.
+    if cfg!(debug_assertions) {
+        info!(
+            "this build is for a first try: it is made soon, and slow. `cargo build --profile dist` makes the one to run"
+        );
+    }
     for listener in &config.listeners {
         let security = if listener.tls.is_some() { "tls" } else { "plaintext" };
         info!(listener = %listener.name, address = %listener.address, security, "listening for xDS clients");

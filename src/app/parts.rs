@@ -49,7 +49,7 @@ impl Parts {
         let facts = facts::open(config, facts::AT_START).await.map_err(io::Error::other)?;
         let relay = Relay::new(relay_settings(config, lists, facts.table.clone(), 1), metrics.clone());
         if let Some(predecessor) = &mut predecessor {
-            relay.await_plans();
+            relay.await_decisions();
             predecessor.pass_lock(&relay).await;
         }
         // Only a directory has files to load. Errors there belong to the host, as with sockets.

@@ -225,6 +225,7 @@ fn hold_to_memory(relay: &Relay, budget: Option<u64>) -> Result<JoinHandle<()>> 
     }
     let relay = relay.clone();
     Ok(tokio::spawn(async move {
-        futures_util::future::join(relay.hold_to_memory(otherwise), relay.take_back()).await;
+        futures_util::future::join3(relay.hold_to_memory(otherwise), relay.take_back(), relay.keep_splits())
+            .await;
     }))
 }

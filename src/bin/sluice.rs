@@ -182,7 +182,9 @@ fn run(command: SluiceCommand) -> Result<ExitCode, Failure> {
 
 fn operate(command: Operate) -> Result<ExitCode, Failure> {
     // The only one of these commands that asks a control plane.
-    if let Operate::Classes(ClassesArguments { command: Some(ClassCommand::Learn(learn)), .. }) = &command {
+    if let Operate::Classes(ClassesArguments { command: Some(ClassCommand::Learn(learn)), .. }) = &command
+        && learn.nodes.is_some()
+    {
         let mut out = BufWriter::new(stdout());
         let learned = sluice::app::learn(learn, &hostname(), &mut out, &mut stderr());
         return printed(out.flush()).and(learned).map(|()| ExitCode::SUCCESS);

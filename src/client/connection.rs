@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info};
 
-use super::dial::{Dialed, Http2};
+use super::dial::{ConnectionWay, Dialed, Http2};
 use super::peer::GrpcPeer;
 use super::tls::OwnLeaf;
 use super::transport::Traffic;
@@ -46,6 +46,7 @@ pub(super) struct ConnectionPhase {
 pub(super) struct UpstreamConnection {
     /// The number of the connection in its pool, from 1.
     pub(super) number: u64,
+    pub(super) way: ConnectionWay,
     permits: Mutex<Permits>,
     permits_changed: Notify,
     phase: watch::Sender<ConnectionPhase>,
@@ -80,10 +81,11 @@ impl Drop for StreamPermit {
 impl UpstreamConnection {
     /// Wraps a ready connection, and starts its task.
     pub(super) fn start(dialed: Dialed, peer: Arc<GrpcPeer>, number: u64) -> Arc<UpstreamConnection> {
-        let Dialed { send, mut h2, traffic, leaf } = dialed;
+        let Dialed { send, mut h2, traffic, leaf, way } = dialed;
         let ping = h2.ping_pong();
         let connection = Arc::new(UpstreamConnection {
             number,
+            way,
             permits: Mutex::new(Permits { used: 0, send: Some(send.clone()) }),
             permits_changed: Notify::new(),
             phase: watch::Sender::new(ConnectionPhase::default()),

@@ -1,5 +1,6 @@
 //! All connections to one gRPC server.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -33,10 +34,21 @@ struct ConnectionsState {
     connecting: bool,
     /// Streams without a connection.
     waiting: usize,
+    /// The next connection is for a stream that seeks another address than this one.
+    avoided: Option<SocketAddr>,
     /// Failed attempts since the last response of the server (CLI-4).
     failures_in_a_row: u32,
     /// The end of the backoff after the last failed attempt.
     retry_at: Option<Instant>,
+}
+
+impl ConnectionsState {
+    /// The address that a choice does not want.
+    fn apart_from(&self, choice: &ConnectionChoice) -> Option<SocketAddr> {
+        let mut open = self.connections.iter().filter_map(Weak::upgrade);
+        let preferred = open.find(|connection| choice.is_apart && connection.number == choice.preferred);
+        preferred?.way.remote
+    }
 }
 
 /// A stream that waits for a connection. The pool connects only while there are such streams.
@@ -61,6 +73,7 @@ impl PoolInner {
             made: 0,
             connecting: false,
             waiting: 0,
+            avoided: None,
             failures_in_a_row: 0,
             retry_at: None,
         };
@@ -105,7 +118,7 @@ impl PoolInner {
             if let Some(taken) = self.take(choice) {
                 return taken;
             }
-            let is_known = self.connect();
+            let is_known = self.connect(choice);
             if let Some(events) = events
                 && let Some(status) = now.failed.filter(|_| is_known)
                 && reported != Some(now.failures)
@@ -130,10 +143,12 @@ impl PoolInner {
         let mut state = self.state();
         let is_open = |connection: Arc<UpstreamConnection>| !connection.is_closed_to_streams();
         state.connections.retain(|connection| connection.upgrade().is_some_and(is_open));
-        let open = || {
-            let open = state.connections.iter().filter_map(Weak::upgrade);
-            open.filter(|connection| choice.allows(connection.number))
+        let apart_from = state.apart_from(choice);
+        let allows = |connection: &Arc<UpstreamConnection>| {
+            let is_other = !choice.is_apart || connection.number != choice.preferred;
+            is_other && apart_from.is_none_or(|address| connection.way.is_apart_from(address))
         };
+        let open = || state.connections.iter().filter_map(Weak::upgrade).filter(allows);
         let preferred = open().find(|connection| connection.number == choice.preferred);
         let preferred = preferred.and_then(|connection| connection.take(max));
         preferred.or_else(|| open().find_map(|connection| connection.take(max)))
@@ -141,8 +156,9 @@ impl PoolInner {
 
     /// Starts the connecting task, unless it runs. Returns whether the last failure is still current: after
     /// the end of the backoff, the attempt that begins now may succeed.
-    fn connect(self: &Arc<Self>) -> bool {
+    fn connect(self: &Arc<Self>, choice: &ConnectionChoice) -> bool {
         let mut state = self.state();
+        state.avoided = state.apart_from(choice).or(state.avoided);
         if state.connecting {
             return true;
         }
@@ -165,7 +181,8 @@ impl PoolInner {
                     return;
                 }
             }
-            match self.dialer.dial().await {
+            let avoided = self.state().avoided.take();
+            match self.dialer.dial(avoided).await {
                 Ok(dialed) => {
                     let mut state = self.state();
                     state.made += 1;

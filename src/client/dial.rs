@@ -30,6 +30,22 @@ const FAILURES_NAMED: usize = 4;
 
 pub(super) type Http2 = h2::client::Connection<UpstreamTransport, Bytes>;
 
+/// The way to the server of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ConnectionWay {
+    /// `None`: a unix socket.
+    pub(super) remote: Option<SocketAddr>,
+    /// The address for which another one was sought.
+    pub(super) avoided: Option<SocketAddr>,
+}
+
+impl ConnectionWay {
+    /// Whether the connection leads elsewhere than to this address, or was sought in vain.
+    pub(super) fn is_apart_from(self, address: SocketAddr) -> bool {
+        self.remote != Some(address) || self.avoided == Some(address)
+    }
+}
+
 /// An HTTP/2 connection with the server's SETTINGS received.
 pub(super) struct Dialed {
     pub(super) send: h2::client::SendRequest<Bytes>,
@@ -37,6 +53,7 @@ pub(super) struct Dialed {
     pub(super) traffic: Arc<Traffic>,
     /// The relay's certificate on the connection.
     pub(super) leaf: Option<OwnLeaf>,
+    pub(super) way: ConnectionWay,
 }
 
 /// An HTTP/1.1 connection.
@@ -47,18 +64,22 @@ pub(super) struct Http1 {
 
 /// The steps from a socket to a ready connection.
 pub(super) trait Ready: Sized {
-    fn make(dialer: &Dialer, secured: Secured) -> impl Future<Output = Result<Self, String>> + Send;
+    fn make(
+        dialer: &Dialer,
+        secured: Secured,
+        way: ConnectionWay,
+    ) -> impl Future<Output = Result<Self, String>> + Send;
 }
 
 impl Ready for Dialed {
-    async fn make(dialer: &Dialer, secured: Secured) -> Result<Dialed, String> {
-        dialer.handshake(secured).await
+    async fn make(dialer: &Dialer, secured: Secured, way: ConnectionWay) -> Result<Dialed, String> {
+        dialer.handshake(secured, way).await
     }
 }
 
 /// HTTP/1.1 begins without a greeting.
 impl Ready for Http1 {
-    async fn make(dialer: &Dialer, secured: Secured) -> Result<Http1, String> {
+    async fn make(dialer: &Dialer, secured: Secured, _: ConnectionWay) -> Result<Http1, String> {
         let Secured { socket, leaf } = secured;
         Ok(Http1 {
             transport: UpstreamTransport::of_bytes(socket, Traffic::new(dialer.metrics.clone())),
@@ -93,16 +114,17 @@ impl Dialer {
         &self.channel
     }
 
-    /// Tries every address of the server once. The first connection to become ready wins.
-    pub(super) async fn dial<T: Ready>(&self) -> Result<T, Status> {
+    /// Tries every address of the server once. The first connection to become ready wins. `avoided`: an
+    /// address that is tried last.
+    pub(super) async fn dial<T: Ready>(&self, avoided: Option<SocketAddr>) -> Result<T, Status> {
         let address = &self.channel.address;
         let result = match address {
             GrpcAddress::Unix(path) => match self.within_connect(UnixStream::connect(path)).await {
-                Ok(stream) => self.make_ready(Box::new(stream)).await,
+                Ok(stream) => self.make_ready(Box::new(stream), ConnectionWay::default()).await,
                 Err(problem) => Err(problem),
             },
             GrpcAddress::Tcp { host, port } => match self.resolve(host, *port).await {
-                Ok(addresses) => self.race(&addresses).await,
+                Ok(addresses) => self.race(&ordered(addresses, avoided), avoided).await,
                 Err(problem) => Err(problem),
             },
         };
@@ -116,12 +138,16 @@ impl Dialer {
     }
 
     /// Starts the addresses in order; the next when an attempt fails or takes too long.
-    async fn race<T: Ready>(&self, addresses: &[SocketAddr]) -> Result<T, String> {
+    async fn race<T: Ready>(
+        &self,
+        addresses: &[SocketAddr],
+        avoided: Option<SocketAddr>,
+    ) -> Result<T, String> {
         let mut remaining = addresses.iter();
         let mut attempts = FuturesUnordered::new();
         let mut failures = Vec::new();
         loop {
-            attempts.extend(remaining.next().map(|address| self.attempt(*address)));
+            attempts.extend(remaining.next().map(|address| self.attempt(*address, avoided)));
             tokio::select! {
                 result = attempts.next() => match result {
                     Some(Ok(dialed)) => return Ok(dialed),
@@ -136,17 +162,22 @@ impl Dialer {
         }
     }
 
-    async fn attempt<T: Ready>(&self, address: SocketAddr) -> Result<T, String> {
+    async fn attempt<T: Ready>(&self, address: SocketAddr, avoided: Option<SocketAddr>) -> Result<T, String> {
         let connect = async {
             let stream = self.within_connect(TcpStream::connect(address)).await?;
             self.set_options(&stream).map_err(|error| error.to_string())?;
-            self.make_ready(Box::new(stream)).await
+            let way = ConnectionWay { remote: Some(address), avoided };
+            self.make_ready(Box::new(stream), way).await
         };
         connect.await.map_err(|problem: String| format!("{address}: {problem}"))
     }
 
     /// From a connected socket to a ready connection. TLS has a time limit of its own (TLS-7).
-    async fn make_ready<T: Ready>(&self, socket: Box<dyn ByteStream>) -> Result<T, String> {
+    async fn make_ready<T: Ready>(
+        &self,
+        socket: Box<dyn ByteStream>,
+        way: ConnectionWay,
+    ) -> Result<T, String> {
         let secured = match &self.channel.tls {
             // TLS-8: nothing falls back to plaintext.
             None if self.channel.credentials.tls.is_some() => {
@@ -158,7 +189,7 @@ impl Dialer {
                 tls.secure(socket, limit, &self.metrics).await?
             }
         };
-        T::make(self, secured).await
+        T::make(self, secured, way).await
     }
 
     /// A half-open connection must be noticed within seconds (FU3).
@@ -177,7 +208,7 @@ impl Dialer {
     /// The library's handshake does not wait for the server's SETTINGS. So the connection starts without
     /// permission to open streams. The arrival of SETTINGS raises the permission, to infinity if they don't
     /// state a number.
-    async fn handshake(&self, secured: Secured) -> Result<Dialed, String> {
+    async fn handshake(&self, secured: Secured, way: ConnectionWay) -> Result<Dialed, String> {
         let Secured { socket, leaf } = secured;
         let traffic = Traffic::new(self.metrics.clone());
         let transport = UpstreamTransport::of_frames(socket, traffic.clone());
@@ -198,7 +229,7 @@ impl Dialer {
                 Poll::Pending => Poll::Pending,
             })
             .await?;
-            Ok(Dialed { send, h2, traffic, leaf })
+            Ok(Dialed { send, h2, traffic, leaf, way })
         };
         let limit = self.settings.get().settings_timeout;
         timeout(limit, handshake)
@@ -231,9 +262,24 @@ fn resolved(
     }
 }
 
+/// The addresses with this one last, if it is one of them: another address may be another replica of the
+/// server (PRF-18).
+fn ordered(mut addresses: Vec<SocketAddr>, last: Option<SocketAddr>) -> Vec<SocketAddr> {
+    addresses.sort_by_key(|address| Some(*address) == last);
+    addresses
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prf_18_an_avoided_address_is_tried_last() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let all = || vec![address(1), address(2), address(3)];
+        assert_eq!(ordered(all(), Some(address(1))), [address(2), address(3), address(1)]);
+        assert_eq!((ordered(all(), None), ordered(all(), Some(address(9)))), (all(), all()));
+    }
 
     #[test]
     fn fu31_the_last_good_addresses_are_kept() {

@@ -37,7 +37,7 @@ mod status;
 
 pub use address::GrpcAddress;
 pub use calls::{CallMetadata, InitialMetadata, MetadataValue, TokenError, VALUE_BYTES_MAX, token_expiry};
-pub use connection_choice::ConnectionChoice;
+pub use connection_choice::{ConnectionChoice, TakenConnection};
 pub use credentials::{Credentials, ServerChannel};
 pub use event::{Arrival, StreamEvent};
 pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileState};

@@ -56,7 +56,7 @@ impl tower_service::Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let Connector { dialer, metrics } = self.clone();
         Box::pin(async move {
-            match dialer.dial::<Http1>().await {
+            match dialer.dial::<Http1>(None).await {
                 Ok(Http1 { transport, leaf }) => {
                     metrics.connects.inc();
                     metrics.connections.inc();

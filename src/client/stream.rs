@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -157,7 +156,7 @@ impl StreamTask {
     async fn establish(&self) -> Result<StartedStream, Status> {
         loop {
             let (permit, mut send) = self.pool.acquire(&self.choice, &self.events).await;
-            self.choice.taken.store(permit.connection.number, Ordering::Relaxed);
+            self.choice.taken.take(permit.connection.number, permit.connection.way.remote);
             let settings = self.pool.peer.settings();
             let (limit, backoff) = (settings.stream_open_timeout, settings.backoff);
             drop(settings);

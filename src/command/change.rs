@@ -55,7 +55,7 @@ pub(super) async fn find(
     if id != LATEST {
         return caller.typed(relay, &Method::GET, &Endpoint::Change.path_of(&[&encoded(id)])).await.map(Some);
     }
-    let list = List { view: &CHANGES, query: Vec::new(), limit: Some(1) };
+    let list = List { limit: Some(1), ..List::of_all(&CHANGES) };
     Ok(fetch(caller, relay, &list, None).await?.items.into_iter().next())
 }
 

@@ -6,18 +6,19 @@ use clap::{Args, Subcommand};
 use http::Method;
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::parameters::{Parameters, ProveParameters};
-use sluice_admin_api::proofs::{Divergence, ProveProgress};
+use sluice_admin_api::proofs::{ClassSplit, ComparedReplicas, Divergence, ProveProgress};
 use tokio::time::sleep;
 
 use super::address::Target;
 use super::arguments::{AnswerForm, OutputFormat, RelayArguments, Show};
 use super::console::Console;
-use super::learn::Learn;
-use super::list::view::{DIVERGENCES, PROOFS};
+use super::learn::{self, Learn};
+use super::list::view::{DIVERGENCES, PROOFS, SAMPLES, SPLITS};
 use super::list::{self, List, path};
 use super::outcome::{Failure, Outcome};
 use super::relays::{Answers, Relays};
 use super::request::{Caller, Missing};
+use super::splits::{self, JoinArguments, SplitArguments};
 use super::table::{joined, type_name};
 use super::text::safe;
 use super::typed::{Typed, jsons};
@@ -45,7 +46,16 @@ pub enum ClassCommand {
     /// Ask the control plane about the clients of a class now, and wait for the answers.
     #[command(after_help = PROVE_HELP)]
     Prove(Prove),
-    /// Find the rules of `node_classes` for a control plane, before a relay is in the path.
+    /// Show the clients that a class was compared with, the latest first.
+    #[command(after_help = SAMPLES_HELP)]
+    Samples(Samples),
+    /// Give clients with other values of some fields a class of their own, beside the rules.
+    #[command(after_help = splits::SPLIT_HELP)]
+    Split(SplitArguments),
+    /// Undo a split.
+    #[command(after_help = splits::JOIN_HELP)]
+    Join(JoinArguments),
+    /// Find the rules of `node_classes` for a control plane, by a running relay or before there is one.
     Learn(Box<Learn>),
 }
 
@@ -56,12 +66,26 @@ pub struct Prove {
     /// Ask about every client, and not about one of each kind.
     #[arg(long)]
     all: bool,
+    /// Compare two replicas of the control plane, by the node of the class on another connection, and ask
+    /// about no client.
+    #[arg(long, conflicts_with = "all")]
+    replicas: bool,
     /// The clients to ask about at once.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     streams: u32,
     /// Form of the output; json: the answers of the API, with `relay`.
     #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
     form: AnswerForm,
+    #[command(flatten)]
+    reach: RelayArguments,
+}
+
+#[derive(Args, Debug)]
+pub struct Samples {
+    /// The digest of the class, or its beginning: `sluice classes` has it.
+    class: String,
+    #[command(flatten)]
+    show: Show,
     #[command(flatten)]
     reach: RelayArguments,
 }
@@ -73,7 +97,8 @@ Columns:
   CLASS           the digest of the class
   RULE            the rules of node_classes that chose it
   CLIENTS         the number of its streams
-  STATE           proved, unproved, differs, restless (the control plane contradicts itself) or impossible (it cannot be asked)
+  STATE           proved, unproved, differs, split_waits (differs, and a split has to wait), restless (the control plane contradicts
+                  itself) or impossible (it cannot be asked)
   FINGERPRINTS    the kinds of clients: nodes that are equal but for ids, addresses and the like
   SAMPLES         the clients that the control plane told the same as the class
   PUSHES SEEN     the changes over which samples stayed equal
@@ -83,14 +108,28 @@ Columns:
   WITNESSES       the clients whose streams stay open
   With -o wide: PROVED (in words)
 
-Below the table: each divergence, with the fields that explain it.
+Below the table: each divergence, with the fields that explain it; and the classes that were split beside the rules.
 
 Examples:
   sluice classes
   sluice classes -o json";
 
+const SAMPLES_HELP: &str = "\
+Needs `proof` in the configuration of the relay. Each relay remembers the latest 256 samples of a class at each control plane.
+
+Columns:
+  AT      when the result was known
+  NODE    the client in whose place the control plane was asked
+  RESULT  equal, differs, lag (the stream was late), restless (the control plane contradicts itself) or no_word
+  SERVER  the control plane
+
+Examples:
+  sluice classes samples c0ffee12
+  sluice classes samples c0ffee12 -o json";
+
 const PROVE_HELP: &str = "\
-Not bound by `proof.per_minute`. Clients notice nothing.
+Not bound by `proof.per_minute`. Clients notice nothing. With --replicas, the node of the class is shown on a connection of \
+its own, to another address of the control plane if its name has several.
 
 Output:
   for each relay, how many clients were asked about, and how many the control plane told the same as the class
@@ -106,30 +145,51 @@ pub(super) async fn run(classes: ClassesArguments, console: &mut Console<'_>) ->
     let ClassesArguments { command, show, reach } = classes;
     match command {
         Some(ClassCommand::Prove(order)) => return prove(order, console).await,
-        // The binary gives it to `app`, before it comes here.
-        Some(ClassCommand::Learn(_)) => {
-            return Err(Failure::Internal("`classes learn` asks no relay".to_owned()));
+        Some(ClassCommand::Samples(Samples { class, show, reach })) => {
+            let relays = Relays::new(&reach).await?;
+            let list = List { value: Some(class), ..List::of_all(&SAMPLES) };
+            return list::show(&relays, &list, show, console).await;
         }
+        Some(ClassCommand::Split(order)) => return splits::split(order, console).await,
+        Some(ClassCommand::Join(order)) => return splits::join(order, console).await,
+        // With `--nodes`, the binary gives it to `app`.
+        Some(ClassCommand::Learn(order)) => return learn::run(*order, console).await,
         None => {}
     }
     let relays = Relays::new(&reach).await?;
-    let list = List { view: &PROOFS, query: Vec::new(), limit: None };
+    let list = List::of_all(&PROOFS);
     let outcome = list::show(&relays, &list, show, console).await?;
     if matches!(show.format, OutputFormat::Table | OutputFormat::Wide) {
         write_divergences(&relays, console).await?;
+        write_splits(&relays, console).await?;
     }
     Ok(outcome)
 }
 
 /// Writes the divergences of all relays. A relay of before has none.
 async fn write_divergences(relays: &Relays, console: &mut Console<'_>) -> Result<(), Failure> {
-    let list = List { view: &DIVERGENCES, query: Vec::new(), limit: None };
+    let list = List::of_all(&DIVERGENCES);
     let fetch = async |caller: &Caller, relay: &Target| list::fetch(caller, relay, &list, None).await;
     let answers: Answers<list::Items<Divergence>> = relays.all(fetch).await;
     for items in answers.values() {
         for Typed { relay, value, .. } in items.items {
             let at = if relays.are_several() { format!(" at {relay}") } else { String::new() };
             writeln!(console.out, "{}{}", safe(&divergence_text(&value)), safe(&at))?;
+        }
+    }
+    console.out.flush()?;
+    Ok(())
+}
+
+/// Writes the splits of all relays. A relay of before has none.
+async fn write_splits(relays: &Relays, console: &mut Console<'_>) -> Result<(), Failure> {
+    let list = List::of_all(&SPLITS);
+    let fetch = async |caller: &Caller, relay: &Target| list::fetch(caller, relay, &list, None).await;
+    let answers: Answers<list::Items<ClassSplit>> = relays.all(fetch).await;
+    for items in answers.values() {
+        for Typed { relay, value, .. } in items.items {
+            let at = if relays.are_several() { format!(" at {relay}") } else { String::new() };
+            writeln!(console.out, "{}{}", safe(&splits::split_text(&value)), safe(&at))?;
         }
     }
     console.out.flush()?;
@@ -171,6 +231,7 @@ async fn prove(order: Prove, console: &mut Console<'_>) -> Result<Outcome, Failu
         class: Some(order.class),
         all: order.all.then(|| "1".to_owned()),
         streams: Some(order.streams.to_string()),
+        replicas: order.replicas.then(|| "1".to_owned()),
     };
     let target = path(Endpoint::ProveClass.path(), parameters.into_pairs());
     let begun = relays.typed::<ProveProgress>(&Method::POST, &target).await;
@@ -217,6 +278,11 @@ fn write_progress(
         AnswerForm::Json => console.json(&serde_json::json!({ "relays": jsons(progress) }))?,
         AnswerForm::Table => {
             for Typed { relay, value, .. } in progress {
+                if let Some(replicas) = &value.replicas {
+                    let line = format!("{relay}  {}: {}", value.class, replicas_text(replicas));
+                    writeln!(console.out, "{}", safe(&line))?;
+                    continue;
+                }
                 let ProveProgress { class, asked, equal, differs, no_word, .. } = value;
                 let line = format!(
                     "{relay}  {class}: {equal} of {asked} sampled clients are told the same as the class, {differs} otherwise; \
@@ -230,11 +296,35 @@ fn write_progress(
     Ok(())
 }
 
+/// `10.0.4.7:15010 (cp-a) and 10.0.4.8:15010 (cp-b) tell one node the same`.
+fn replicas_text(replicas: &ComparedReplicas) -> String {
+    let sides = replicas.addresses.iter().zip(&replicas.control_planes).map(|(address, control_plane)| {
+        let address = address.as_deref().unwrap_or("a unix socket");
+        match control_plane {
+            Some(control_plane) => format!("{address} ({control_plane})"),
+            None => address.to_owned(),
+        }
+    });
+    let sides = sides.collect::<Vec<_>>().join(" and ");
+    match (&replicas.r#type, replicas.agree) {
+        (_, true) => format!("{sides} tell one node the same"),
+        (kind, false) => {
+            let kind = kind.as_deref().and_then(type_name).unwrap_or_default();
+            format!("{sides} tell one node two things: {kind} {}", joined(&replicas.names))
+        }
+    }
+}
+
 /// The exit code of all answers together.
 fn outcome(progress: &[Typed<ProveProgress>]) -> Result<Outcome, Failure> {
-    if progress.iter().any(|progress| progress.value.differs > 0) {
-        let text =
-            "the control plane tells some clients otherwise than their class; `sluice classes` says more";
+    let is_different = |progress: &&Typed<ProveProgress>| progress.value.differs > 0;
+    if let Some(differs) = progress.iter().find(is_different) {
+        let text = match differs.value.replicas {
+            Some(_) => "replicas of the control plane tell one node two things",
+            None => {
+                "the control plane tells some clients otherwise than their class; `sluice classes` says more"
+            }
+        };
         return Err(Failure::Conflict(text.to_owned()));
     }
     if let Some(reason) = progress.iter().find_map(|progress| progress.value.refused.as_ref()) {

@@ -59,7 +59,7 @@ pub(super) async fn run(events: EventsArguments, console: &mut Console<'_>) -> R
     let EventsArguments { since, severity, kind, show, reach } = events;
     let relays = Relays::new(&reach).await?;
     let parameters = EventsParameters { kind, severity, ..EventsParameters::default() };
-    let list = List { view: &EVENTS, query: parameters.into_pairs(), limit: None };
+    let list = List { query: parameters.into_pairs(), ..List::of_all(&EVENTS) };
     let mut numbers = BTreeMap::new();
     let (mut items, outcome) = gather(&relays, &list, &mut numbers, console).await?;
     if let Some(since) = since {

@@ -273,7 +273,11 @@ async fn show<T: DeserializeOwned>(
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let Common { limit, show, reach } = common;
-    let list = List { view, query: parameters.into_pairs(), limit: limit.map(|limit| limit as usize) };
+    let list = List {
+        query: parameters.into_pairs(),
+        limit: limit.map(|limit| limit as usize),
+        ..List::of_all(view)
+    };
     let relays = Relays::new(&reach).await?;
     list::show(&relays, &list, show, console).await
 }

@@ -34,6 +34,7 @@ mod client;
 mod tail;
 mod events;
 pub mod learn;
+pub mod splits;
 pub mod classes;
 mod drain;
 mod upgrade;

@@ -106,7 +106,7 @@ pub(super) async fn run(rollout: Rollout, console: &mut Console<'_>) -> Result<O
     match rollout {
         Rollout::Status { plan: None, show, reach } => {
             let relays = Relays::new(&reach).await?;
-            let list = List { view: &ROLLOUTS, query: Vec::new(), limit: None };
+            let list = List::of_all(&ROLLOUTS);
             list::show(&relays, &list, show, console).await
         }
         Rollout::Status { plan: Some(plan), show, reach } => {

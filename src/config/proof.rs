@@ -17,7 +17,8 @@ use sluice_fleet::rollout::plan::UnitMatch;
 use sluice_proof::proof::settings::STANDING_MAX;
 use sluice_proof::proof::{Policy, ProofPace, ProofSettings, Standing};
 
-const POLICIES: &[(&str, Policy)] = &[("warn", Policy::Warn)];
+const POLICIES: &[(&str, Policy)] =
+    &[("warn", Policy::Warn), ("split", Policy::Split), ("refuse", Policy::Refuse)];
 
 /// Whether Secrets are compared.
 const SECRETS: &[(&str, bool)] = &[("never", false), ("versions", true)];

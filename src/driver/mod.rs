@@ -14,6 +14,8 @@
 //! - `rollout`: one task for each plan. It reads snapshots and streams, and changes neither.
 //! - `proof`: one task for each server with `proof:`. It asks the server in the place of clients, and
 //!   compares.
+//! - `study`: a task for each study that an operator orders. It asks a server as each client, and proposes
+//!   rules.
 //! - `relay`: opens streams, and iterates over all of them.
 
 pub(crate) mod ground;
@@ -22,12 +24,14 @@ mod source;
 mod stream;
 mod rollout;
 mod proof;
+pub(crate) mod study;
 mod relay;
 
+pub use api::study::AskedTypes;
 pub use ground::checkpoint_writer::CheckpointSettings;
 pub use ground::context::DriverSettings;
 pub use ground::limits::{ENCODED_BYTES, RelayLimits};
 pub use relay::Relay;
 pub use relay::handle::PreparedSources;
 pub use relay::handover::Heritage;
-pub use source::asker::{AskedTypes, Asker};
+pub use source::asker::Asker;

@@ -6,7 +6,7 @@
 //! | old | `offer` | passes sockets and lock |
 //! | old | `source` | passes the state of a source; the new process answers `taken` |
 //! | new | `ready` | has opened the upstream streams |
-//! | old | `accept` | accepts no more, keeps the descriptors, and passes the state of the plans |
+//! | old | `accept` | accepts no more, keeps the descriptors, and passes its plans and splits of classes |
 //! | new | `accepting` | accepts: from here on there is no way back |
 //! | old | `done` | has told the supervisor |
 //! | old | `draining` | tells the number of streams, until the end |

@@ -150,13 +150,14 @@ pub(super) async fn examples(relay: &Relay, command: &str) -> Vec<String> {
 }
 
 /// The drain is the last.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "status",
     "get clients",
     "get changes",
     "get change",
     "get sources",
     "get classes",
+    "classes learn",
     "get resources",
     "get refused",
     "diff client",

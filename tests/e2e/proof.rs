@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tonic::{Code, Status};
 
+use crate::commands::sluice;
 use crate::support::client::connect;
 use crate::support::control_plane::eventually;
 use crate::support::proto::{Locality, Node};
+use crate::support::proxy::Proxy;
 use crate::support::relay::run;
 use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
 
 /// A class that the zone of a node does not split.
-const COARSE: &str = "node_classes: [{ split_by: { cluster: true }, upstream_node: member }]";
+pub const COARSE: &str = "node_classes: [{ split_by: { cluster: true }, upstream_node: member }]";
 
 /// A class that the zone splits.
-const RIGHT: &str = "node_classes: [{ split_by: { cluster: true, locality: zone }, upstream_node: member }]";
+pub const RIGHT: &str =
+    "node_classes: [{ split_by: { cluster: true, locality: zone }, upstream_node: member }]";
 
 /// A proof without waits.
 const PROOF: &str = "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s }";
@@ -25,18 +28,18 @@ const PROOF: &str = "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 
 /// The same with streams that stay open.
 const WITNESSES: &str = "proof: { per_minute: 1200, streams: 4, standing: 4, settle: 1s, window: 10s }";
 
-async fn relay(origin: &ControlPlane, lines: &[&str]) -> Relay {
+pub async fn relay(origin: &ControlPlane, lines: &[&str]) -> Relay {
     let setup = lines.iter().fold(Setup::of(origin.address), |setup, line| setup.line(line));
     Relay::start(setup).await
 }
 
-fn node(id: &str, zone: &str) -> Node {
+pub fn node(id: &str, zone: &str) -> Node {
     let locality = Some(Locality { zone: zone.to_owned(), ..Locality::default() });
     Node { locality, ..crate::support::client::node(id) }
 }
 
 /// Clients `ZONE-0`, `ZONE-1`, ... of each zone, all with their clusters. The server sees the first.
-async fn clients(relay: &Relay, zones: &[(&str, usize)]) -> Vec<Client> {
+pub async fn clients(relay: &Relay, zones: &[(&str, usize)]) -> Vec<Client> {
     let mut clients = Vec::new();
     for (zone, count) in zones {
         for number in 0..*count {
@@ -50,12 +53,12 @@ async fn clients(relay: &Relay, zones: &[(&str, usize)]) -> Vec<Client> {
     clients
 }
 
-fn zone_of(node: &Node) -> &str {
+pub fn zone_of(node: &Node) -> &str {
     node.locality.as_ref().map_or("", |locality| &locality.zone)
 }
 
 /// A control plane that gives the zone `blue` another cluster `payments`.
-async fn zoned() -> ControlPlane {
+pub async fn zoned() -> ControlPlane {
     let origin = ControlPlane::obedient().await;
     origin.set(CDS, "same", "1");
     origin.answer_by_stream(|node, _, world| {
@@ -66,7 +69,7 @@ async fn zoned() -> ControlPlane {
     origin
 }
 
-async fn divergences(relay: &Relay) -> Vec<Value> {
+pub async fn divergences(relay: &Relay) -> Vec<Value> {
     relay.json("/classes/divergences").await["divergences"].as_array().cloned().unwrap_or_default()
 }
 
@@ -136,6 +139,15 @@ async fn prf_17_a_rule_that_is_too_coarse_is_told_with_the_field_that_explains_i
         assert!(!text.contains("secret-of-blue"), "a value of the resource: {text}");
     }
     relay.metric_reaches("sluice_proof_divergences", &["type=\"Cluster\""], 1.0).await;
+    let class = divergence["class"].as_str().unwrap();
+    let listed = sluice(&relay.admin, &["classes", "samples", class, "-o", "json"]).await;
+    assert_eq!(listed.code, 0, "{listed:?}");
+    let listed: Value = serde_json::from_str(&listed.out).unwrap();
+    let samples = listed["samples"].as_array().unwrap();
+    assert!(
+        samples.iter().any(|one| one["result"] == "differs" && one["node"] == divergence["member"]),
+        "{listed}"
+    );
     let (code, words) = prove(&relay).await;
     assert_eq!(code, 65, "{words}");
     // PRF-26, PRF-10: nobody has moved, and nobody was sent anything.
@@ -252,6 +264,40 @@ async fn prf_5_no_stream_ever_shows_a_node_that_is_never_shown() {
     assert!(streams_of(&origin, "red-1") > 0, "the others were asked about");
     assert_eq!((streams_of(&origin, "vm-1"), streams_of(&origin, "vm-2")), (0, 0));
     assert_eq!(proof_of(&relay).await["not_sampled"], 2);
+}
+
+/// The proxy leads each connection of the relay to another replica.
+#[tokio::test]
+async fn prf_18_replicas_that_disagree_are_told_with_both_addresses_and_identifiers() {
+    let (one, other) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    for (origin, name) in [(&one, "cp-a"), (&other, "cp-b")] {
+        origin.set(CDS, "same", "1");
+        origin.change(|world| world.identifier = Some(name.to_owned()));
+    }
+    let proxy = Proxy::start(one.address).await;
+    let relay = Relay::start(Setup::of(proxy.address).line(COARSE).line(PROOF)).await;
+    let mut clients = clients(&relay, &[("red", 3)]).await;
+    let class = relay.json("/classes").await["classes"][0]["class"].as_str().unwrap().to_owned();
+    proxy.aim(other.address);
+    let order = ["classes", "prove", class.as_str(), "--replicas"];
+    let same = sluice(&relay.admin, &order).await;
+    assert_eq!(same.code, 0, "{same:?}");
+    let words = format!("{0} (cp-a) and {0} (cp-b) tell one node the same", proxy.address);
+    assert!(same.out.contains(&words), "{words}: {same:?}");
+
+    other.set(CDS, "same", "2");
+    let differs = sluice(&relay.admin, &order).await;
+    assert_eq!((differs.code, differs.out.contains("two things: Cluster same")), (65, true), "{differs:?}");
+    let compared = proof_of(&relay).await["replicas"].clone();
+    assert_eq!((&compared["agree"], &compared["names"][0]), (&false.into(), &"same".into()), "{compared}");
+    assert_eq!(compared["control_planes"], serde_json::json!(["cp-a", "cp-b"]), "{compared}");
+    let events = relay.get("/events?kind=proof").await.1;
+    assert!(events.contains("replicas of the upstream disagree") && events.contains("(cp-b)"), "{events}");
+    // Never a reason to split, and no divergence.
+    assert_eq!(divergences(&relay).await, [] as [Value; 0]);
+    for client in &mut clients {
+        client.quiet().await;
+    }
 }
 
 async fn clients_named(relay: &Relay, ids: &[&str]) -> Vec<Client> {

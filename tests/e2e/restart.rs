@@ -479,7 +479,7 @@ async fn i13_no_secret_is_written() {
 }
 
 /// RLY-7: 100,000 resources are served within a second of the start. The figure is for the release build:
-/// `cargo test --release --test e2e rly_7_a_hundred -- --ignored --nocapture`.
+/// `cargo test --profile dist --test e2e rly_7_a_hundred -- --ignored --nocapture`.
 #[tokio::test]
 #[ignore = "measures; wants the release build and a machine of its own"]
 async fn rly_7_a_hundred_thousand_resources_are_served_within_a_second() {

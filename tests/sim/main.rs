@@ -30,6 +30,7 @@ mod hearing;
 mod held;
 mod judge;
 mod lists;
+mod loads;
 mod message;
 mod places;
 mod polls;
@@ -89,8 +90,11 @@ const IDLE_RUN: u64 = 150;
 /// The schedules of collections.
 const COLLECTIONS_RUN: u64 = 500;
 
-/// The schedules of shadows.
-const SHADOWS_RUN: u64 = 1_000;
+/// The schedules of shadows, and those of load reports.
+const APART_RUN: u64 = 1_000;
+
+/// The schedules of splits.
+const SPLITS_RUN: u64 = 300;
 
 /// The first seeds of all kinds of worlds, and the percentage of each in a mixed count.
 const MIXED: [(u64, u64); 10] = [
@@ -496,7 +500,7 @@ const CORPUS: &[u64] = &[
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
 /// Batches leave them out, so that a run fails only by a violation that is new.
-const OPEN: &[u64] = &[];
+const OPEN: &[u64] = shadows::OPEN;
 
 /// The number of seeds of one day: more than a day's runs reach.
 const SEEDS_OF_A_DAY: u64 = 1 << 32;
@@ -516,7 +520,7 @@ const TESTS: &[Test] = &[
     ("no_schedule_with_reloads_violates_an_invariant", no_schedule_with_reloads_violates_an_invariant),
     ("no_schedule_with_pauses_violates_an_invariant", no_schedule_with_pauses_violates_an_invariant),
     ("no_schedule_of_collections_violates_an_invariant", no_schedule_of_collections_violates_an_invariant),
-    ("no_schedule_of_shadows_violates_an_invariant", no_schedule_of_shadows_violates_an_invariant),
+    ("no_schedule_of_shadows_or_loads_violates_one", no_schedule_of_shadows_or_loads_violates_one),
     (
         "no_schedule_with_other_lists_violates_an_invariant",
         no_schedule_with_other_lists_violates_an_invariant,
@@ -614,6 +618,11 @@ fn list(all: &[run::Found], most: u64) -> ExitCode {
     if all.len() as u64 <= most { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Runs so many seeds from the first on.
+fn run_from(first: u64, count: u64) -> Result<String, String> {
+    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+}
+
 fn run_seeds(batch: Batch) -> Result<String, String> {
     let report = run_batch(&batch);
     let text = format!("({} schedules, {:.0} a second)", report.seeds, report.rate());
@@ -624,7 +633,8 @@ fn run_seeds(batch: Batch) -> Result<String, String> {
 }
 
 fn the_same_seed_gives_the_same_events() -> Result<String, String> {
-    let others = [collections::COLLECTIONS, shadows::SHADOWS].map(|first| first..first + 20);
+    let apart = [collections::COLLECTIONS, shadows::SHADOWS, shadows::SPLITS, loads::LOADS];
+    let others = apart.map(|first| first..first + 20);
     for seed in (0..20).chain(others.into_iter().flatten()) {
         let (one, other) = (run::run_seed(seed).hash, run::run_seed(seed).hash);
         if one != other {
@@ -640,7 +650,7 @@ fn the_same_seed_gives_the_same_events() -> Result<String, String> {
 }
 
 fn i18_the_clock_does_not_matter() -> Result<String, String> {
-    for seed in 0..40 {
+    for seed in (0..40).chain(loads::LOADS..loads::LOADS + 20) {
         let acts = run::acts_of(seed);
         let hash = |origin: u64| run::run(seed, &acts, origin, false).hash;
         let (one, other) = (hash(0), hash(1 << 50));
@@ -696,34 +706,27 @@ fn new_violations_of_today_are_told() -> Result<String, String> {
 
 /// The same schedules each day, as long as some of these worlds are open (README.md).
 fn no_schedule_of_other_wires_violates_an_invariant() -> Result<String, String> {
-    let (first, count) = (GROWN_WIRES, SEEDS_MIN);
-    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+    run_from(GROWN_WIRES, SEEDS_MIN)
 }
 
 /// The first schedules with reloads, up to one that is open (README.md).
 fn no_schedule_with_reloads_violates_an_invariant() -> Result<String, String> {
-    let (first, count) = (GROWN_RELOADS, RELOADS);
-    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+    run_from(GROWN_RELOADS, RELOADS)
 }
 
 /// As before, with servers that pause between the messages of an answer.
 fn no_schedule_with_pauses_violates_an_invariant() -> Result<String, String> {
-    let (first, count) = (GROWN_PAUSES, PAUSES);
-    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+    run_from(GROWN_PAUSES, PAUSES)
 }
 
 /// As before, with reloads of server lists.
 fn no_schedule_with_other_lists_violates_an_invariant() -> Result<String, String> {
-    let (first, count) = (GROWN_LISTS, LISTS);
-    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+    run_from(GROWN_LISTS, LISTS)
 }
 
 /// The first schedules with a plan of rollouts, with a hook of the plan, with lists of two servers, and with clients that are replaced.
 fn no_schedule_with_rollouts_violates_an_invariant() -> Result<String, String> {
-    let batch = |first| {
-        let (count, within) = (ROLLOUTS, None);
-        run_seeds(Batch { first, count, within, threads: cores(), shows_progress: false })
-    };
+    let batch = |first| run_from(first, ROLLOUTS);
     let former = batch(WAVES)?;
     let hooks = batch(GROWN_HOOKS)?;
     let lists = batch(GROWN_FALLBACK)?;
@@ -779,19 +782,16 @@ fn i33_without_a_plan_all_events_are_as_recorded() -> Result<String, String> {
 
 /// Worlds with globs, aliases and suspects.
 fn no_schedule_of_collections_violates_an_invariant() -> Result<String, String> {
-    let batch = |first| {
-        let (count, within) = (COLLECTIONS_RUN, None);
-        run_seeds(Batch { first, count, within, threads: cores(), shows_progress: false })
-    };
+    let batch = |first| run_from(first, COLLECTIONS_RUN);
     let former = batch(collections::COLLECTIONS)?;
     let later = batch(collections::GROWN_COLLECTIONS)?;
     Ok(format!("{former}, {later} and {}", batch(collections::GROWN_SERVERS)?))
 }
 
-/// Worlds with a control plane that is a function of the node.
-fn no_schedule_of_shadows_violates_an_invariant() -> Result<String, String> {
-    let (first, count) = (shadows::SHADOWS, SHADOWS_RUN);
-    run_seeds(Batch { first, count, within: None, threads: cores(), shows_progress: false })
+/// Worlds with a control plane that is a function of the node, and worlds with a ledger of all requests (I29).
+fn no_schedule_of_shadows_or_loads_violates_one() -> Result<String, String> {
+    let (shadows, loads) = (run_from(shadows::SHADOWS, APART_RUN)?, run_from(loads::LOADS, APART_RUN)?);
+    Ok(format!("{shadows}, {} and {loads}", run_from(shadows::SPLITS, SPLITS_RUN)?))
 }
 
 fn base_of_today() -> u64 {

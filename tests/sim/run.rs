@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::OPEN;
 use super::collections::{self, COLLECTIONS};
+use super::loads::{self, LOADS};
 use super::schedule::{Act, Plan, WAVES};
 use super::shadows::{self, SHADOWS};
 use super::waves::{self, WavePlan};
@@ -51,6 +52,7 @@ fn origin_of(seed: u64) -> u64 {
 /// The events of a seed.
 pub fn acts_of(seed: u64) -> Vec<Act> {
     match seed {
+        LOADS.. => loads::acts(seed),
         SHADOWS.. => shadows::acts(seed),
         COLLECTIONS.. => collections::acts(seed),
         WAVES.. => WavePlan::of_seed(seed).acts(),
@@ -61,6 +63,7 @@ pub fn acts_of(seed: u64) -> Vec<Act> {
 /// The settings of a seed, printed.
 pub fn plan_of(seed: u64) -> String {
     match seed {
+        LOADS.. => "a world of load reports".to_owned(),
         SHADOWS.. => "a world of shadows".to_owned(),
         COLLECTIONS.. => "a world of collections".to_owned(),
         WAVES.. => format!("{:#?}", WavePlan::of_seed(seed)),
@@ -75,6 +78,7 @@ pub fn run_seed(seed: u64) -> Outcome {
 /// A panic of the engine is a violation like any other (I16).
 pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
     let caught = std::panic::catch_unwind(|| match seed {
+        LOADS.. => loads::run(seed, acts, origin),
         SHADOWS.. => shadows::run(seed, acts, origin, tells),
         COLLECTIONS.. => collections::run(seed, acts, origin, tells),
         WAVES.. => waves::run(seed, acts, origin, tells),

@@ -49,13 +49,21 @@ pub enum Invariant {
     Determinism,
     Newcomers,
     Truth,
+    // Of load reports.
+    Load,
+    // Of rollouts.
     Condemned = 31,
     PinFreeze,
     OffIsOff,
     // Of the proof.
     FalseAlarm,
     MissedRule,
+    WrongMerge,
+    BoundedLoss,
     ShadowBounds = 39,
+    Walls,
+    Quiet,
+    HeldPushes,
 }
 
 impl Invariant {

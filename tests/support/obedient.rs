@@ -25,6 +25,8 @@ pub struct World {
     clock: u64,
     /// The version of a control plane that changes bytes under an unchanged version (WIR-2).
     pub fixed_version: Option<String>,
+    /// The name that the control plane gives itself, instead of `origin`.
+    pub identifier: Option<String>,
     /// In the state of the world, a request for names is answered only if each of the names exists.
     pub demands_all: bool,
 }
@@ -292,7 +294,7 @@ impl Sub {
             version: world.fixed_version.clone().unwrap_or_else(|| format!("origin-{}", world.clock)),
             items: chosen.into_iter().map(item).collect(),
             removed,
-            control_plane: "origin".to_owned(),
+            control_plane: world.identifier.clone().unwrap_or_else(|| "origin".to_owned()),
             ..Answer::default()
         }
     }

@@ -62,7 +62,7 @@ struct State {
 }
 
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     state: Mutex<State>,
 }
 
@@ -88,7 +88,7 @@ impl Proxy {
     }
 
     pub async fn at(address: SocketAddr, target: SocketAddr) -> Proxy {
-        let shared = Arc::new(Shared { target, state: Mutex::default() });
+        let shared = Arc::new(Shared { target: Mutex::new(target), state: Mutex::default() });
         let mut proxy = Proxy { address, shared, listener: None, task: None };
         proxy.listen().await;
         proxy
@@ -97,6 +97,11 @@ impl Proxy {
     /// The times of accepted connections.
     pub fn accepted(&self) -> Vec<Instant> {
         self.shared.lock().accepted.clone()
+    }
+
+    /// Leads later connections to another server.
+    pub fn aim(&self, target: SocketAddr) {
+        *self.shared.target.lock().expect("no test panics while it holds the proxy") = target;
     }
 
     /// Ends every connection with a FIN.
@@ -240,7 +245,8 @@ async fn accept(listener: Arc<TcpListener>, shared: Arc<Shared>) {
         drop(state);
         // Subscribed before the task begins, so that the connection counts as living.
         let rules = link.rules.subscribe();
-        connections.spawn(serve(client, shared.target, link, rules, injections));
+        let target = *shared.target.lock().expect("no test panics while it holds the proxy");
+        connections.spawn(serve(client, target, link, rules, injections));
     }
 }
 

@@ -98,9 +98,19 @@ endpoints! {
     ExplainClass: POST "/classes/explain", View, "", NoParameters, "the class of the node in the body, as JSON";
     Divergences: GET "/classes/divergences", View, "?after=&limit=", PageParameters,
         "what the control plane tells clients otherwise than their class";
-    ProveClass: POST "/classes/prove", Act, "?class=&all=&streams=", ProveParameters,
+    Samples: GET "/classes/{class}/samples", View, "?after=&limit=", PageParameters,
+        "the latest clients that a class was compared with";
+    ProveClass: POST "/classes/prove", Act, "?class=&all=&streams=&replicas=", ProveParameters,
         "asks the control plane about the clients of a class now";
     ProveProgress: GET "/classes/prove/{order}", View, "", NoParameters, "how far it is";
+    LearnClasses: POST "/classes/learn", Act, "?server=&types=&for=&streams=&per_minute=&check=", LearnParameters,
+        "asks a control plane as the connected clients, and finds the rules of its classes";
+    LearnProgress: GET "/classes/learn/{order}", View, "", NoParameters, "how far it is, and the findings";
+    Splits: GET "/classes/splits", View, "?after=&limit=", PageParameters,
+        "the classes that were split beside the rules";
+    SplitClass: POST "/classes/split", Act, "?class=&by=", SplitParameters,
+        "gives each value of the fields a class of its own";
+    JoinClass: POST "/classes/join", Act, "?class=", JoinParameters, "undoes a split";
     Sources: GET "/sources", View, "?server=&type=&state=&shadows=&after=&limit=", SourcesParameters,
         "the upstream attachments";
     Resources: GET "/resources", View, "?type=&name=&state=&after=&limit=", ResourcesParameters, "what is cached";

@@ -127,6 +127,20 @@ pub struct ReadyReport {
     /// Plans that hold something back, or let something pass without a judgement.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<PlanStanding>,
+    /// Servers that tell some clients otherwise than their class (PRF-26).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<ProofStanding>,
+}
+
+/// A server that tells some clients otherwise than their class, for the attention of an operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProofStanding {
+    pub server: String,
+    pub list: String,
+    /// Classes with clients that are told otherwise, and those of them whose split has to wait.
+    pub differ: usize,
+    pub split_waits: usize,
 }
 
 /// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2,

@@ -84,7 +84,10 @@ parameters! {
     NameParameters { r#type, name }
     WhoParameters { r#type, name, version, after, limit }
     ClassesParameters { q, after, limit }
-    ProveParameters { class, all, streams }
+    ProveParameters { class, all, streams, replicas }
+    LearnParameters { server, types, r#for, streams, per_minute, check }
+    SplitParameters { class, by }
+    JoinParameters { class }
     SourcesParameters { server, r#type, state, shadows, after, limit }
     ResourcesParameters { r#type, name, state, after, limit }
     ContentParameters { source, format }

@@ -1,4 +1,5 @@
-//! The proof of the grouping: `/classes`, `/classes/divergences`, `/classes/prove`.
+//! The proof of the grouping: `/classes`, `/classes/divergences`, `/classes/{class}/samples`,
+//! `/classes/prove`, `/classes/splits`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::lists::Listed;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClassProof {
-    /// `proved`, `unproved`, `differs`, `restless` or `impossible`.
+    /// `proved`, `unproved`, `differs`, `split_waits`, `restless` or `impossible`.
     pub state: String,
     /// The proof in words: its numbers, and its limits.
     pub words: String,
@@ -38,10 +39,32 @@ pub struct ClassProof {
     pub ignored: Vec<String>,
     /// Why the server cannot be asked.
     pub impossible: Option<String>,
+    /// The latest comparison of two replicas of the server, by the node of the class.
+    pub replicas: Option<ComparedReplicas>,
+    /// Why a split, or a refusal, waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_waits: Option<String>,
+    /// The class of which this class was split off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_from: Option<String>,
     /// The time after a push in which a rule by a covered value is noticed, and after which every client has
     /// had its turn.
     pub covered_within_seconds: f64,
     pub round_seconds: f64,
+}
+
+/// Two replicas of a server, asked with the same node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ComparedReplicas {
+    pub at: String,
+    pub agree: bool,
+    /// The replica that answers the class, and the other one: addresses, and what they call themselves.
+    pub addresses: Vec<Option<String>>,
+    pub control_planes: Vec<Option<String>>,
+    /// The type and the first names about which the two disagree. Names of Secrets are not told.
+    pub r#type: Option<String>,
+    pub names: Vec<String>,
 }
 
 /// Names of a type that cannot be proved.
@@ -89,6 +112,53 @@ impl Listed for Divergence {
     const KEY: &'static str = "divergences";
 }
 
+/// One sample of a class: a client, and whether the server tells it the same as the class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    pub at: String,
+    /// The id of the client's node.
+    pub node: String,
+    /// `equal`, `lag`, `differs`, `restless` or `no_word`.
+    pub result: String,
+    pub server: String,
+}
+
+impl Listed for Sample {
+    const KEY: &'static str = "samples";
+}
+
+/// A class whose clients with some values have classes of their own, beside the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClassSplit {
+    /// The class that was split.
+    pub class: String,
+    /// The fields of the node whose values decide.
+    pub by: Vec<String>,
+    /// So many tuples of values have classes of their own; null: each tuple has.
+    pub tuples: Option<usize>,
+    /// `proof` or `operator`.
+    pub cause: String,
+    /// The client for which the proof made the split, and the type with other content. Empty for an operator.
+    pub client: String,
+    pub r#type: String,
+    pub since: String,
+    /// The proof may undo the split from then on; null: it never does.
+    pub holds_until: Option<String>,
+}
+
+impl Listed for ClassSplit {
+    const KEY: &'static str = "splits";
+}
+
+/// The class that has the clients after a join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JoinedClass {
+    pub class: String,
+}
+
 /// The progress of an order to prove a class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -103,4 +173,6 @@ pub struct ProveProgress {
     pub done: bool,
     /// Why the class cannot be asked.
     pub refused: Option<String>,
+    /// The replicas that an order has compared.
+    pub replicas: Option<ComparedReplicas>,
 }

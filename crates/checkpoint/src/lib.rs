@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use format::{Header, Restored};
 pub use record::FormatError;
-pub use store::{Loaded, Refused, Store, StoreError};
+pub use store::{Loaded, Refused, StateFile, Store, StoreError};
 
 /// A hash that is equal in every process and build.
 pub type Digest = [u8; 32];

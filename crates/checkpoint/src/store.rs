@@ -14,11 +14,26 @@ use super::format::{decode, encode};
 use super::{EXTENSION, FormatError, Header, Identity, Restored};
 use sluice_engine::source::Image;
 
-/// The state of the plans, in JSON.
-const PLANS: &str = "rollouts.json";
+/// A state of the relay as a whole, in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateFile {
+    /// The plans of rollouts (WAV-8).
+    Plans,
+    /// The splits of node classes (PRF-32).
+    Splits,
+}
 
-/// The maximum size of the state of all plans. Each has a bounded number of hashes.
-const PLANS_BYTES_MAX: u64 = 16 << 20;
+impl StateFile {
+    fn name(self) -> &'static str {
+        match self {
+            StateFile::Plans => "rollouts.json",
+            StateFile::Splits => "classes.json",
+        }
+    }
+}
+
+/// The maximum size of such a state. Each has a bounded number of hashes.
+const STATE_BYTES_MAX: u64 = 16 << 20;
 
 /// The relay holds this lock while it uses the directory. The kernel releases the lock when the process ends,
 /// in any way.
@@ -46,9 +61,9 @@ pub enum Refused {
     Format(#[from] FormatError),
     #[error("the file name does not match the source in the file")]
     Misplaced,
-    #[error("not a state of plans: {0}")]
-    Plans(String),
-    #[error("the file has {0} bytes; the state of the plans has at most {PLANS_BYTES_MAX}")]
+    #[error("not a state of the relay: {0}")]
+    State(String),
+    #[error("the file has {0} bytes; a state of the relay has at most {STATE_BYTES_MAX}")]
     TooLarge(u64),
     #[error("{0}")]
     Unwanted(Unwanted),
@@ -186,25 +201,26 @@ impl Store {
         replace(&HostDisk, &self.directory, &name, |sink| encode(header, image, sink))
     }
 
-    /// Replaces the state of the plans (WAV-8).
+    /// Replaces a state of the relay.
     ///
     /// # Errors
     /// Errors of the disk; the old file stays in place.
-    pub fn write_plans(&self, state: &[u8]) -> io::Result<()> {
-        replace(&HostDisk, &self.directory, PLANS, |sink| sink(state))
+    pub fn write_state(&self, file: StateFile, state: &[u8]) -> io::Result<()> {
+        replace(&HostDisk, &self.directory, file.name(), |sink| sink(state))
     }
 
-    /// The state of the plans, as `read` understands it; `None` if there is no file.
+    /// A state of the relay, as `read` understands it; `None` if there is no file.
     ///
     /// # Errors
     /// The file cannot be read, other users can write to it, or `read` fails.
-    pub fn read_plans<T>(
+    pub fn read_state<T>(
         &self,
+        file: StateFile,
         read: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<Option<T>, (PathBuf, Refused)> {
-        let path = self.directory.join(PLANS);
-        match read_own(&path, PLANS_BYTES_MAX) {
-            Ok(state) => read(&state).map(Some).map_err(|error| (path, Refused::Plans(error))),
+        let path = self.directory.join(file.name());
+        match read_own(&path, STATE_BYTES_MAX) {
+            Ok(state) => read(&state).map(Some).map_err(|error| (path, Refused::State(error))),
             // A directory that cannot be used is told when it is opened.
             Err(Refused::Io(error))
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>

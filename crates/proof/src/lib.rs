@@ -5,5 +5,6 @@
 //! the differences. The driver opens the shadows and passes on their content.
 
 pub mod node_fields;
+pub mod explanation;
 pub mod learning;
 pub mod proof;

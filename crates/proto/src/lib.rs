@@ -21,6 +21,17 @@ pub use generated::envoy::service::discovery::v3::{
 pub use generated::google::protobuf::{Any, Duration, ListValue, Struct, Timestamp, Value, value};
 pub use generated::google::rpc::Status;
 
+/// Load reports (LRS).
+pub mod load {
+    use super::generated::envoy;
+
+    pub use envoy::config::endpoint::v3::{
+        ClusterStats, EndpointLoadMetricStats, UnnamedEndpointLoadMetricStats, UpstreamEndpointStats,
+        UpstreamLocalityStats, cluster_stats,
+    };
+    pub use envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+}
+
 /// Client status (CSDS), which the admin listener speaks.
 pub mod csds {
     use super::generated::envoy;

@@ -20,6 +20,7 @@ use crate::admin::reloading::ConfigHistory;
 use crate::admin::state::Admin;
 use crate::admin::types;
 use crate::driver::api::clients::{self as client_api, ClassChoice, NameExplanation, NearMiss, RuleText};
+use crate::driver::api::proof::SplitStatus;
 use crate::driver::api::status::{SessionStatus, SessionTypeStatus, SourceStatus, Why};
 use sluice_engine::class::RuleId;
 use sluice_xds::{ResourceName, TypeUrl};
@@ -136,7 +137,8 @@ pub(in crate::admin) fn class(
         nearest: rule.nearest.as_ref().map(nearest),
         not_reached: rule.not_reached.iter().map(ToString::to_string).collect(),
     };
-    let text = rule_text(choice.digest.as_deref(), rule);
+    let split = choice.split.as_ref().map(split_text).unwrap_or_default();
+    let text = rule_text(choice.digest.as_deref(), rule) + &split;
     ExplainedClass { class, rule: Some(rule.id.to_string()), generation, text, decision: Some(decision) }
 }
 
@@ -168,6 +170,18 @@ fn written_text(id: RuleId, generation: u64, written: Option<&WrittenRule<'_>>) 
         }
         None => format!("{id} of generation {generation}, whose text is not kept"),
     }
+}
+
+/// `; split off by locality.zone since …: the proof found other content of Cluster for client "blue-1"`.
+fn split_text(split: &SplitStatus) -> String {
+    let why = match &split.found_by {
+        Some((client, type_name)) => {
+            let kind = type_name.rsplit('.').next().unwrap_or_default();
+            format!("the proof found other content of {kind} for client {client:?}")
+        }
+        None => "an operator's word".to_owned(),
+    };
+    format!("; split off by {} since {}: {why}", split.fields.join(","), rfc_3339(split.since))
 }
 
 fn rule_text(digest: Option<&str>, rule: &RuleText) -> String {

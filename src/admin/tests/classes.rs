@@ -16,5 +16,5 @@ pub(super) fn class_choice() -> ClassChoice {
         nearest: Some(near),
         not_reached: Vec::new(),
     };
-    ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), generation: 2 }
+    ClassChoice { digest: Some("c0ffee".into()), rule: Some(rule), split: None, generation: 2 }
 }

@@ -15,11 +15,12 @@ use sluice_admin_api::clients::{Client, ClientWithNames};
 use sluice_admin_api::config::{ConfigStatus, ReloadReport};
 use sluice_admin_api::endpoints::Area;
 use sluice_admin_api::events::EventList;
+use sluice_admin_api::learning::LearnProgress;
 use sluice_admin_api::names::{
     ClientDifference, ExplainedNode, Explanation, HeldVersions, TypeVerdicts, Who,
 };
 use sluice_admin_api::overview::{Overview, ReadyReport};
-use sluice_admin_api::proofs::{Divergence, ProveProgress};
+use sluice_admin_api::proofs::{ClassSplit, Divergence, ProveProgress, Sample};
 use sluice_admin_api::resources::{CandidateResource, Resource, ResourceCopies};
 use sluice_admin_api::rollouts::{PlanState, Push, WholePlan, WholePush};
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
@@ -46,7 +47,7 @@ const fn golden(
     Golden { name, endpoint, target, read }
 }
 
-const GOLDEN: [Golden; 30] = [
+const GOLDEN: [Golden; 33] = [
     golden("ready", Endpoint::Ready, "/ready", answer::<ReadyReport>),
     golden("overview", Endpoint::Overview, "", answer::<Overview>),
     golden("clients", Endpoint::Clients, "/clients?node=node-100", items::<Client>),
@@ -64,7 +65,10 @@ const GOLDEN: [Golden; 30] = [
     golden("classes", Endpoint::Classes, "/classes", items::<NodeClass>),
     golden("node", Endpoint::ExplainClass, "/classes/explain", answer::<ExplainedNode>),
     golden("divergences", Endpoint::Divergences, "/classes/divergences", items::<Divergence>),
+    golden("samples", Endpoint::Samples, "/classes/c0ffee/samples", items::<Sample>),
+    golden("splits", Endpoint::Splits, "/classes/splits", items::<ClassSplit>),
     golden("prove", Endpoint::ProveProgress, "/classes/prove/7", answer::<ProveProgress>),
+    golden("learn", Endpoint::LearnProgress, "/classes/learn/7", answer::<LearnProgress>),
     golden("sources", Endpoint::Sources, "/sources", items::<Source>),
     golden("resources", Endpoint::Resources, "/resources?name=r0", items::<Resource>),
     golden("resource", Endpoint::Resource, "/resources/Cluster/r0", answer::<ResourceCopies>),

@@ -11,6 +11,7 @@ mod csds;
 mod endpoints;
 mod events;
 mod golden;
+mod learning;
 mod lists;
 mod orders;
 mod overview;

@@ -1,10 +1,16 @@
 //! The proof of the grouping.
 
+use std::net::SocketAddr;
+
 use super::*;
-use crate::driver::api::proof::{ProofView, ProveRefusal, ServerProof};
+use crate::driver::api::proof::{
+    ProofView, ProveRefusal, Replica, ReplicaComparison, ReplicaDifference, ServerProof, ServerSamples,
+    SplitRefusal, SplitStatus,
+};
 use sluice_engine::Time;
 use sluice_proof::proof::{
-    ClassReport, ClassState, Divergence, DivergentName, MemberId, ProofReport, ProveOrder, ProveState,
+    ClassKey, ClassReport, ClassState, Divergence, DivergentName, MemberId, ProofReport, ProveOrder,
+    ProveState, SampleReport, SampleResult,
 };
 
 impl ProofView for FakeView {
@@ -15,7 +21,20 @@ impl ProofView for FakeView {
             ..ProofReport::default()
         };
         let (server, list) = ("cp-1".into(), "xds_servers".into());
-        async move { vec![ServerProof { server, list, report, origin: now() }] }.boxed()
+        let replica = |port: u16, name: &str| Replica {
+            address: Some(SocketAddr::from(([10, 0, 0, 1], port))),
+            control_plane: Some(name.into()),
+        };
+        let disagree =
+            ReplicaDifference { type_url: TypeUrl::of_message(CLUSTER), names: vec!["cart".into()] };
+        let compared = ReplicaComparison {
+            at: Time::ZERO,
+            class: replica(15_010, "cp-a"),
+            other: replica(15_011, "cp-b"),
+            disagree: Some(disagree),
+        };
+        let replicas = [("c0ffee".into(), compared)].into();
+        async move { vec![ServerProof { server, list, report, replicas, origin: now() }] }.boxed()
     }
 
     /// The class with the digest `c0ffee` is proved.
@@ -23,17 +42,65 @@ impl ProofView for FakeView {
         async move { if order.all { Err(ProveRefusal::NotProved) } else { Ok(7) } }.boxed()
     }
 
+    fn splits(&self) -> Vec<SplitStatus> {
+        let found_by = Some(("node-100".into(), CLUSTER.into()));
+        let by_proof = SplitStatus {
+            class: "c0ffee".into(),
+            fields: vec!["metadata.LABELS.team".into()],
+            tuples: Some(1),
+            found_by,
+            since: now(),
+            holds: Some(Duration::from_secs(3_600)),
+        };
+        let by_hand = SplitStatus {
+            fields: vec!["locality.zone".into()],
+            tuples: None,
+            found_by: None,
+            holds: None,
+            ..by_proof.clone()
+        };
+        vec![by_proof, by_hand]
+    }
+
+    fn split_class(&self, _class: &str, by: Vec<Box<str>>) -> Result<(), SplitRefusal> {
+        match &*by[0] {
+            "metadata.LABELS.team" => Ok(()),
+            _ => Err(SplitRefusal::NoField((&*by[0]).into())),
+        }
+    }
+
+    fn join_class(&self, class: &str) -> Result<Arc<str>, SplitRefusal> {
+        if class == "c0ffee" { Ok(class.into()) } else { Err(SplitRefusal::NotSplit) }
+    }
+
     fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveState>> {
         let state = ProveState {
             class: "c0ffee".into(),
+            replicas: true,
             asked: 3,
             equal: 1,
             differs: 1,
             no_word: 0,
-            is_done: false,
+            is_done: true,
             refused: None,
         };
         async move { (order == 7).then_some(state) }.boxed()
+    }
+
+    /// The second sample is newer, and the third as old as the first.
+    fn samples(&self, class: ClassKey) -> BoxFuture<'_, Vec<ServerSamples>> {
+        let sample = |seconds, node: &str, result| SampleReport {
+            at: Time::ZERO + Duration::from_secs(seconds),
+            node_id: node.into(),
+            result,
+        };
+        let samples = vec![
+            sample(9, "node-2", SampleResult::Differs),
+            sample(5, "node-1", SampleResult::Equal),
+            sample(5, "node-3", SampleResult::NoWord),
+        ];
+        let of_server = ServerSamples { server: "cp-1".into(), samples, origin: now() };
+        async move { if &*class == "c0ffee" { vec![of_server] } else { Vec::new() } }.boxed()
     }
 }
 
@@ -61,6 +128,9 @@ fn class_report() -> ClassReport {
         restless: vec![(TypeUrl::of_message(CLUSTER), vec!["stamped".into()], 1)],
         ignored: vec![(TypeUrl::of_message(CLUSTER), "alt_stat_name".into())],
         impossible: None,
+        split_from: None,
+        split: None,
+        split_waits: None,
         covered_within: Duration::from_secs(14),
         round: Duration::from_secs(400),
         words: "2 of 40 sampled clients differ".to_owned(),
@@ -125,6 +195,24 @@ async fn prf_17_divergences_have_an_item_for_each_name_and_none_for_secrets() {
 }
 
 #[tokio::test]
+async fn prf_24_the_samples_of_a_class_are_pages_with_the_newest_first() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
+    let nodes = |json: &Value| {
+        let all = json["samples"].as_array().unwrap().iter();
+        all.map(|one| one["node"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (mut target, mut pages) = ("/classes/c0ff/samples?limit=1".to_owned(), Vec::new());
+    loop {
+        let json = admin.get(&target).await.json();
+        pages.extend(nodes(&json));
+        let Some(next) = json["next"].as_str() else { break };
+        target = format!("/classes/c0ff/samples?limit=1&after={next}");
+    }
+    assert_eq!(pages, ["node-2", "node-1", "node-3"]);
+    assert_eq!(admin.get("/classes/beef/samples").await.status, 404);
+}
+
+#[tokio::test]
 async fn prf_24_an_order_names_one_class() {
     let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
     let post = async |query: &str| {
@@ -139,6 +227,34 @@ async fn prf_24_an_order_names_one_class() {
     assert_eq!(post("streams=2").await.0, 400);
     assert_eq!(post("class=c0ffee&streams=65").await.0, 400);
     assert_eq!(post("class=c0ffee&all=1").await.0, 409);
+    assert_eq!(post("class=c0ffee&replicas=1").await.0, 200);
+    assert_eq!(post("class=c0ffee&all=1&replicas=1").await.0, 400);
     assert_eq!(admin.get("/classes/prove/7").await.json()["asked"], 3);
     assert_eq!(admin.get("/classes/prove/8").await.status, 404);
+}
+
+#[tokio::test]
+async fn prf_32_a_split_and_a_join_name_a_class_and_fields() {
+    let admin = Fixture::start(vec![source("cp-1", SourceState::Connected, false)], false);
+    let digest = admin.get("/classes").await.json()["classes"][0]["class"].as_str().unwrap().to_owned();
+    let post = async |path: &str| {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let answer = admin.send(&request).await;
+        (answer.status, answer.body)
+    };
+    let split = format!("/classes/split?class={digest}&by=");
+    for (path, status, words) in [
+        (format!("{split}metadata.LABELS.team"), 200, "holds_until"),
+        (format!("{split}metadata.NOTHING"), 409, "no client of the class has the field metadata.NOTHING"),
+        (split.clone(), 400, "by: missing"),
+        ("/classes/split?by=id".to_owned(), 400, "class: missing"),
+        ("/classes/split?class=zzz&by=id".to_owned(), 404, "begins with"),
+        (format!("/classes/join?class={digest}"), 200, "class"),
+        ("/classes/join?class=".to_owned(), 400, "class: missing"),
+    ] {
+        let (found, text) = post(&path).await;
+        assert!(found == status && text.contains(words), "{path}: {found} {text}");
+    }
 }

@@ -7,6 +7,7 @@ use crate::admin::reloading::{
     ConfigHistory, GenerationStatus, KeyChange, LastReload, ListenerChanges, Moves, ReloadResult, Reloading,
     Report, Wanted,
 };
+use sluice_engine::class::NodeClasses;
 
 /// A process with two generations. Answers with one report, and remembers the requests.
 pub(super) struct FakeReloads {
@@ -40,6 +41,15 @@ impl Reloading for FakeReloads {
         self.asked.lock().push(wanted);
         let report = self.report.lock().clone();
         std::future::ready(report).boxed()
+    }
+
+    /// Any text but `broken` has the rules that are built in.
+    fn rules_of(&self, text: String) -> BoxFuture<'static, Result<NodeClasses, Vec<String>>> {
+        let read = match text.as_str() {
+            "broken" => Err(vec!["1:1: no key".to_owned()]),
+            _ => Ok(NodeClasses::default()),
+        };
+        std::future::ready(read).boxed()
     }
 
     fn status(&self) -> Arc<ConfigHistory> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use sluice_admin_api::parameters::ClassesPageParameters;
-use sluice_admin_api::proofs::Divergence;
+use sluice_admin_api::proofs::{ClassSplit, Divergence};
 use sluice_admin_api::sources::NodeClass;
 
 use super::filter::{Filter, ROWS_MAX};
@@ -14,6 +14,7 @@ use super::text::{age, count};
 use crate::admin::classes;
 use crate::admin::params::read;
 use crate::admin::proofs;
+use crate::admin::splits;
 use crate::driver::api::status::RefusalStatus;
 use sluice_text::encoded;
 
@@ -26,6 +27,7 @@ struct ClassesPage {
     /// Classes beyond the shown ones.
     more: usize,
     divergences: Vec<DivergenceRow>,
+    splits: Vec<ClassSplit>,
     refused: Vec<RefusedRow>,
 }
 
@@ -91,6 +93,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
         classes: classes.into_values().take(ROWS_MAX).collect(),
         more,
         divergences: proofs::gather(ask.admin).await.into_iter().take(ROWS_MAX).map(divergence).collect(),
+        splits: splits::gather(ask.admin).into_iter().take(ROWS_MAX).collect(),
         refused: ask
             .admin
             .relay

@@ -85,6 +85,7 @@ impl Mark {
             (ClassState::Restless, Shape::Late),
             (ClassState::Impossible, Shape::Late),
             (ClassState::Differs, Shape::Bad),
+            (ClassState::SplitWaits, Shape::Bad),
         ];
         let listed = all.into_iter().find(|(listed, _)| listed.name() == state);
         let (word, look) = listed.map_or(("", Shape::None), |(listed, look)| (listed.name(), look));

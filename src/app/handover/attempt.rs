@@ -59,14 +59,17 @@ impl Attempt {
     }
 
     /// Lets the new process accept and decide about pushes, and resolves when the new process does. The
-    /// caller must not accept any more. `plans`: the state of the plans.
+    /// caller must not accept any more. `decisions`: see
+    /// [`Relay::pass_decisions`](crate::driver::relay::handle::Relay::pass_decisions).
     ///
     /// # Errors
     /// The new process has ended, or takes too long. After an error the new process never accepts.
-    pub fn let_accept(&mut self, plans: &[u8]) -> Result<(), HandoverFault> {
+    pub fn let_accept(&mut self, decisions: &[Vec<u8>]) -> Result<(), HandoverFault> {
         let talk = |channel: &Channel| {
-            let memory = memory::sealed(|sink| sink(plans))?;
-            channel.send(&HandoverMessage::Accept, &[memory.as_fd()])?;
+            let sealed = decisions.iter().map(|state| memory::sealed(|sink| sink(state)));
+            let sealed = sealed.collect::<Result<Vec<_>, _>>()?;
+            let memories: Vec<_> = sealed.iter().map(AsFd::as_fd).collect();
+            channel.send(&HandoverMessage::Accept, &memories)?;
             match channel.receive()?.0 {
                 HandoverMessage::Accepting => Ok(()),
                 other => Err(other.instead_of("accepting")),

@@ -143,14 +143,15 @@ impl Predecessor {
         let accepted = blocking(&self.channel, |channel| {
             channel.send(&HandoverMessage::Ready, &[])?;
             match channel.receive()? {
-                // Earlier builds pass no plans.
-                (HandoverMessage::Accept, plans) => plans.into_iter().next().map(memory::read).transpose(),
+                // Earlier builds pass no plans, or plans alone.
+                (HandoverMessage::Accept, states) => states.into_iter().map(memory::read).collect(),
                 (other, _) => Err(other.instead_of("accept")),
             }
         });
-        let plans = accepted.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
+        let decisions: Vec<Vec<u8>> =
+            accepted.await.map_err(std::io::Error::other).context("the predecessor serves on")?;
         // Before the first client.
-        relay.begin_plans(plans.as_deref());
+        relay.begin_decisions(&decisions);
         ways.resume();
         self.no_writes = None;
         // From here on the new process serves, whatever becomes of the predecessor.

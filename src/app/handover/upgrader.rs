@@ -284,12 +284,12 @@ impl UpgraderInner {
         // HND-3: from here on the kernel queues connections, and nobody writes the checkpoint.
         let _paused = parts.relay.pause_checkpoint().await;
         parts.ways.pause();
-        let plans = parts.relay.pass_plans();
-        let attempt = match on_thread(attempt, move |attempt| attempt.let_accept(&plans)).await {
+        let decisions = parts.relay.pass_decisions();
+        let attempt = match on_thread(attempt, move |attempt| attempt.let_accept(&decisions)).await {
             Ok((attempt, ())) => attempt,
             Err(fault) => {
                 parts.ways.resume();
-                parts.relay.keep_plans();
+                parts.relay.keep_decisions();
                 return Err(fault);
             }
         };

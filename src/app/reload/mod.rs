@@ -44,6 +44,7 @@ use crate::driver::api::reload::ReloadPlan;
 use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
+use sluice_engine::class::NodeClasses;
 use sluice_xds::Status;
 
 /// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
@@ -67,6 +68,7 @@ pub(super) struct Pending {
 /// The handle to the task that reloads.
 #[derive(Clone)]
 pub(super) struct Reloader {
+    file: ConfigFile,
     queue: mpsc::Sender<Pending>,
     published: Arc<ArcSwap<Published>>,
 }
@@ -76,6 +78,8 @@ struct Published {
     history: Arc<ConfigHistory>,
     /// The texts of the generations, by number.
     shown: Vec<(u64, Arc<Shown>)>,
+    /// The rules in force, which the text of a caller may name.
+    authorization: Authorization,
 }
 
 /// The other end of a [`Reloader`].
@@ -93,8 +97,10 @@ impl Reloader {
             last_reload: None,
             needs_process: process_keys(),
         };
-        let published = Published { history: Arc::new(history), shown: Vec::new() };
-        let reloader = Reloader { queue: sender, published: Arc::new(ArcSwap::from_pointee(published)) };
+        let authorization = Authorization::default();
+        let published = Published { history: Arc::new(history), shown: Vec::new(), authorization };
+        let published = Arc::new(ArcSwap::from_pointee(published));
+        let reloader = Reloader { file: file.clone(), queue: sender, published };
         let requests = ReloadRequests { queue, reloader: reloader.clone() };
         (reloader, requests)
     }
@@ -123,6 +129,12 @@ impl Reloading for Reloader {
             report.await.unwrap_or_else(|_| this.ending())
         }
         .boxed()
+    }
+
+    fn rules_of(&self, text: String) -> BoxFuture<'static, Result<NodeClasses, Vec<String>>> {
+        let (file, published) = (self.file.clone(), self.published.load_full());
+        let read = move || file.parse_foreign(&text, &published.authorization);
+        async move { blocking(read).await.map(|loaded| loaded.config.node_classes) }.boxed()
     }
 
     fn status(&self) -> Arc<ConfigHistory> {
@@ -392,7 +404,13 @@ impl Reloads {
         if let (Some(current), true) = (status.current(), is_good) {
             self.live.base.metrics.config.in_force(current.number, &current.hash, wall_now());
         }
-        let published = Published { history: Arc::new(status), shown: self.generations.shown() };
+        let authorization = self
+            .generations
+            .current()
+            .map(|current| current.config.authorization.clone())
+            .unwrap_or_default();
+        let shown = self.generations.shown();
+        let published = Published { history: Arc::new(status), shown, authorization };
         self.requests.reloader.published.store(Arc::new(published));
     }
 

@@ -1,99 +1,17 @@
-//! Reads a list of nodes, with an account of what was left out.
+//! Reads a list of nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::config::parse_client_node;
-use sluice_xds::{Node, Value};
-
-/// The nodes of a study. The fields of more take gigabytes.
-const NODES_MAX: usize = 100_000;
+use crate::driver::ground::proof_rules::ProofRules;
+use crate::driver::study::nodes::{NodeList, Omission};
+use sluice_identity::Identity;
 
 /// Lists within lists. Config dumps have three.
 const DEPTH_MAX: usize = 6;
-
-/// Places that are named for one reason.
-const PLACES_MAX: usize = 3;
-
-/// Keys of the metadata of nodes for which a connection is an act: the control plane registers the client,
-/// and deregisters it when the connection ends (PRF-5).
-const NEVER: [&str; 2] = ["AUTO_REGISTER_GROUP", "dataplane.resource"];
-
-/// Why an entry was left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Omission {
-    /// The entry is no node.
-    Broken,
-    /// The node has no id, so no answer could be told from that of another.
-    NoId,
-    /// Another entry has the id.
-    Duplicate,
-    /// A connection of the node would register it (PRF-5).
-    Registers,
-    /// There are too many nodes.
-    TooMany,
-}
-
-impl Omission {
-    pub fn text(self) -> &'static str {
-        match self {
-            Omission::Broken => "no node can be read",
-            Omission::NoId => "the node has no id",
-            Omission::Duplicate => "an entry before has the same id",
-            Omission::Registers => {
-                "a connection would register the client at its control plane (AUTO_REGISTER_GROUP, dataplane.resource)"
-            }
-            Omission::TooMany => "the list has more than 100,000 nodes",
-        }
-    }
-
-    /// The word of JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Omission::Broken => "broken",
-            Omission::NoId => "no_id",
-            Omission::Duplicate => "duplicate",
-            Omission::Registers => "registers",
-            Omission::TooMany => "too_many",
-        }
-    }
-}
-
-/// The entries that were left out for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    pub count: usize,
-    /// The first of them, with the fault of broken ones.
-    pub places: Vec<String>,
-}
-
-/// The nodes of a file.
-#[derive(Clone, Debug, Default)]
-pub struct NodeList {
-    pub nodes: Vec<Arc<Node>>,
-    /// The entries that could have been nodes.
-    pub entries: usize,
-    pub left_out: BTreeMap<Omission, LeftOut>,
-}
-
-impl NodeList {
-    /// The account of the entries that were left out, a line for each reason.
-    pub fn account(&self) -> Vec<String> {
-        let line = |(reason, left_out): (&Omission, &LeftOut)| {
-            let more = left_out.count - left_out.places.len();
-            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            format!(
-                "{} left out, because {}: {}{more}",
-                left_out.count,
-                reason.text(),
-                left_out.places.join("; ")
-            )
-        };
-        self.left_out.iter().map(line).collect()
-    }
-}
 
 /// Reads nodes: a JSON list of them, one on each line, config dumps and bootstraps of Envoy, client status
 /// (CSDS), requests, and lists of all these.
@@ -113,8 +31,7 @@ pub fn read_nodes(text: &str) -> Result<NodeList, String> {
                         reader.read(document.get(), &format!("line {number}"), 0);
                     }
                     Err(error) => {
-                        reader.list.entries += 1;
-                        reader.omit(Omission::Broken, &format!("line {number}"), Some(&error.to_string()));
+                        reader.omit_broken(&format!("line {number}"), &error.to_string());
                     }
                 }
             }
@@ -129,7 +46,9 @@ pub fn read_nodes(text: &str) -> Result<NodeList, String> {
 #[derive(Default)]
 struct NodeReader {
     list: NodeList,
-    ids: BTreeSet<String>,
+    rules: ProofRules,
+    /// Nobody proves an identity to this command.
+    nobody: Arc<Identity>,
 }
 
 /// Keys with lists of things that have nodes: config dumps, client status, and the lists of this relay.
@@ -143,8 +62,7 @@ impl NodeReader {
     fn read(&mut self, text: &str, place: &str, depth: usize) {
         if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
             if depth >= DEPTH_MAX {
-                self.list.entries += 1;
-                return self.omit(Omission::Broken, place, Some("lists are nested too deep"));
+                return self.omit_broken(place, "lists are nested too deep");
             }
             for (number, item) in items.iter().enumerate() {
                 self.read(item.get(), &format!("{place}[{number}]"), depth + 1);
@@ -152,8 +70,7 @@ impl NodeReader {
             return;
         }
         let Ok(fields) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) else {
-            self.list.entries += 1;
-            return self.omit(Omission::Broken, place, Some("expected an object with the fields of a node"));
+            return self.omit_broken(place, "expected an object with the fields of a node");
         };
         let inner = |key: &&str| fields.get(*key).filter(|value| value.get().starts_with(['{', '[']));
         let part = PARTS.iter().find(|key| inner(key).is_some_and(|value| value.get().starts_with('{')));
@@ -180,49 +97,22 @@ impl NodeReader {
     }
 
     fn add(&mut self, text: &str, place: &str) {
+        match parse_client_node(text) {
+            Ok(node) => self.list.add(Arc::new(node), self.nobody.clone(), &self.rules, place),
+            Err(error) => self.omit_broken(place, &error.to_string()),
+        }
+    }
+
+    fn omit_broken(&mut self, place: &str, fault: &str) {
         self.list.entries += 1;
-        let node = match parse_client_node(text) {
-            Ok(node) => node,
-            Err(error) => return self.omit(Omission::Broken, place, Some(&error.to_string())),
-        };
-        if node.id.is_empty() {
-            return self.omit(Omission::NoId, place, None);
-        }
-        let place = format!("{place} ({})", node.id);
-        if NEVER.iter().any(|key| node.metadata.get(*key).is_some_and(is_stated)) {
-            return self.omit(Omission::Registers, &place, None);
-        }
-        if self.ids.contains(&node.id) {
-            return self.omit(Omission::Duplicate, &place, None);
-        }
-        if self.list.nodes.len() >= NODES_MAX {
-            return self.omit(Omission::TooMany, &place, None);
-        }
-        self.ids.insert(node.id.clone());
-        self.list.nodes.push(Arc::new(node));
+        self.list.omit(Omission::Broken, place, Some(fault));
     }
-
-    fn omit(&mut self, reason: Omission, place: &str, fault: Option<&str>) {
-        let left_out = self.list.left_out.entry(reason).or_default();
-        left_out.count += 1;
-        if left_out.places.len() < PLACES_MAX {
-            let place = if place.is_empty() { "the document" } else { place.trim_start_matches('.') };
-            let fault = fault.map(|fault| format!(": {}", fault.replace('\n', " "))).unwrap_or_default();
-            left_out.places.push(sluice_text::shortened(&format!("{place}{fault}"), PLACE_LETTERS_MAX));
-        }
-    }
-}
-
-/// The letters of a place and its fault.
-const PLACE_LETTERS_MAX: usize = 200;
-
-fn is_stated(value: &Value) -> bool {
-    !matches!(value, Value::Null) && *value != Value::String(String::new())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::study::nodes::NODES_MAX;
 
     fn ids(list: &NodeList) -> Vec<&str> {
         list.nodes.iter().map(|node| node.id.as_str()).collect()

@@ -1,10 +1,8 @@
-//! The server of a study, and the types that are asked for.
+//! The server of a study.
 
 use crate::command::learn::Learn;
 use crate::command::outcome::Failure;
 use crate::config::{self, Config, FileContext, Format, ServerKind, Servers};
-use crate::driver::AskedTypes;
-use sluice_xds::{Kind, TypeUrl};
 
 /// A server, in a configuration with no other.
 pub(super) struct StudyTarget {
@@ -56,74 +54,9 @@ fn plaintext(server: &str, hostname: &str) -> Result<Config, String> {
     }
 }
 
-const CLUSTERS: &str = "envoy.config.cluster.v3.Cluster";
-const LISTENERS: &str = "envoy.config.listener.v3.Listener";
-const ENDPOINTS: &str = "envoy.config.endpoint.v3.ClusterLoadAssignment";
-const ROUTES: &str = "envoy.config.route.v3.RouteConfiguration";
-
-/// The types of the arguments. Endpoints and routes are asked for by the names that clusters and listeners
-/// name.
-pub(super) fn asked_types(words: &[String]) -> Result<AskedTypes, String> {
-    let mut types = AskedTypes { whole: Vec::new(), named: Vec::new() };
-    for word in words {
-        let message = match word.to_ascii_lowercase().as_str() {
-            "cds" => CLUSTERS,
-            "lds" => LISTENERS,
-            "eds" => ENDPOINTS,
-            "rds" => ROUTES,
-            _ if word.contains('.') => word.strip_prefix("type.googleapis.com/").unwrap_or(word),
-            _ => {
-                return Err(format!(
-                    "--types: {word} is none of cds, lds, eds, rds, and no full message name"
-                ));
-            }
-        };
-        let type_url = TypeUrl::of_message(message);
-        if type_url.is_secret() {
-            return Err(
-                "--types: Secrets are split by client in any case, and never asked for here".to_owned()
-            );
-        }
-        let list = match type_url.kind() {
-            Kind::ClusterLoadAssignment | Kind::RouteConfiguration => &mut types.named,
-            _ => &mut types.whole,
-        };
-        if !list.contains(&type_url) {
-            list.push(type_url);
-        }
-    }
-    let has = |kind| types.whole.iter().any(|type_url| type_url.kind() == kind);
-    for (named, base, text) in [
-        (Kind::ClusterLoadAssignment, Kind::Cluster, "eds needs cds: clusters name the endpoints"),
-        (Kind::RouteConfiguration, Kind::Listener, "rds needs lds: listeners name the routes"),
-    ] {
-        if types.named.iter().any(|type_url| type_url.kind() == named) && !has(base) {
-            return Err(format!("--types: {text}"));
-        }
-    }
-    Ok(types)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lrn_2_types_have_short_words_and_named_types_need_their_base() {
-        let asked = |text: &str| asked_types(&text.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let shown = |text: &str| -> Vec<String> {
-            let types = asked(text).unwrap();
-            types.whole.iter().chain(&types.named).map(|type_url| type_url.short().to_owned()).collect()
-        };
-        assert_eq!(
-            shown("cds,lds,eds,rds,CDS"),
-            ["Cluster", "Listener", "ClusterLoadAssignment", "RouteConfiguration"]
-        );
-        assert_eq!(shown("a.b.Other"), ["Other"]);
-        for text in ["eds", "rds,cds", "sds", "envoy.extensions.transport_sockets.tls.v3.Secret"] {
-            assert!(asked(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn lrn_2_a_server_without_a_configuration_is_asked_in_plaintext() {

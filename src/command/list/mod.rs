@@ -33,9 +33,24 @@ const PAGE_MAX: usize = 1_000;
 /// A list to show.
 pub(super) struct List<T: 'static> {
     pub view: &'static View<T>,
+    /// The value of the variable of the endpoint's path, if it has one.
+    pub value: Option<String>,
     /// The filters.
     pub query: Vec<(&'static str, String)>,
     pub limit: Option<usize>,
+}
+
+impl<T> List<T> {
+    /// The whole list.
+    pub fn of_all(view: &'static View<T>) -> List<T> {
+        List { view, value: None, query: Vec::new(), limit: None }
+    }
+
+    fn base(&self) -> String {
+        let value = self.value.as_deref().map(encoded);
+        let values: Vec<&str> = value.as_deref().into_iter().collect();
+        self.view.endpoint.path_of(&values)
+    }
 }
 
 /// The items of all relays.
@@ -96,7 +111,7 @@ pub(super) async fn fetch<T: DeserializeOwned>(
         let limit = list.limit.map(|limit| (limit - all.items.len()).min(PAGE_MAX).to_string());
         let page = [("after", after.take()), ("limit", limit)];
         let page = page.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let path = path(list.view.endpoint.path(), list.query.iter().cloned().chain(page));
+        let path = path(&list.base(), list.query.iter().cloned().chain(page));
         let mut answer = caller.json(relay, &Method::GET, &path).await?;
         all.items.extend(take_items(&mut answer, list.view.key, relay)?);
         let end = PageEnd::deserialize(&answer).unwrap_or_default();
@@ -227,7 +242,7 @@ mod tests {
     }
 
     fn shown(format: OutputFormat, are_several: bool, no_headers: bool, is_terminal: bool) -> String {
-        let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
+        let list = List::of_all(&CLIENTS);
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console { out: &mut out, err: &mut err, is_terminal, has_colour: is_terminal };
         let show = Show { format, watch: false, no_headers };

@@ -5,7 +5,7 @@ use sluice_admin_api::clients::{Client, ClientContent, ClientType};
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::events::Event;
 use sluice_admin_api::lists::Listed;
-use sluice_admin_api::proofs::{ClassProof, Divergence};
+use sluice_admin_api::proofs::{ClassProof, ClassSplit, Divergence, Sample};
 use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
@@ -162,6 +162,19 @@ fn uncovered(proof: &ClassProof) -> Option<String> {
 }
 
 /// The resources of which the control plane tells some clients otherwise than their class.
+pub(in crate::command) const SPLITS: View<ClassSplit> = View {
+    endpoint: Endpoint::Splits,
+    key: ClassSplit::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLASS", |split, _| shown(&split.class)),
+        column("BY", |split, _| shown(joined(&split.by))),
+        column("SINCE", |split, _| shown(&split.since)),
+    ],
+    name: |split| shown(&split.class),
+    apart: |split| vec![split.class.clone(), joined(&split.by)],
+};
+
 pub(in crate::command) const DIVERGENCES: View<Divergence> = View {
     endpoint: Endpoint::Divergences,
     key: Divergence::KEY,
@@ -173,6 +186,21 @@ pub(in crate::command) const DIVERGENCES: View<Divergence> = View {
     ],
     name: |divergence| shown(&divergence.name),
     apart: |divergence| vec![divergence.class.clone(), divergence.r#type.clone(), divergence.server.clone()],
+};
+
+/// The latest samples of a class.
+pub(in crate::command) const SAMPLES: View<Sample> = View {
+    endpoint: Endpoint::Samples,
+    key: Sample::KEY,
+    lines: one_line,
+    columns: &[
+        column("AT", |sample, _| shown(&sample.at)),
+        column("NODE", |sample, _| shown(&sample.node)),
+        state("RESULT", |sample, _| shown(&sample.result)),
+        column("SERVER", |sample, _| shown(&sample.server)),
+    ],
+    name: |sample| shown(&sample.node),
+    apart: |sample| vec![sample.at.clone(), sample.server.clone()],
 };
 
 pub(in crate::command) const EVENTS: View<Event<'static>> = View {

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn cmd_3_a_pipe_gets_one_object_a_change() {
-        let list = List { view: &CLIENTS, query: Vec::new(), limit: None };
+        let list = List::of_all(&CLIENTS);
         let mut seen = Seen::default();
         let item = |id: u64, state: &str, age: f64| json!({"relay": "r", "id": id, "open_seconds": age, "types": [{"state": state, "seconds": age}]});
         let mut step = |items: Vec<Value>, is_whole| {

@@ -96,7 +96,7 @@ fn prf_19_numbers_have_their_ranges() {
         ("standing: 257", "standing"),
         ("standing: 101%", "standing"),
         ("standing: 2.55%", "standing"),
-        ("policy: split", "policy"),
+        ("policy: move", "policy"),
         ("secrets: bodies", "secrets"),
         ("never: [{}]", "never[0]"),
         ("ignore: [{type: a.B, path: 'a[0].b'}]", "ignore[0].path"),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::driver::api::proof::SplitStatus;
 use crate::driver::api::status::{ConfigStatus, NackStatus, RuleId, SessionStatus, SourceStatus, Why};
 pub use sluice_engine::class::NearMiss;
 pub use sluice_engine::downstream::HeldVersion;
@@ -93,6 +94,8 @@ pub struct ClassChoice {
     pub digest: Option<Arc<str>>,
     /// `None` where the server gives all clients the same answers.
     pub rule: Option<RuleText>,
+    /// The split beside the rules that made the class (PRF-32).
+    pub split: Option<SplitStatus>,
     /// The number of the configuration in force, from 1.
     pub generation: u64,
 }

@@ -10,11 +10,12 @@ use crate::driver::api::content::ContentView;
 use crate::driver::api::proof::ProofView;
 use crate::driver::api::rollouts::RolloutsView;
 use crate::driver::api::status::{SourceStatus, SourceTypeStatus, StatusView, names_type};
+use crate::driver::api::study::StudyView;
 use crate::driver::api::tail::TailView;
 
 /// The operator's view of the relay, and the commands.
 pub trait Controls:
-    StatusView + ClientView + ContentView + ChangesView + RolloutsView + ProofView + TailView
+    StatusView + ClientView + ContentView + ChangesView + RolloutsView + ProofView + StudyView + TailView
 {
     /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its
     /// previous status.

@@ -12,6 +12,7 @@ pub mod change_name;
 pub mod changes;
 pub mod rollouts;
 pub mod proof;
+pub mod study;
 pub mod tail;
 pub mod control;
 pub mod reload;

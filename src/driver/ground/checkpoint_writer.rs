@@ -19,13 +19,14 @@ use tokio::time::Instant;
 use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::servers::{ListedServer, ServerLists};
 use crate::driver::ground::source_key::{Owner, SourceKey};
+use crate::driver::ground::splits::{Splits, decode_splits};
 use crate::telemetry::events::{Occurrence, tell};
 use crate::telemetry::metrics::CheckpointMetrics;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use sluice_checkpoint::format::is_empty;
 use sluice_checkpoint::store::Unwanted;
-use sluice_checkpoint::{Digest, Header, Identity, Loaded, Restored, Store, StoreError};
+use sluice_checkpoint::{Digest, Header, Identity, Loaded, Refused, Restored, StateFile, Store, StoreError};
 use sluice_engine::source::Image;
 use sluice_fleet::rollout::Record;
 use sluice_fleet::rollout::stored_plans::decode_plans;
@@ -203,16 +204,36 @@ impl CheckpointWriter {
     /// The state of the plans before the restart (WAV-8). Every problem is logged, and means that no push is
     /// known.
     pub async fn read_plans(self: &Arc<Self>) -> Vec<Record> {
-        let writer = self.clone();
-        let read = tokio::task::spawn_blocking(move || writer.store.read_plans(decode_plans));
-        let read = read.await.unwrap_or(Ok(None)).map(Option::unwrap_or_default);
-        read.unwrap_or_else(|(file, reason)| {
+        let plans = self.read_state(StateFile::Plans, decode_plans).await;
+        plans.map(Option::unwrap_or_default).unwrap_or_else(|(file, reason)| {
             let file = file.display();
             tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
                 { %file, %reason }
                 = "ignored the state of the plans; a push that was halted before the restart is judged again");
             Vec::new()
         })
+    }
+
+    /// The splits of node classes before the restart (PRF-32). Every problem is logged, and means that no
+    /// class is split.
+    pub async fn read_splits(self: &Arc<Self>) -> Splits {
+        let splits = self.read_state(StateFile::Splits, decode_splits).await;
+        splits.map(Option::unwrap_or_default).unwrap_or_else(|(file, reason)| {
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
+                { %file, %reason } = "ignored the splits of node classes; the proof has to find them again");
+            Splits::default()
+        })
+    }
+
+    async fn read_state<T: Send + 'static>(
+        self: &Arc<Self>,
+        file: StateFile,
+        read: fn(&[u8]) -> Result<T, String>,
+    ) -> Result<Option<T>, (PathBuf, Refused)> {
+        let writer = self.clone();
+        let read = tokio::task::spawn_blocking(move || writer.store.read_state(file, read));
+        read.await.unwrap_or(Ok(None))
     }
 
     /// Registers a new source. Returns the source's state before the restart, if that is known and not
@@ -320,9 +341,9 @@ impl CheckpointWriter {
         }
     }
 
-    /// Writes the state of all plans. Returns whether the write is over: false if the state has to be written
+    /// Writes a state of the relay. Returns whether the write is over: false if the state has to be written
     /// later. A process that ends writes nothing, as the directory may be a successor's (HND-3).
-    pub async fn write_plans(self: Arc<Self>, state: Vec<u8>) -> bool {
+    pub async fn write_state(self: Arc<Self>, file: StateFile, state: Vec<u8>) -> bool {
         let _turn = self.turn.lock().await;
         if self.is_closing() {
             return true;
@@ -330,7 +351,7 @@ impl CheckpointWriter {
         let writer = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             writer.store.open()?;
-            Ok::<_, StoreError>(writer.store.write_plans(&state)?)
+            Ok::<_, StoreError>(writer.store.write_state(file, &state)?)
         });
         let result = written.await.unwrap_or_else(|error| Err(StoreError::Io(io::Error::other(error))));
         match &result {
@@ -423,10 +444,10 @@ mod tests {
         };
         let writer = Arc::new(CheckpointWriter::new(settings, &Node::default(), Metrics::new().checkpoint));
         let plans = directory.join("rollouts.json");
-        assert!(writer.clone().write_plans(b"own".to_vec()).await);
+        assert!(writer.clone().write_state(StateFile::Plans, b"own".to_vec()).await);
         std::fs::write(&plans, "the successor's").unwrap();
         writer.close();
-        assert!(writer.clone().write_plans(b"own".to_vec()).await);
+        assert!(writer.clone().write_state(StateFile::Plans, b"own".to_vec()).await);
         assert_eq!(std::fs::read_to_string(plans).unwrap(), "the successor's");
     }
 }

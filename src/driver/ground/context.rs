@@ -1,13 +1,14 @@
 //! The parts that all tasks of the driver share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::Guard;
 
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
+use crate::driver::ground::class_refusals::ClassRefusals;
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
 use crate::driver::ground::durable::{DurableState, PlanStore};
@@ -16,12 +17,13 @@ use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
 use crate::driver::ground::memory_gauge::MemoryGauge;
 use crate::driver::ground::once_logs::OnceLogs;
-use crate::driver::ground::plans::Plans;
+use crate::driver::ground::plans::{Decider, Plans};
 use crate::driver::ground::presented_views::PresentedViews;
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::rate::{FirstAnswers, Limiter};
 use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
+use crate::driver::ground::splits::{SplitStore, Splits};
 use crate::driver::ground::tails::Tails;
 use crate::telemetry::{Metrics, Throttle};
 use sluice_engine::authority::Authority;
@@ -47,6 +49,9 @@ pub struct DriverSettings {
     pub lists: ServerLists,
     pub source: source::SourceSettings,
     pub classes: NodeClasses,
+    /// The splits of classes beside the rules (PRF-27). The relay puts them in, since they outlive the
+    /// configuration.
+    pub splits: Arc<Splits>,
     /// The rules of authorization at the start. [`DriverContext::policy`] has the policy in force.
     pub policy: Policy,
     /// The admin listener speaks TLS.
@@ -100,7 +105,8 @@ impl DriverSettings {
         }
         let node = if is_local { node.or(Some(&anonymous)) } else { node };
         let class = self.classes.classify(node, identity, type_url, names);
-        class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))
+        let class = class.map_err(|needed| Status::new(Code::InvalidArgument, needed.to_string()))?;
+        Ok(self.splits.apply(class, node))
     }
 
     /// Whether clients are split by id only because the type holds Secrets (RLY-21).
@@ -152,6 +158,8 @@ pub struct DriverContext {
 pub struct ClientBounds {
     pub connections: Connections,
     pub pressure: MemoryGauge,
+    /// The classes that the proof keeps new clients from.
+    pub refused_classes: ClassRefusals,
     first_answers: FirstAnswers,
 }
 
@@ -179,6 +187,7 @@ impl DriverContext {
                 checkpoint: settings.checkpoint.clone().map(writer).map(Arc::new),
                 inheritance: Inheritance::default(),
                 plans: PlanStore::default(),
+                splits: SplitStore::default(),
             },
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
@@ -214,6 +223,7 @@ impl DriverContext {
                 checkpoint: None,
                 inheritance: Inheritance::default(),
                 plans: PlanStore::default(),
+                splits: SplitStore::default(),
             },
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(0, metrics.clone())),
@@ -236,6 +246,14 @@ impl DriverContext {
         }
     }
 
+    /// Whether the relay drains, or hands over to a successor: nobody is asked beside the classes then
+    /// (PRF-20).
+    pub fn is_leaving(&self) -> bool {
+        self.process.is_succeeded.load(Ordering::Relaxed)
+            || self.process.is_leaving.get().is_some_and(|is_leaving| is_leaving())
+            || self.plans.turn() == Decider::Successor
+    }
+
     /// The configuration in force.
     pub fn settings(&self) -> Guard<Arc<Epoch<DriverSettings>>> {
         self.in_force.get()
@@ -251,13 +269,28 @@ impl DriverContext {
         self.in_force.epoch()
     }
 
-    /// Puts a configuration in force. The caller tells sources and streams.
-    pub fn publish(&self, settings: DriverSettings) {
+    /// Puts a configuration in force, with the splits of classes as they are. The caller tells sources and
+    /// streams.
+    pub fn publish(&self, mut settings: DriverSettings) {
         if let (Some(writer), Some(checkpoint)) = (&self.durable.checkpoint, &settings.checkpoint) {
             writer.configure(checkpoint.clone());
         }
         self.content.encoder.configure(settings.encoded_bytes);
-        self.in_force.publish(settings);
+        self.durable.splits.in_turn(|splits| {
+            settings.splits = splits.clone();
+            self.in_force.publish(settings);
+        });
+    }
+
+    /// Puts the configuration in force with a change, and with the splits of classes as they are. The caller
+    /// tells streams.
+    pub fn amend(&self, change: impl FnOnce(&mut DriverSettings)) {
+        self.durable.splits.in_turn(|splits| {
+            let mut settings = DriverSettings::clone(&self.settings());
+            settings.splits = splits.clone();
+            change(&mut settings);
+            self.in_force.publish(settings);
+        });
     }
 
     /// The policy in force. It has a life of its own, because its file is read again without the rest of the

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::inheritance::Inheritance;
+use crate::driver::ground::splits::SplitStore;
 use sluice_checkpoint::Identity;
 use sluice_fleet::rollout::Record;
 use sluice_fleet::rollout::record::StoredUnit;
@@ -20,6 +21,8 @@ pub struct DurableState {
     pub inheritance: Inheritance,
     /// The states of the plans, for the next process and for the next task of a plan (WAV-8).
     pub plans: PlanStore,
+    /// The splits of node classes (PRF-32).
+    pub splits: SplitStore,
 }
 
 /// The latest state of each plan that enforces, by name.

@@ -25,5 +25,7 @@ pub mod tails;
 pub mod leavers;
 pub mod plans;
 pub mod proof_rules;
+pub mod splits;
+pub mod class_refusals;
 pub mod durable;
 pub mod context;

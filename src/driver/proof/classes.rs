@@ -1,23 +1,24 @@
 //! The classes of one server, as the machine sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use crate::driver::ground::class_identity::of_member;
+use crate::driver::ground::class_identity::{class_digest, of_member};
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::Place;
 use crate::driver::ground::source_key::Owner;
+use crate::driver::ground::splits::{SplitCause, Splits};
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::Sources;
-use crate::telemetry::SourceState;
+use crate::telemetry::{SourceState, wall_now};
 use sluice_engine::Time;
 use sluice_engine::downstream::SourceId;
 use sluice_engine::snapshot::Snapshot;
 use sluice_identity::Identity;
 use sluice_proof::learning::node_fields;
 use sluice_proof::node_fields::NodeFields;
-use sluice_proof::proof::{ClassFacts, ClassKey, Content, Proof};
-use sluice_xds::{Code, Node};
+use sluice_proof::proof::{ClassFacts, ClassKey, Content, Proof, RestoredSplit};
+use sluice_xds::{Code, Node, TypeUrl};
 
 /// A class and its source. Held weakly: the proof keeps no source.
 pub(super) struct FollowedClass {
@@ -27,6 +28,10 @@ pub(super) struct FollowedClass {
     facts: Option<(Arc<str>, Arc<Node>)>,
     /// The content that the machine knows.
     content: Option<Arc<Snapshot>>,
+    /// A plan holds content of the class back, as the machine knows.
+    is_held: bool,
+    /// The machine knows the split of before this task that made the class, if there is one.
+    is_restored: bool,
 }
 
 /// The proved classes of one server.
@@ -64,7 +69,14 @@ impl ClassFollower {
             stays
         });
         for (id, (key, source)) in present {
-            let new = || FollowedClass { key, source, facts: None, content: None };
+            let new = || FollowedClass {
+                key,
+                source,
+                facts: None,
+                content: None,
+                is_held: false,
+                is_restored: false,
+            };
             self.0.entry(id).or_insert_with(new);
         }
     }
@@ -108,6 +120,53 @@ impl ClassFollower {
 
     pub fn source(&self, key: &ClassKey) -> Option<Arc<SourceHandle>> {
         self.0.values().find(|class| class.key == *key)?.source.upgrade()
+    }
+
+    /// Tells the machine of which classes a plan holds content back (PRF-30).
+    pub fn hold(&mut self, machine: &mut Proof, now: Time) {
+        for class in self.0.values_mut() {
+            let Some(source) = class.source.upgrade() else { continue };
+            let is_held = source.published().lanes.is_some();
+            if std::mem::replace(&mut class.is_held, is_held) != is_held {
+                machine.hold(&class.key, is_held, now);
+            }
+        }
+    }
+
+    /// Tells the machine the splits that another task or process made (PRF-32). `made_here`: the classes
+    /// that this task has split.
+    pub fn restore(
+        &mut self,
+        splits: &Splits,
+        made_here: &BTreeSet<ClassKey>,
+        machine: &mut Proof,
+        now: Time,
+    ) {
+        if splits.is_empty() {
+            return;
+        }
+        for class in self.0.values_mut().filter(|class| !class.is_restored && class.facts.is_some()) {
+            class.is_restored = true;
+            let Some(source) = class.source.upgrade() else { continue };
+            let node_class = &source.key().class;
+            let Some(parent) = &node_class.split_from else { continue };
+            let parent: ClassKey = class_digest(parent).into();
+            let Some(split) = splits.origin(node_class).filter(|_| !made_here.contains(&parent)) else {
+                continue;
+            };
+            let (SplitCause::Proof { client, type_name }, Some(holds)) = (&split.cause, split.holds()) else {
+                continue;
+            };
+            let restored = RestoredSplit {
+                class: class.key.clone(),
+                parent,
+                type_url: TypeUrl::of_message(type_name),
+                member_id: (&**client).into(),
+                age: wall_now().duration_since(split.made_at()).unwrap_or_default(),
+                holds,
+            };
+            machine.restore_split(restored, now);
+        }
     }
 
     /// Tells the machine other content, and another member before the server.
@@ -157,7 +216,9 @@ impl FollowedClass {
     fn tell(&mut self, rule: Arc<str>, node: Arc<Node>, rules: &ProofRules, machine: &mut Proof, now: Time) {
         let fields = fields_of(&node);
         let is_never = rules.never_shows(&node);
-        let of_class = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never };
+        let split_from = self.source.upgrade().and_then(|source| source.key().class.split_from.clone());
+        let split_from = split_from.map(|parent| class_digest(&parent).into());
+        let of_class = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never, split_from };
         machine.class(&self.key, of_class, now);
         self.facts = Some((rule, node));
     }

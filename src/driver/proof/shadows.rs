@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::driver::api::proof::Replica;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::shadow::Shadow;
 use sluice_engine::Time;
 use sluice_engine::collection::CollectionKind;
-use sluice_engine::reachability::Reachability;
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
 use sluice_proof::proof::{ClassKey, Content, Proof, ShadowId, ShadowKind};
 use sluice_xds::{Code, Resource, Status};
@@ -58,6 +58,11 @@ impl OpenShadows {
         if let Some(opened) = self.all.get_mut(&id) {
             opened.kind = ShadowKind::Witness;
         }
+    }
+
+    /// The replica of the server that answers a shadow.
+    pub fn replica(&self, id: ShadowId) -> Option<Replica> {
+        Some(self.all.get(&id)?.shadow.replica())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -116,20 +121,12 @@ impl OpenShadows {
 impl OpenedShadow {
     fn news(&mut self) -> Option<ShadowNews> {
         let snapshot = self.shadow.snapshot();
-        if let Some(status) = self.end(&snapshot) {
+        // A stream that ends after its first answer begins anew by itself.
+        if let Some(status) = self.shadow.end(&snapshot) {
             return Some(ShadowNews::Ended(status));
         }
         let is_new = self.content.as_ref().is_none_or(|content| !Arc::ptr_eq(content, &snapshot));
         is_new.then_some(ShadowNews::Content(snapshot))
-    }
-
-    /// The loss of the server before an answer. A stream that ends after its first answer begins anew by
-    /// itself.
-    fn end(&self, snapshot: &Snapshot) -> Option<Status> {
-        self.shadow.ended().or_else(|| match snapshot.standing().reach() {
-            Reachability::Lost { status, .. } => Some(status.clone()),
-            Reachability::Pending | Reachability::Heard { .. } => None,
-        })
     }
 }
 

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::error;
 
 use super::task::{ProofCommand, ProofTask};
 use super::tell::ProofTeller;
-use crate::driver::api::proof::{ProveRefusal, ServerProof};
+use crate::driver::api::proof::{ProofSummary, ProveRefusal, ServerProof, ServerSamples};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::{Attach, ListedServer, Place};
 use crate::driver::stream::state::Tables;
-use sluice_proof::proof::{OrderId, ProveOrder, ProveState};
+use sluice_proof::proof::{ClassKey, OrderId, ProveOrder, ProveState};
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
@@ -41,6 +41,7 @@ struct RunningProof {
     place: Place,
     /// Closing it ends the task.
     commands: mpsc::UnboundedSender<ProofCommand>,
+    summary: watch::Receiver<ProofSummary>,
 }
 
 /// A server to prove.
@@ -81,6 +82,19 @@ impl Proofs {
         reports
     }
 
+    /// The proofs of all servers in numbers.
+    pub fn summaries(&self) -> Vec<ProofSummary> {
+        self.0.lock().servers.iter().map(|server| server.summary.borrow().clone()).collect()
+    }
+
+    /// An operator joined the parts of a class.
+    pub fn joined(&self, class: &ClassKey) {
+        for server in &self.0.lock().servers {
+            // A task that begins anew has split nothing.
+            let _ = server.commands.send(ProofCommand::Joined(class.clone()));
+        }
+    }
+
     /// See [`ProofView::prove`](crate::driver::api::proof::ProofView::prove).
     pub async fn prove(&self, order: ProveOrder) -> Result<u64, ProveRefusal> {
         let servers = self.0.lock().servers.clone();
@@ -104,6 +118,17 @@ impl Proofs {
             (running.servers.iter().find(|server| server.place == place)?.clone(), id)
         };
         server.ask(|reply| ProofCommand::State(id, reply)).await.flatten()
+    }
+
+    /// See [`ProofView::samples`](crate::driver::api::proof::ProofView::samples).
+    pub async fn samples(&self, class: ClassKey) -> Vec<ServerSamples> {
+        let servers = self.0.lock().servers.clone();
+        let mut samples = Vec::new();
+        for server in servers {
+            let asked = server.ask(|reply| ProofCommand::Samples(class.clone(), reply)).await;
+            samples.extend(asked.flatten());
+        }
+        samples
     }
 }
 
@@ -147,8 +172,11 @@ fn proved_servers(settings: &DriverSettings) -> Vec<ProvedServer> {
 fn start(server: ProvedServer, shared: &Arc<DriverContext>, tables: &Tables) -> RunningProof {
     let (commands, queue) = mpsc::unbounded_channel();
     let place = server.place;
-    tokio::spawn(keep_running(server, queue, shared.clone(), tables.clone()));
-    RunningProof { place, commands }
+    let nothing =
+        ProofSummary { server: server.server.clone(), list: server.list.clone(), differ: 0, split_waits: 0 };
+    let (sender, summary) = watch::channel(nothing);
+    tokio::spawn(keep_running(server, queue, sender, shared.clone(), tables.clone()));
+    RunningProof { place, commands, summary }
 }
 
 /// Runs the task until its commands are closed. A panic harms neither sources nor streams: the shadows close,
@@ -156,17 +184,19 @@ fn start(server: ProvedServer, shared: &Arc<DriverContext>, tables: &Tables) -> 
 async fn keep_running(
     server: ProvedServer,
     queue: mpsc::UnboundedReceiver<ProofCommand>,
+    summary: watch::Sender<ProofSummary>,
     shared: Arc<DriverContext>,
     tables: Tables,
 ) {
     let queue = Arc::new(tokio::sync::Mutex::new(queue));
     loop {
         let (server, shared, tables, queue) = (server.clone(), shared.clone(), tables.clone(), queue.clone());
+        let summary = summary.clone();
         let uri = server.server.clone();
         let task = tokio::spawn(async move {
             let rules = shared.settings().proof.clone().unwrap_or(server.rules);
             let metrics = shared.metrics.proof.server(&server.server);
-            let teller = ProofTeller { shared, server: server.server, list: server.list, metrics };
+            let teller = ProofTeller { shared, server: server.server, list: server.list, metrics, summary };
             ProofTask::new(server.place, rules, tables, teller).run(&mut *queue.lock().await).await;
         });
         match task.await {

@@ -1,8 +1,7 @@
 //! The task of one server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -12,19 +11,23 @@ use tokio::time::{Instant, sleep_until};
 use super::classes::ClassFollower;
 use super::meaning::meanings;
 use super::members::{MemberFollower, MemberWalk};
+use super::replicas::ReplicaLog;
 use super::shadows::OpenShadows;
 use super::tell::ProofTeller;
-use crate::driver::api::proof::ServerProof;
+use crate::client::ConnectionChoice;
+use crate::driver::api::proof::{ServerProof, ServerSamples, SplitRefusal};
+use crate::driver::ground::class_refusals::RefusedType;
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::plans::Decider;
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::Place;
+use crate::driver::ground::splits::{NewSplit, SplitCause};
 use crate::driver::source::shadow::{Shadow, ShadowOrder};
 use crate::driver::stream::state::Tables;
+use crate::telemetry::wall_now;
 use sluice_engine::Time;
 use sluice_proof::proof::{
-    ClassState, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder, ProveState, Question,
-    QuestionId, ShadowKind, Surroundings,
+    ClassKey, ClassState, Happening, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder,
+    ProveState, Question, QuestionId, ShadowKind, Split, Surroundings,
 };
 use sluice_xds::{Code, Status};
 
@@ -37,6 +40,9 @@ const SOON: Duration = Duration::from_millis(20);
 /// The time between two looks at the content of the classes while a shadow is open.
 const QUICK_LOOK: Duration = Duration::from_millis(200);
 
+/// The time for which clients of a split are looked for often.
+const MOVING: Duration = Duration::from_secs(10);
+
 /// The age of the gauges.
 const GAUGES: Duration = Duration::from_secs(15);
 
@@ -47,7 +53,11 @@ pub(super) enum ProofCommand {
     Report(oneshot::Sender<ServerProof>),
     /// `None`: the server has no such class.
     Prove(ProveOrder, oneshot::Sender<Option<OrderId>>),
+    /// An operator joined the parts of the class.
+    Joined(ClassKey),
     State(OrderId, oneshot::Sender<Option<ProveState>>),
+    /// `None`: the server has no such class.
+    Samples(ClassKey, oneshot::Sender<Option<ServerSamples>>),
 }
 
 /// The proof of one server at work: the machine, and the parts that supply its inputs and carry out its
@@ -61,9 +71,23 @@ pub(super) struct ProofTask {
     classes: ClassFollower,
     members: MemberFollower,
     shadows: OpenShadows,
+    replicas: ReplicaLog,
     questions: JoinSet<(QuestionId, Vec<Meaning>)>,
-    next_look: Instant,
-    next_gauges: Instant,
+    moves: SplitMoves,
+    next: NextWork,
+}
+
+/// The times of regular work.
+struct NextWork {
+    look: Instant,
+    gauges: Instant,
+}
+
+/// The splits of this task.
+struct SplitMoves {
+    classes: BTreeSet<ClassKey>,
+    /// Clients are on their way to other classes until then.
+    until: Instant,
 }
 
 impl ProofTask {
@@ -83,9 +107,10 @@ impl ProofTask {
             classes: ClassFollower::default(),
             members: MemberFollower::default(),
             shadows: OpenShadows::default(),
+            replicas: ReplicaLog::default(),
             questions: JoinSet::new(),
-            next_look: now,
-            next_gauges: now,
+            moves: SplitMoves { classes: BTreeSet::new(), until: now },
+            next: NextWork { look: now, gauges: now },
         }
     }
 
@@ -121,14 +146,14 @@ impl ProofTask {
     fn due(&self) -> Instant {
         let quick = (!self.shadows.is_empty()).then(|| Instant::now() + QUICK_LOOK);
         let machine = self.machine.poll_timeout().map(|due| self.shared().clock.instant(due));
-        let due = [Some(self.next_look), quick, machine];
-        due.into_iter().flatten().min().unwrap_or(self.next_look)
+        let due = [Some(self.next.look), quick, machine];
+        due.into_iter().flatten().min().unwrap_or(self.next.look)
     }
 
     /// Tells the machine all news, and carries out its word.
     fn turn(&mut self) {
-        if Instant::now() >= self.next_look {
-            self.next_look = Instant::now() + LOOK;
+        if Instant::now() >= self.next.look {
+            self.next.look = Instant::now() + LOOK;
             self.look();
         }
         let now = self.now();
@@ -139,8 +164,8 @@ impl ProofTask {
         while let Some(output) = self.machine.poll_output() {
             self.carry_out(output);
         }
-        if Instant::now() >= self.next_gauges {
-            self.next_gauges = Instant::now() + GAUGES;
+        if Instant::now() >= self.next.gauges {
+            self.next.gauges = Instant::now() + GAUGES;
             self.show();
         }
     }
@@ -150,23 +175,29 @@ impl ProofTask {
         let (now, settings) = (self.now(), self.shared().epoch());
         let rules = self.rules.clone();
         self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
+        self.classes.hold(&mut self.machine, now);
+        self.classes.restore(
+            &self.shared().durable.splits.get(),
+            &self.moves.classes,
+            &mut self.machine,
+            now,
+        );
         let (classes, machine) = (&mut self.classes, &mut self.machine);
         let mut walk =
             MemberWalk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
         if self.members.step(&mut walk) {
-            self.next_look = Instant::now() + SOON;
+            self.next.look = Instant::now() + SOON;
+        } else if Instant::now() < self.moves.until {
+            self.next.look = Instant::now() + QUICK_LOOK;
         }
         let shared = self.shared();
-        let process = &shared.process;
         let surroundings = Surroundings {
             is_unwell: self.classes.is_unwell(),
             clients: u32::try_from(self.tables.streams.len()).unwrap_or(u32::MAX),
             waiting: self.members.waiting(),
             // The gauge knows the mark of 80 %, and no number.
             memory_percent: if shared.clients.pressure.is_high() { 81 } else { 0 },
-            is_leaving: process.is_succeeded.load(Ordering::Relaxed)
-                || process.is_leaving.get().is_some_and(|is_leaving| is_leaving())
-                || shared.plans.turn() == Decider::Successor,
+            is_leaving: shared.is_leaving(),
             shadow_bytes: self.shadows.bytes(),
         };
         self.machine.surroundings(surroundings, now);
@@ -181,15 +212,78 @@ impl ProofTask {
             Output::Close(id) => self.shadows.close(id),
             Output::Keep(id) => self.shadows.keep(id),
             Output::Ask(question) => self.ask(question),
-            Output::Tell(happening) => self.teller.tell(&happening),
+            Output::Tell(happening) => self.tell(&happening),
+            Output::Split(split) => self.split(split),
+            Output::Join { class } => self.join(&class),
+            Output::Refuse { class, type_url } => {
+                let refused = RefusedType { place: self.place, class, type_url };
+                self.shared().clients.refused_classes.refuse(refused, self.now());
+            }
+            Output::Admit { class, type_url } => {
+                let refused = RefusedType { place: self.place, class, type_url };
+                self.shared().clients.refused_classes.admit(&refused);
+            }
+        }
+    }
+
+    fn tell(&mut self, happening: &Happening) {
+        let now = self.now();
+        let compared = self.replicas.note(happening, &self.classes, &self.shadows, now);
+        self.teller.tell(happening, compared);
+        // Operators see a divergence, and its end, at once (PRF-26).
+        self.next.gauges = Instant::now();
+    }
+
+    /// Gives the members with some values classes of their own (PRF-27). The keeper of the splits moves them.
+    fn split(&mut self, split: Split) {
+        let Some(source) = self.classes.source(&split.class) else { return };
+        let (needed, room) = (split.values.len(), self.tables.sources.room_beside(&source.key().class));
+        if needed > room {
+            let refusal = SplitRefusal::NoRoom { needed, room };
+            self.machine.split_refused(&split.class, refusal.to_string().into(), self.now());
+            return;
+        }
+        self.moves.classes.insert(split.class.clone());
+        let cause = SplitCause::Proof {
+            client: (&*split.member_id).into(),
+            type_name: split.type_url.message().into(),
+        };
+        let new = NewSplit {
+            class: (&*split.class).into(),
+            fields: split.fields.iter().map(|field| Box::from(&**field)).collect(),
+            values: Some(split.values),
+            cause,
+            holds: Some(split.holds),
+        };
+        self.shared().durable.splits.add(new, wall_now());
+        // The members are in their classes as soon as their streams have taken the split over.
+        self.next.look = Instant::now() + SOON;
+        self.moves.until = Instant::now() + MOVING;
+    }
+
+    fn join(&mut self, class: &ClassKey) {
+        if let Some(source) = self.classes.source(class) {
+            self.shared().durable.splits.join(&source.key().class);
         }
     }
 
     fn open(&mut self, open: OpenShadow) {
         let OpenShadow { id, class, kind, node, wants, on_another_connection, member: _ } = open;
         let shadow = self.classes.source(&class).and_then(|source| {
-            let (parts, changed) = (wants.to_vec(), self.shadows.changed.clone());
-            let order = ShadowOrder { class: source, node, parts, is_apart: on_another_connection, changed };
+            let key = source.key();
+            let order = ShadowOrder {
+                place: key.place,
+                class: key.class.clone(),
+                node,
+                parts: wants.to_vec(),
+                // The same connection, or certainly another one (PRF-3, PRF-18).
+                connection: ConnectionChoice {
+                    preferred: source.connection(),
+                    is_apart: on_another_connection,
+                    ..ConnectionChoice::default()
+                },
+                changed: self.shadows.changed.clone(),
+            };
             Shadow::open(order, &self.shared().settings(), &self.tables.sources)
         });
         let now = self.now();
@@ -221,8 +315,15 @@ impl ProofTask {
                 let now = self.now();
                 let _ = reply.send(is_known.then(|| self.machine.prove(&order, now)));
             }
+            ProofCommand::Joined(class) => {
+                let now = self.now();
+                self.machine.joined(&class, now);
+            }
             ProofCommand::State(order, reply) => {
                 let _ = reply.send(self.machine.prove_state(order));
+            }
+            ProofCommand::Samples(class, reply) => {
+                let _ = reply.send(self.samples(&class));
             }
         }
     }
@@ -236,7 +337,7 @@ impl ProofTask {
         self.machine.configure(self.rules.settings, now);
         self.classes.begin_anew();
         self.members.begin_anew();
-        self.next_look = Instant::now();
+        self.next.look = Instant::now();
     }
 
     fn report(&self) -> ServerProof {
@@ -244,8 +345,15 @@ impl ProofTask {
             server: self.teller.server.clone(),
             list: self.teller.list.clone(),
             report: self.machine.report(self.now()),
+            replicas: self.replicas.all(),
             origin: self.shared().clock.wall(Time::ZERO),
         }
+    }
+
+    fn samples(&self, class: &ClassKey) -> Option<ServerSamples> {
+        let samples = self.machine.samples(class)?;
+        let origin = self.shared().clock.wall(Time::ZERO);
+        Some(ServerSamples { server: self.teller.server.clone(), samples, origin })
     }
 
     /// Brings the gauges up to date.
@@ -257,6 +365,12 @@ impl ProofTask {
             let label = self.shared().metrics.of_type(&divergence.type_url).label().into();
             *types.entry(label).or_default() += 1;
         }
+        let in_state = |state: ClassState| classes.iter().filter(|class| class.state == state).count();
+        let split_waits = in_state(ClassState::SplitWaits);
+        let differ = in_state(ClassState::Differs) + split_waits;
+        self.teller
+            .summary
+            .send_modify(|summary| (summary.differ, summary.split_waits) = (differ, split_waits));
         let impossible = classes.iter().filter(|class| class.state == ClassState::Impossible).count();
         let kinds = self.shadows.counts().into_iter();
         let kinds = kinds.map(|(kind, count)| (kind_name(kind).into(), count)).collect();
@@ -273,5 +387,12 @@ fn kind_name(kind: ShadowKind) -> &'static str {
         ShadowKind::Sample | ShadowKind::Second => "sample",
         ShadowKind::Control | ShadowKind::Replica => "control",
         ShadowKind::Witness => "witness",
+    }
+}
+
+impl Drop for ProofTask {
+    /// Nobody would admit clients again.
+    fn drop(&mut self) {
+        self.shared().clients.refused_classes.admit_all_of(self.place);
     }
 }

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tracing::info;
 
+use crate::driver::api::proof::ProofSummary;
+use crate::driver::api::proof::{Replica, ReplicaComparison};
 use crate::driver::ground::context::DriverContext;
 use crate::telemetry::events::{Kind, Occurrence, tell};
 use crate::telemetry::metrics::ServerProofMetrics;
-use sluice_proof::proof::{ClassKey, Divergence, Happening, Lagging};
+use sluice_proof::proof::{ClassKey, Divergence, Happening, Lagging, Split};
 use sluice_xds::{ResourceName, TypeUrl};
 
 /// The names, or paths, in a line.
@@ -20,6 +23,8 @@ pub(super) struct ProofTeller {
     pub server: Arc<str>,
     pub list: Arc<str>,
     pub metrics: ServerProofMetrics,
+    /// The numbers for `/ready` (PRF-26).
+    pub summary: watch::Sender<ProofSummary>,
 }
 
 /// The events of one class.
@@ -36,7 +41,8 @@ impl ClassEvents<'_> {
 }
 
 impl ProofTeller {
-    pub fn tell(&self, happening: &Happening) {
+    /// `compared`: the comparison of replicas that has ended with the happening.
+    pub fn tell(&self, happening: &Happening, compared: Option<&ReplicaComparison>) {
         let server = &self.server;
         match happening {
             Happening::Sampled { class: _, result } => self.metrics.sampled(*result),
@@ -69,13 +75,36 @@ impl ProofTeller {
                     + "; the classes stay unproved, and are tried again in an hour. Clients notice nothing");
             }
             Happening::ReplicasDisagree { class, type_url, names, shadow: _ } => {
-                let detail = words(names.iter().map(ResourceName::as_str), names.len());
-                tell!(self.of(class), warn(Proof, "replicas of the upstream disagree").of_type(type_url).detail(&detail);
-                    { %server, %class, %type_url, names = detail }
+                let names = words(names.iter().map(ResourceName::as_str), names.len());
+                let [one, other] = both_replicas(compared);
+                tell!(self.of(class), warn(Proof, "replicas of the upstream disagree").of_type(type_url)
+                    .detail(format_args!("{one} and {other}: {names}"));
+                    { %server, %class, %type_url, names, %one, %other }
                     + ": another connection gives the same node other answers");
             }
-            Happening::ReplicasAgree { class } => {
-                tell!(self.of(class), info(Proof, "replicas of the upstream agree again"); { %server, %class });
+            Happening::ReplicasAgree { class, shadow: _, ends_disagreement } => {
+                let [one, other] = both_replicas(compared);
+                if *ends_disagreement {
+                    tell!(self.of(class), info(Proof, "replicas of the upstream agree again")
+                        .detail(format_args!("{one} and {other}")); { %server, %class, %one, %other });
+                }
+            }
+            Happening::SplitOff { split } => self.tell_split(split),
+            Happening::SplitWaits { class, type_url, reason } => {
+                tell!(self.of(class), warn(Proof, "a split of a class waits").of_type(type_url).detail(reason);
+                    { %server, %class, %type_url, %reason }
+                    + "; clients whose answers differ have the content of their class until then");
+            }
+            Happening::Joined { class, parent } => {
+                tell!(self.of(parent), info(Proof, "the parts of a class are one again").detail(class);
+                    { %server, %class, %parent } + ": both had the same content for long enough");
+            }
+            Happening::Breaker { reason, pause } => {
+                let seconds = pause.as_secs();
+                let none: ClassKey = "".into();
+                tell!(self.of(&none), error(Proof, "too many classes differ at once to be a matter of grouping").detail(reason);
+                    { %server, %reason, seconds } + "; no class is split or refused meanwhile. The control plane is in motion, or \
+                    its replicas are at odds");
             }
             Happening::SecretBearing { class, type_url } => {
                 info!(%server, %class, %type_url, "resources of a type have secrets in them; the proof compares the \
@@ -106,6 +135,16 @@ impl ProofTeller {
                 (`split_by` in `node_classes`); GET /classes/divergences shows more");
     }
 
+    fn tell_split(&self, split: &Split) {
+        let Split { class, type_url, member_id, fields, values, .. } = split;
+        let (server, fields, classes) = (&self.server, fields.join(","), values.len());
+        let detail = format!("by {fields}, {classes} further");
+        tell!(self.of(class), warn(Proof, "a class was split").of_type(type_url).detail(&detail);
+            { %server, %class, %type_url, fields, classes, member = %member_id }
+            + ": the control plane tells these clients otherwise. Split the class by these fields (`split_by` in \
+                `node_classes`)");
+    }
+
     fn tell_lag(
         &self,
         class: &ClassKey,
@@ -126,6 +165,11 @@ impl ProofTeller {
         tracing::warn!(%server, %class, %type_url, %name, seconds, suppressed, "the upstream tells one of its streams \
             late: {stream} is behind");
     }
+}
+
+/// Both sides of a comparison, with addresses and identifiers.
+fn both_replicas(compared: Option<&ReplicaComparison>) -> [Replica; 2] {
+    compared.map(|compared| [compared.class.clone(), compared.other.clone()]).unwrap_or_default()
 }
 
 /// The first names of a divergence, without those of Secrets.

@@ -9,11 +9,15 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::api::proof::{ProofView, ProveRefusal, ServerProof};
+use crate::driver::api::proof::{
+    ProofSummary, ProofView, ProveRefusal, ServerProof, ServerSamples, SplitRefusal, SplitStatus,
+};
 use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
+use crate::driver::api::study::{LearnOrder, LearnRefusal, LearnState, StudyView};
 use crate::driver::relay::handle::Relay;
+use crate::driver::relay::splits;
 use crate::driver::source::handle::{Command, Subscriber};
-use sluice_proof::proof::{ProveOrder, ProveState};
+use sluice_proof::proof::{ClassKey, ProveOrder, ProveState};
 use sluice_xds::{Code, Status};
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
@@ -45,12 +49,42 @@ impl ProofView for Relay {
         self.proofs.all().boxed()
     }
 
+    fn proof_summaries(&self) -> Vec<ProofSummary> {
+        self.proofs.summaries()
+    }
+
     fn prove(&self, order: ProveOrder) -> BoxFuture<'_, Result<u64, ProveRefusal>> {
         self.proofs.prove(order).boxed()
     }
 
     fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveState>> {
         self.proofs.prove_state(order).boxed()
+    }
+
+    fn samples(&self, class: ClassKey) -> BoxFuture<'_, Vec<ServerSamples>> {
+        self.proofs.samples(class).boxed()
+    }
+
+    fn splits(&self) -> Vec<SplitStatus> {
+        splits::all(&self.shared.durable.splits)
+    }
+
+    fn split_class(&self, class: &str, by: Vec<Box<str>>) -> Result<(), SplitRefusal> {
+        splits::split(self, class, by)
+    }
+
+    fn join_class(&self, class: &str) -> Result<Arc<str>, SplitRefusal> {
+        splits::join(self, class)
+    }
+}
+
+impl StudyView for Relay {
+    fn learn(&self, order: LearnOrder) -> Result<u64, LearnRefusal> {
+        self.studies.begin(order, &self.shared, &self.tables)
+    }
+
+    fn learn_state(&self, order: u64) -> Option<LearnState> {
+        self.studies.state(order)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::driver::ground::class_identity::class_digest;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::inspect::{nack_status, session_status};
+use crate::driver::relay::splits;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::own_sources::newest;
 use crate::driver::stream::state::StreamState;
@@ -61,6 +62,7 @@ pub(super) fn explanation(
         class: ClassChoice {
             digest: status.as_ref().map(|status| status.class.digest.clone()),
             rule: rule.filter(|_| !is_local),
+            split: handle.as_ref().and_then(|handle| splits::origin(relay, &handle.key().class)),
             generation: settings.generation,
         },
         list: list.label.clone(),
@@ -162,6 +164,7 @@ fn node_class(relay: &Relay, node: &Node, type_url: &TypeUrl, names: NameKind) -
         class: ClassChoice {
             digest: class.as_ref().ok().map(|class| class_digest(class).into()),
             rule: rule.filter(|_| !server.is_local()),
+            split: class.as_ref().ok().and_then(|class| splits::origin(relay, class)),
             generation: settings.generation,
         },
         refused: class.err(),

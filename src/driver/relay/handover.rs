@@ -16,6 +16,7 @@ use crate::driver::ground::class_identity::class_bytes;
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::durable::stored_unit;
 use crate::driver::ground::plans::Decider;
+use crate::driver::ground::splits::{decode_splits, encode_splits};
 use crate::driver::relay::handle::Relay;
 use crate::driver::source::handle::Subscriber;
 use crate::driver::source::keeper::Keeper;
@@ -60,14 +61,16 @@ impl Relay {
         estates
     }
 
-    /// The state of the plans for the successor, which decides from now on: here no push begins or goes on.
-    pub fn pass_plans(&self) -> Vec<u8> {
+    /// The state of the plans, and the splits of classes (PRF-32), for the successor, which decides from now
+    /// on: here no push begins or goes on.
+    pub fn pass_decisions(&self) -> [Vec<u8>; 2] {
         self.shared.plans.give_turn(Decider::Successor);
-        self.shared.durable.plans.encoded()
+        let durable = &self.shared.durable;
+        [durable.plans.encoded(), encode_splits(&durable.splits.get())]
     }
 
     /// The hand-over has failed, and this process decides as before.
-    pub fn keep_plans(&self) {
+    pub fn keep_decisions(&self) {
         self.shared.plans.give_turn(Decider::Own);
     }
 
@@ -127,16 +130,21 @@ impl Relay {
         self.shared.durable.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.inherit_lock(lock))
     }
 
-    /// The predecessor decides about pushes until [`Relay::begin_plans`].
-    pub fn await_plans(&self) {
+    /// The predecessor decides about pushes until [`Relay::begin_decisions`].
+    pub fn await_decisions(&self) {
         self.shared.plans.give_turn(Decider::Predecessor);
     }
 
-    /// This process decides about pushes from now on. `state`: the predecessor's; `None`: that on disk.
-    pub fn begin_plans(&self, state: Option<&[u8]>) {
-        match state.map(decode_plans).transpose() {
+    /// This process decides about pushes from now on. `passed`: the predecessor's state of the plans and
+    /// splits of classes; what is not there is that on disk.
+    pub fn begin_decisions(&self, passed: &[Vec<u8>]) {
+        match passed.first().map(|plans| decode_plans(plans)).transpose() {
             Ok(plans) => plans.into_iter().for_each(|plans| self.adopt_plans(plans)),
             Err(reason) => warn!(reason, "cannot use the predecessor's state of the plans"),
+        }
+        match passed.get(1).map(|splits| decode_splits(splits)).transpose() {
+            Ok(splits) => splits.into_iter().for_each(|splits| self.adopt_splits(splits)),
+            Err(reason) => warn!(reason, "cannot use the predecessor's splits of node classes"),
         }
         self.shared.plans.give_turn(Decider::Own);
     }

@@ -8,9 +8,10 @@ pub mod walk;
 mod changes;
 pub mod inspect;
 pub mod content;
+pub mod splits;
 mod explain;
 mod clients;
-pub mod control;
+mod control;
 pub mod handover;
 
 pub use handle::Relay;

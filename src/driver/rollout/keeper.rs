@@ -15,6 +15,7 @@ use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::telemetry::wall_now;
+use sluice_checkpoint::StateFile;
 use sluice_engine::Time;
 use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
 use sluice_fleet::rollout::record::{StoredContent, StoredUnit};
@@ -124,7 +125,7 @@ impl PlanKeeper {
             ..state.rollout.record(now)
         });
         match &fleet.shared.durable.checkpoint {
-            Some(checkpoint) => checkpoint.clone().write_plans(store.encoded()).await,
+            Some(checkpoint) => checkpoint.clone().write_state(StateFile::Plans, store.encoded()).await,
             None => true,
         }
     }

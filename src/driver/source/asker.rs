@@ -1,57 +1,55 @@
 //! Asks a server as a node, for everything that such a client would be told (LRN-2).
 //!
-//! Nobody is served. Each question is a source of its own, with a stream of its own, and ends with the
-//! answer.
+//! Nobody is served. Each question is a shadow, with a stream of its own, and ends with the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::driver::ground::class_identity::of_member;
+use crate::client::ConnectionChoice;
+use crate::driver::api::study::AskedTypes;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
-use crate::driver::ground::source_key::Owner;
-use crate::driver::source::class_users::Holder;
-use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
-use crate::driver::source::silent::SilentClient;
-use crate::driver::source::table::{Claim, Sources};
+use crate::driver::ground::servers::Place;
+use crate::driver::source::shadow::{Shadow, ShadowOrder};
+use crate::driver::source::table::Sources;
 use crate::telemetry::Metrics;
 use sluice_engine::Time;
-use sluice_engine::cache::SessionId;
 use sluice_engine::class::{NameStyle, NodeClass};
 use sluice_engine::collection::{Collection, NameSet, style_of};
-use sluice_engine::reachability::Reachability;
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
 use sluice_identity::Identity;
 use sluice_proof::learning::TypeAnswer;
 use sluice_wire::upstream::route_names;
 use sluice_xds::{Code, Kind, Node, ResourceName, Status, TypeUrl};
 
-/// The parts of an answer that are asked for.
-#[derive(Clone, Debug)]
-pub struct AskedTypes {
-    /// Types of which everything is asked for.
-    pub whole: Vec<TypeUrl>,
-    /// Types of which the names are asked for that the answers name: endpoints of clusters, and routes of
-    /// listeners.
-    pub named: Vec<TypeUrl>,
-}
+/// Two streams of a node that live for so long are borne both.
+const TWINS_FOR: Duration = Duration::from_secs(1);
 
 /// Asks one server.
 pub struct Asker {
     shared: Arc<DriverContext>,
-    sources: Sources,
-    asked: AtomicU64,
+    sources: Arc<Sources>,
+    place: Place,
 }
 
 impl Asker {
-    /// Asks the first server of the settings. Must be called within a tokio runtime.
-    pub fn new(settings: DriverSettings, metrics: Arc<Metrics>) -> Asker {
+    /// Asks the first server of the settings, without a relay; `None`: there is no server. Must be called
+    /// within a tokio runtime.
+    pub fn alone(settings: DriverSettings, metrics: Arc<Metrics>) -> Option<Asker> {
+        let place = settings.lists.configured().next()?.place();
         let shared = Arc::new(DriverContext::new(settings, metrics));
-        Asker { sources: Sources::new(shared.clone()), shared, asked: AtomicU64::new(0) }
+        Some(Asker { sources: Arc::new(Sources::new(shared.clone())), shared, place })
+    }
+
+    /// Asks a server of a running relay, beside its sources.
+    pub(in crate::driver) fn of_relay(
+        shared: Arc<DriverContext>,
+        sources: Arc<Sources>,
+        place: Place,
+    ) -> Asker {
+        Asker { shared, sources, place }
     }
 
     /// The time of the process.
@@ -64,6 +62,12 @@ impl Asker {
         self.shared.clock.instant(time)
     }
 
+    /// Whether the stream of a class shows a node with this id to the server now.
+    pub(in crate::driver) fn is_shown(&self, id: &str) -> bool {
+        let here = self.sources.all().into_iter().filter(|source| source.key().place == self.place);
+        here.filter_map(|source| source.shown()).any(|node| node.id == id)
+    }
+
     /// Asks as a client with this node. Types without a whole answer within `patience` are left
     /// out.
     ///
@@ -71,80 +75,104 @@ impl Asker {
     /// The reason why the stream ended before the first answer, or DEADLINE_EXCEEDED without any answer.
     pub async fn ask(
         &self,
-        node: &Node,
+        node: &Arc<Node>,
+        identity: &Identity,
         types: &AskedTypes,
         patience: Duration,
     ) -> Result<BTreeMap<TypeUrl, TypeAnswer>, Status> {
-        let session = SessionId(self.asked.fetch_add(1, Ordering::Relaxed));
-        let settings = self.shared.epoch();
-        let nobody = || Status::new(Code::Unavailable, "there is no server");
-        let listed = settings.lists.configured().next().ok_or_else(nobody)?;
-        // One of a kind: each question has a connection's place in the account.
-        let place = usize::try_from(session.0).unwrap_or(usize::MAX);
-        let holder = Holder::new(&Arc::new(Identity::Anonymous), None::<SocketAddr>, place);
-        let claim = Claim {
-            listed,
-            class: NodeClass { node: of_member(node), ..NodeClass::of_everybody() },
-            owner: Owner::Stream(session),
-            is_for_secrets: false,
-            holder: holder.clone(),
-            held: &[],
-        };
-        let (source, _) = self.sources.get(claim, &|| 0).map_err(|full| full.status)?;
-        let client = SilentClient::new(session, None, Arc::default());
-        let mut question = Question { source: source.clone(), client, collections: BTreeMap::new() };
-        let asked = self.answer(&mut question, types, Instant::now() + patience).await;
-        source.forget(session);
-        self.sources.release(&source, &holder);
-        asked
-    }
-
-    async fn answer(
-        &self,
-        question: &mut Question,
-        types: &AskedTypes,
-        until: Instant,
-    ) -> Result<BTreeMap<TypeUrl, TypeAnswer>, Status> {
-        for type_url in &types.whole {
-            self.want(question, type_url, Collection::Wildcard).await;
-        }
+        let mut question = self.open(node, identity, types)?;
+        let until = Instant::now() + patience;
         loop {
-            let snapshot = question.source.snapshot();
-            for type_url in types
-                .named
-                .iter()
-                .filter(|named| !question.collections.contains_key(*named))
-                .cloned()
-                .collect::<Vec<_>>()
-            {
-                let Some(names) = named_in(&snapshot, &type_url, question) else { continue };
-                for collection in self.collections(names) {
-                    self.want(question, &type_url, collection).await;
-                }
-                // Nothing to ask for is an answer, too.
-                question.collections.entry(type_url).or_default();
-            }
+            let snapshot = question.shadow.snapshot();
+            self.want_named(&mut question, &snapshot, types);
             let answers = question.answers(&snapshot);
             if answers.len() == types.whole.len() + types.named.len() {
                 return Ok(answers);
             }
             if answers.is_empty()
-                && let Some(status) = question.failure(&snapshot)
+                && let Some(status) = question.shadow.end(&snapshot)
             {
                 return Err(status);
             }
-            if timeout_at(until, question.client.changed()).await.is_err() {
+            if timeout_at(until, question.shadow.changed()).await.is_err() {
                 let late = || Status::new(Code::DeadlineExceeded, "the server has not answered");
                 return if answers.is_empty() { Err(late()) } else { Ok(answers) };
             }
         }
     }
 
-    async fn want(&self, question: &mut Question, type_url: &TypeUrl, collection: Collection) {
-        question.collections.entry(type_url.clone()).or_default().push(collection.clone());
-        let (stream, type_url) = (question.client.clone() as Arc<dyn Subscriber>, type_url.clone());
-        let (previous, seen) = (None, u64::MAX);
-        question.source.send(Command::Watch { stream, type_url, collection, previous, seen }).await;
+    /// Whether the server bears two streams of a node: a control plane may end the first one for the second.
+    pub(in crate::driver) async fn bears_twins(
+        &self,
+        node: &Arc<Node>,
+        identity: &Identity,
+        types: &AskedTypes,
+        patience: Duration,
+    ) -> bool {
+        let until = Instant::now() + patience;
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            let Ok(question) = self.open(node, identity, types) else { return false };
+            while question.answers(&question.shadow.snapshot()).is_empty() {
+                let is_over = question.shadow.end(&question.shadow.snapshot()).is_some();
+                if is_over || timeout_at(until, question.shadow.changed()).await.is_err() {
+                    return false;
+                }
+            }
+            open.push(question);
+        }
+        sleep(TWINS_FOR).await;
+        open.iter().all(|question| question.shadow.end(&question.shadow.snapshot()).is_none())
+    }
+
+    /// Begins a question with the types of which everything is asked for.
+    fn open(&self, node: &Arc<Node>, identity: &Identity, types: &AskedTypes) -> Result<Question, Status> {
+        let settings = self.shared.epoch();
+        let order = ShadowOrder {
+            place: self.place,
+            class: self.guise(&settings, node, identity, types)?,
+            node: node.clone(),
+            parts: types.whole.iter().map(|type_url| (type_url.clone(), Collection::Wildcard)).collect(),
+            connection: ConnectionChoice::default(),
+            changed: Arc::default(),
+        };
+        let whole = |type_url: &TypeUrl| (type_url.clone(), vec![Collection::Wildcard]);
+        let collections = types.whole.iter().map(whole).collect();
+        let shadow = Shadow::open(order, &settings, &self.sources);
+        let gone = || Status::new(Code::Unavailable, "the configuration has no such server any more");
+        Ok(Question { shadow: shadow.ok_or_else(gone)?, collections })
+    }
+
+    /// The class by which the server sees the client (PRF-4).
+    fn guise(
+        &self,
+        settings: &DriverSettings,
+        node: &Node,
+        identity: &Identity,
+        types: &AskedTypes,
+    ) -> Result<NodeClass, Status> {
+        let first = types.whole.first().or(types.named.first());
+        let listed = settings.lists.find(self.place);
+        match first.zip(listed) {
+            Some((type_url, listed)) => {
+                settings.classify(Some(node), identity, type_url, NameStyle::Old, listed.server())
+            }
+            None => Ok(NodeClass::of_everybody()),
+        }
+    }
+
+    /// Asks for the names that the answers name.
+    fn want_named(&self, question: &mut Question, snapshot: &Snapshot, types: &AskedTypes) {
+        let is_new = |named: &&TypeUrl| !question.collections.contains_key(*named);
+        let new: Vec<TypeUrl> = types.named.iter().filter(is_new).cloned().collect();
+        for type_url in new {
+            let Some(names) = named_in(snapshot, &type_url, question) else { continue };
+            let collections = self.collections(names);
+            let parts = collections.iter().map(|collection| (type_url.clone(), collection.clone()));
+            question.shadow.want(parts.collect());
+            // Nothing to ask for is an answer, too.
+            question.collections.insert(type_url, collections);
+        }
     }
 
     /// A collection has names of one style.
@@ -159,8 +187,7 @@ impl Asker {
 
 /// A node before the server, and what it has asked for.
 struct Question {
-    source: Arc<SourceHandle>,
-    client: Arc<SilentClient>,
+    shadow: Shadow,
     collections: BTreeMap<TypeUrl, Vec<Collection>>,
 }
 
@@ -171,14 +198,6 @@ impl Question {
             Some((type_url.clone(), answer(snapshot.of(type_url), collections)?))
         };
         self.collections.iter().filter_map(whole).collect()
-    }
-
-    fn failure(&self, snapshot: &Snapshot) -> Option<Status> {
-        let lost = match snapshot.standing().reach() {
-            Reachability::Lost { status, .. } => Some(status.clone()),
-            Reachability::Pending | Reachability::Heard { .. } => None,
-        };
-        lost.or_else(|| self.client.ended())
     }
 }
 

@@ -7,8 +7,10 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use crate::client::TakenConnection;
 use crate::driver::api::content::UpstreamVersions;
 use crate::driver::api::estate::Estate;
+use crate::driver::api::proof::Replica;
 use crate::driver::api::status::SourceStatus;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::{PlanHandle, Plans};
@@ -164,8 +166,10 @@ pub struct SourceHandle {
     /// The server of the last answer, as a number that counts from the server of the place. Not 0 only on the
     /// failover server.
     pub(super) serving: AtomicU16,
-    /// The connection of the latest stream to the server, by its number in the pool; 0: no stream yet.
-    pub(super) connection: Arc<AtomicU64>,
+    /// The connection of the latest stream to the server.
+    pub(super) connection: Arc<TakenConnection>,
+    /// The name that the server gives itself.
+    control_plane: ArcSwapOption<String>,
     commands: mpsc::UnboundedSender<Queued>,
     /// Bounds the queue of commands. Commands that end a stream's use need no permit: a stream sends at most
     /// one.
@@ -213,6 +217,7 @@ impl SourceHandle {
             servers: ArcSwap::from_pointee(servers.to_vec()),
             serving: AtomicU16::new(0),
             connection: Arc::default(),
+            control_plane: ArcSwapOption::empty(),
             shown: ArcSwapOption::empty(),
             has_lifecycle: AtomicBool::new(false),
             commands,
@@ -292,6 +297,10 @@ impl SourceHandle {
     /// the whole way, so that a client's own dump shows the relays: `leaf-3 via root-1 via cp:15010`. Texts
     /// that are too long for a way are left out.
     pub(super) fn hear(&self, control_plane: &str) {
+        let is_told = self.control_plane.load().as_ref().is_some_and(|before| **before == *control_plane);
+        if !is_told && !control_plane.is_empty() && control_plane.len() <= WAY_MAX {
+            self.control_plane.store(Some(Arc::new(control_plane.to_owned())));
+        }
         if is_registry(control_plane) {
             self.has_lifecycle.store(true, Ordering::Relaxed);
         }
@@ -385,7 +394,16 @@ impl SourceHandle {
 
     /// The connection of the latest stream to the server; 0: no stream yet.
     pub fn connection(&self) -> u64 {
-        self.connection.load(Ordering::Relaxed)
+        self.connection.number()
+    }
+
+    /// The replica of the server that answers the source.
+    pub fn replica(&self) -> Replica {
+        let control_plane = self.control_plane.load();
+        Replica {
+            address: self.connection.address(),
+            control_plane: control_plane.as_ref().map(|text| text.as_str().into()),
+        }
     }
 
     /// Makes a silent stream the source's client. Only for a source without other clients: the command has no

@@ -302,6 +302,20 @@ impl Sources {
         entries.by_key.values().filter(|entry| entry.pool == pool && !entry.uses.is_empty()).count()
     }
 
+    /// So many further classes have room at each server where some client uses this class.
+    pub(crate) fn room_beside(&self, class: &NodeClass) -> usize {
+        let max = self.shared.settings().limits.node_classes;
+        let entries = self.table.entries();
+        let pools = entries
+            .by_key
+            .iter()
+            .filter(|(key, entry)| key.class == *class && matches!(entry.pool, SourcePool::Classes(_)));
+        let room = pools.map(|(_, entry)| {
+            max.saturating_sub(entries.counts.get(&entry.pool).copied().unwrap_or_default())
+        });
+        room.min().unwrap_or(max)
+    }
+
     /// All sources with clients, or for clients. Shadows are none of them.
     pub fn all(&self) -> Vec<Arc<SourceHandle>> {
         self.sorted(|pool| pool != SourcePool::Shadows)

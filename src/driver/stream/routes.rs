@@ -60,6 +60,10 @@ impl Router for Routes<'_> {
         let Destination { listed, class, owner, is_for_secrets, .. } =
             Destination::find(settings, context, self.node, type_url, group, server)?;
         self.warn_of_nobody(type_url, group, server, listed);
+        let refusals = &context.shared.clients.refused_classes;
+        if let Some(status) = refusals.reason(listed.place(), &class, type_url, context.opened_at) {
+            return Err(status);
+        }
         let lacks_facts = class.lacks_facts();
         let claim = Claim {
             listed,

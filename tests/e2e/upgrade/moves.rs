@@ -250,3 +250,29 @@ async fn rest_poll_on(mut io: tokio::net::TcpStream, version: &str) -> (u16, Str
     let version = answer.split("\"version_info\":\"").nth(1).and_then(|rest| rest.split('"').next());
     (status, version.unwrap_or_default().to_owned())
 }
+
+/// PRF-32: a split of a class goes to the new process, without a checkpoint on disk.
+#[tokio::test]
+async fn hnd_3_a_split_class_stays_split() {
+    let rule = "node_classes: [{ split_by: {}, upstream_node: member }]";
+    let mut site = Site::start(&[QUICK, rule]).await;
+    site.origin.set(CDS, "a", "1");
+    let client = async |site: &Site, id: &str| {
+        let mut client = Client::open(&site.relay.address, Variant::Delta, id).await;
+        client.want(CDS, &["*"]);
+        client.settle(CDS, &[("a", "1")]).await;
+        client
+    };
+    let _before = (client(&site, "one").await, client(&site, "two").await);
+    let class = site.relay.json("/classes").await["classes"][0]["class"].as_str().unwrap().to_owned();
+    let (status, text) = site.relay.post(&format!("/classes/split?class={class}&by=id")).await;
+    assert_eq!(status, 200, "{text}");
+    site.upgrade("").await;
+    assert_eq!(site.relay.json("/classes/splits").await["splits"][0]["by"][0], "id");
+    let _after = (client(&site, "one").await, client(&site, "two").await);
+    let classes = site.relay.json("/classes").await;
+    let split = classes["classes"].as_array().unwrap().iter();
+    let split = split
+        .filter(|class| class["clients"].as_u64() == Some(1) && class.to_string().contains("split by id"));
+    assert_eq!(split.count(), 2, "{classes}");
+}

@@ -22,9 +22,11 @@ use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
     ResourceFilter, ResourcePlace, ResourceStatus, SessionStatus, SourceStatus, StatusView,
 };
+use sluice::driver::api::study::StudyView;
 use sluice::driver::api::tail::TailView;
 use sluice::telemetry::Metrics;
 use sluice::telemetry::logging::{LogFilter, LogLevel};
+use sluice_engine::class::NodeClasses;
 use sluice_setting::InForce;
 use sluice_xds::{Node, ResourceName, TypeUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -48,6 +50,8 @@ pub const ADMIN_QUERY: Target = Target {
             "0/who?type=Cluster&name=x&version=01234567",
             "0/classes?q=x",
             "2POST /classes/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{\"id\":\"a\"}",
+            "0/classes/c0ffee/samples?limit=3",
+            "1/classes/learn?server=a&types=cds,eds&for=1m&streams=2&per_minute=60&check=1",
             "0/sources?server=a%20b&state=connected",
             "0/resources?name=x%2fy&limit=0&state=ACKED",
             "0/refused?limit=18446744073709551615",
@@ -139,6 +143,8 @@ impl ChangesView for Empty {
 
 impl RolloutsView for Empty {}
 
+impl StudyView for Empty {}
+
 impl ProofView for Empty {}
 
 impl TailView for Empty {}
@@ -217,6 +223,10 @@ impl Emptying for Empty {
 impl Reloading for Empty {
     fn reload(&self, _: Wanted) -> BoxFuture<'static, Report> {
         Box::pin(std::future::ready(Report::new(ReloadResult::Unchanged, 1)))
+    }
+
+    fn rules_of(&self, _: String) -> BoxFuture<'static, Result<NodeClasses, Vec<String>>> {
+        Box::pin(std::future::ready(Ok(NodeClasses::default())))
     }
 
     fn status(&self) -> Arc<ConfigHistory> {

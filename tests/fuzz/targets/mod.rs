@@ -3,7 +3,7 @@
 //! 1. [`draw`]: choices from bytes. [`der`]: a second reader of certificates. [`issue`]: certificates that are equal in
 //!    each run.
 //! 2. Trust: [`identities`], [`files`], [`handshake`], [`rotation`].
-//! 3. The others: [`requests`], [`responses`], [`json`], [`names`], [`classes`], [`checkpoint`], [`config`],
+//! 3. The others: [`requests`], [`responses`], [`json`], [`meaning`], [`names`], [`classes`], [`checkpoint`], [`config`],
 //!    [`admin`], [`http2`], [`streams`].
 
 pub mod admin;
@@ -18,6 +18,7 @@ pub mod http2;
 pub mod identities;
 pub mod issue;
 pub mod json;
+pub mod meaning;
 pub mod names;
 pub mod peer;
 pub mod requests;
@@ -47,7 +48,7 @@ pub struct Target {
 /// The memory of most targets, with that of their oracles: a tree of JSON takes 130 bytes for two of text.
 const MEMORY: Option<(usize, usize)> = Some((256 << 10, 400));
 
-/// All targets: 10 of trust, then 13 others.
+/// All targets: 10 of trust, then 14 others.
 pub const TARGETS: &[&Target] = &[
     &identities::LEAF_IDENTITY,
     &identities::SPIFFE_ID,
@@ -64,6 +65,7 @@ pub const TARGETS: &[&Target] = &[
     &responses::RESPONSE,
     &responses::DELTA_RESPONSE,
     &json::REST_JSON,
+    &meaning::MEANING,
     &names::XDSTP_NAME,
     &classes::NODE_CLASSES,
     &checkpoint::CHECKPOINT_FILE,

@@ -123,7 +123,7 @@ pub fn shown(node: Node) -> Arc<sluice_xds::Node> {
 pub fn fields(node: Node) -> NodeFields {
     let field =
         |path: String, value: String, rank| NodeField { path: path.into(), value: value.into(), rank };
-    let id = field("id".to_owned(), node.number.to_string(), FieldRank::Unique);
+    let id = field("id".to_owned(), format!("node-{}", node.number), FieldRank::Unique);
     let labels = LABELS.iter().zip(node.labels);
     let labels =
         labels.map(|(label, value)| field(format!("metadata.{label}"), value.to_string(), FieldRank::Plain));

@@ -1,6 +1,6 @@
 //! The invariants of the proof: no false alarm (I34), no missed rule (I35), and the bounds (I39).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use sluice_proof::proof::{ClassState, Happening, MemberId, OpenShadow, ShadowKind, Surroundings};
 use sluice_xds::{ResourceName, TypeUrl};
@@ -8,8 +8,10 @@ use sluice_xds::{ResourceName, TypeUrl};
 use super::super::schedule::SECOND;
 use super::super::world::Invariant;
 use super::content::{number_of, type_of};
+use super::losses::Losses;
 use super::plane::{MEMBERS, NAMES, Node, Rule, Twins};
-use super::{Shadows, Stream, class_of, key};
+use super::splits::number_of_class;
+use super::{CLASSES, Shadows, Stream, key};
 
 /// A difference is confirmed within this time after the server has told the nodes apart: window, `settle`, and the longest
 /// confirmation.
@@ -43,6 +45,7 @@ pub struct Judge {
     is_disturbed: bool,
     /// Orders are not bound by the minute.
     has_orders: bool,
+    pub losses: Losses,
 }
 
 impl Judge {
@@ -50,7 +53,7 @@ impl Judge {
     pub fn is_disturbed(&mut self, around: &Surroundings, _: u64) {
         self.is_disturbed =
             around.is_unwell || around.is_leaving || around.memory_percent > 80 || around.waiting > 10;
-        self.expected.clear();
+        self.forget();
     }
 
     pub fn ordered_at(&mut self, _: u64) {
@@ -60,6 +63,14 @@ impl Judge {
     /// Another push, or another disturbance, makes the outcome of the rules before uncertain.
     pub fn forget(&mut self) {
         self.expected.clear();
+        self.losses.forget();
+    }
+
+    /// Another process knows the splits, and nothing else.
+    pub fn restarted(&mut self) {
+        self.expected.clear();
+        self.begins.clear();
+        self.losses.restart();
     }
 }
 
@@ -100,7 +111,9 @@ impl Shadows {
                 }
                 self.judge.begins.push_back(now);
                 let begins = self.judge.begins.len();
-                if begins > self.settings.pace.per_minute as usize {
+                // Samples that explain a divergence have a bound of the same size of their own.
+                let kinds = if self.is_splitting() { 2 } else { 1 };
+                if begins > kinds * self.settings.pace.per_minute as usize {
                     self.fail(Invariant::ShadowBounds, || format!("{begins} samples in a minute"));
                 }
                 if samples >= streams {
@@ -146,11 +159,12 @@ impl Shadows {
                     divergence.names.iter().map(|name| name.name.clone()).collect();
                 let member = divergence.member_id.trim_start_matches("node-").parse::<usize>();
                 let from = self.now.saturating_sub(CONFIRMED_WITHIN);
-                let class = usize::from(divergence.class != key(0));
+                let class = number_of_class(&divergence.class);
                 let Some(shown) = self.classes.get(&class).map(|class| class.node) else { return };
+                let root = self.root_of(class);
                 for name in names.iter().map(number_of) {
                     // Another member may be the one that differs in this name.
-                    let members = self.nodes.iter().copied().filter(|node| class_of(*node) == class);
+                    let members = self.nodes.iter().copied().filter(|node| node.number % CLASSES == root);
                     let mut others = members.filter(|node| *node != shown);
                     let is_told = others.any(|node| {
                         self.plane.told_apart(shown, node, name, from.min(self.since(divergence)))
@@ -201,7 +215,9 @@ impl Shadows {
                 expected.push(Expected { class: stream.class, witness: *number, name: rule.name, due });
             }
         }
+        let classes: BTreeSet<usize> = expected.iter().map(|expected| expected.class).collect();
         self.judge.expected.extend(expected);
+        classes.into_iter().for_each(|class| self.expect_undone(class, rule));
     }
 
     fn had_lately(&self, shown: Node, name: usize, content: Option<u64>) -> bool {
@@ -215,6 +231,7 @@ impl Shadows {
         if witnesses > WITNESSES_MAX {
             self.fail(Invariant::ShadowBounds, || format!("{witnesses} witnesses"));
         }
+        self.judge_undone();
         let now = self.now;
         if self.judge.expected.iter().all(|expected| expected.due > now) {
             return;
@@ -243,7 +260,7 @@ impl Shadows {
         let state = self.plane.state();
         let members = self.members.keys().map(|number| self.nodes[*number]);
         let members = members
-            .filter(|node| class_of(*node) == class && *node != shown)
+            .filter(|node| self.class_of(*node) == class && *node != shown)
             .filter(|node| is_asked(0, *node));
         let mut types: Vec<TypeUrl> = members
             .flat_map(|node| {
@@ -259,7 +276,7 @@ impl Shadows {
     /// Nothing has changed for hours.
     pub fn judge_rest(&mut self) {
         let (refused, twins) = (self.plane.refused, self.plane.twins);
-        for class in 0..2 {
+        for class in self.classes.keys().copied().collect::<Vec<_>>() {
             let Some(shown) = self.classes.get(&class).map(|class| class.node) else { continue };
             let all = self.differing(class, |_, _| true);
             // I34: no alarm outlives its reason.
@@ -276,6 +293,7 @@ impl Shadows {
             if twins != Twins::Borne || is_never(shown) || shown.number % 4 == refused || is_impossible {
                 continue;
             }
+            self.judge_losses(class);
             if refused == 4 && self.lacks_cover(class) {
                 self.fail(Invariant::MissedRule, || {
                     format!("class {class} has room for a witness, and a value without one")
@@ -297,7 +315,7 @@ impl Shadows {
     /// Whether witnesses could hold a value that nobody holds: there is room, and a member to ask.
     fn lacks_cover(&self, class: usize) -> bool {
         let Some(shown) = self.classes.get(&class).map(|class| class.node) else { return false };
-        let of_class = |node: &Node| class_of(*node) == class;
+        let of_class = |node: &Node| self.class_of(*node) == class;
         let members: Vec<Node> =
             self.members.keys().map(|number| self.nodes[*number]).filter(of_class).collect();
         let witnesses =
@@ -320,7 +338,7 @@ impl Shadows {
         let Some(shown) = self.classes.get(&class).map(|class| class.node) else { return true };
         let (state, refused) = (self.plane.state(), self.plane.refused);
         let members = self.members.keys().map(|number| self.nodes[*number]);
-        let asked = members.filter(|node| class_of(*node) == class && *node != shown);
+        let asked = members.filter(|node| self.class_of(*node) == class && *node != shown);
         let mut asked = asked.filter(|node| !is_never(*node) && node.number % 4 != refused);
         let names = (0..NAMES)
             .filter(|name| type_of(*name) == *type_url && *name != MEMBERS && !state.stamped[*name]);

@@ -3,17 +3,22 @@
 //!
 //! Two classes have a stream each. A rule of the control plane changes a name for the nodes with a label, with two labels
 //! together, or with one id. Streams and replicas lag; some names have a stamp; some servers encode at random, refuse some
-//! nodes, or bear one stream for each id.
+//! nodes, or bear one stream for each id. From [`SPLITS`] on the policy is `split`: members move to classes of their own
+//! and back, under held pushes, acts of operators and restarts.
 
 mod content;
-mod judge;
 mod plane;
+mod judge;
+mod losses;
+mod splits;
+
+pub use splits::OPEN;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sluice_proof::proof::{
-    ClassFacts, ClassKey, Meaning, Member, MemberId, OpenShadow, Output, Proof, ProofSettings, ProveOrder,
+    ClassKey, Meaning, Member, MemberId, OpenShadow, Output, Policy, Proof, ProofSettings, ProveOrder,
     Question, ShadowId, ShadowKind, Surroundings,
 };
 use sluice_xds::{Code, Status};
@@ -21,6 +26,7 @@ use sluice_xds::{Code, Status};
 use self::content::{Stated, content, fields, shown, wants};
 use self::judge::Judge;
 use self::plane::{MEMBERS, NAMES, Node, Plane, State, Twins};
+use self::splits::{Divisions, number_of_class};
 use super::rng::{Rng, mix};
 use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
 use super::scheduler::{Scheduler, schedules};
@@ -28,6 +34,9 @@ use super::world::{Invariant, Outcome};
 
 /// From this seed on schedules have these worlds.
 pub const SHADOWS: u64 = 1 << 52;
+
+/// From this seed on the policy of these worlds is `split`.
+pub const SPLITS: u64 = SHADOWS + (1 << 20);
 
 pub const NODES: u64 = 18;
 const CLASSES: usize = 2;
@@ -45,6 +54,10 @@ pub enum Job {
     Learn(usize, usize),
     /// The end of a disturbance.
     Calm,
+    /// A member belongs to another class.
+    Move(usize),
+    /// The end of a held push in a class.
+    Unhold(usize),
 }
 
 /// A stream of a class or of a shadow.
@@ -85,6 +98,12 @@ pub struct Shadows {
     /// By the number of the node.
     pub members: BTreeMap<usize, MemberId>,
     pub classes: BTreeMap<usize, Class>,
+    /// The class of each member, and the class of the rules for each class.
+    pub homes: BTreeMap<usize, usize>,
+    pub roots: BTreeMap<usize, usize>,
+    /// The first name that each member asks for by its name.
+    pub wants_from: BTreeMap<usize, usize>,
+    pub divisions: Divisions,
     pub streams: BTreeMap<u64, Stream>,
     around: Surroundings,
     judge: Judge,
@@ -102,6 +121,11 @@ pub fn acts(seed: u64) -> Vec<Act> {
     let count = EVENTS_MIN / 4 + rng.below(40) as usize;
     let act = |_| Act {
         gap: match rng.below(100) {
+            0..25 if seed >= SPLITS => rng.below(100 * MILLI),
+            25..50 if seed >= SPLITS => rng.below(6 * SECOND),
+            50..80 if seed >= SPLITS => rng.below(60 * SECOND),
+            80..95 if seed >= SPLITS => rng.below(600 * SECOND),
+            _ if seed >= SPLITS => rng.below(4_000 * SECOND),
             0..30 => rng.below(100 * MILLI),
             30..70 => rng.below(6 * SECOND),
             70..97 => rng.below(30 * SECOND),
@@ -133,11 +157,6 @@ pub fn key(class: usize) -> ClassKey {
     format!("class-{class}").into()
 }
 
-/// The class of a node. Both classes have nodes with all labels.
-pub fn class_of(node: Node) -> usize {
-    node.number % CLASSES
-}
-
 impl Shadows {
     fn new(seed: u64, origin: u64, tells: bool) -> Shadows {
         let mut rng = Rng::new(mix(seed) ^ 0x5ad1);
@@ -159,7 +178,14 @@ impl Shadows {
             replica_lag: [0, behind * SECOND],
             stream_lag: (late * SECOND, if late > 0 { 20 } else { 0 }),
         };
-        let settings = ProofSettings::default();
+        let mut settings = ProofSettings::default();
+        let (mut plane, is_split) = (plane, seed >= SPLITS);
+        if is_split {
+            settings.policy = Policy::Split;
+            if rng.percent(80) {
+                plane.twins = Twins::Borne;
+            }
+        }
         let mut world = Shadows {
             is_live: seed.is_multiple_of(2),
             scheduler: Scheduler::new(origin, tells),
@@ -170,6 +196,10 @@ impl Shadows {
             nodes,
             members: BTreeMap::new(),
             classes: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            wants_from: BTreeMap::new(),
+            divisions: Divisions::default(),
             streams: BTreeMap::new(),
             around: Surroundings { clients: 1_000, ..Surroundings::default() },
             judge: Judge::default(),
@@ -184,6 +214,10 @@ impl Shadows {
             }
         }
         world
+    }
+
+    pub fn is_splitting(&self) -> bool {
+        self.settings.policy == Policy::Split
     }
 
     // === time ===
@@ -232,6 +266,8 @@ impl Shadows {
                 self.around = Surroundings { clients: 1_000, ..Surroundings::default() };
                 self.surround();
             }
+            Job::Move(number) => self.go_over(number),
+            Job::Unhold(class) => self.unhold(class),
         }
     }
 
@@ -266,6 +302,11 @@ impl Shadows {
                     self.tell(|| format!("{happening:?}"));
                     self.judge_happening(&happening);
                 }
+                Output::Split(split) => self.split(&split),
+                Output::Join { class } => self.join(&class),
+                Output::Refuse { class, .. } | Output::Admit { class, .. } => {
+                    self.fail(Invariant::Walls, || format!("{class} is refused under another policy"));
+                }
             }
         }
     }
@@ -274,7 +315,7 @@ impl Shadows {
 
     fn open(&mut self, open: &OpenShadow) {
         self.note(2, open.id.0, 0);
-        let class = usize::from(open.class != key(0));
+        let class = number_of_class(&open.class);
         let node = self.nodes.iter().copied().find(|node| shown(*node).id == open.node.id);
         let Some(node) = node else { return };
         self.tell(|| {
@@ -413,20 +454,10 @@ impl Shadows {
     // === events ===
 
     fn come(&mut self, number: usize) {
-        let (node, now) = (self.nodes[number], self.time());
-        let class = class_of(node);
-        if !self.classes.contains_key(&class) {
-            let facts = ClassFacts {
-                rule: "rule".into(),
-                node: shown(node),
-                fields: fields(node),
-                is_never: judge::is_never(node),
-            };
-            self.proof.class(&key(class), facts, now);
-            let replica = self.rng.below(2) as usize;
-            let stream = self.begin_stream(None, class, node, replica);
-            self.classes.insert(class, Class { node, stream, unknown: [false; NAMES] });
-        }
+        let node = self.nodes[number];
+        let class = self.divisions.class_of(node);
+        self.begin_class(class, node);
+        self.homes.insert(number, class);
         self.member_count += 1;
         let id = MemberId(self.member_count);
         self.members.insert(number, id);
@@ -437,6 +468,7 @@ impl Shadows {
     fn state_member(&mut self, number: usize) {
         let (node, id, now) = (self.nodes[number], self.members[&number], self.time());
         let from = MEMBERS + self.rng.below(2) as usize;
+        self.wants_from.insert(number, from);
         let member = Member {
             node: shown(node),
             fields: fields(node),
@@ -444,24 +476,32 @@ impl Shadows {
             is_never: judge::is_never(node),
             may_be_sampled: true,
         };
-        self.proof.member(&key(class_of(node)), id, member, now);
+        self.proof.member(&key(self.class_of(node)), id, member, now);
         self.drain();
     }
 
     fn go(&mut self, number: usize) {
         let Some(id) = self.members.remove(&number) else { return };
-        let (class, now) = (class_of(self.nodes[number]), self.time());
+        let (class, now) = (self.class_of(self.nodes[number]), self.time());
         self.tell(|| format!("node {number} leaves"));
+        self.homes.remove(&number);
         self.proof.member_left(&key(class), id, now);
         self.drain();
         self.judge_leaver(id, class);
-        if !self.members.keys().any(|other| class_of(self.nodes[*other]) == class) {
-            self.proof.class_ended(&key(class), now);
-            self.drain();
-            let ended = self.classes.remove(&class);
-            if let Some(class) = ended {
-                self.streams.remove(&class.stream);
-            }
+        self.end_empty(class);
+    }
+
+    /// A class without members ends.
+    fn end_empty(&mut self, class: usize) {
+        if self.members.keys().any(|other| self.class_of(self.nodes[*other]) == class) {
+            return;
+        }
+        let now = self.time();
+        self.proof.class_ended(&key(class), now);
+        self.drain();
+        let ended = self.classes.remove(&class);
+        if let Some(class) = ended {
+            self.streams.remove(&class.stream);
         }
     }
 
@@ -480,8 +520,19 @@ impl Shadows {
         }
     }
 
+    fn some_class(&mut self) -> usize {
+        let classes: Vec<usize> = self.classes.keys().copied().collect();
+        match self.is_splitting() && !classes.is_empty() {
+            true => classes[self.rng.below(classes.len() as u64) as usize],
+            false => self.rng.below(2) as usize,
+        }
+    }
+
     fn act(&mut self, act: &Act) {
         self.note(1, u64::from(act.what), 0);
+        if self.is_splitting() && self.rng.percent(10) {
+            return self.act_on_splits();
+        }
         match act.what {
             0..25 => {
                 let name = self.rng.below(NAMES as u64) as usize;
@@ -489,6 +540,14 @@ impl Shadows {
                 self.judge.forget();
                 self.tell(|| format!("push: n{name} for all"));
                 self.push(|state| state.base[name] = base);
+            }
+            // Few rules at once, so that classes come together again.
+            25..45 if self.is_splitting() && self.plane.state().rules.len() > 2 => {
+                self.judge.forget();
+                self.tell(|| "push: the first rule goes".to_owned());
+                self.push(|state| {
+                    state.rules.remove(0);
+                });
             }
             25..45 => {
                 let rule = Plane::random_rule(&mut self.rng, NODES);
@@ -518,7 +577,7 @@ impl Shadows {
                 }
             }
             85..90 => {
-                let (class, name) = (self.rng.below(2) as usize, MEMBERS + self.rng.below(3) as usize);
+                let (class, name) = (self.some_class(), MEMBERS + self.rng.below(3) as usize);
                 let Some(stated) = self.classes.get_mut(&class) else { return };
                 stated.unknown[name] = true;
                 self.judge.forget();
@@ -527,27 +586,32 @@ impl Shadows {
                 let back = self.rng.below(40 * SECOND);
                 self.after(back, Job::Learn(class, name));
             }
-            90..95 => {
-                match self.rng.below(4) {
-                    0 => self.around.is_unwell = true,
-                    1 => self.around.memory_percent = 90,
-                    2 => self.around.waiting = 100,
-                    _ => self.around.is_leaving = true,
-                }
-                self.surround();
-                let calm = self.rng.below(60 * SECOND);
-                self.after(calm, Job::Calm);
-            }
-            95..98 if self.orders < 3 => {
-                self.orders += 1;
-                let (class, now) = (key(self.rng.below(2) as usize), self.time());
-                self.tell(|| format!("order: prove {class}"));
-                self.proof.prove(&ProveOrder { class, all: self.rng.percent(50), streams: 3 }, now);
-                self.judge.ordered_at(self.scheduler.now);
-                self.drain();
-            }
+            90..95 => self.unsettle(),
+            95..98 if self.orders < 3 => self.order(),
             _ => {}
         }
+    }
+
+    fn unsettle(&mut self) {
+        match self.rng.below(4) {
+            0 => self.around.is_unwell = true,
+            1 => self.around.memory_percent = 90,
+            2 => self.around.waiting = 100,
+            _ => self.around.is_leaving = true,
+        }
+        self.surround();
+        let calm = self.rng.below(60 * SECOND);
+        self.after(calm, Job::Calm);
+    }
+
+    fn order(&mut self) {
+        self.orders += 1;
+        let (class, now) = (key(self.some_class()), self.time());
+        self.tell(|| format!("order: prove {class}"));
+        let order = ProveOrder { class, all: self.rng.percent(50), replicas: false, streams: 3 };
+        self.proof.prove(&order, now);
+        self.judge.ordered_at(self.scheduler.now);
+        self.drain();
     }
 
     // === the end ===
@@ -562,5 +626,9 @@ impl Shadows {
         self.advance(60 * SECOND);
         self.advance(2 * 3_600 * SECOND + Duration::from_secs(600).as_micros() as u64);
         self.judge_rest();
+        if self.is_splitting() && self.failure.is_none() {
+            self.judge.losses.is_quiet = true;
+            self.advance(3_600 * SECOND);
+        }
     }
 }

@@ -148,18 +148,19 @@ fn hnd_2_an_unfinished_file_of_a_predecessor_stays() {
 fn wav_8_the_state_of_the_plans_is_kept_like_a_source() {
     let (_parent, store, _) = written();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|error| error.to_string());
-    assert_eq!(store.read_plans(text).unwrap(), None);
-    store.write_plans(b"one").unwrap();
-    store.write_plans(b"two").unwrap();
-    assert_eq!(store.read_plans(text).unwrap().unwrap(), "two");
+    assert_eq!(store.read_state(StateFile::Plans, text).unwrap(), None);
+    store.write_state(StateFile::Plans, b"one").unwrap();
+    store.write_state(StateFile::Plans, b"two").unwrap();
+    assert_eq!(store.read_state(StateFile::Plans, text).unwrap().unwrap(), "two");
     assert_eq!(load(&store).sources.len(), 1, "the file is no source");
-    let (path, refused) = store.read_plans(|_| Err::<(), _>("line 1".to_owned())).unwrap_err();
+    let (path, refused) =
+        store.read_state(StateFile::Plans, |_| Err::<(), _>("line 1".to_owned())).unwrap_err();
     assert_eq!(refused.to_string(), "not a state of plans: line 1");
     fs::set_permissions(&path, Permissions::from_mode(0o620)).unwrap();
-    let (_, refused) = store.read_plans(text).unwrap_err();
+    let (_, refused) = store.read_state(StateFile::Plans, text).unwrap_err();
     assert_eq!(refused.to_string(), "other users can write to the file (mode 620)");
     fs::write(&path, vec![b'x'; (16 << 20) + 1]).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-    let (_, refused) = store.read_plans(text).unwrap_err();
+    let (_, refused) = store.read_state(StateFile::Plans, text).unwrap_err();
     assert!(refused.to_string().starts_with("the file has 16777217 bytes"), "{refused}");
 }

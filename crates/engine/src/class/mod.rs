@@ -340,6 +340,7 @@ impl NodeClasses {
             upstream_node: rule.upstream_node.clone(),
             identity: projection.identity.of(identity),
             identity_metadata: rule.identity_metadata.clone(),
+            split_from: None,
         })
     }
 

@@ -3,7 +3,7 @@
 //! 1. `field`: a field of a node, and the value. `leaves`: the leaves of the metadata. [`node`]: the fields
 //!    of a client.
 //! 2. `partition`: rows by values. [`fleet`]: nodes as rows, fields as columns. [`evidence`]: the answers.
-//! 3. [`explain`]: the explanation of unequal answers. `search`: the deciding fields.
+//! 3. `search`: the deciding fields.
 //! 4. [`rule`], [`proposal`]: the rules. [`yaml`]: the same for the configuration.
 //! 5. [`study`]: whom to ask next, before a relay is in the path.
 
@@ -13,7 +13,6 @@ mod partition;
 pub mod fleet;
 pub mod node;
 pub mod evidence;
-pub mod explain;
 mod search;
 pub mod rule;
 pub mod proposal;
@@ -21,7 +20,6 @@ pub mod yaml;
 pub mod study;
 
 pub use evidence::{Conflict, StudyEvidence, TypeAnswer};
-pub use explain::{Explanation, explain};
 pub use field::Field;
 pub use fleet::Fleet;
 pub use node::node_fields;

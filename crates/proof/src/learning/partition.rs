@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+pub use tests::REFINED;
+
 /// The pairs of classes and values in a table. A larger table would be nearly empty.
 const TABLE_MAX: usize = 1 << 22;
 
@@ -36,6 +39,8 @@ impl Partition {
     /// Splits each class by the values of another field. `cells` has a value for each row.
     #[must_use]
     pub fn refine(&self, cells: &[u32]) -> Partition {
+        #[cfg(test)]
+        tests::REFINED.set(tests::REFINED.get() + cells.len());
         let pairs = self.classes.iter().zip(cells);
         let width = cells.iter().max().map_or(1, |most| place(*most).saturating_add(1));
         let size = self.count.saturating_mul(width);
@@ -90,7 +95,14 @@ impl Partition {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The rows that this thread has refined: the work of a search.
+        pub static REFINED: Cell<usize> = const { Cell::new(0) };
+    }
 
     #[test]
     fn a_partition_is_refined_field_by_field() {

@@ -6,7 +6,7 @@ use super::partition::Partition;
 
 /// The deciding fields, as places in the list of columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Split {
+pub(super) struct FieldSplit {
     /// Fields with a single value in each group of answers (LRN-6: the closure).
     pub closure: Vec<usize>,
     /// A sufficient minimum.
@@ -15,7 +15,7 @@ pub(super) struct Split {
     pub groups: usize,
 }
 
-impl Split {
+impl FieldSplit {
     /// The fields to split by: the closure and the minimum (LRN-8).
     pub fn fields(&self) -> Vec<usize> {
         let mut fields = [self.closure.as_slice(), &self.minimum].concat();
@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
 
     /// The deciding fields, beside `always`, which split in any case. `None`: all fields together do not
     /// suffice.
-    pub fn split(&self, always: &[usize]) -> Option<Split> {
+    pub fn split(&self, always: &[usize]) -> Option<FieldSplit> {
         if !self.is_explained() {
             return None;
         }
@@ -105,7 +105,7 @@ impl<'a> Search<'a> {
             enough.push(best.1);
         }
         let minimum = self.minimal(always, enough);
-        Some(Split { closure, minimum, groups: groups.count() })
+        Some(FieldSplit { closure, minimum, groups: groups.count() })
     }
 
     /// The smallest explanation of the answers, whatever else the groups have in common.

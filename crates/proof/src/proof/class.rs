@@ -102,14 +102,25 @@ pub struct Published {
     pub is_watched: bool,
 }
 
+/// The newest content of a class.
+#[derive(Clone, Debug, Default)]
+pub struct LiveContent {
+    pub newest: Option<Content>,
+    history: History,
+    connection: Option<u64>,
+    /// Counts the changes, and the time of the latest.
+    pub changes: u64,
+    pub changed_at: Time,
+}
+
 /// The proof of one class.
 #[derive(Clone, Debug)]
 pub struct ClassProof {
     pub rule: Arc<str>,
+    /// The class that the members came from.
+    pub split_from: Option<ClassKey>,
     pub representative: Representative,
-    pub content: Option<Content>,
-    history: History,
-    connection: Option<u64>,
+    pub live: LiveContent,
     pub population: Population,
     pub evidence: Evidence,
     pub records: BTreeMap<TypeUrl, Record>,
@@ -123,10 +134,9 @@ impl ClassProof {
     pub fn new(facts: ClassFacts, paths: &mut FieldPaths) -> ClassProof {
         ClassProof {
             rule: facts.rule.clone(),
+            split_from: facts.split_from.clone(),
             representative: representative(facts, paths),
-            content: None,
-            history: History::default(),
-            connection: None,
+            live: LiveContent::default(),
             population: Population::default(),
             evidence: Evidence::default(),
             records: BTreeMap::new(),
@@ -143,16 +153,21 @@ impl ClassProof {
             self.rule = facts.rule.clone();
             self.evidence = Evidence::default();
         }
+        self.split_from.clone_from(&facts.split_from);
         self.representative = representative(facts, paths);
     }
 
     pub fn publish(&mut self, published: Published, now: Time, window: Duration) {
         let Published { content, connection, is_watched } = published;
-        if let Some(before) = &self.content {
-            let is_changed = self.history.note(before, &content, now, window);
-            self.is_push_pending |= is_changed && is_watched;
+        let live = &mut self.live;
+        if let Some(before) = &live.newest
+            && live.history.note(before, &content, now, window)
+        {
+            self.is_push_pending |= is_watched;
+            live.changes += 1;
+            live.changed_at = now;
         }
-        (self.content, self.connection) = (Some(content), connection);
+        (live.newest, live.connection) = (Some(content), connection);
     }
 
     /// A shadow is equal again after a change.
@@ -163,12 +178,13 @@ impl ClassProof {
     }
 
     pub fn side(&self) -> ClassSide<'_> {
-        ClassSide { content: self.content.as_ref(), history: &self.history, connection: self.connection }
+        let LiveContent { newest, history, connection, .. } = &self.live;
+        ClassSide { content: newest.as_ref(), history, connection: *connection }
     }
 
     /// Whether shadows for this class may be opened now.
     pub fn may_ask(&self, now: Time) -> bool {
-        self.content.is_some() && !self.representative.is_never && self.asking.may_ask(now)
+        self.live.newest.is_some() && !self.representative.is_never && self.asking.may_ask(now)
     }
 
     /// The class of its records, for reports.

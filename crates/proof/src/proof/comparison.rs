@@ -1,13 +1,14 @@
 //! The content of a class compared with a shadow's, over the subscription of a member (PRF-11).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::content::{Content, TypeContent};
 use super::history::NameKey;
 use super::input::Wanted;
 use sluice_engine::annotations::{Annotations, ErrorKind};
 use sluice_engine::cache::{CachedResource, Known};
-use sluice_engine::collection::{Collection, CollectionKind, NameSet};
+use sluice_engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
 use sluice_xds::{Code, ResourceName, TypeUrl, Version};
 
 /// The listed differences of a comparison, in the order of types and names. Further ones wait for a decision
@@ -40,11 +41,14 @@ pub struct Compared {
     pub names: BTreeMap<TypeUrl, usize>,
     /// Parts and names without a word: unknown to a side, or not current (PRF-11).
     pub without_word: usize,
+    /// The sum of the class's versions over all compared names.
+    pub digest: u128,
 }
 
 impl Compared {
-    fn count(&mut self, type_url: &TypeUrl, names: usize) {
+    fn count(&mut self, type_url: &TypeUrl, names: usize, digest: Version) {
         *self.names.entry(type_url.clone()).or_default() += names;
+        self.digest = self.digest.wrapping_add(digest.0);
     }
 
     /// Compares one name. `None`: a side has no word.
@@ -53,7 +57,7 @@ impl Compared {
             self.without_word += 1;
             return;
         };
-        self.count(&key.type_url, 1);
+        self.count(&key.type_url, 1, class.version.unwrap_or(Version(0)));
         if class != shadow && self.differing.len() < DIFFERENCES_MAX {
             self.differing.push(Differing { key, class, shadow });
         }
@@ -70,11 +74,37 @@ pub fn compare(wants: &[Wanted], class: &Content, shadow: &Content) -> Compared 
             continue;
         };
         match equal_names(collection, class, shadow) {
-            Some(names) => compared.count(type_url, names),
+            Some((names, digest)) => compared.count(type_url, names, digest),
             None => walk(type_url, collection, class, shadow, &mut compared),
         }
     }
     compared
+}
+
+/// The collections of which both sides know something. Two classes have no subscription in common, so these
+/// are the names to compare (PRF-31).
+pub fn shared(one: &Content, other: &Content) -> Vec<Wanted> {
+    let mut wants = Vec::new();
+    for (type_url, ours) in &one.types {
+        let Some(theirs) = other.types.get(type_url) else { continue };
+        let (ours, theirs) = (&ours.snapshot, &theirs.snapshot);
+        if ours.wildcard.is_whole() && theirs.wildcard.is_whole() {
+            wants.push((type_url.clone(), Collection::Wildcard));
+        }
+        let globs = ours.globs.complete.iter().filter(|glob| theirs.globs.complete.contains(*glob));
+        let globs = NameSet::of(globs.cloned(), HashSeed::default());
+        if !globs.is_empty() {
+            wants.push((type_url.clone(), Collection::Globs(Arc::new(globs))));
+        }
+        let is_known = |state: &Known| !matches!(state, Known::Unknown);
+        let names = ours.names.entries.iter().filter(|entry| is_known(entry.1)).map(|entry| entry.0);
+        let names = names.filter(|name| theirs.names.entries.get(*name).is_some_and(is_known));
+        let names = NameSet::of(names.cloned(), HashSeed::default());
+        if !names.is_empty() {
+            wants.push((type_url.clone(), Collection::Names(Arc::new(names))));
+        }
+    }
+    wants
 }
 
 /// The state of one name of a part; `None`: no word.
@@ -99,15 +129,19 @@ fn current<'a>(content: &'a Content, type_url: &TypeUrl, collection: &Collection
     (is_whole && !side.standing.restored && side.standing.is_current_for(collection)).then_some(side)
 }
 
-/// The number of names, if both digests are equal.
-fn equal_names(collection: &Collection, class: &TypeContent, shadow: &TypeContent) -> Option<usize> {
+/// The number of names and the digest, if both digests are equal.
+fn equal_names(
+    collection: &Collection,
+    class: &TypeContent,
+    shadow: &TypeContent,
+) -> Option<(usize, Version)> {
     let (one, other) = (class.snapshot.view(collection)?, shadow.snapshot.view(collection)?);
     let is_plain = one.annotations().is_empty() && other.annotations().is_empty();
     let is_equal = one.digest() == other.digest()
         && (one.len(), one.absent_len()) == (other.len(), other.absent_len())
         && one.is_complete()
         && other.is_complete();
-    (is_plain && is_equal).then(|| one.len() + one.absent_len())
+    (is_plain && is_equal).then(|| (one.len() + one.absent_len(), one.digest()))
 }
 
 fn walk(
@@ -193,7 +227,6 @@ fn member(
 mod tests {
     use super::*;
     use crate::proof::tests::bench::{all_clusters, clusters, endpoints, name_set, named, wildcard};
-    use std::sync::Arc;
     use std::time::Duration;
 
     fn names(compared: &Compared) -> Vec<&str> {

@@ -1,26 +1,39 @@
 //! The confirmed divergences of a class (PRF-17).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::comparison::Stance;
 use super::evidence::shown_id;
-use super::explanation::explain;
+use super::history::NameKey;
 use super::input::MemberId;
-use super::population::{FieldNumber, FieldPaths, Population, Row, value_at, values_at};
+use super::population::{FieldNumber, FieldPaths, Population, Print, Resident, Row, shown_value};
 use super::report::{Divergence, DivergentName};
 use super::trial::{Confirmed, Subject};
+use crate::explanation::{explain_rows, value_at, values_at};
 use crate::node_fields::FieldRank;
 use sluice_engine::Time;
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
 /// Names, and fields, in a report (PRF-17).
 const LISTED_MAX: usize = 100;
-/// Members and equal rows to remember for the explanation.
+/// Members to remember for the explanation.
 const ROWS_MAX: usize = 64;
-/// Values in a report.
+/// Equal rows to remember: those of all witnesses, and some more.
+const EQUAL_MAX: usize = 320;
+/// Values, and explanations, in a report.
 const VALUES_MAX: usize = 16;
+const EXPLANATIONS_MAX: usize = 8;
 /// Samples that are taken only to tell several explanations apart.
 const TRIES_MAX: u32 = 8;
+/// The classes of one refined split: no more than may be split off in a minute.
+pub const REFINED_MAX: usize = 10;
+/// The samples for an explanation take so long at most, so that a split follows its push within 20 s.
+const ASKED_FOR: Duration = Duration::from_secs(8);
+/// While no shadow may begin, the explanation waits, and for so long at most.
+const ASKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A differing member.
 #[derive(Clone, Debug)]
@@ -28,24 +41,118 @@ struct Counterexample {
     member: Option<MemberId>,
     node: Arc<Node>,
     row: Row,
+    confirmed_at: Time,
+    /// Until then further samples may make the explanation better.
+    asks_until: Time,
+}
+
+/// The names in which members differ.
+#[derive(Clone, Debug, Default)]
+struct Differences {
+    names: BTreeMap<ResourceName, DivergentName>,
+    count: usize,
+    compared: usize,
+    /// The states that members were shown, and their class was not.
+    shown: BTreeMap<NameKey, Vec<Stance>>,
 }
 
 /// A divergence of one type, as long as some member differs.
 #[derive(Clone, Debug)]
 pub struct Record {
     type_url: TypeUrl,
-    names: BTreeMap<ResourceName, DivergentName>,
-    name_count: usize,
-    compared: usize,
+    differences: Differences,
     since: Time,
     /// By the key of the node.
     members: BTreeMap<u64, Counterexample>,
-    /// Equal members in the type since the divergence began.
+    /// Equal members in the type since the evidence began.
     equal: Vec<Row>,
+    /// Members with an answer like that of a differing member, without a control: evidence for the
+    /// explanation alone.
+    alike: BTreeMap<u64, Row>,
+    /// Equal rows of before a new difference say nothing about that difference.
+    evidence_since: Time,
     explained_by: Vec<Vec<FieldNumber>>,
     tries: u32,
     /// The time of the last report as an event (PRF-26).
     pub told_at: Option<Time>,
+    /// The breaker was open: the divergence counts again after another confirmation (PRF-29).
+    pub is_doubted: bool,
+}
+
+/// Explanations by plain fields of some members together.
+#[derive(Clone, Debug)]
+pub struct Theory {
+    explanations: Vec<Vec<FieldNumber>>,
+    members: Vec<u64>,
+}
+
+/// A member whose answer makes a theory better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitQuestion {
+    pub member: MemberId,
+    /// The answer tells explanations apart; otherwise the answer supports the only one.
+    pub tells_apart: bool,
+}
+
+/// Members that leave the class together (PRF-27).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Empty: by the id.
+    pub fields: Vec<FieldNumber>,
+    /// The values of the fields; for the id, the keys of the nodes.
+    pub tuples: BTreeSet<Vec<u64>>,
+    /// A differing member among them.
+    pub first: u64,
+}
+
+impl Departure {
+    /// Whether a member is among those that leave.
+    pub fn covers(&self, node_key: u64, row: &Row) -> bool {
+        match self.fields.is_empty() {
+            true => self.tuples.contains([node_key].as_slice()),
+            false => self.tuples.contains(&values_at(row, &self.fields)),
+        }
+    }
+
+    /// Leaves out the members that are on their way already. The others leave apart from each other by the
+    /// values of all of `fields`, which explain other divergences of the class: else a client with its own
+    /// answer to one would be given a neighbour's answer to another. Returns whether anybody is left.
+    pub fn refine(
+        &mut self,
+        fields: &BTreeSet<FieldNumber>,
+        population: &Population,
+        leaves: impl Fn(u64, &Row) -> bool,
+    ) -> bool {
+        if self.fields.is_empty() {
+            self.tuples.retain(|tuple| tuple.first().is_some_and(|key| !leaves(*key, &Row::from([]))));
+            return !self.tuples.is_empty();
+        }
+        let stays = |entry: &(Print, &Row)| {
+            self.tuples.contains(&values_at(entry.1, &self.fields))
+                && population.with_print(entry.0).any(|resident| !leaves(resident.1.node_key, entry.1))
+        };
+        let rows: Vec<&Row> = population.prints().filter(stays).map(|entry| entry.1).collect();
+        let tuples_at = |fields: &[FieldNumber]| -> BTreeSet<Vec<u64>> {
+            rows.iter().map(|row| values_at(row, fields)).collect()
+        };
+        let fields: Vec<FieldNumber> = fields.iter().copied().collect();
+        let refined = tuples_at(&fields);
+        if refined.len() <= REFINED_MAX {
+            (self.fields, self.tuples) = (fields, refined);
+        } else {
+            self.tuples = tuples_at(&self.fields);
+        }
+        !self.tuples.is_empty()
+    }
+}
+
+impl Theory {
+    /// All fields of the explanations. A member with the values of all of these fields leaves by no wrong
+    /// field, whichever explanation is right.
+    pub fn fields(&self) -> Vec<FieldNumber> {
+        let fields: BTreeSet<FieldNumber> = self.explanations.iter().flatten().copied().collect();
+        fields.into_iter().collect()
+    }
 }
 
 /// The class of a record, for its report.
@@ -62,51 +169,78 @@ impl Record {
     pub fn new(type_url: TypeUrl, since: Time) -> Record {
         Record {
             type_url,
-            names: BTreeMap::new(),
-            name_count: 0,
-            compared: 0,
+            differences: Differences::default(),
             since,
             members: BTreeMap::new(),
             equal: Vec::new(),
+            alike: BTreeMap::new(),
+            evidence_since: since,
             explained_by: Vec::new(),
             tries: 0,
             told_at: None,
+            is_doubted: false,
         }
     }
 
     /// Adds a counterexample with its names. Secrets are counted only (PRF-7).
-    pub fn add(&mut self, subject: &Subject, confirmed: &[Confirmed], compared: usize) {
+    pub fn add(&mut self, subject: &Subject, confirmed: &[Confirmed], compared: usize, now: Time) {
+        self.is_doubted = false;
         if self.members.len() < ROWS_MAX || self.members.contains_key(&subject.node_key) {
             let counterexample = Counterexample {
                 member: subject.member,
                 node: subject.node.clone(),
                 row: subject.row.clone(),
+                confirmed_at: now,
+                asks_until: now + ASKED_FOR,
             };
             self.members.insert(subject.node_key, counterexample);
         }
-        self.compared = self.compared.max(compared);
-        self.name_count = self.name_count.max(confirmed.len());
+        let differences = &mut self.differences;
+        differences.compared = differences.compared.max(compared);
+        differences.count = differences.count.max(confirmed.len());
+        for Confirmed { differing, .. } in confirmed.iter().take(LISTED_MAX) {
+            let shown = differences.shown.entry(differing.key.clone()).or_default();
+            if shown.len() < ROWS_MAX && !shown.contains(&differing.shadow) {
+                shown.push(differing.shadow);
+            }
+        }
         if self.type_url.is_secret() {
             return;
         }
         for Confirmed { differing, paths, .. } in confirmed {
             let name = differing.key.name.clone();
-            if self.names.len() < LISTED_MAX || self.names.contains_key(&name) {
+            if differences.names.len() < LISTED_MAX || differences.names.contains_key(&name) {
                 let divergent = DivergentName {
                     name: name.clone(),
                     class_version: differing.class.version,
                     member_version: differing.shadow.version,
                     paths: paths.to_vec(),
                 };
-                self.names.insert(name, divergent);
+                differences.names.insert(name, divergent);
             }
         }
-        self.name_count = self.name_count.max(self.names.len());
+        differences.count = differences.count.max(differences.names.len());
+    }
+
+    /// Before a counterexample is added: another answer than all before is the sign of another rule at the
+    /// server. Members that were equal before that rule came are no evidence about the rule (PRF-27).
+    pub fn forget_equal(&mut self, subject: &Subject, confirmed: &[Confirmed], now: Time) {
+        self.alike.remove(&subject.node_key);
+        self.equal.retain(|row| *row != subject.row);
+        let is_new = |one: &Confirmed| {
+            let shown = self.differences.shown.get(&one.differing.key);
+            shown.is_none_or(|shown| !shown.contains(&one.differing.shadow))
+        };
+        if !self.members.is_empty() && confirmed.iter().any(is_new) {
+            self.equal.clear();
+            self.alike.clear();
+            (self.tries, self.evidence_since) = (0, now);
+        }
     }
 
     /// A member is equal in the type, while others differ. Returns whether the row is new.
     pub fn add_equal(&mut self, row: &Row) -> bool {
-        let is_new = self.equal.len() < ROWS_MAX && !self.equal.contains(row);
+        let is_new = self.equal.len() < EQUAL_MAX && !self.equal.contains(row);
         if is_new {
             self.equal.push(row.clone());
         }
@@ -117,6 +251,31 @@ impl Record {
     pub fn remove(&mut self, node_key: u64) -> bool {
         self.members.remove(&node_key);
         self.members.is_empty()
+    }
+
+    /// The states that tell a member with the same answer.
+    pub fn shown(&self) -> &BTreeMap<NameKey, Vec<Stance>> {
+        &self.differences.shown
+    }
+
+    /// A member has the answer of a differing member. Returns whether this is news.
+    pub fn add_alike(&mut self, node_key: u64, row: &Row) -> bool {
+        let is_new = !self.members.contains_key(&node_key)
+            && self.alike.len() < EQUAL_MAX
+            && self.alike.insert(node_key, row.clone()).is_none();
+        if is_new {
+            self.equal.retain(|equal| equal != row);
+        }
+        is_new
+    }
+
+    /// The member does not have the answer of a differing member any more. Returns whether it had.
+    pub fn forget_alike(&mut self, node_key: u64) -> bool {
+        self.alike.remove(&node_key).is_some()
+    }
+
+    pub fn is_alike(&self, node_key: u64) -> bool {
+        self.alike.contains_key(&node_key)
     }
 
     pub fn since(&self) -> Time {
@@ -134,9 +293,163 @@ impl Record {
 
     /// Finds the explanations anew. Unique fields come last.
     pub fn explain(&mut self, population: &Population, paths: &FieldPaths) {
-        let unequal: Vec<Row> = self.members.values().map(|member| member.row.clone()).collect();
-        let rank = |field| if population.is_unique(field) { FieldRank::Unique } else { paths.rank(field) };
-        self.explained_by = explain(&self.equal, &unequal, rank);
+        let unequal: Vec<Row> = self.unequal().collect();
+        self.explained_by = explain_rows(&self.equal, &unequal, |field| rank_of(field, population, paths));
+    }
+
+    fn unequal(&self) -> impl Iterator<Item = Row> {
+        self.members.values().map(|member| &member.row).chain(self.alike.values()).cloned()
+    }
+
+    /// Explains the members that do not leave anyway: all together, or each alone if no plain field explains
+    /// all (PRF-27).
+    pub fn theories(
+        &self,
+        population: &Population,
+        paths: &FieldPaths,
+        leaves: impl Fn(u64, &Row) -> bool,
+    ) -> Vec<Theory> {
+        let is_plain = |set: &Vec<FieldNumber>| {
+            set.iter().all(|field| rank_of(*field, population, paths) == FieldRank::Plain)
+        };
+        let plain = |unequal: &[Row]| -> Vec<Vec<FieldNumber>> {
+            let sets = explain_rows(&self.equal, unequal, |field| rank_of(field, population, paths));
+            sets.into_iter().filter(is_plain).collect()
+        };
+        let stays = |entry: &(&u64, &Counterexample)| !leaves(*entry.0, &entry.1.row);
+        let members: Vec<u64> = self.members.iter().filter(stays).map(|entry| *entry.0).collect();
+        let unequal: Vec<Row> = self.unequal().collect();
+        let explanations = plain(&unequal);
+        if !explanations.is_empty() {
+            return vec![Theory { explanations, members }];
+        }
+        let rows = members.into_iter().filter_map(|key| Some((key, self.members.get(&key)?.row.clone())));
+        rows.map(|(key, row)| Theory { explanations: plain(&[row]), members: vec![key] }).collect()
+    }
+
+    /// Nobody can be asked now: the members wait for better explanations, up to a bound.
+    pub fn wait_for_samples(&mut self, now: Time) {
+        for member in self.members.values_mut() {
+            let until = (now + ASKED_FOR).min(member.confirmed_at + ASKED_WITHIN);
+            member.asks_until = member.asks_until.max(until);
+        }
+    }
+
+    /// The member of the class whose answer makes a theory better: the answer tells explanations apart, or
+    /// shows that another client with the values differs, too. `None`: enough was asked, or nobody is free.
+    pub fn question(
+        &self,
+        theory: &Theory,
+        population: &Population,
+        is_free: impl Fn(&Resident, Time) -> bool,
+        now: Time,
+    ) -> Option<SplitQuestion> {
+        let mut rows = theory.members.iter().filter_map(|key| self.members.get(key));
+        if theory.explanations.is_empty() || !rows.any(|member| now < member.asks_until) {
+            return None;
+        }
+        let is_free = |resident: &Resident| {
+            is_free(resident, self.evidence_since)
+                && !self.alike.contains_key(&resident.node_key)
+                && !self.members.contains_key(&resident.node_key)
+        };
+        let free = |print| population.with_print(print).find(|entry| is_free(entry.1));
+        let first = |prints: Vec<Print>| prints.into_iter().find_map(free).map(|entry| entry.0);
+        let telling = match self.tries < TRIES_MAX {
+            true => first(self.telling(theory, population)),
+            false => None,
+        };
+        match telling {
+            Some(member) => Some(SplitQuestion { member, tells_apart: true }),
+            None => first(self.supporting(theory, population, now))
+                .map(|member| SplitQuestion { member, tells_apart: false }),
+        }
+    }
+
+    /// The fingerprints that tell explanations apart, those that refute most first.
+    fn telling(&self, theory: &Theory, population: &Population) -> Vec<Print> {
+        let members: Vec<&Row> =
+            theory.members.iter().filter_map(|key| Some(&self.members.get(key)?.row)).collect();
+        let suspects = theory.explanations.iter().map(|fields| {
+            let values: BTreeSet<Vec<u64>> = members.iter().map(|row| values_at(row, fields)).collect();
+            (fields, values)
+        });
+        let suspects: Vec<_> = suspects.collect();
+        let refuted = |row: &Row| {
+            let is_suspect = |suspect: &&(&Vec<FieldNumber>, BTreeSet<Vec<u64>>)| {
+                suspect.1.contains(&values_at(row, suspect.0))
+            };
+            let agreeing = suspects.iter().filter(is_suspect).count();
+            agreeing.min(suspects.len() - agreeing)
+        };
+        let prints = population.prints().map(|entry| (refuted(entry.1), entry.0));
+        let mut prints: Vec<(usize, Print)> = prints.filter(|entry| entry.0 > 0).collect();
+        prints.sort_unstable_by_key(|entry| (Reverse(entry.0), entry.1));
+        prints.into_iter().map(|entry| entry.1).collect()
+    }
+
+    /// The fingerprints with the values of a member that no other member supports, those first that have the
+    /// least else in common with the member.
+    fn supporting(&self, theory: &Theory, population: &Population, now: Time) -> Vec<Print> {
+        let fields = theory.fields();
+        let mut supporting: Vec<(usize, Print)> = Vec::new();
+        let members = theory.members.iter().filter_map(|key| self.members.get(key));
+        for member in members.filter(|member| now < member.asks_until) {
+            let values = values_at(&member.row, &fields);
+            if self.is_supported(&fields, &values) {
+                continue;
+            }
+            let alike = |row: &Row| row.iter().filter(|pair| member.row.binary_search(pair).is_ok()).count();
+            let prints = population.prints_with(&fields, &values);
+            supporting.extend(prints.map(|(print, row)| (alike(row), print)));
+        }
+        supporting.sort_unstable();
+        supporting.into_iter().map(|entry| entry.1).collect()
+    }
+
+    /// Whether two nodes with these values differ.
+    fn is_supported(&self, fields: &[FieldNumber], values: &[u64]) -> bool {
+        self.unequal().filter(|row| values_at(row, fields) == values).count() >= 2
+    }
+
+    /// The members that leave now by a theory. `is_asked`: a sample may make the theory better yet.
+    ///
+    /// If several explanations are left, the members leave by the values of all of their fields. Values that
+    /// a single node supports, while others have them, are no reason to move the others: the node leaves
+    /// alone, by its id.
+    pub fn departures(
+        &self,
+        theory: &Theory,
+        population: &Population,
+        is_asked: bool,
+        now: Time,
+    ) -> Vec<Departure> {
+        let fields = theory.fields();
+        let mut departures: Vec<Departure> = Vec::new();
+        for key in &theory.members {
+            let Some(member) = self.members.get(key) else { continue };
+            if is_asked && now < member.asks_until {
+                continue;
+            }
+            let values = values_at(&member.row, &fields);
+            let has_others = || {
+                let mut prints = population.prints_with(&fields, &values);
+                prints.any(|entry| population.with_print(entry.0).any(|resident| resident.1.node_key != *key))
+            };
+            let is_by_fields = !fields.is_empty() && (self.is_supported(&fields, &values) || !has_others());
+            let (fields, tuple) =
+                if is_by_fields { (fields.clone(), values) } else { (Vec::new(), vec![*key]) };
+            match departures.iter_mut().find(|departure| departure.fields == fields) {
+                Some(departure) => drop(departure.tuples.insert(tuple)),
+                None => departures.push(Departure { fields, tuples: [tuple].into(), first: *key }),
+            }
+        }
+        departures
+    }
+
+    /// The id of a differing node.
+    pub fn node_id(&self, node_key: u64) -> Option<&str> {
+        self.members.get(&node_key).map(|member| &*member.node.id)
     }
 
     /// How well a sample of the row tells the explanations apart: the minimum number of refuted explanations,
@@ -172,7 +485,7 @@ impl Record {
         };
         let path = |field: &FieldNumber| class.paths.path(*field);
         let text = |row: &Row, field: FieldNumber| {
-            class.population.text(&(field, value_at(row, field))).cloned().unwrap_or_else(|| "-".into())
+            class.population.text(&(field, value_at(row, field))).map_or_else(|| "-".into(), shown_value)
         };
         let texts: BTreeSet<Vec<Arc<str>>> = self
             .members
@@ -180,21 +493,26 @@ impl Record {
             .map(|member| fields.iter().map(|field| text(&member.row, *field)).collect())
             .collect();
         let differing = class.node.differences(&first.node, LISTED_MAX);
+        let explanations = self.explained_by.iter().take(EXPLANATIONS_MAX);
         Some(Divergence {
             class: class.class.clone(),
             rule: class.rule.clone(),
             type_url: self.type_url.clone(),
-            names: self.names.values().cloned().collect(),
-            name_count: self.name_count,
-            compared: self.compared,
+            names: self.differences.names.values().cloned().collect(),
+            name_count: self.differences.count,
+            compared: self.differences.compared,
             member: first.member.unwrap_or(MemberId(0)),
             member_id: shown_id(&first.node.id),
             representative_id: shown_id(&class.node.id),
             differing_fields: differing.into_iter().map(Arc::from).collect(),
-            explained_by: self.explained_by.iter().map(|set| set.iter().map(path).collect()).collect(),
+            explained_by: explanations.map(|set| set.iter().map(path).collect()).collect(),
             suspect_values: texts.into_iter().filter(|_| !fields.is_empty()).take(VALUES_MAX).collect(),
             clients,
             since: self.since,
         })
     }
+}
+
+fn rank_of(field: FieldNumber, population: &Population, paths: &FieldPaths) -> FieldRank {
+    if population.is_unique(field) { FieldRank::Unique } else { paths.rank(field) }
 }

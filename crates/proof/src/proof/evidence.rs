@@ -74,6 +74,11 @@ impl Evidence {
         self.listed.truncate(LISTED_MAX);
     }
 
+    /// The latest sample of a node says nothing.
+    pub fn forget(&mut self, node_key: u64) {
+        self.nodes.remove(&node_key);
+    }
+
     /// A differing node has left, and differs no more.
     pub fn forget_differing(&mut self, node_key: u64) {
         if self.is_differing(node_key) {
@@ -137,6 +142,15 @@ impl Evidence {
 
     fn count(&self, result: SampleResult) -> usize {
         self.nodes.values().filter(|latest| latest.result == result).count()
+    }
+
+    /// The nodes with a sample since a time, and whether each differs.
+    pub fn recent(&self, since: Time) -> impl Iterator<Item = (u64, bool)> {
+        let is_word = move |latest: &LatestSample| {
+            latest.at >= since && matches!(latest.result, SampleResult::Equal | SampleResult::Differs)
+        };
+        let recent = self.nodes.iter().filter(move |entry| is_word(entry.1));
+        recent.map(|entry| (*entry.0, entry.1.result == SampleResult::Differs))
     }
 
     /// Nodes with an equal latest sample, and the number of fingerprints among them.

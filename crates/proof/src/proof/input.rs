@@ -1,6 +1,7 @@
 //! The inputs of the machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::node_fields::NodeFields;
 use sluice_engine::collection::Collection;
@@ -35,6 +36,22 @@ pub struct ClassFacts {
     /// As [`Member::is_never`], for the node of the class: no control, ever, so the class cannot be
     /// proved.
     pub is_never: bool,
+    /// The class was split off from this class by the proof or by an operator (PRF-31).
+    pub split_from: Option<ClassKey>,
+}
+
+/// A split of before a restart or an upgrade (PRF-32).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredSplit {
+    /// The class of the members now, and the class that they left.
+    pub class: ClassKey,
+    pub parent: ClassKey,
+    /// The sample that did it: the type, and the id of the node.
+    pub type_url: TypeUrl,
+    pub member_id: Arc<str>,
+    /// The time since the split, and the least time for which the split holds, counted from the split.
+    pub age: Duration,
+    pub holds: Duration,
 }
 
 /// A client of a class. Told when the client comes, and again when the subscription changes.
@@ -89,6 +106,8 @@ pub struct ProveOrder {
     pub class: ClassKey,
     /// Every member; otherwise a member of each fingerprint.
     pub all: bool,
+    /// The class's own node on another connection, and no member (PRF-18).
+    pub replicas: bool,
     /// Samples at once, instead of the setting.
     pub streams: u32,
 }

@@ -7,7 +7,8 @@
 //! In order: the settings; the content of a source; the inputs, the reports and the outputs; the parts of a
 //! judgement, which are the history of each side, the comparison, and the meaning of bodies; the members and
 //! the values of fields, with the explanation of a divergence; an open shadow, and the trial of a sample; the
-//! evidence of a class, the divergences, and the class itself; the choice of samples; and the machine.
+//! evidence of a class, the divergences, and the class itself; the choice of samples, orders and splits; and
+//! the machine.
 
 pub mod settings;
 pub mod content;
@@ -18,7 +19,6 @@ mod history;
 mod comparison;
 mod meaning;
 mod population;
-mod explanation;
 mod cover;
 mod pace;
 mod probe;
@@ -28,6 +28,8 @@ mod divergence;
 mod class;
 mod picks;
 mod orders;
+mod breaker;
+mod splits;
 mod reports;
 mod machine;
 #[cfg(test)]
@@ -35,12 +37,13 @@ mod tests;
 
 pub use content::{Content, TypeContent};
 pub use input::{
-    ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, ShadowId, Surroundings, Wanted,
+    ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, RestoredSplit, ShadowId,
+    Surroundings, Wanted,
 };
 pub use machine::Proof;
-pub use output::{Happening, Lagging, OpenShadow, Output, Question, QuestionId, ResourcePair};
+pub use output::{Happening, Lagging, OpenShadow, Output, Question, QuestionId, ResourcePair, Split};
 pub use report::{
-    ClassReport, ClassState, Divergence, DivergentName, ProofReport, ProveState, SampleReport, SampleResult,
-    ShadowKind, ShadowReport,
+    BreakerReport, ClassReport, ClassState, Divergence, DivergentName, ProofReport, ProveState, SampleReport,
+    SampleResult, ShadowKind, ShadowReport, SplitReport,
 };
 pub use settings::{Policy, ProofPace, ProofSettings, Standing};

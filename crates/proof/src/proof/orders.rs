@@ -19,10 +19,12 @@ const STREAMS_MAX: usize = 64;
 #[derive(Clone, Debug)]
 struct Order {
     id: OrderId,
-    queue: VecDeque<MemberId>,
+    /// `None`: the class's own node on another connection (PRF-18).
+    queue: VecDeque<Option<MemberId>>,
     running: usize,
     streams: usize,
     state: ProveState,
+    since: Time,
     done_at: Option<Time>,
 }
 
@@ -53,12 +55,14 @@ impl Orders {
         let is_full = self.orders.len() >= ORDERS_MAX;
         let refused = refused.or_else(|| is_full.then(|| "too many orders are under way".into()));
         let queue = match (&refused, class) {
-            (None, Some(class)) => members(class, order.all),
+            (None, Some(_)) if order.replicas => VecDeque::from([None]),
+            (None, Some(class)) => members(class, order.all).into_iter().map(Some).collect(),
             _ => VecDeque::new(),
         };
         let is_done = queue.is_empty();
         let state = ProveState {
             class: order.class.clone(),
+            replicas: order.replicas,
             asked: queue.len(),
             equal: 0,
             differs: 0,
@@ -77,6 +81,7 @@ impl Orders {
             running: 0,
             streams,
             state,
+            since: now,
             done_at: is_done.then_some(now),
         });
         id
@@ -88,7 +93,7 @@ impl Orders {
 
     /// The next member to sample, if an order has room. The caller begins the sample, or gives the member
     /// back.
-    pub fn next(&mut self) -> Option<(OrderId, ClassKey, MemberId)> {
+    pub fn next(&mut self) -> Option<(OrderId, ClassKey, Option<MemberId>)> {
         let running: usize = self.orders.iter().map(|order| order.running).sum();
         if running >= STREAMS_MAX {
             return None;
@@ -101,11 +106,16 @@ impl Orders {
     }
 
     /// The member cannot be asked now, and is asked later: behind the others.
-    pub fn put_back(&mut self, id: OrderId, member: MemberId) {
+    pub fn put_back(&mut self, id: OrderId, member: Option<MemberId>) {
         if let Some(order) = self.orders.iter_mut().find(|order| order.id == id) {
             order.running = order.running.saturating_sub(1);
             order.queue.push_back(member);
         }
+    }
+
+    /// Whether an order is older than this.
+    pub fn has_waited(&self, id: OrderId, age: Duration, now: Time) -> bool {
+        self.orders.iter().any(|order| order.id == id && now.since(order.since) > age)
     }
 
     /// A sample of the order has ended. `None`: the member cannot be asked any more.

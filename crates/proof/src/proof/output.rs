@@ -50,6 +50,38 @@ pub enum Output {
     Keep(ShadowId),
     Ask(Question),
     Tell(Happening),
+    /// Members leave their class for classes of their own (PRF-27).
+    Split(Split),
+    /// The members of a class that was split off return to the class that they came from (PRF-31).
+    Join {
+        class: ClassKey,
+    },
+    /// New streams of the class are refused the type, until [`Output::Admit`] (PRF-28).
+    Refuse {
+        class: ClassKey,
+        type_url: TypeUrl,
+    },
+    Admit {
+        class: ClassKey,
+        type_url: TypeUrl,
+    },
+}
+
+/// The members of a class that leave the class: those with one of these tuples of values, for a class of
+/// their own for each tuple (PRF-27). Told again after ten minutes if some of them are still there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    pub class: ClassKey,
+    /// The sample that did it: the type, and the id of the node (PRF-32).
+    pub type_url: TypeUrl,
+    pub member_id: Arc<str>,
+    /// Paths of plain fields, or `id` alone.
+    pub fields: Vec<Arc<str>>,
+    /// A value for each field, as in [`NodeFields`](crate::node_fields::NodeFields); `None`: the node lacks
+    /// the field.
+    pub values: Vec<Vec<Option<Arc<str>>>>,
+    /// The least time for which the split holds (PRF-31).
+    pub holds: Duration,
 }
 
 /// Something to log, to count and to list among the events.
@@ -74,10 +106,20 @@ pub enum Happening {
     /// Two connections to the server give the same node unequal answers (PRF-18). The shadow is still open,
     /// so that the caller can name both addresses and identifiers.
     ReplicasDisagree { class: ClassKey, shadow: ShadowId, type_url: TypeUrl, names: Vec<ResourceName> },
-    /// The replicas agree again, or cannot be asked any more.
-    ReplicasAgree { class: ClassKey },
+    /// Two connections to the server give the same node equal answers. The shadow is still open.
+    ReplicasAgree { class: ClassKey, shadow: ShadowId, ends_disagreement: bool },
     /// A type has secrets within its resources, and is compared by version only (PRF-8).
     SecretBearing { class: ClassKey, type_url: TypeUrl },
+    /// The first differing member of a split has left the class (PRF-27). In the place of
+    /// [`Happening::DivergenceEnded`]: the member is not equal to its former class.
+    SplitOff { split: Arc<Split> },
+    /// A divergence calls for a split or a refusal, which waits. Told once for each class and reason.
+    SplitWaits { class: ClassKey, type_url: TypeUrl, reason: Arc<str> },
+    /// The contents of both classes were equal for long enough, and the members return (PRF-31).
+    Joined { class: ClassKey, parent: ClassKey },
+    /// Divergences of so many classes at once are no matter of grouping: the control plane is in motion, or
+    /// its replicas are at odds. Nothing splits or refuses for `pause` (PRF-29). For the log: an error.
+    Breaker { reason: Arc<str>, pause: Duration },
 }
 
 /// The stream that is behind.

@@ -27,6 +27,9 @@ pub struct Pace {
     /// Begins of confirmations in the last minute: a second and a control each. They belong to samples, and
     /// have a bound of the same size of their own: a difference is not to wait for the next free begin.
     confirmations: VecDeque<Time>,
+    /// Begins of samples in the last minute that explain a divergence for a split, with a bound of the same
+    /// size: a split is not to wait for confirmations of further differences (PRF-27).
+    explanations: VecDeque<Time>,
     exhausted_until: Option<Time>,
     answers: VecDeque<(Time, Duration)>,
 }
@@ -35,6 +38,12 @@ fn forget(begins: &mut VecDeque<Time>, now: Time) {
     while begins.front().is_some_and(|begin| now.since(*begin) >= MINUTE) {
         begins.pop_front();
     }
+}
+
+/// The time from which on no minute has more begins than the bound.
+fn next(begins: &VecDeque<Time>, pace: &ProofPace, now: Time) -> Time {
+    let over = begins.len().checked_sub(pace.per_minute.max(2) as usize);
+    over.and_then(|over| begins.get(over)).map_or(now, |first| (*first + MINUTE).max(now))
 }
 
 impl Pace {
@@ -119,13 +128,22 @@ impl Pace {
 
     /// The time from which on a confirmation may begin.
     pub fn next_confirmation(&self, pace: &ProofPace, now: Time) -> Time {
-        let over = self.confirmations.len().checked_sub(pace.per_minute.max(2) as usize);
-        over.and_then(|over| self.confirmations.get(over)).map_or(now, |first| (*first + MINUTE).max(now))
+        next(&self.confirmations, pace, now)
     }
 
     pub fn begin_confirmation(&mut self, now: Time) {
         forget(&mut self.confirmations, now);
         self.confirmations.push_back(now);
+    }
+
+    /// The time from which on a sample for an explanation may begin.
+    pub fn next_explanation(&self, pace: &ProofPace, now: Time) -> Time {
+        next(&self.explanations, pace, now)
+    }
+
+    pub fn begin_explanation(&mut self, now: Time) {
+        forget(&mut self.explanations, now);
+        self.explanations.push_back(now);
     }
 }
 

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::input::{Member, MemberId, Wanted};
+use crate::explanation::{value_at, values_at};
 use crate::node_fields::{FieldRank, NodeFields};
 use sluice_xds::Node;
 
@@ -15,6 +16,14 @@ const PATHS_MAX: usize = 4_096;
 const UNIQUE_FROM: usize = 20;
 /// The letters of a value in reports.
 const VALUE_CHARS_MAX: usize = 100;
+
+/// A value in a report.
+pub fn shown_value(text: &Arc<str>) -> Arc<str> {
+    match text.len() <= VALUE_CHARS_MAX {
+        true => text.clone(),
+        false => text.chars().take(VALUE_CHARS_MAX).collect::<String>().into(),
+    }
+}
 /// Fields with so many values in the class are covered by witnesses (PRF-22).
 const COVERED_VALUES: std::ops::RangeInclusive<usize> = 2..=16;
 
@@ -170,10 +179,7 @@ impl Population {
             held.members += 1;
             return;
         }
-        let is_short = text.len() <= VALUE_CHARS_MAX;
-        let short = || text.chars().take(VALUE_CHARS_MAX).collect::<String>().into();
-        let text = if is_short { text.clone() } else { short() };
-        self.values.insert(pair, Held { members: 1, text });
+        self.values.insert(pair, Held { members: 1, text: text.clone() });
         *self.distinct.entry(pair.0).or_default() += 1;
     }
 
@@ -300,9 +306,16 @@ impl Population {
         self.values.iter().filter(|(pair, _)| self.is_to_cover(pair)).map(|(pair, held)| (pair, &held.text))
     }
 
-    /// The text of a value of some member.
+    /// The whole text of a value of some member, of a field of fingerprints.
     pub fn text(&self, pair: &Pair) -> Option<&Arc<str>> {
         self.values.get(pair).map(|held| &held.text)
+    }
+
+    /// The fingerprints with these values of fields of fingerprints.
+    pub fn prints_with(&self, fields: &[FieldNumber], values: &[u64]) -> impl Iterator<Item = (Print, &Row)> {
+        self.prints().filter(move |entry| {
+            fields.iter().zip(values).all(|(field, value)| value_at(entry.1, *field) == *value)
+        })
     }
 
     /// The number of members whose values of these fields are among `values`.
@@ -310,16 +323,6 @@ impl Population {
         let holds = |resident: &Resident| values.contains(&values_at(&self.full_row(resident), fields));
         self.residents.values().filter(|resident| holds(resident)).count()
     }
-}
-
-/// The values of a row at these fields; 0 for a missing field.
-pub fn values_at(row: &[Pair], fields: &[FieldNumber]) -> Vec<u64> {
-    fields.iter().map(|field| value_at(row, *field)).collect()
-}
-
-/// The value of a row at a field; 0 for a missing field.
-pub fn value_at(row: &[Pair], field: FieldNumber) -> u64 {
-    row.binary_search_by_key(&field, |pair| pair.0).map_or(0, |place| row[place].1)
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ pub enum ClassState {
     Proved,
     Unproved,
     Differs,
+    /// Some members differ, and a split or a refusal waits for the reason in [`ClassReport::split_waits`].
+    SplitWaits,
     /// Nothing differs, and some names cannot be proved (PRF-16).
     Restless,
     /// The server cannot be asked (PRF-9).
@@ -74,6 +76,7 @@ impl ClassState {
             ClassState::Proved => "proved",
             ClassState::Unproved => "unproved",
             ClassState::Differs => "differs",
+            ClassState::SplitWaits => "split_waits",
             ClassState::Restless => "restless",
             ClassState::Impossible => "impossible",
         }
@@ -115,12 +118,39 @@ pub struct ClassReport {
     /// The paths of `proof.ignore` that hid a difference (PRF-15).
     pub ignored: Vec<(TypeUrl, Arc<str>)>,
     pub impossible: Option<Status>,
+    /// The class that the members came from, by the proof or by an operator.
+    pub split_from: Option<ClassKey>,
+    /// The split of the proof that made the class; `None` for classes of rules and of operators.
+    pub split: Option<SplitReport>,
+    /// The reason why a split or a refusal waits (PRF-29, PRF-30).
+    pub split_waits: Option<Arc<str>>,
     /// A rule by a covered value is noticed within this time after the push.
     pub covered_within: Duration,
     /// Every member and every fingerprint has a turn within this time (PRF-24).
     pub round: Duration,
     /// The report in words: the proved part, and the rest.
     pub words: String,
+}
+
+/// The split that made a class, with the sample that did it (PRF-31, PRF-32).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitReport {
+    pub parent: ClassKey,
+    pub type_url: TypeUrl,
+    pub member_id: Arc<str>,
+    pub age: Duration,
+    /// The least time for which the split holds, counted from the split.
+    pub holds: Duration,
+    /// Changes of the content since the split, over which the two classes stayed equal without a break. A
+    /// split ends after two.
+    pub equal_over: u32,
+}
+
+/// Nothing splits or refuses for a while (PRF-29).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerReport {
+    pub reason: Arc<str>,
+    pub ends_in: Duration,
 }
 
 /// A name with unequal answers for a member and the class.
@@ -181,6 +211,8 @@ pub struct ProofReport {
     pub shadows: Vec<ShadowReport>,
     /// The reason why no shadow is begun now (PRF-20).
     pub gives_way: Option<&'static str>,
+    /// The breaker, while it is open (PRF-29).
+    pub breaker: Option<BreakerReport>,
     /// Members without evidence.
     pub unproved_members: usize,
     /// Every member of the server has a turn within this time.
@@ -199,6 +231,8 @@ pub struct SampleReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProveState {
     pub class: ClassKey,
+    /// Replicas are compared, and no members (PRF-18).
+    pub replicas: bool,
     /// Members to sample.
     pub asked: usize,
     pub equal: usize,

@@ -10,7 +10,7 @@ use super::cover::Covered;
 use super::evidence::at_most;
 use super::input::ClassKey;
 use super::meaning::Meanings;
-use super::population::{FieldPaths, Print};
+use super::population::{FieldPaths, Print, shown_value};
 use super::report::{ClassReport, ClassState, ProofReport, ShadowKind, ShadowReport};
 use super::settings::ProofSettings;
 use super::trial::{LOOK_AFTER, Trial};
@@ -108,8 +108,10 @@ fn class_report(
     let witnesses: Vec<&Trial> = trials.iter().copied().filter(|trial| trial.is_witness).collect();
     let rows = witnesses.iter().map(|trial| &trial.subject.row).chain([&class.representative.row]);
     let covered = Covered::by(rows);
-    let missing: Vec<(Arc<str>, Arc<str>)> =
-        covered.missing(&class.population).map(|entry| (paths.path(entry.0.0), entry.1.clone())).collect();
+    let missing: Vec<(Arc<str>, Arc<str>)> = covered
+        .missing(&class.population)
+        .map(|entry| (paths.path(entry.0.0), shown_value(entry.1)))
+        .collect();
     let (samples, sampled_fingerprints) = class.evidence.equal();
     let differs = class.evidence.differs();
     let is_askable = |entry: &(super::input::MemberId, &super::population::Resident)| {
@@ -135,6 +137,9 @@ fn class_report(
         restless: restless(class),
         ignored: Vec::new(),
         impossible: class.asking.impossible().cloned(),
+        split_from: class.split_from.clone(),
+        split: None,
+        split_waits: None,
         covered_within: bounds.covered_within,
         round: bounds.round,
         words: String::new(),
@@ -204,10 +209,10 @@ fn words(report: &ClassReport, class: &ClassProof) -> String {
     }
     let _ = write!(
         text,
-        ". Sampled: {} of {} members, {} of {} fingerprints; {} changes of the content seen.",
+        ". Sampled: {} members of {} fingerprints; the class has {} of {} now. {} changes of the content seen.",
         report.sampled_members,
-        report.members,
         report.sampled_fingerprints,
+        report.members,
         report.fingerprints,
         report.pushes_seen
     );

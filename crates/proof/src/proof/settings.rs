@@ -10,6 +10,11 @@ pub enum Policy {
     /// The divergence is told, and nothing moves (PRF-26).
     #[default]
     Warn,
+    /// The clients with the values that explain the divergence leave the class for classes of their own
+    /// (PRF-27).
+    Split,
+    /// New streams of the class are refused the type, until the divergence ends (PRF-28).
+    Refuse,
 }
 
 /// The number of witnesses, which stay open (PRF-19).

@@ -81,6 +81,8 @@ pub struct Subject {
     pub row: Row,
     /// Chosen for uncovered values (PRF-22).
     pub is_for_cover: bool,
+    /// Chosen to explain a divergence, so that a split moves the right members (PRF-27).
+    pub is_for_split: bool,
 }
 
 /// An undecided difference.
@@ -236,6 +238,26 @@ impl Trial {
     /// Whether some difference is undecided.
     pub fn is_undecided(&self) -> bool {
         !self.unsettled.is_empty()
+    }
+
+    /// Whether the sample has shown one of these states for a while, unlike the class: like a member with a
+    /// confirmed difference.
+    pub fn is_like(&self, shown: &BTreeMap<NameKey, Vec<Stance>>, meanings: &Meanings, now: Time) -> bool {
+        self.unsettled.iter().any(|(key, difference)| {
+            let is_shown = |stance: &Stance| is_same(key, difference.shadow, *stance, meanings) == Some(true);
+            now.since(difference.since) >= QUIET
+                && shown.get(key).is_some_and(|shown| shown.iter().any(is_shown))
+        })
+    }
+
+    /// The decided differences want another second and control (PRF-29).
+    pub fn doubt(&mut self, settle: Duration, now: Time) {
+        let since = now - settle;
+        let settled = std::mem::take(&mut self.settled);
+        let doubted =
+            settled.into_iter().map(|(key, (class, shadow))| (key, Unsettled { class, shadow, since }));
+        self.unsettled.extend(doubted);
+        self.look_soon(now);
     }
 
     /// Only differences by lag are left, so the trial may end for another that waits.
@@ -463,14 +485,16 @@ impl Trial {
             if second.since < difference.since {
                 return Verdict::Later;
             }
-            if is_apart(self.sample.connection, second.connection) {
-                return Verdict::Torn;
-            }
+            // With the answer of the sample, the second stands for the sample, whatever the connection: the
+            // control has to be beside the second.
+            let is_elsewhere = is_apart(self.sample.connection, second.connection);
             let stood = self.stood(second, key, around);
             match self.like(key, stance, &second.history, difference, around) {
                 Like::Shadow if stood >= QUIET => {}
+                Like::Class if stood >= QUIET && is_elsewhere => return Verdict::Torn,
                 Like::Class if stood >= QUIET => return Verdict::LateShadow,
                 Like::Unasked(unasked) => return Verdict::Ask(unasked),
+                Like::Neither if stood >= restless_after && is_elsewhere => return Verdict::Torn,
                 Like::Neither if stood >= restless_after => return Verdict::Restless,
                 Like::Class | Like::Shadow | Like::Neither => return Verdict::Waits,
             }

@@ -6,6 +6,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -14,20 +15,26 @@ use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
+use crate::driver::ground::splits::{Splits, encode_splits};
 use crate::driver::proof::table::Proofs;
 use crate::driver::relay::{memory, reload};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
 use crate::driver::stream::state::{Stream, StreamState, Tables, take_back};
+use crate::driver::study::table::Studies;
 use crate::telemetry::Metrics;
 use crate::telemetry::events::tell;
+use sluice_checkpoint::StateFile;
 use sluice_engine::authorization::Policy;
 use sluice_engine::class::NodeClasses;
 use sluice_engine::class::facts::FactTable;
 use sluice_fleet::rollout::Record;
 use sluice_setting::Epoch;
 use sluice_xds::{Code, RelayPath, Status, StreamKind};
+
+/// The time between two walks for splits of classes.
+const SPLITS_APART: Duration = Duration::from_secs(1);
 
 /// The relay: many streams on one side, few sources on the other. Cheap to clone.
 #[derive(Clone)]
@@ -36,6 +43,7 @@ pub struct Relay {
     pub(crate) tables: Tables,
     pub(crate) rollouts: Arc<Rollouts>,
     pub(crate) proofs: Arc<Proofs>,
+    pub(crate) studies: Arc<Studies>,
 }
 
 impl Relay {
@@ -49,7 +57,7 @@ impl Relay {
         rollouts.configure(&shared.settings().rollouts, &shared, &tables);
         let proofs = Arc::new(Proofs::default());
         proofs.configure(&shared.settings(), &shared, &tables);
-        Relay { tables, rollouts, proofs, shared }
+        Relay { tables, rollouts, proofs, studies: Arc::default(), shared }
     }
 
     /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix
@@ -92,6 +100,7 @@ impl Relay {
         if let Some(checkpoint) = &self.shared.durable.checkpoint {
             checkpoint.load(&settings.lists).await;
             self.adopt_plans(checkpoint.read_plans().await);
+            self.adopt_splits(checkpoint.read_splits().await);
         }
         self.load_directories(&settings.lists).await.map(|_| ())
     }
@@ -115,6 +124,39 @@ impl Relay {
             }
         }
         self.shared.plans.all().iter().for_each(|plan| plan.note_stored());
+    }
+
+    /// Lets the splits of another process stay in force (PRF-32). Before the first client.
+    pub(super) fn adopt_splits(&self, splits: Splits) {
+        if !splits.is_empty() {
+            self.shared.durable.splits.restore(splits);
+            self.shared.amend(|_| {});
+        }
+    }
+
+    /// Puts changed splits of classes in force and on disk, for as long as the future is polled. Clients
+    /// whose class changes move as in [`Relay::configure`].
+    pub async fn keep_splits(&self) {
+        let splits = &self.shared.durable.splits;
+        loop {
+            splits.changed().await;
+            let mut is_kept = false;
+            while !is_kept {
+                if self.shared.settings().splits != splits.get() {
+                    self.shared.amend(|_| {});
+                    tokio::spawn(self.clone().move_streams());
+                }
+                is_kept = match &self.shared.durable.checkpoint {
+                    Some(checkpoint) => {
+                        let state = encode_splits(&splits.get());
+                        checkpoint.clone().write_state(StateFile::Splits, state).await
+                    }
+                    None => true,
+                };
+                // Splits that follow at once share a walk.
+                tokio::time::sleep(SPLITS_APART).await;
+            }
+        }
     }
 
     /// Writes the checkpoint for the last time (FP1). Resolves when the writing has succeeded or failed.
@@ -220,9 +262,7 @@ impl Relay {
     /// [`Relay::configure`], and no other client notices. Must be called within a tokio runtime, by one
     /// caller of both at a time.
     pub fn learn(&self, table: Arc<FactTable>) {
-        let mut settings = DriverSettings::clone(&self.shared.settings());
-        settings.classes.facts.table = table;
-        self.shared.publish(settings);
+        self.shared.amend(|settings| settings.classes.facts.table = table);
         tokio::spawn(self.clone().move_streams());
     }
 
@@ -250,7 +290,8 @@ impl Relay {
                 Some((number, is_alike)) if number == other.number() => is_alike,
                 _ => {
                     let is_alike = other.classes.has_rules_of(&in_force.classes)
-                        && other.lists.routes_as(&in_force.lists);
+                        && other.lists.routes_as(&in_force.lists)
+                        && other.splits == in_force.splits;
                     alike = Some((other.number(), is_alike));
                     is_alike
                 }
@@ -277,7 +318,8 @@ impl Relay {
 
     /// Finds the effects of a configuration, and changes nothing. Locks one stream at a time.
     pub fn plan(&self, settings: &DriverSettings) -> ReloadPlan {
-        reload::plan::plan(&self.shared, &self.tables, &self.rollouts, settings)
+        let settings = DriverSettings { splits: self.shared.durable.splits.get(), ..settings.clone() };
+        reload::plan::plan(&self.shared, &self.tables, &self.rollouts, &settings)
     }
 }
 

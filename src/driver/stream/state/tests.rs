@@ -67,6 +67,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         node: Node::default(),
         stream: Limits::default(),
         checkpoint: None,
+        splits: Arc::default(),
         admin_has_tls: false,
         encoded_bytes: 1 << 20,
         proof: None,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use super::projection::{Attributes, lack_facts};
 use super::upstream_node::UpstreamNode;
@@ -26,6 +27,8 @@ pub struct NodeClass {
     pub identity: Option<Box<str>>,
     /// The key of the upstream node's metadata for this part (ISO-4).
     pub identity_metadata: Option<Box<str>>,
+    /// The class by the rules alone, of which this class was split off (PRF-27).
+    pub split_from: Option<Arc<NodeClass>>,
 }
 
 impl NodeClass {
@@ -38,6 +41,7 @@ impl NodeClass {
             upstream_node: UpstreamNode::Projection,
             identity: None,
             identity_metadata: None,
+            split_from: None,
         }
     }
 
@@ -57,6 +61,20 @@ impl NodeClass {
     /// Whether the class is of one client, whose facts are unknown.
     pub fn lacks_facts(&self) -> bool {
         lack_facts(&self.attributes)
+    }
+
+    /// The class of those members that have this value of an attribute beside the rules (PRF-27). Its server
+    /// sees the whole node of a member, as nothing else says which members they are.
+    #[must_use]
+    pub fn split_off(self, attribute: Box<str>, value: Box<str>) -> NodeClass {
+        let mut attributes = self.attributes.clone();
+        attributes.insert(attribute, value);
+        NodeClass {
+            attributes,
+            upstream_node: UpstreamNode::Member,
+            split_from: Some(Arc::new(self.clone())),
+            ..self
+        }
     }
 
     /// Puts the verified identity into a node for the server. Clients cannot set the key.

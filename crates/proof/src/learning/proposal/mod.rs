@@ -7,7 +7,7 @@ use super::field::Field;
 use super::fleet::{Column, Fleet};
 use super::partition::Partition;
 use super::rule::{ProposedRule, go_together};
-use super::search::{Search, Split};
+use super::search::{FieldSplit, Search};
 use sluice_xds::{Kind, TypeUrl};
 
 /// The rules for a fleet, and the reasons.
@@ -190,7 +190,13 @@ impl<'a> Proposer<'a> {
         Some(self.describe(types, &search, &split, &always))
     }
 
-    fn describe(&self, types: &[TypeUrl], search: &Search<'_>, split: &Split, always: &[usize]) -> Grouping {
+    fn describe(
+        &self,
+        types: &[TypeUrl],
+        search: &Search<'_>,
+        split: &FieldSplit,
+        always: &[usize],
+    ) -> Grouping {
         let field = |place: &usize| Some(search.column(*place)?.field.clone());
         let fewest: Vec<usize> = [always, &split.minimum].concat();
         let decisive = |place: &usize| {

@@ -1,33 +1,39 @@
 //! The machine of a server: opens shadows within the bounds, and follows their trials.
 //!
-//! In order: the trials and the bounds of time; the inputs and outputs, in this file; and the steps after an
-//! input.
+//! In order: the trials and the bounds of time; the inputs, the outputs and the decisions about splits, in
+//! this file; and the steps after an input.
 
 mod trials;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::breaker::{Breaker, Share};
 use super::class::{ClassProof, Published, RETRY};
 use super::content::Content;
+use super::divergence::{Departure, SplitQuestion, Theory};
 use super::input::{
-    ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, ShadowId, Surroundings,
+    ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, RestoredSplit, ShadowId,
+    Surroundings,
 };
 use super::meaning::Meanings;
 use super::orders::Orders;
-use super::output::{Happening, Output, QuestionId};
+use super::output::{Happening, Output, QuestionId, Split};
 use super::pace::{Closing, Pace};
 use super::picks::Rotation;
-use super::population::FieldPaths;
+use super::population::{FieldNumber, FieldPaths, Print, Resident, Row};
 use super::probe::Probe;
 use super::report::{ProofReport, ProveState, SampleReport, SampleResult};
 use super::reports::report;
-use super::settings::ProofSettings;
+use super::settings::{Policy, ProofSettings};
+use super::splits::{Passage, Splits};
 use super::trial::{LOOK_AFTER, Trial};
 use sluice_engine::Time;
-use sluice_xds::{Code, Status};
-use trials::{ANSWER_MAX, Role, SEARCH_GAP, Trials, Twins, WAIT, refuses_twins};
+use sluice_xds::{Code, Status, TypeUrl};
+use steps::SampleReason;
+use trials::{ANSWER_MAX, ASKED_EVERY, Role, SEARCH_GAP, SHARE_OF, Trials, Twins, WAIT, refuses_twins};
 
 /// The times of the machine's own acts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +56,7 @@ pub struct Proof {
     pace: Pace,
     rotation: Rotation,
     orders: Orders,
+    splits: Splits,
     twins: Twins,
     clock: Clock,
     outputs: VecDeque<Output>,
@@ -67,6 +74,7 @@ impl Proof {
             pace: Pace::default(),
             rotation: Rotation::new(seed),
             orders: Orders::default(),
+            splits: Splits::default(),
             twins: Twins::Unknown,
             clock: Clock::default(),
             outputs: VecDeque::new(),
@@ -77,10 +85,12 @@ impl Proof {
     pub fn configure(&mut self, settings: ProofSettings, now: Time) {
         self.settings = settings;
         self.search_soon(now);
+        self.splits.wake_at(now);
     }
 
     /// A class began, or has another rule or representative.
     pub fn class(&mut self, class: &ClassKey, facts: ClassFacts, now: Time) {
+        self.splits.class_began(class, &facts, now);
         match self.classes.get_mut(class) {
             Some(proof) => proof.restate(facts, &mut self.paths),
             None => drop(self.classes.insert(class.clone(), ClassProof::new(facts, &mut self.paths))),
@@ -99,7 +109,7 @@ impl Proof {
     ) {
         let is_watched = self.trials.of_class(class).any(|trial| trial.is_witness && trial.was_equal);
         let Some(proof) = self.classes.get_mut(class) else { return };
-        let is_first = proof.content.is_none();
+        let is_first = proof.live.newest.is_none();
         proof.publish(Published { content, connection, is_watched }, now, self.settings.pace.window);
         for trial in self.trials.by_sample.values_mut().filter(|trial| trial.class == *class) {
             trial.look_soon(now + LOOK_AFTER);
@@ -107,6 +117,7 @@ impl Proof {
         if is_first {
             self.search_soon(now);
         }
+        self.splits.published(class, now);
     }
 
     /// The source of the class ended. The shadows of the class close.
@@ -116,6 +127,8 @@ impl Proof {
         }
         self.orders.refuse(Some(class), "the class has no members any more", now);
         self.classes.remove(class);
+        self.splits.class_ended(class);
+        self.decide_soon(now);
     }
 
     /// A member came, or has another node or subscription.
@@ -132,11 +145,18 @@ impl Proof {
     /// A member left. The member's shadows close.
     pub fn member_left(&mut self, class: &ClassKey, id: MemberId, now: Time) {
         let Some(proof) = self.classes.get_mut(class) else { return };
+        let Some(row) = proof.population.get(id).map(|resident| proof.population.full_row(resident)) else {
+            return;
+        };
         let Some(resident) = proof.population.remove(id) else { return };
-        let is_back = proof.population.residents().any(|entry| entry.1.node_key == resident.node_key);
+        let node_key = resident.node_key;
+        let is_back = proof.population.residents().any(|entry| entry.1.node_key == node_key);
         if !is_back {
-            proof.evidence.forget_differing(resident.node_key);
-            self.settle_records(class, resident.node_key, &BTreeSet::new());
+            proof.evidence.forget_differing(node_key);
+            let differs = proof.records.values().any(|record| record.has(node_key));
+            let (is_split, news) = self.splits.member_left(class, node_key, &row, differs, now);
+            self.settle_records(class, node_key, &BTreeSet::new(), is_split, now);
+            news.into_iter().for_each(|split| self.tell(Happening::SplitOff { split }));
         }
         self.end_of_member(class, id, now);
         self.search_soon(now);
@@ -266,6 +286,28 @@ impl Proof {
         }
     }
 
+    /// The unit of the class has a plan that is not open: splits and joins of the class wait (PRF-30).
+    pub fn hold(&mut self, class: &ClassKey, is_held: bool, now: Time) {
+        self.splits.hold(class, is_held, now);
+    }
+
+    /// The split could not be made: no room (`limits.node_classes`), or the like. The class stays as under
+    /// `warn`, with the reason in its report, and the split is tried again after ten minutes.
+    pub fn split_refused(&mut self, class: &ClassKey, reason: Arc<str>, now: Time) {
+        self.splits.refuse(class, reason, now);
+    }
+
+    /// A split of before a restart or an upgrade (PRF-32). Before or after the class begins.
+    pub fn restore_split(&mut self, split: RestoredSplit, now: Time) {
+        self.splits.restore(split, now);
+    }
+
+    /// An operator joined the classes that were split off from this class: the machine does not split the
+    /// class again for an hour, and only warns (PRF-32).
+    pub fn joined(&mut self, parent: &ClassKey, now: Time) {
+        self.splits.join(parent, now);
+    }
+
     /// Proves a class now: all members, or a member of each fingerprint.
     pub fn prove(&mut self, order: &ProveOrder, now: Time) -> OrderId {
         let class = self.classes.get(&order.class);
@@ -300,7 +342,7 @@ impl Proof {
     pub fn poll_timeout(&self) -> Option<Time> {
         let trials = self.trials.by_sample.values().filter_map(|trial| trial.look_at);
         let picks = self.clock.pick_at.filter(|_| !self.classes.is_empty());
-        trials.chain(picks).chain(self.clock.close_at).min()
+        trials.chain(picks).chain(self.clock.close_at).chain(self.splits.due_at).min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
@@ -314,6 +356,9 @@ impl Proof {
             self.age(now);
             self.begin_orders(now);
             self.begin_samples(now);
+        }
+        if self.splits.due_at.is_some_and(|due_at| due_at <= now) {
+            self.decide(now);
         }
     }
 
@@ -351,11 +396,281 @@ impl Proof {
             class.be_impossible(forbidden);
         }
         report.gives_way = self.gives_way(now);
+        self.splits.complete(&mut report, now);
         report
     }
 
     /// The latest samples of a class, the newest first; `None`: no such class.
     pub fn samples(&self, class: &ClassKey) -> Option<Vec<SampleReport>> {
         self.classes.get(class).map(|class| class.evidence.listed())
+    }
+
+    // The decisions about splits.
+
+    /// Decides about splits, refusals and returns (PRF-27 to PRF-31).
+    pub(super) fn decide(&mut self, now: Time) {
+        self.splits.due_at = None;
+        self.splits.forget(&self.classes, now);
+        self.splits.forget_waiting(&self.classes);
+        if self.settings.policy != Policy::Warn {
+            self.watch_breaker(now);
+        }
+        self.refuse();
+        if self.settings.policy == Policy::Split {
+            self.split(now);
+            self.join(now);
+        }
+    }
+
+    /// Opens the breaker if too much differs at once. At the end of the pause each divergence wants another
+    /// second and control (PRF-29).
+    fn watch_breaker(&mut self, now: Time) {
+        if self.splits.breaker.close(now) {
+            self.classes.values_mut().flat_map(|class| class.records.values_mut()).for_each(|record| {
+                record.is_doubted = true;
+            });
+            let settle = self.settings.pace.settle;
+            self.trials.by_sample.values_mut().for_each(|trial| trial.doubt(settle, now));
+        }
+        let share = self.share(now);
+        if let Some(reason) = self.splits.breaker.trip(share, now) {
+            self.tell(Happening::Breaker { reason, pause: Breaker::PAUSE });
+        }
+    }
+
+    /// The samples of the last minute since the last change, over all classes. Witnesses are samples that
+    /// stay open.
+    fn share(&self, now: Time) -> Share {
+        let changes = self.classes.values().map(|class| class.live.changed_at);
+        let since = changes.fold(now - SHARE_OF, Time::max);
+        let (mut share, mut families) = (Share::default(), BTreeSet::new());
+        for (key, class) in &self.classes {
+            let mut nodes: BTreeMap<u64, bool> = class.evidence.recent(since).collect();
+            for trial in self.trials.of_class(key).filter(|trial| trial.is_witness) {
+                let node_key = trial.subject.node_key;
+                let differs = class.evidence.is_differing(node_key);
+                if trial.was_equal || differs {
+                    nodes.insert(node_key, differs && !trial.was_equal);
+                }
+            }
+            let differing = nodes.values().filter(|differs| **differs).count();
+            share.samples += nodes.len();
+            share.differing += differing;
+            if differing > 0 {
+                families.insert(self.family(key));
+            }
+        }
+        share.families = families.len();
+        share
+    }
+
+    /// New streams of a class that differs are refused the type (PRF-28).
+    fn refuse(&mut self) {
+        let is_due = self.settings.policy == Policy::Refuse;
+        let mut due = BTreeSet::new();
+        for (key, type_url) in self.divergences().into_iter().filter(|_| is_due) {
+            let is_doubted = self.is_doubted(&key, &type_url);
+            if !self.splits.is_stopped(&key, &type_url) && !is_doubted {
+                due.insert((key, type_url));
+            }
+        }
+        let [admitted, refused] = self.splits.refuse_only(due);
+        let admit = |(class, type_url)| Output::Admit { class, type_url };
+        let refuse = |(class, type_url)| Output::Refuse { class, type_url };
+        self.outputs.extend(admitted.into_iter().map(admit).chain(refused.into_iter().map(refuse)));
+    }
+
+    /// The classes and types with a divergence.
+    fn divergences(&self) -> Vec<(ClassKey, TypeUrl)> {
+        let of_class = |(key, class): (&ClassKey, &ClassProof)| -> Vec<(ClassKey, TypeUrl)> {
+            class.records.keys().map(|type_url| (key.clone(), type_url.clone())).collect()
+        };
+        self.classes.iter().flat_map(of_class).collect()
+    }
+
+    fn is_doubted(&self, key: &ClassKey, type_url: &TypeUrl) -> bool {
+        let record = self.classes.get(key).and_then(|class| class.records.get(type_url));
+        record.is_none_or(|record| record.is_doubted)
+    }
+
+    /// Members that differ leave their class (PRF-27).
+    fn split(&mut self, now: Time) {
+        let classes = self.classes.iter().filter(|entry| !entry.1.records.is_empty());
+        for key in classes.map(|entry| entry.0.clone()).collect::<Vec<_>>() {
+            self.split_class(&key, now);
+            self.splits.told_again_at(&key, now).into_iter().for_each(|at| self.splits.wake_at(at));
+        }
+    }
+
+    fn split_class(&mut self, key: &ClassKey, now: Time) {
+        let types = self.classes.get(key).map(|class| class.records.keys().cloned().collect::<Vec<_>>());
+        let (mut departures, mut fields) = (Vec::new(), BTreeSet::new());
+        for type_url in types.unwrap_or_default() {
+            self.note_alike(key, &type_url, now);
+            let is_doubted = self.is_doubted(key, &type_url);
+            for theory in self.theories(key, &type_url, now) {
+                fields.extend(theory.fields());
+                if is_doubted {
+                    continue;
+                }
+                let is_asked = self.ask_for_split(key, &type_url, &theory, now);
+                if is_asked {
+                    self.splits.wake_at(now + ASKED_EVERY);
+                }
+                let Some(class) = self.classes.get(key) else { return };
+                let Some(record) = class.records.get(&type_url) else { continue };
+                let due = record.departures(&theory, &class.population, is_asked, now);
+                departures.extend(due.into_iter().map(|departure| (type_url.clone(), departure)));
+            }
+        }
+        // A member that leaves alone is not to be shown for the others.
+        departures.sort_by_key(|entry| !entry.1.fields.is_empty());
+        for (type_url, mut departure) in departures {
+            let Some(class) = self.classes.get(key) else { return };
+            let leaves = |node_key, row: &Row| self.splits.is_leaving(key, node_key, row, now);
+            if departure.refine(&fields, &class.population, leaves) {
+                self.depart(key, &type_url, departure, now);
+            }
+        }
+    }
+
+    fn theories(&self, key: &ClassKey, type_url: &TypeUrl, now: Time) -> Vec<Theory> {
+        let Some(class) = self.classes.get(key) else { return Vec::new() };
+        let Some(record) = class.records.get(type_url) else { return Vec::new() };
+        let leaves = |node_key, row: &Row| self.splits.is_leaving(key, node_key, row, now);
+        record.theories(&class.population, &self.paths, leaves)
+    }
+
+    /// Members with the answer of a differing member are evidence at once, without a control of their own.
+    fn note_alike(&mut self, key: &ClassKey, type_url: &TypeUrl, now: Time) {
+        let Some(class) = self.classes.get_mut(key) else { return };
+        let Some(record) = class.records.get_mut(type_url) else { return };
+        let is_open = |trial: &&Trial| trial.class == *key && trial.subject.member.is_some();
+        let mut is_news = false;
+        for trial in self.trials.by_sample.values().filter(is_open) {
+            if trial.is_like(record.shown(), &self.meanings, now) {
+                is_news |= record.add_alike(trial.subject.node_key, &trial.subject.row);
+            }
+        }
+        if is_news {
+            record.explain(&class.population, &self.paths);
+        }
+    }
+
+    /// Opens samples that make a theory better, as far as there is room. They have a bound of their own:
+    /// a split is not to wait for the turn of a sample. Returns whether an answer is due.
+    fn ask_for_split(&mut self, key: &ClassKey, type_url: &TypeUrl, theory: &Theory, now: Time) -> bool {
+        while let Some(question) = self.question_for_split(key, type_url, theory, now) {
+            let is_free = self.gives_way(now).is_none()
+                && self.pace.next_explanation(&self.settings.pace, now) <= now
+                && self.has_slot(now);
+            let record = self.classes.get_mut(key).and_then(|class| class.records.get_mut(type_url));
+            let Some(record) = record else { return false };
+            if !is_free {
+                record.wait_for_samples(now);
+                return true;
+            }
+            if question.tells_apart {
+                record.try_once();
+            }
+            self.pace.begin_explanation(now);
+            self.open_sample(key, question.member, SampleReason::Split, now);
+        }
+        self.awaits_answer(key, type_url)
+    }
+
+    fn question_for_split(
+        &self,
+        key: &ClassKey,
+        type_url: &TypeUrl,
+        theory: &Theory,
+        now: Time,
+    ) -> Option<SplitQuestion> {
+        let class = self.classes.get(key).filter(|class| class.may_ask(now))?;
+        let barred = self.barred();
+        let prints: BTreeSet<Print> = self
+            .trials
+            .of_class(key)
+            .filter(|trial| trial.subject.is_for_split)
+            .map(|trial| trial.subject.print)
+            .collect();
+        let is_free = |resident: &Resident, since: Time| {
+            resident.is_askable()
+                && resident.node_key != class.representative.node_key
+                && !barred.contains(&resident.node_key)
+                && !prints.contains(&resident.print)
+                && class.evidence.sampled_at(resident.node_key).is_none_or(|at| at < since)
+        };
+        class.records.get(type_url)?.question(theory, &class.population, is_free, now)
+    }
+
+    /// Whether a sample for the explanation has said nothing so far.
+    fn awaits_answer(&self, key: &ClassKey, type_url: &TypeUrl) -> bool {
+        let record = self.classes.get(key).and_then(|class| class.records.get(type_url));
+        let is_silent = |trial: &Trial| {
+            trial.subject.is_for_split
+                && !trial.is_witness
+                && record.is_some_and(|record| !record.is_alike(trial.subject.node_key))
+        };
+        self.trials.of_class(key).any(is_silent)
+    }
+
+    /// Whether a slot of `streams` is free. A sample in wait for a late stream gives its slot away.
+    fn has_slot(&mut self, now: Time) -> bool {
+        if self.trials.in_slots() < self.settings.pace.streams as usize {
+            return true;
+        }
+        let lagging = self
+            .samples_of(|trial| trial.is_lagging() && trial.order.is_none() && !trial.subject.is_for_split);
+        let lagging = lagging.into_iter().next();
+        lagging.into_iter().for_each(|sample| self.end(sample, Some(SampleResult::Lag), now));
+        lagging.is_some()
+    }
+
+    /// Tells the caller to move members, unless the split has to wait (PRF-29, PRF-30).
+    fn depart(&mut self, key: &ClassKey, type_url: &TypeUrl, mut departure: Departure, now: Time) {
+        let (class, type_url) = (key.clone(), type_url.clone());
+        match self.splits.pass(key, &type_url, departure.tuples.len(), now) {
+            Passage::Free => {}
+            Passage::Waits => return,
+            Passage::BeginsToWait(reason) => {
+                return self.tell(Happening::SplitWaits { class, type_url, reason });
+            }
+        }
+        while departure.tuples.len() > self.splits.room() {
+            departure.tuples.pop_last();
+        }
+        let holds = self.splits.holds(key, now);
+        let Some(proof) = self.classes.get(key) else { return };
+        let Some(record) = proof.records.get(&type_url) else { return };
+        let id = |node_key: &u64| record.node_id(*node_key).map(Arc::from);
+        let text = |(field, value): (&FieldNumber, &u64)| proof.population.text(&(*field, *value)).cloned();
+        let (fields, values) = match departure.fields.is_empty() {
+            true => {
+                let ids = departure.tuples.iter().map(|tuple| tuple.iter().map(id).collect());
+                (vec!["id".into()], ids.collect())
+            }
+            false => {
+                let paths = departure.fields.iter().map(|field| self.paths.path(*field));
+                let values = departure
+                    .tuples
+                    .iter()
+                    .map(|tuple| departure.fields.iter().zip(tuple).map(text).collect());
+                (paths.collect(), values.collect())
+            }
+        };
+        let member_id = record.node_id(departure.first).unwrap_or_default().into();
+        let split = Arc::new(Split { class, type_url, member_id, fields, values, holds });
+        self.splits.begin(&split, departure, now);
+        self.outputs.push_back(Output::Split(Split::clone(&split)));
+    }
+
+    /// Members of classes that were split off return (PRF-31).
+    fn join(&mut self, now: Time) {
+        let settle = self.settings.pace.settle;
+        for (class, parent) in self.splits.compare(&self.classes, &self.meanings, settle, now) {
+            self.tell(Happening::Joined { class: class.clone(), parent });
+            self.outputs.push_back(Output::Join { class });
+        }
     }
 }

@@ -15,19 +15,24 @@ use super::super::picks::{Choice, Picked, Purpose};
 use super::super::probe::Probe;
 use super::super::report::{SampleResult, ShadowKind};
 use super::super::reports::Bounds;
+use super::super::settings::Policy;
 use super::super::trial::{Confirmed, Judgement, LOOK_AFTER, Outcome, Subject, Surround, Trial, Unasked};
 use super::Proof;
 use super::trials::{
-    AGE_EVERY, ANSWER_MAX, Asked, IDLE, RENEWED_AFTER, REPLICAS_EVERY, Role, TOLD_EVERY, TWINS_AFTER, Twins,
-    WAIT,
+    AGE_EVERY, ANSWER_MAX, Asked, IDLE, RENEWED_AFTER, REPLICAS_EVERY, Role, TEST_MAX, TOLD_EVERY,
+    TWINS_AFTER, Twins, WAIT,
 };
 use sluice_engine::Time;
 use sluice_xds::{Resource, TypeUrl, Version};
 
 /// The reason for a sample.
-enum SampleReason {
+pub(super) enum SampleReason {
     Order(OrderId),
     Turn(Purpose),
+    /// The members that a split moves depend on the answer.
+    Split,
+    /// Whether the server bears two streams of an id is to be found out.
+    Test,
 }
 
 impl Proof {
@@ -94,6 +99,12 @@ impl Proof {
                 self.orders.finish(order, None, now);
                 continue;
             };
+            let Some(member) = member else {
+                if !self.order_replica(order, &key, now) {
+                    put_back.push((order, None));
+                }
+                continue;
+            };
             let Some(resident) = class.population.get(member).filter(|resident| resident.is_askable()) else {
                 self.orders.finish(order, None, now);
                 continue;
@@ -105,7 +116,7 @@ impl Proof {
             }
             let is_busy = self.trials.of_class(&key).any(|trial| trial.subject.node_key == node_key);
             if is_busy || !class.may_ask(now) {
-                put_back.push((order, member));
+                put_back.push((order, Some(member)));
                 continue;
             }
             if self.barred().contains(&resident.node_key) {
@@ -136,7 +147,7 @@ impl Proof {
     }
 
     /// The nodes without permission for another stream now.
-    fn barred(&self) -> BTreeSet<u64> {
+    pub(super) fn barred(&self) -> BTreeSet<u64> {
         let open = self.open_nodes();
         let shown = self.classes.values().map(|class| class.representative.node_key);
         let shown = shown.filter(|_| !matches!(self.twins, Twins::Allowed));
@@ -192,10 +203,12 @@ impl Proof {
         Covered::by(witnesses.map(|trial| &trial.subject.row).chain([&class.representative.row]))
     }
 
-    fn open_sample(&mut self, key: &ClassKey, member: MemberId, reason: SampleReason, now: Time) {
+    pub(super) fn open_sample(&mut self, key: &ClassKey, member: MemberId, reason: SampleReason, now: Time) {
+        let is_for_split = matches!(reason, SampleReason::Split);
         let (order, is_for_cover) = match reason {
             SampleReason::Order(order) => (Some(order), false),
             SampleReason::Turn(purpose) => (None, purpose == Purpose::Cover),
+            SampleReason::Split | SampleReason::Test => (None, false),
         };
         let Some(class) = self.classes.get(key) else { return };
         let Some(resident) = class.population.get(member) else { return };
@@ -207,6 +220,7 @@ impl Proof {
             common: class.population.common_row(resident),
             row: class.population.full_row(resident),
             is_for_cover,
+            is_for_split,
         };
         let wants = resident.wants.clone();
         if let Some(class) = self.classes.get_mut(key) {
@@ -251,21 +265,68 @@ impl Proof {
         let hour = now.as_micros() / u64::try_from(REPLICAS_EVERY.as_micros()).unwrap_or(1);
         let place = usize::try_from(hour).unwrap_or(0) % asked.len().max(1);
         let Some(key) = asked.get(place).map(|key| (*key).clone()) else { return false };
-        let Some(class) = self.classes.get(&key) else { return false };
-        let Some(wants) = class
-            .population
-            .residents()
-            .find(|entry| entry.1.is_askable())
-            .map(|entry| entry.1.wants.clone())
-        else {
+        if !self.open_replica(&key, None, now) {
             return false;
-        };
+        }
+        self.pace.begin_sample(now);
+        true
+    }
+
+    /// Opens the class's own node on another connection. Returns whether a shadow began: nothing says what
+    /// the class serves, if no member may be asked about.
+    fn open_replica(&mut self, key: &ClassKey, order: Option<OrderId>, now: Time) -> bool {
+        let Some(class) = self.classes.get(key) else { return false };
+        let askable = class.population.residents().find(|entry| entry.1.is_askable());
+        let Some(wants) = askable.map(|entry| entry.1.wants.clone()) else { return false };
         let subject = own_node(class);
         let probe = Probe::new(self.trials.next_shadow(), wants, now);
-        self.open(&key, &probe, ShadowKind::Replica, None, &subject);
+        self.open(key, &probe, ShadowKind::Replica, None, &subject);
         self.trials.roles.insert(probe.id, (probe.id, Role::Sample));
-        self.trials.by_sample.insert(probe.id, Trial::new(key, subject, probe, None));
-        self.pace.begin_sample(now);
+        self.trials.by_sample.insert(probe.id, Trial::new(key.clone(), subject, probe, order));
+        true
+    }
+
+    /// Begins the comparison of replicas of an order, or ends the order. Returns whether the order need not
+    /// wait. A server that was not seen to bear two streams of a node is tested first, by a member: a second
+    /// stream with the node of the class could end the first one.
+    fn order_replica(&mut self, order: OrderId, key: &ClassKey, now: Time) -> bool {
+        if self.trials.of_class(key).any(|trial| trial.subject.member.is_none()) {
+            return false;
+        }
+        if matches!(self.twins, Twins::Unknown) {
+            self.clock.replicas_at = Some(now);
+            let is_testing = self.trials.of_class(key).any(|trial| !trial.is_witness);
+            let is_vain = self.orders.has_waited(order, TEST_MAX, now);
+            if is_vain || !is_testing && !self.begin_test(key, now) {
+                self.orders.finish(order, None, now);
+                return true;
+            }
+            return false;
+        }
+        if !self.open_replica(key, Some(order), now) {
+            self.orders.finish(order, None, now);
+        }
+        true
+    }
+
+    /// Opens a sample of a member, to find out whether the server bears two streams of an id. Returns whether
+    /// there is such a member.
+    fn begin_test(&mut self, key: &ClassKey, now: Time) -> bool {
+        let free = |proof: &Proof| {
+            let (barred, class) = (proof.barred(), proof.classes.get(key)?);
+            let mut residents = class.population.residents();
+            let askable = residents.find(|entry| entry.1.is_askable() && !barred.contains(&entry.1.node_key));
+            askable.map(|entry| entry.0)
+        };
+        let mut member = free(self);
+        if member.is_none() {
+            // A witness is open already, and tests nothing.
+            let witness = self.samples_of(|trial| trial.class == *key && trial.is_witness).into_iter().next();
+            witness.into_iter().for_each(|witness| self.end(witness, None, now));
+            member = free(self);
+        }
+        let Some(member) = member else { return false };
+        self.open_sample(key, member, SampleReason::Test, now);
         true
     }
 
@@ -285,7 +346,7 @@ impl Proof {
             (trial.class.clone(), trial.subject.node_key, trial.sample.answered_at.is_some());
         if is_known && trial.subject.member.is_some() {
             let differing = trial.differing_types().into_iter().cloned().collect();
-            self.settle_records(&key, node_key, &differing);
+            self.settle_records(&key, node_key, &differing, false, now);
         }
         match judgement {
             Judgement::Waits => self.progress(sample, now),
@@ -316,15 +377,15 @@ impl Proof {
         let is_replica = trial.subject.member.is_none();
         let Some(class) = self.classes.get_mut(&key) else { return };
         if is_replica {
-            if std::mem::take(&mut class.replicas_disagree) {
-                self.tell(Happening::ReplicasAgree { class: key });
-            }
-            return self.end(sample, None, now);
+            let ends_disagreement = std::mem::take(&mut class.replicas_disagree);
+            self.tell(Happening::ReplicasAgree { class: key, shadow: sample, ends_disagreement });
+            return self.end(sample, Some(SampleResult::Equal), now);
         }
         if is_witness {
             class.see_push();
         }
         let is_news = is_witness && !class.evidence.is_equal(node_key);
+        let is_evidence = !class.records.is_empty();
         for record in class.records.values_mut() {
             if record.add_equal(row) {
                 record.explain(&class.population, &self.paths);
@@ -334,6 +395,9 @@ impl Proof {
             self.end(sample, Some(SampleResult::Equal), now);
         } else if is_news {
             self.note(&trial, SampleResult::Equal, now);
+        }
+        if is_evidence {
+            self.decide_soon(now);
         }
     }
 
@@ -373,7 +437,7 @@ impl Proof {
         if has_question {
             return;
         }
-        let Some(class) = self.classes.get(&trial.class).and_then(|class| class.content.as_ref()) else {
+        let Some(class) = self.classes.get(&trial.class).and_then(|class| class.live.newest.as_ref()) else {
             return;
         };
         let contents: Vec<&Content> =
@@ -402,15 +466,11 @@ impl Proof {
             return trial.look_soon(now + WAIT);
         }
         let (is_witness, is_replica) = (trial.is_witness, trial.subject.member.is_none());
-        if is_witness && self.trials.in_slots() >= self.settings.pace.streams as usize {
-            // A sample in wait for a late stream gives the slot away.
-            let lagging =
-                self.samples_of(|trial| trial.is_lagging() && trial.order.is_none()).into_iter().next();
-            if let Some(lagging) = lagging {
-                self.end(lagging, Some(SampleResult::Lag), now);
-            } else if let Some(trial) = self.trials.by_sample.get_mut(&sample) {
-                return trial.look_soon(now + WAIT);
+        if is_witness && !self.has_slot(now) {
+            if let Some(trial) = self.trials.by_sample.get_mut(&sample) {
+                trial.look_soon(now + WAIT);
             }
+            return;
         }
         match is_replica {
             true => self.begin_control(sample, now),
@@ -479,7 +539,7 @@ impl Proof {
         let result = outcome.result();
         if trial.subject.member.is_none() {
             self.tell_replicas(&trial, outcome);
-            return self.end(sample, None, now);
+            return self.end(sample, Some(result), now);
         }
         if result == SampleResult::Differs {
             self.record(&trial, &outcome.confirmed, now);
@@ -487,11 +547,19 @@ impl Proof {
         if !trial.is_witness {
             // Without the server nobody could have a word: the sample is void.
             let is_void = result == SampleResult::NoWord && self.pace.surroundings.is_unwell;
-            return self.end(sample, (!is_void).then_some(result), now);
+            self.end(sample, (!is_void).then_some(result), now);
+        } else if outcome.is_torn {
+            self.end(sample, None, now);
         }
-        if outcome.is_torn {
-            // Another sample takes the place, on the connection of the class.
-            return self.end(sample, None, now);
+        if result == SampleResult::NoWord
+            && outcome.is_torn
+            && let Some(class) = self.classes.get_mut(&trial.class)
+        {
+            // The node is asked again at once, with luck on one connection: the difference may be real.
+            class.evidence.forget(trial.subject.node_key);
+        }
+        if !trial.is_witness || outcome.is_torn {
+            return;
         }
         if result == SampleResult::Differs {
             self.note(&trial, result, now);
@@ -544,17 +612,25 @@ impl Proof {
 
     /// Records a confirmed divergence, by type.
     fn record(&mut self, trial: &Trial, confirmed: &[Confirmed], now: Time) {
+        self.decide_soon(now);
+        let family = self.family(&trial.class);
         let Some(class) = self.classes.get_mut(&trial.class) else { return };
         let mut by_type: BTreeMap<TypeUrl, Vec<Confirmed>> = BTreeMap::new();
         for one in confirmed {
             by_type.entry(one.differing.key.type_url.clone()).or_default().push(one.clone());
         }
-        let content = class.content.clone().unwrap_or_default();
+        let content = class.live.newest.clone().unwrap_or_default();
         for (type_url, confirmed) in by_type {
             let since = confirmed.iter().map(|one| one.since).min().unwrap_or(now);
+            if !class.records.contains_key(&type_url) {
+                self.splits.breaker.note(family.clone(), now);
+            }
             let record =
                 class.records.entry(type_url.clone()).or_insert_with(|| Record::new(type_url.clone(), since));
-            record.add(&trial.subject, &confirmed, trial.compared_names(&content, &type_url));
+            if self.settings.policy == Policy::Split {
+                record.forget_equal(&trial.subject, &confirmed, now);
+            }
+            record.add(&trial.subject, &confirmed, trial.compared_names(&content, &type_url), now);
             record.add_equal(&class.representative.row);
             // Witnesses that are equal now are evidence about the explanation.
             let witnesses =
@@ -578,25 +654,40 @@ impl Proof {
         news.into_iter().for_each(|happening| self.tell(happening));
     }
 
-    /// A node differs in `differing` only. Divergences without a differing member end.
-    pub(super) fn settle_records(&mut self, key: &ClassKey, node_key: u64, differing: &BTreeSet<TypeUrl>) {
+    /// A node differs in `differing` only. Divergences without a differing member end. `is_split`: the node
+    /// has left the class by a split, and is not equal to the class.
+    pub(super) fn settle_records(
+        &mut self,
+        key: &ClassKey,
+        node_key: u64,
+        differing: &BTreeSet<TypeUrl>,
+        is_split: bool,
+        now: Time,
+    ) {
         let Some(class) = self.classes.get_mut(key) else { return };
         let mut ended = Vec::new();
         let mut records = std::mem::take(&mut class.records);
         records.retain(|type_url, record| {
-            if differing.contains(type_url) || !record.has(node_key) {
+            if differing.contains(type_url) {
+                return true;
+            }
+            record.forget_alike(node_key);
+            if !record.has(node_key) {
                 return true;
             }
             let last = record.report(class.of_records(key, &self.paths));
             let is_over = record.remove(node_key);
             if is_over {
-                ended.extend(last);
+                ended.extend(last.filter(|_| !is_split));
             } else {
                 record.explain(&class.population, &self.paths);
             }
             !is_over
         });
         class.records = records;
+        if !ended.is_empty() {
+            self.decide_soon(now);
+        }
         ended.into_iter().for_each(|last| self.tell(Happening::DivergenceEnded(Arc::new(last))));
     }
 
@@ -618,7 +709,9 @@ impl Proof {
         let Some(mut trial) = self.trials.by_sample.remove(&sample) else { return };
         self.search_soon(now);
         self.trials.questions.retain(|_, asked| asked.trial != sample);
-        if let Some(result) = result.filter(|_| !trial.is_witness) {
+        // A replica proves nothing about members.
+        let is_evidence = !trial.is_witness && trial.subject.member.is_some();
+        if let Some(result) = result.filter(|_| is_evidence) {
             self.note(&trial, result, now);
         }
         if let Some(order) = trial.order.take() {
@@ -653,6 +746,26 @@ impl Proof {
     pub(super) fn bounds(&self) -> Bounds {
         Bounds::new(&self.settings, &self.classes)
     }
+
+    /// There is news about a divergence. Under `warn` nothing follows from it.
+    pub(super) fn decide_soon(&mut self, now: Time) {
+        if self.settings.policy != Policy::Warn {
+            self.splits.wake_at(now);
+        }
+    }
+
+    /// The class from which the class was split off, over all splits.
+    pub(super) fn family(&self, key: &ClassKey) -> ClassKey {
+        let mut family = key;
+        // Two classes may come from each other, after a split and a return.
+        for _ in 0..self.classes.len() {
+            match self.classes.get(family).and_then(|class| class.split_from.as_ref()) {
+                Some(parent) if parent != key => family = parent,
+                Some(_) | None => break,
+            }
+        }
+        family.clone()
+    }
 }
 
 /// The class as the subject of a shadow.
@@ -666,6 +779,7 @@ fn own_node(class: &ClassProof) -> Subject {
         common: shown.row.clone(),
         row: shown.row.clone(),
         is_for_cover: false,
+        is_for_split: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub const SEARCH_GAP: Duration = Duration::from_millis(250);
 pub const WAIT: Duration = Duration::from_secs(1);
 /// Replicas are compared once an hour (PRF-18).
 pub const REPLICAS_EVERY: Duration = Duration::from_secs(3_600);
+/// An order to compare replicas waits for the test of the server for so long.
+pub const TEST_MAX: Duration = Duration::from_secs(120);
 /// The same divergence, or lag, is told once an hour (PRF-26).
 pub const TOLD_EVERY: Duration = Duration::from_secs(3_600);
 /// After so long, two living streams of an id are proof enough: the server bears both.
@@ -28,6 +30,11 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 pub const RENEWED_AFTER: Duration = Duration::from_secs(600);
 /// Evidence ages in steps.
 pub const AGE_EVERY: Duration = Duration::from_secs(60);
+
+/// While samples explain a divergence, the answers are read so often.
+pub const ASKED_EVERY: Duration = Duration::from_millis(500);
+/// The samples that make a share of the breaker (PRF-29).
+pub const SHARE_OF: Duration = Duration::from_secs(60);
 
 /// Whether the server bears two streams of an id.
 #[derive(Clone, Debug, Default)]

@@ -69,7 +69,8 @@ fn prf_9_a_server_with_one_stream_for_each_id_never_sees_a_control() {
 fn prf_5_a_member_that_matches_never_is_never_shown() {
     let mut bench = bench(1);
     bench.member_as(9, Member { is_never: true, ..member(&node("dataplane", &[("team", "x")])) });
-    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 4 }, bench.now);
+    let order =
+        bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 4 }, bench.now);
     bench.pass(7_200_000);
     assert!(!bench.opened.is_empty() && bench.opened.iter().all(|opened| opened.1.node.id != "dataplane"));
     assert_eq!(bench.proof.prove_state(order).map(|state| state.asked), Some(1));
@@ -87,7 +88,8 @@ fn prf_5_a_member_that_turns_never_loses_its_shadow() {
 #[test]
 fn prf_19_an_order_takes_all_members_at_once_and_tells_its_progress() {
     let mut bench = bench(30);
-    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 4 }, bench.now);
+    let order =
+        bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 4 }, bench.now);
     let begun = bench.now;
     let mut most = 0;
     while bench.proof.prove_state(order).is_some_and(|state| !state.is_done) {
@@ -120,7 +122,8 @@ fn prf_19_an_order_takes_the_results_of_witnesses() {
     }
     bench.pass(1_100);
     assert_eq!(bench.shadows[&sample].kind, ShadowKind::Witness);
-    let order = bench.proof.prove(&ProveOrder { class: class(), all: true, streams: 1 }, bench.now);
+    let order =
+        bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 1 }, bench.now);
     bench.pass(100);
     let state = bench.proof.prove_state(order).unwrap();
     assert_eq!((state.is_done, state.differs, state.no_word), (true, 1, 0));
@@ -129,7 +132,9 @@ fn prf_19_an_order_takes_the_results_of_witnesses() {
 #[test]
 fn prf_19_an_order_for_an_unknown_class_is_refused() {
     let mut bench = bench(1);
-    let order = bench.proof.prove(&ProveOrder { class: "beef".into(), all: true, streams: 1 }, bench.now);
+    let order = bench
+        .proof
+        .prove(&ProveOrder { class: "beef".into(), all: true, replicas: false, streams: 1 }, bench.now);
     let state = bench.proof.prove_state(order).unwrap();
     assert!(state.is_done && state.refused.is_some());
 }
@@ -164,4 +169,50 @@ fn prf_18_replicas_are_compared_once_an_hour() {
     bench.pass(1_100);
     assert!(bench.happenings.iter().any(|happening| matches!(happening, Happening::ReplicasDisagree { .. })));
     assert!(bench.divergences().is_empty());
+}
+
+/// The order tests first whether the server bears two streams of an id, by a member.
+#[test]
+fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {
+    let mut bench = bench(3);
+    bench.pass(100);
+    let wish = ProveOrder { class: class(), all: false, replicas: true, streams: 1 };
+    let order = bench.proof.prove(&wish, bench.now);
+    let mut replica = None;
+    for _ in 0..40 {
+        bench.pass(1_000);
+        let open: Vec<(ShadowId, ShadowKind)> =
+            bench.shadows.iter().map(|open| (*open.0, open.1.kind)).collect();
+        for (id, kind) in open {
+            match kind {
+                ShadowKind::Replica => replica = Some(id),
+                ShadowKind::Sample | ShadowKind::Second => bench.answer(id, wildcard(&clusters(), OLD)),
+                ShadowKind::Control | ShadowKind::Witness => {}
+            }
+        }
+        if replica.is_some() {
+            break;
+        }
+    }
+    let replica = replica.unwrap();
+    assert_eq!(bench.shown(replica), "rep");
+    assert!(!bench.proof.prove_state(order).unwrap().is_done);
+    bench.answer_on(replica, wildcard(&clusters(), OLD), 2);
+    bench.pass(1_100);
+    let state = bench.proof.prove_state(order).unwrap();
+    assert_eq!((state.is_done, state.asked, state.equal), (true, 1, 1));
+    let agree = |happening: &&Happening| matches!(happening, Happening::ReplicasAgree { .. });
+    assert_eq!(bench.happenings.iter().filter(agree).count(), 1);
+
+    let order = bench.proof.prove(&wish, bench.now);
+    bench.pass(100);
+    let replica = bench.wait_for(ShadowKind::Replica);
+    bench.answer_on(replica, wildcard(&clusters(), NEW), 2);
+    bench.pass(5_100);
+    let control = bench.wait_for(ShadowKind::Control);
+    bench.answer(control, wildcard(&clusters(), OLD));
+    bench.pass(1_100);
+    let state = bench.proof.prove_state(order).unwrap();
+    assert_eq!((state.is_done, state.differs), (true, 1));
+    assert!(bench.divergences().is_empty(), "never a reason to split");
 }

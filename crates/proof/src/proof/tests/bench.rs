@@ -167,6 +167,7 @@ impl Bench {
             fields: fields(&node),
             node: node.clone(),
             is_never: false,
+            split_from: None,
         };
         bench.proof.class(&class(), facts, bench.now);
         bench.member_as(0, Member { wants: all_clusters(), ..member(&node) });
@@ -218,6 +219,7 @@ impl Bench {
                 Output::Keep(id) => self.shadows.get_mut(&id).unwrap().kind = ShadowKind::Witness,
                 Output::Ask(question) => self.questions.push(question),
                 Output::Tell(happening) => self.happenings.push(happening),
+                Output::Split(_) | Output::Join { .. } | Output::Refuse { .. } | Output::Admit { .. } => {}
             }
         }
     }

@@ -152,7 +152,13 @@ fn prf_25_another_rule_ends_the_evidence() {
     let sample = bench.wait_for(ShadowKind::Sample);
     bench.answer(sample, wildcard(&clusters(), CONTENT));
     let node = node("rep", &[("team", "red")]);
-    let facts = ClassFacts { rule: "node_classes[1]".into(), fields: fields(&node), node, is_never: false };
+    let facts = ClassFacts {
+        rule: "node_classes[1]".into(),
+        fields: fields(&node),
+        node,
+        is_never: false,
+        split_from: None,
+    };
     bench.proof.class(&class(), facts, bench.now);
     assert_eq!((bench.report().samples, bench.report().state), (0, ClassState::Unproved));
 }

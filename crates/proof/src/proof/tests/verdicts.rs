@@ -207,6 +207,24 @@ fn prf_18_shadows_on_several_connections_prove_nothing() {
 }
 
 #[test]
+fn prf_18_a_second_and_a_control_on_one_connection_decide_wherever_the_sample_is() {
+    for (control_on, is_told) in [(2, true), (1, false)] {
+        let (mut bench, sample) = with_difference();
+        let second = bench.wait_for(ShadowKind::Second);
+        bench.answer_on(second, wildcard(&clusters(), NEW), 2);
+        let control = bench.wait_for(ShadowKind::Control);
+        bench.answer_on(control, wildcard(&clusters(), OLD), control_on);
+        bench.pass(1_100);
+        assert_eq!(!bench.divergences().is_empty(), is_told);
+        if !is_told {
+            // Another sample of the same member takes the place of a torn one.
+            let again = bench.wait_for(ShadowKind::Sample);
+            assert!(again != sample && bench.shown(again) == "m1");
+        }
+    }
+}
+
+#[test]
 fn prf_8_a_secret_bearing_type_is_compared_by_version_without_paths() {
     let mut bench = bench();
     let sample = bench.wait_for(ShadowKind::Sample);

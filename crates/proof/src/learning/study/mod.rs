@@ -4,7 +4,7 @@
 //! before the comparison: the same node is asked again, and so is the reference, the first node with an
 //! answer. Names that differ then are restless: the server says two things to the same question.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::evidence::{StudyEvidence, TypeAnswer};
@@ -29,9 +29,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const CHECKS: u32 = 64;
 const CHECKS_EVERY: u32 = 16;
 
-/// The names in the distinct answers of a study. More would take gigabytes.
-const NAMES_MAX: usize = 20_000_000;
-
 /// Refused nodes with a name in the report.
 const REFUSED_MAX: usize = 100;
 
@@ -44,6 +41,8 @@ pub struct StudyPace {
     pub per_minute: u32,
     /// The end, even if nodes are left.
     pub until: Time,
+    /// The names in the distinct answers. A million takes some 50 MB.
+    pub names_max: usize,
 }
 
 /// The next step of the caller.
@@ -69,6 +68,10 @@ pub enum StudyEnd {
     Lost,
     /// The answers take too much memory.
     TooLarge,
+    /// The relay that asks is going out of service.
+    Leaving,
+    /// Nobody waits for the findings any more.
+    Abandoned,
 }
 
 /// A node without an answer of the server.
@@ -91,6 +94,8 @@ pub struct Study {
     open: Vec<usize>,
     attempts: BTreeMap<usize, u32>,
     reference: Option<usize>,
+    /// The nodes with an answer.
+    answered: BTreeSet<usize>,
     is_last_check_due: bool,
     news: u32,
     /// The earliest time of the next stream.
@@ -126,6 +131,7 @@ impl Study {
             open: Vec::new(),
             attempts: BTreeMap::new(),
             reference: None,
+            answered: BTreeSet::new(),
             is_last_check_due: true,
             news: 0,
             next_at: Time::ZERO,
@@ -173,6 +179,11 @@ impl Study {
         }
     }
 
+    /// Ends the study before its time. What was answered stays.
+    pub fn stop(&mut self, end: StudyEnd) {
+        self.end.get_or_insert(end);
+    }
+
     fn finish(&mut self, end: StudyEnd) -> Step {
         Step::Done(*self.end.get_or_insert(end))
     }
@@ -181,6 +192,7 @@ impl Study {
     pub fn answered(&mut self, node: usize, answers: BTreeMap<TypeUrl, TypeAnswer>) {
         self.close(node);
         (self.failures_in_a_row, self.refusals.in_a_row) = (0, 0);
+        self.answered.insert(node);
         // Failures apart from each other do not leave a node without an answer.
         self.attempts.remove(&node);
         let mut is_news = false;
@@ -199,7 +211,7 @@ impl Study {
                 }
             }
         }
-        if self.evidence.held_names() > NAMES_MAX {
+        if self.evidence.held_names() > self.pace.names_max {
             self.end.get_or_insert(StudyEnd::TooLarge);
         }
     }
@@ -211,10 +223,7 @@ impl Study {
         self.last_failure = Some(status.clone());
         if is_refusal(status.code) {
             self.refusals.in_a_row += 1;
-            self.refusals.count += 1;
-            if self.refusals.named.len() < REFUSED_MAX {
-                self.refusals.named.push(Refusal { node, status });
-            }
+            self.note_refusal(node, status);
             if is_first && self.refusals.in_a_row >= REFUSALS_MAX {
                 self.end.get_or_insert(StudyEnd::Refused);
             }
@@ -228,13 +237,33 @@ impl Study {
         if *attempts < ATTEMPTS_MAX {
             self.queue.push_back(node);
         } else {
-            self.refusals.count += 1;
-            if self.refusals.named.len() < REFUSED_MAX {
-                self.refusals.named.push(Refusal { node, status });
-            }
+            self.note_refusal(node, status);
         }
         if self.failures_in_a_row >= FAILURES_MAX {
             self.end.get_or_insert(StudyEnd::Lost);
+        }
+    }
+
+    /// The node was not asked after all: nothing is known about it.
+    pub fn leave_out(&mut self, node: usize, now: Time) {
+        self.close(node);
+        self.next_at = self.next_at.min(now);
+    }
+
+    /// The node is asked after all others.
+    pub fn postpone(&mut self, node: usize, now: Time) {
+        self.leave_out(node, now);
+        self.queue.push_back(node);
+    }
+
+    /// The check of a node that has answered leaves nobody without an answer.
+    fn note_refusal(&mut self, node: usize, status: Status) {
+        if self.answered.contains(&node) {
+            return;
+        }
+        self.refusals.count += 1;
+        if self.refusals.named.len() < REFUSED_MAX {
+            self.refusals.named.push(Refusal { node, status });
         }
     }
 
@@ -246,6 +275,16 @@ impl Study {
 
     pub fn evidence(&self) -> &StudyEvidence {
         &self.evidence
+    }
+
+    /// The number of nodes with an answer.
+    pub fn answered_count(&self) -> usize {
+        self.answered.len()
+    }
+
+    /// The first node with an answer.
+    pub fn reference(&self) -> Option<usize> {
+        self.reference
     }
 
     /// The nodes without an answer of the server: at most 100, and the number of all.
@@ -265,140 +304,4 @@ fn is_refusal(code: Code) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sluice_xds::{Node, ResourceName, Version};
-    use std::sync::Arc;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn study(nodes: usize, teams: usize, pace: StudyPace) -> Study {
-        let node = |number: usize| {
-            Arc::new(Node {
-                id: format!("n{number}"),
-                cluster: format!("team-{}", number % teams),
-                ..Node::default()
-            })
-        };
-        Study::new(&Fleet::new((0..nodes).map(node).collect()), pace)
-    }
-
-    fn pace(streams: usize) -> StudyPace {
-        StudyPace { streams, per_minute: 60_000, until: Time::ZERO + 10 * MINUTE }
-    }
-
-    fn answer(versions: &[u128]) -> BTreeMap<TypeUrl, TypeAnswer> {
-        let name = |(number, version): (usize, &u128)| {
-            (ResourceName::from(format!("c{number}")), Some(Version(*version)))
-        };
-        let names = versions.iter().enumerate().map(name).collect();
-        let answer = TypeAnswer { is_whole: true, names };
-        [(TypeUrl::of_message("envoy.config.cluster.v3.Cluster"), answer)].into()
-    }
-
-    /// Asks until the end; `says` answers as the server would. Returns the nodes in the order of asking.
-    fn run(
-        study: &mut Study,
-        mut says: impl FnMut(usize) -> Result<Vec<u128>, Code>,
-    ) -> (Vec<usize>, StudyEnd, Time) {
-        let (mut now, mut asked) = (Time::ZERO, Vec::new());
-        loop {
-            match study.next_step(now) {
-                Step::Ask(node) => {
-                    asked.push(node);
-                    match says(node) {
-                        Ok(versions) => study.answered(node, answer(&versions)),
-                        Err(code) => study.failed(node, Status::new(code, "no"), now),
-                    }
-                }
-                Step::Wait(until) => now = until,
-                Step::Done(end) => return (asked, end, now),
-            }
-        }
-    }
-
-    #[test]
-    fn lrn_2_each_fingerprint_has_its_turn_before_a_second_member() {
-        let mut study = study(6, 3, pace(1));
-        let (asked, end, _) = run(&mut study, |_| Ok(vec![1]));
-        // The first answer is checked at the same node, and the end once more.
-        assert_eq!((asked.as_slice(), end), (&[0, 0, 1, 2, 3, 4, 5, 0][..], StudyEnd::Complete));
-        assert_eq!(study.evidence().nodes().len(), 6);
-    }
-
-    #[test]
-    fn prf_16_a_counter_in_an_answer_is_restless_and_a_difference_is_checked() {
-        let mut study = study(4, 2, pace(1));
-        let mut counter = 0;
-        let (asked, ..) = run(&mut study, |node| {
-            counter += 1;
-            Ok(vec![counter, u128::from(node % 2 == 1)])
-        });
-        assert!(
-            asked.iter().filter(|node| **node == 0).count() > 2,
-            "the reference is asked again: {asked:?}"
-        );
-        let restless: Vec<_> = study.evidence().restless().flat_map(|(_, names)| names.clone()).collect();
-        assert_eq!(restless, [ResourceName::from("c0".to_owned())]);
-    }
-
-    #[test]
-    fn prf_16_a_push_meanwhile_is_no_difference_between_nodes() {
-        let mut study = study(8, 2, pace(1));
-        let mut asked = 0;
-        run(&mut study, |_| {
-            asked += 1;
-            Ok(vec![u128::from(asked > 5), 7])
-        });
-        let types: Vec<TypeUrl> = study.evidence().types().cloned().collect();
-        assert_eq!(study.evidence().joint(&types).groups().count(), 1);
-    }
-
-    #[test]
-    fn prf_9_a_server_that_refuses_everybody_is_left_alone_and_one_that_refuses_some_is_not() {
-        let mut study = study(9, 3, pace(1));
-        let (asked, end, _) = run(&mut study, |_| Err(Code::Unauthenticated));
-        assert_eq!((asked.len(), end), (3, StudyEnd::Refused));
-        assert_eq!(study.last_failure().map(|status| status.code), Some(Code::Unauthenticated));
-        let mut study = self::study(9, 3, pace(1));
-        let (_, end, _) =
-            run(&mut study, |node| if node == 4 { Err(Code::PermissionDenied) } else { Ok(vec![1]) });
-        let (named, count) = study.refused();
-        assert_eq!((end, count, named[0].node), (StudyEnd::Complete, 1, 4));
-    }
-
-    #[test]
-    fn prf_9_a_node_that_answers_between_failures_is_not_refused() {
-        let (mut study, mut asked) = (study(9, 9, pace(1)), 0);
-        let (_, end, _) = run(&mut study, |node| {
-            asked += u32::from(node == 0);
-            if node == 0 && asked % 2 == 0 { Err(Code::Unavailable) } else { Ok(vec![node as u128]) }
-        });
-        assert!(asked > 2 * ATTEMPTS_MAX, "the reference failed often enough: {asked}");
-        assert_eq!((end, study.refused().1), (StudyEnd::Complete, 0));
-    }
-
-    #[test]
-    fn prf_19_the_pace_holds_and_failures_make_pauses() {
-        let mut slow = study(6, 1, StudyPace { per_minute: 12, ..pace(2) });
-        let (asked, _, now) = run(&mut slow, |_| Ok(vec![1]));
-        assert_eq!(now.since(Time::ZERO), Duration::from_secs(5) * (asked.len() as u32 - 1));
-        let mut lost = study(50, 50, pace(1));
-        let (asked, end, now) = run(&mut lost, |_| Err(Code::Unavailable));
-        assert_eq!((asked.len(), end), (8, StudyEnd::Lost));
-        assert!(now.since(Time::ZERO) > MINUTE, "{now:?}");
-        let mut short = study(500, 1, StudyPace { per_minute: 12, until: Time::ZERO + MINUTE, ..pace(1) });
-        assert_eq!(run(&mut short, |_| Ok(vec![1])).1, StudyEnd::TimeIsUp);
-    }
-
-    #[test]
-    fn prf_19_no_more_streams_than_allowed_are_open() {
-        let mut study = study(6, 6, pace(2));
-        let now = Time::ZERO + MINUTE;
-        let (one, other) = (study.next_step(now), study.next_step(now + MINUTE));
-        assert!(matches!((one, other), (Step::Ask(0), Step::Ask(1))));
-        assert_eq!(study.next_step(now + MINUTE), Step::Wait(study.pace.until));
-        study.answered(0, answer(&[1]));
-        assert_eq!(study.next_step(now + 2 * MINUTE), Step::Ask(0));
-    }
-}
+mod tests;

@@ -1,0 +1,80 @@
+//! A row, and the entry of a cluster.
+
+use super::keys::Map;
+use crate::counters::{Counters, Gauges, MetricSum, Oddities, PerGroup, Tally};
+use crate::report::{MetricStats, NamedMetric, Utilization};
+
+/// An entry without a report for so many intervals is idle.
+pub const IDLE: u32 = 2;
+
+/// Pending metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    pub utilization: Utilization,
+    pub named: Map<Box<str>, MetricSum>,
+}
+
+impl Metrics {
+    pub fn add_utilization(&mut self, more: &Utilization, oddities: &mut Oddities) {
+        self.utilization.cpu.add(&more.cpu, oddities);
+        self.utilization.mem.add(&more.mem, oddities);
+        self.utilization.application.add(&more.application, oddities);
+    }
+
+    pub fn listed(&self) -> Vec<NamedMetric<'_>> {
+        self.named.iter().map(|(name, sum)| NamedMetric { name, sum: *sum }).collect()
+    }
+
+    pub fn stats(&self) -> Box<MetricStats<'_>> {
+        Box::new(MetricStats { utilization: self.utilization, named: self.listed() })
+    }
+}
+
+/// A locality of a cluster, or an endpoint.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Pending counters.
+    pub counters: Counters,
+    pub metrics: Option<Box<Metrics>>,
+    /// The sum over the streams.
+    pub gauges: Gauges,
+    /// The latest metadata of an endpoint.
+    pub metadata: Option<Box<[u8]>>,
+    pub tallies: PerGroup<Tally>,
+    /// The number of the interval with the latest report.
+    pub touched: u32,
+}
+
+impl Row {
+    pub fn is_empty(&self) -> bool {
+        self.counters.is_empty() && self.metrics.is_none() && self.gauges.is_empty()
+    }
+
+    /// Takes the gauges of a stream out of the sum.
+    pub fn take_back(&mut self, gauges: Gauges) {
+        let sum = &mut self.gauges;
+        sum.in_progress = sum.in_progress.saturating_sub(gauges.in_progress);
+        sum.active_connections = sum.active_connections.saturating_sub(gauges.active_connections);
+    }
+
+    /// Whether nothing refers to the row, and no recent report names the row.
+    pub fn is_idle(&self, interval: u32) -> bool {
+        self.is_empty() && self.touched.saturating_add(IDLE) <= interval
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// Pending drops.
+    pub dropped: u64,
+    pub categories: Map<Box<str>, u64>,
+    pub touched: u32,
+    /// The number of the latest report with this cluster.
+    pub report: u64,
+}
+
+impl Cluster {
+    pub fn is_idle(&self, interval: u32) -> bool {
+        self.dropped == 0 && self.categories.is_empty() && self.touched.saturating_add(IDLE) <= interval
+    }
+}

@@ -1,0 +1,399 @@
+//! Members leave a class that is too coarse, and return when nothing tells them apart any more.
+
+use std::sync::Arc;
+
+use super::fleet::*;
+use crate::proof::*;
+use sluice_xds::Node;
+
+fn is_blue(node: &Node) -> bool {
+    label(node, "team") == "blue"
+}
+
+/// The clients of team `blue` have another cluster.
+fn blue(node: &Node) -> u128 {
+    if is_blue(node) { 2 } else { 1 }
+}
+
+/// Nodes with equal answers for long enough that witnesses hold all values.
+fn settled(policy: Policy) -> Fleet {
+    let mut fleet = Fleet::grid(policy, |_| 1);
+    fleet.pass(240_000);
+    fleet
+}
+
+fn values(split: &Split) -> Vec<Vec<&str>> {
+    split
+        .values
+        .iter()
+        .map(|tuple| tuple.iter().map(|value| value.as_deref().unwrap_or("-")).collect())
+        .collect()
+}
+
+fn only_split(fleet: &Fleet) -> Split {
+    let [(_, split)] = &*fleet.splits else { panic!("{:?}", fleet.splits) };
+    split.clone()
+}
+
+#[test]
+fn prf_27_all_clients_with_the_value_that_explains_it_leave_within_20_s_of_the_push() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    assert_eq!(fleet.wrong(), 12);
+    let took = fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    assert!(took.as_secs() < 20, "{took:?}");
+    let split = only_split(&fleet);
+    assert_eq!((&*split.fields[0], values(&split)), ("metadata.team", vec![vec!["\"blue\""]]));
+    assert_eq!((fleet.classes(), fleet.members_of("all")), (2, 24));
+    assert_eq!(fleet.count(|happening| matches!(happening, Happening::Diverged(_))), 1);
+    assert_eq!(fleet.count(|happening| matches!(happening, Happening::SplitOff { .. })), 1);
+    assert_eq!(fleet.count(|happening| matches!(happening, Happening::DivergenceEnded(_))), 0);
+    fleet.pass(3_600_000);
+    assert_eq!((fleet.splits.len(), fleet.joins.len(), fleet.wrong()), (1, 0, 0));
+    let report = fleet.report("all/\"blue\"");
+    let made = report.split.unwrap();
+    assert_eq!((report.split_from.as_deref(), &*made.parent), (Some("all"), "all"));
+    assert_eq!((made.member_id, made.holds.as_secs()), (split.member_id.clone(), 3_600));
+}
+
+#[test]
+fn prf_26_under_warn_nobody_moves() {
+    let mut fleet = settled(Policy::Warn);
+    fleet.push(blue);
+    fleet.pass(60_000);
+    assert_eq!((fleet.splits.len(), fleet.refusals.len(), fleet.wrong()), (0, 0, 12));
+    assert_eq!(fleet.report("all").state, ClassState::Differs);
+}
+
+#[test]
+fn prf_27_two_values_together_are_told_from_each_alone() {
+    let both = |node: &Node| if is_blue(node) && label(node, "zone") == "b" { 2 } else { 1 };
+    let mut fleet = settled(Policy::Split);
+    fleet.push(both);
+    fleet.pass_until(7_200, |fleet| fleet.wrong() == 0);
+    let split = only_split(&fleet);
+    assert_eq!(split.fields, ["metadata.team".into(), "metadata.zone".into()] as [Arc<str>; 2]);
+    assert_eq!(fleet.members_of("all"), 32);
+}
+
+#[test]
+fn prf_27_a_client_that_no_field_explains_leaves_alone() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(|node| if node.id == "n4" { 2 } else { 1 });
+    fleet.pass_until(7_200, |fleet| fleet.wrong() == 0);
+    let split = only_split(&fleet);
+    assert_eq!((&*split.fields[0], values(&split)), ("id", vec![vec!["n4"]]));
+    assert_eq!(fleet.members_of("all"), 35);
+}
+
+#[test]
+fn prf_27_without_an_answer_from_others_the_client_leaves_alone() {
+    let mut fleet = settled(Policy::Split);
+    // Nobody but the witnesses answers, so nothing supports an explanation.
+    let witnesses: Vec<u64> = fleet
+        .proof
+        .report(fleet.now)
+        .shadows
+        .iter()
+        .filter_map(|shadow| shadow.member)
+        .map(|id| id.0)
+        .collect();
+    let others = fleet.members.iter().filter(|member| !witnesses.contains(member.0));
+    fleet.silent = others.map(|member| member.1.1.id.clone()).filter(|id| id != "n0").collect();
+    fleet.push(blue);
+    fleet.pass_until(70, |fleet| !fleet.splits.is_empty());
+    assert_eq!(fleet.splits[0].1.fields, ["id".into()] as [Arc<str>; 1]);
+}
+
+#[test]
+fn prf_27_several_explanations_in_the_end_split_by_all_of_their_fields() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    fleet.class("all", &[("n0", &[("team", "red"), ("zone", "a")])]);
+    for name in ["n1", "n2", "n3"] {
+        fleet.class("all", &[(name, &[("team", "blue"), ("zone", "b")])]);
+    }
+    fleet.pass(60_000);
+    fleet.push(blue);
+    fleet.pass_until(30, |fleet| fleet.wrong() == 0);
+    let split = only_split(&fleet);
+    assert_eq!(values(&split), [["\"blue\"", "\"b\""]]);
+}
+
+#[test]
+fn prf_29_a_coarse_class_splits_for_all_of_its_answers_and_opens_no_breaker() {
+    let mut fleet = Fleet::new(Policy::Split, |node| label(node, "app").bytes().map(u128::from).sum());
+    for number in 0..40 {
+        let (name, app) = (format!("n{number}"), format!("{}", b'a' + number % 8));
+        fleet.class("all", &[(&name, &[("app", &app), ("zone", ["a", "b"][usize::from(number / 8 % 2)])])]);
+    }
+    fleet.pass_until(600, |fleet| fleet.wrong() == 0);
+    assert_eq!(fleet.classes(), 8);
+    assert_eq!(fleet.count(|happening| matches!(happening, Happening::Breaker { .. })), 0);
+}
+
+/// Classes of four clients each, two of them blue.
+fn classes(count: usize, policy: Policy) -> Fleet {
+    let mut fleet = Fleet::new(policy, |_| 1);
+    for class in 0..count {
+        for (number, team) in ["red", "red", "blue", "blue"].into_iter().enumerate() {
+            fleet.class(&format!("c{class}"), &[(&format!("n{class}-{number}"), &[("team", team)])]);
+        }
+    }
+    fleet.pass(300_000);
+    fleet
+}
+
+#[test]
+fn prf_29_four_classes_at_once_open_the_breaker_and_split_after_another_control() {
+    let mut fleet = classes(4, Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(60, |fleet| fleet.count(|told| matches!(told, Happening::Breaker { .. })) == 1);
+    let before = fleet.splits.len();
+    let report = fleet.proof.report(fleet.now);
+    assert!(report.breaker.is_some_and(|breaker| breaker.ends_in.as_secs() == 600));
+    fleet.pass(595_000);
+    assert_eq!(fleet.splits.len(), before);
+    assert!((0..4).any(|class| fleet.report(&format!("c{class}")).state == ClassState::SplitWaits));
+    fleet.pass_until(120, |fleet| fleet.wrong() == 0);
+    assert_eq!(fleet.count(|told| matches!(told, Happening::Breaker { .. })), 1);
+}
+
+#[test]
+fn prf_29_what_ends_within_the_pause_splits_nothing() {
+    let mut fleet = classes(4, Policy::Split);
+    fleet.obeys = false;
+    fleet.push(blue);
+    fleet.pass_until(60, |fleet| fleet.count(|told| matches!(told, Happening::Breaker { .. })) == 1);
+    let before = fleet.splits.len();
+    fleet.push(|_| 2);
+    fleet.pass(1_200_000);
+    assert_eq!((fleet.splits.len(), fleet.wrong()), (before, 0));
+}
+
+#[test]
+fn prf_29_ten_classes_are_split_off_in_a_minute() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    for number in 0..60 {
+        let app = format!("a{}", number / 4);
+        fleet.class("all", &[(&format!("n{number}"), &[("app", &app)])]);
+    }
+    let settings = ProofSettings {
+        policy: Policy::Split,
+        standing: Standing::Count(30),
+        pace: ProofPace { per_minute: 600, streams: 16, ..ProofPace::default() },
+        ..ProofSettings::default()
+    };
+    fleet.proof.configure(settings, fleet.now);
+    fleet.pass(120_000);
+    fleet.push(|node| label(node, "app").bytes().map(u128::from).fold(0, |sum, byte| sum * 7 + byte));
+    fleet.pass_until(300, |fleet| fleet.wrong() == 0);
+    let tuples: Vec<u64> = fleet
+        .splits
+        .iter()
+        .flat_map(|(at, split)| split.values.iter().map(|_| at.as_micros() / 1_000_000))
+        .collect();
+    assert_eq!(tuples.len(), 14);
+    let most =
+        tuples.iter().map(|one| tuples.iter().filter(|at| (*one..one + 60).contains(*at)).count()).max();
+    assert_eq!(most, Some(10));
+}
+
+#[test]
+fn prf_30_a_split_waits_for_the_end_of_a_held_push() {
+    let mut fleet = settled(Policy::Split);
+    fleet.proof.hold(&"all".into(), true, fleet.now);
+    fleet.push(blue);
+    fleet.pass(60_000);
+    assert_eq!((fleet.splits.len(), fleet.report("all").state), (0, ClassState::SplitWaits));
+    assert!(fleet.report("all").split_waits.is_some_and(|reason| reason.contains("promote")));
+    assert_eq!(fleet.count(|told| matches!(told, Happening::SplitWaits { .. })), 1);
+    fleet.proof.hold(&"all".into(), false, fleet.now);
+    fleet.pass(200);
+    assert_eq!((fleet.splits.len(), fleet.wrong()), (1, 0));
+}
+
+#[test]
+fn prf_29_a_split_without_room_is_as_under_warn_and_is_tried_again() {
+    let mut fleet = settled(Policy::Split);
+    fleet.obeys = false;
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| !fleet.splits.is_empty());
+    fleet.proof.split_refused(&"all".into(), "limits.node_classes has no room".into(), fleet.now);
+    fleet.pass(60_000);
+    assert_eq!((fleet.splits.len(), fleet.report("all").state), (1, ClassState::SplitWaits));
+    assert!(fleet.report("all").split_waits.is_some_and(|reason| reason.contains("no room")));
+    fleet.obeys = true;
+    fleet.pass(545_000);
+    assert_eq!((fleet.splits.len(), fleet.wrong()), (2, 0));
+}
+
+#[test]
+fn prf_32_a_class_that_an_operator_joined_only_warns_for_an_hour() {
+    let mut fleet = settled(Policy::Split);
+    fleet.proof.joined(&"all".into(), fleet.now);
+    fleet.push(blue);
+    fleet.pass(3_590_000);
+    assert_eq!((fleet.splits.len(), fleet.report("all").state), (0, ClassState::SplitWaits));
+    fleet.pass(30_000);
+    assert_eq!((fleet.splits.len(), fleet.wrong()), (1, 0));
+}
+
+#[test]
+fn prf_27_members_that_were_not_moved_are_told_again_after_ten_minutes() {
+    let mut fleet = settled(Policy::Split);
+    fleet.obeys = false;
+    fleet.push(blue);
+    fleet.pass(590_000);
+    assert_eq!(fleet.splits.len(), 1);
+    fleet.pass(60_000);
+    assert_eq!(fleet.splits.len(), 2);
+    assert_eq!(values(&fleet.splits[0].1), values(&fleet.splits[1].1));
+}
+
+/// All clients have one answer, which changes every ten minutes.
+fn flow(fleet: &mut Fleet, minutes: u64) {
+    for step in 0..minutes / 10 {
+        let version = 100 + u128::from(step) + u128::from(fleet.now.as_micros());
+        fleet.push(move |_| version);
+        fleet.pass(600_000);
+    }
+}
+
+#[test]
+fn prf_31_classes_with_equal_content_come_together_after_the_hold_and_two_changes() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    flow(&mut fleet, 50);
+    assert!(fleet.joins.is_empty(), "the split holds for an hour");
+    flow(&mut fleet, 20);
+    assert_eq!((fleet.joins.len(), fleet.classes()), (1, 1));
+    assert_eq!(fleet.count(|told| matches!(told, Happening::Joined { .. })), 1);
+    // The next split of the class holds for twice the time.
+    fleet.push(blue);
+    fleet.pass_until(600, |fleet| fleet.wrong() == 0);
+    assert_eq!(fleet.splits[1].1.holds.as_secs(), 7_200);
+    flow(&mut fleet, 110);
+    assert_eq!(fleet.joins.len(), 1);
+    flow(&mut fleet, 20);
+    assert_eq!(fleet.joins.len(), 2);
+}
+
+#[test]
+fn prf_31_equality_at_rest_brings_no_classes_together() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    fleet.push(|_| 3);
+    fleet.pass(7_200_000);
+    assert!(fleet.joins.is_empty());
+    // A difference on the way counts as a new begin.
+    fleet.push(|_| 4);
+    fleet.pass(60_000);
+    assert_eq!(fleet.report("all/\"blue\"").split.unwrap().equal_over, 1);
+    fleet.push(blue);
+    fleet.pass(60_000);
+    assert_eq!(fleet.report("all/\"blue\"").split.unwrap().equal_over, 0);
+    for version in [5, 6] {
+        fleet.push(move |_| version);
+        fleet.pass(60_000);
+    }
+    assert!(fleet.joins.is_empty());
+    fleet.push(|_| 7);
+    fleet.pass(60_000);
+    assert_eq!(fleet.joins.len(), 1);
+}
+
+#[test]
+fn prf_30_classes_under_a_held_push_do_not_come_together() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    for held in ["all", "all/\"blue\""] {
+        fleet.proof.hold(&held.into(), true, fleet.now);
+        flow(&mut fleet, 90);
+        assert!(fleet.joins.is_empty(), "{held} is held");
+        if held == "all" {
+            fleet.proof.hold(&"all/\"blue\"".into(), true, fleet.now);
+        }
+        fleet.proof.hold(&held.into(), false, fleet.now);
+    }
+    fleet.pass(2_000);
+    assert_eq!(fleet.joins.len(), 1);
+}
+
+#[test]
+fn prf_32_a_split_of_before_a_restart_holds_for_the_rest_of_its_time() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    let hour = std::time::Duration::from_secs(3_600);
+    fleet.proof.restore_split(
+        RestoredSplit {
+            class: "child".into(),
+            parent: "all".into(),
+            type_url: super::bench::clusters(),
+            member_id: "n1".into(),
+            age: hour,
+            holds: 2 * hour,
+        },
+        fleet.now,
+    );
+    fleet.class("all", &[("n0", &[("team", "red")])]);
+    fleet.class_of("child", "all", "n1", &[("team", "blue")]);
+    assert_eq!(fleet.report("child").split.unwrap().age, hour);
+    flow(&mut fleet, 50);
+    assert!(fleet.joins.is_empty());
+    flow(&mut fleet, 20);
+    assert_eq!(fleet.joins, ["child".into()] as [ClassKey; 1]);
+}
+
+#[test]
+fn prf_31_a_class_that_an_operator_split_off_is_the_operators() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    fleet.class("all", &[("n0", &[("team", "red")])]);
+    fleet.class_of("child", "all", "n1", &[("team", "blue")]);
+    flow(&mut fleet, 120);
+    assert!(fleet.joins.is_empty());
+    let report = fleet.report("child");
+    assert_eq!((report.split_from.as_deref(), report.split), (Some("all"), None));
+}
+
+#[test]
+fn prf_28_a_class_that_differs_is_refused_until_the_divergence_ends() {
+    let mut fleet = settled(Policy::Refuse);
+    fleet.push(blue);
+    fleet.pass(30_000);
+    assert_eq!((&*fleet.refusals, fleet.splits.len()), (&[(true, "all".into())][..], 0));
+    fleet.push(|_| 2);
+    fleet.pass(1_000);
+    assert_eq!(fleet.refusals[1..], [(false, "all".into())]);
+    fleet.push(blue);
+    fleet.pass(70_000);
+    assert_eq!(fleet.refusals.len(), 3);
+    let settings = ProofSettings::default();
+    fleet.proof.configure(settings, fleet.now);
+    fleet.pass(1_000);
+    assert_eq!(fleet.refusals[3..], [(false, "all".into())]);
+}
+
+#[test]
+fn prf_29_the_breaker_takes_refusals_back() {
+    let mut fleet = classes(4, Policy::Refuse);
+    fleet.push(blue);
+    fleet.pass_until(60, |fleet| fleet.count(|told| matches!(told, Happening::Breaker { .. })) == 1);
+    let open =
+        |fleet: &Fleet| fleet.refusals.iter().map(|refusal| if refusal.0 { 1 } else { -1 }).sum::<i32>();
+    assert_eq!(open(&fleet), 0);
+    fleet.pass(700_000);
+    assert_eq!(open(&fleet), 4);
+}
+
+#[test]
+fn prf_27_a_newcomer_with_a_split_value_changes_nothing() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    // The driver's classification puts the newcomer into the class of the value.
+    fleet.class_of("all/\"blue\"", "all", "n99", &[("team", "blue"), ("zone", "a"), ("app", "x")]);
+    fleet.pass(3_600_000);
+    assert_eq!((fleet.splits.len(), fleet.wrong()), (1, 0));
+}

@@ -1,0 +1,3 @@
+#![no_main]
+
+sluice_fuzz::target!("meaning");

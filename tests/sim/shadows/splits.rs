@@ -1,0 +1,337 @@
+//! The driver's work with splits: learned classes, moves of members, and the acts of operators.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_proof::proof::{ClassFacts, ClassKey, Proof, RestoredSplit, Split};
+use sluice_xds::TypeUrl;
+
+use super::content::{clusters, fields, number_of, shown};
+use super::judge::is_never;
+use super::plane::{LABELS, NAMES, Node};
+use super::{CLASSES, Class, Job, MILLI, SECOND, Shadows, key};
+
+/// The first schedules with splits that violate an invariant (README.md).
+pub const OPEN: &[u64] = &[
+    4503599628419136,
+    4503599628419182,
+    4503599628419190,
+    4503599628419208,
+    4503599628419235,
+    4503599628419237,
+    4503599628419245,
+    4503599628419251,
+    4503599628419254,
+    4503599628419289,
+    4503599628419293,
+    4503599628419318,
+    4503599628419328,
+    4503599628419347,
+    4503599628419359,
+];
+
+/// Classes for which the relay has room.
+const CLASSES_MAX: usize = 10;
+/// A member waits for the source of the next class.
+const LOOK_AGAIN: u64 = 200 * MILLI;
+
+/// The number of a class.
+pub fn number_of_class(key: &ClassKey) -> usize {
+    key.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)
+}
+
+/// A path with a value; `None`: the node lacks the field.
+pub type Valued = (Arc<str>, Option<Arc<str>>);
+
+/// A class that was split off.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    pub parent: usize,
+    pub child: usize,
+    pub values: BTreeSet<Valued>,
+    pub made_at: u64,
+    pub holds: Duration,
+    pub is_operators: bool,
+    /// The names in which members of the class were known to differ.
+    pub names: BTreeSet<usize>,
+    type_url: TypeUrl,
+    member_id: Arc<str>,
+}
+
+impl Learned {
+    /// As a split tells the values.
+    pub fn of_values(parent: usize, values: BTreeSet<Valued>) -> Learned {
+        Learned {
+            parent,
+            child: parent,
+            values,
+            made_at: 0,
+            holds: Duration::ZERO,
+            is_operators: true,
+            names: BTreeSet::new(),
+            type_url: clusters(),
+            member_id: "".into(),
+        }
+    }
+
+    pub fn has(&self, node: Node) -> bool {
+        let stated = fields(node);
+        let value = |path: &Arc<str>| {
+            stated.0.iter().find(|field| field.path == *path).map(|field| field.value.clone())
+        };
+        self.values.iter().all(|(path, expected)| value(path) == *expected)
+    }
+}
+
+/// The learned classes, and what holds them.
+#[derive(Clone, Debug, Default)]
+pub struct Divisions {
+    pub learned: Vec<Learned>,
+    pub held: BTreeSet<usize>,
+    /// An operator joined classes of the class, until.
+    pub barred: BTreeMap<usize, u64>,
+    last: usize,
+}
+
+impl Divisions {
+    /// The class of a node by the rules, and by all that was learned since.
+    pub fn class_of(&self, node: Node) -> usize {
+        let mut class = node.number % CLASSES;
+        while let Some(learned) = self.learned.iter().find(|one| one.parent == class && one.has(node)) {
+            class = learned.child;
+        }
+        class
+    }
+
+    pub fn learned(&self, child: usize) -> Option<&Learned> {
+        self.learned.iter().find(|learned| learned.child == child)
+    }
+
+    fn next_class(&mut self) -> usize {
+        self.last = self.last.max(CLASSES - 1) + 1;
+        self.last
+    }
+
+    /// The class goes; classes that came from it come from its parent now.
+    fn forget(&mut self, child: usize) -> Option<Learned> {
+        let place = self.learned.iter().position(|learned| learned.child == child)?;
+        let gone = self.learned.remove(place);
+        for learned in self.learned.iter_mut().filter(|learned| learned.parent == child) {
+            learned.parent = gone.parent;
+            learned.values.extend(gone.values.iter().cloned());
+        }
+        // A narrower tuple comes before a wider one.
+        self.learned.sort_by_key(|learned| std::cmp::Reverse(learned.values.len()));
+        Some(gone)
+    }
+}
+
+impl Shadows {
+    /// The class of a member now; of others, the class that they would come to.
+    pub fn class_of(&self, node: Node) -> usize {
+        self.homes.get(&node.number).copied().unwrap_or_else(|| self.divisions.class_of(node))
+    }
+
+    /// The class of the rules that a class comes from.
+    pub fn root_of(&self, class: usize) -> usize {
+        self.roots.get(&class).copied().unwrap_or(class)
+    }
+
+    pub fn facts(&self, class: usize, node: Node) -> ClassFacts {
+        let parent = self.divisions.learned(class).map(|learned| learned.parent);
+        ClassFacts {
+            rule: "rule".into(),
+            node: shown(node),
+            fields: fields(node),
+            is_never: is_never(node),
+            split_from: parent.map(key),
+        }
+    }
+
+    /// The class begins with its first member.
+    pub fn begin_class(&mut self, class: usize, node: Node) {
+        if self.classes.contains_key(&class) {
+            return;
+        }
+        let (facts, now) = (self.facts(class, node), self.time());
+        self.proof.class(&key(class), facts, now);
+        let replica = self.rng.below(2) as usize;
+        let stream = self.begin_stream(None, class, node, replica);
+        self.roots.insert(class, node.number % CLASSES);
+        self.classes.insert(class, Class { node, stream, unknown: [false; NAMES] });
+    }
+
+    pub fn split(&mut self, split: &Split) {
+        self.tell(|| format!("split: {split:?}"));
+        let parent = number_of_class(&split.class);
+        self.judge_split(parent, split);
+        let now = self.time();
+        if self.classes.len() + split.values.len() > CLASSES_MAX {
+            self.proof.split_refused(&split.class, "no room".into(), now);
+            let now = self.scheduler.now;
+            self.judge.losses.without_room.insert(parent, now);
+            return;
+        }
+        let report = self.proof.report(now);
+        let known = report.divergences.iter().filter(|divergence| divergence.class == split.class);
+        let names: BTreeSet<usize> =
+            known.flat_map(|divergence| &divergence.names).map(|name| number_of(&name.name)).collect();
+        for tuple in &split.values {
+            let values: BTreeSet<Valued> = split.fields.iter().cloned().zip(tuple.iter().cloned()).collect();
+            let is_there = |one: &Learned| one.parent == parent && one.values == values;
+            if self.divisions.learned.iter().any(is_there) {
+                continue;
+            }
+            let learned = Learned {
+                parent,
+                child: self.divisions.next_class(),
+                values,
+                made_at: self.scheduler.now,
+                holds: split.holds,
+                is_operators: false,
+                names: names.clone(),
+                type_url: split.type_url.clone(),
+                member_id: split.member_id.clone(),
+            };
+            self.divisions.learned.push(learned);
+        }
+        self.walk();
+    }
+
+    /// The members return to the class that they came from.
+    pub fn join(&mut self, class: &ClassKey) {
+        let child = number_of_class(class);
+        self.tell(|| format!("join: class {child}"));
+        self.judge_join(child);
+        self.divisions.forget(child);
+        self.walk();
+    }
+
+    /// Moves all members to the classes where they belong.
+    fn walk(&mut self) {
+        let moved =
+            self.members.keys().copied().filter(|number| {
+                self.homes.get(number) != Some(&self.divisions.class_of(self.nodes[*number]))
+            });
+        for number in moved.collect::<Vec<_>>() {
+            let within = 1 + self.rng.below(SECOND);
+            self.after(within, Job::Move(number));
+        }
+    }
+
+    /// A member moves once the source of the next class knows everything.
+    pub fn go_over(&mut self, number: usize) {
+        let node = self.nodes[number];
+        let (Some(id), Some(from)) = (self.members.get(&number).copied(), self.homes.get(&number).copied())
+        else {
+            return;
+        };
+        let to = self.divisions.class_of(node);
+        if from == to {
+            return;
+        }
+        self.begin_class(to, node);
+        let stream = self.classes.get(&to).and_then(|class| self.streams.get(&class.stream));
+        if !stream.is_some_and(|stream| stream.is_whole && stream.seen.is_some()) {
+            return self.after(LOOK_AGAIN, Job::Move(number));
+        }
+        self.tell(|| format!("node {number} moves from class {from} to class {to}"));
+        self.judge_move(number, from, to);
+        let now = self.time();
+        self.proof.member_left(&key(from), id, now);
+        self.drain();
+        self.homes.insert(number, to);
+        self.state_member(number);
+        self.end_empty(from);
+    }
+
+    /// Acts of operators, plans of rollouts, and restarts of the relay.
+    pub fn act_on_splits(&mut self) {
+        let classes: Vec<usize> = self.classes.keys().copied().collect();
+        let Some(class) = classes.get(self.rng.below(classes.len().max(1) as u64) as usize).copied() else {
+            return;
+        };
+        let now = self.time();
+        match self.rng.below(10) {
+            0..5 => {
+                self.tell(|| format!("a push is held in class {class}"));
+                self.judge.forget();
+                self.divisions.held.insert(class);
+                self.proof.hold(&key(class), true, now);
+                let until = self.rng.below(5_400 * SECOND);
+                self.after(until, Job::Unhold(class));
+            }
+            5 => {
+                let Some(node) = self.classes.get(&class).map(|class| class.node) else { return };
+                let label = self.rng.below(3) as usize;
+                let values = (
+                    format!("metadata.{}", LABELS[label]).into(),
+                    Some(node.labels[label].to_string().into()),
+                );
+                self.tell(|| format!("an operator splits class {class} by {values:?}"));
+                self.judge.forget();
+                let child = self.divisions.next_class();
+                let made = Learned::of_values(class, [values].into());
+                self.divisions.learned.push(Learned { child, ..made });
+                self.walk();
+            }
+            6 => {
+                let Some(parent) = self.divisions.learned(class).map(|learned| learned.parent) else {
+                    return;
+                };
+                self.tell(|| format!("an operator joins class {class} and class {parent}"));
+                self.judge.forget();
+                self.divisions.forget(class);
+                self.divisions.barred.insert(parent, self.scheduler.now + 3_600 * SECOND);
+                self.proof.joined(&key(parent), now);
+                self.walk();
+            }
+            _ => self.restart(),
+        }
+        self.drain();
+    }
+
+    pub fn unhold(&mut self, class: usize) {
+        self.tell(|| format!("the push in class {class} is through"));
+        self.divisions.held.remove(&class);
+        let now = self.time();
+        self.proof.hold(&key(class), false, now);
+        self.drain();
+    }
+
+    /// Another process begins, with the splits of the former.
+    fn restart(&mut self) {
+        self.tell(|| "the relay restarts".to_owned());
+        self.judge.restarted();
+        self.divisions.barred.clear();
+        self.streams.retain(|_, stream| stream.shadow.is_none());
+        let (seed, now) = (self.rng.next(), self.time());
+        self.proof = Proof::new(self.settings, seed);
+        self.proof.surroundings(self.around.clone(), now);
+        for learned in self.divisions.learned.clone().into_iter().filter(|learned| !learned.is_operators) {
+            let split = RestoredSplit {
+                class: key(learned.child),
+                parent: key(learned.parent),
+                type_url: learned.type_url,
+                member_id: learned.member_id,
+                age: Duration::from_micros(self.scheduler.now - learned.made_at),
+                holds: learned.holds,
+            };
+            self.proof.restore_split(split, now);
+        }
+        for (class, node) in self.classes.iter().map(|class| (*class.0, class.1.node)).collect::<Vec<_>>() {
+            let facts = self.facts(class, node);
+            self.proof.class(&key(class), facts, now);
+            self.proof.hold(&key(class), self.divisions.held.contains(&class), now);
+            let stream = self.classes.get(&class).map_or(0, |class| class.stream);
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.last = None;
+            }
+            self.publish(stream);
+        }
+        for number in self.members.keys().copied().collect::<Vec<_>>() {
+            self.state_member(number);
+        }
+    }
+}
