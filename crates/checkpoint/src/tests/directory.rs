@@ -155,7 +155,7 @@ fn wav_8_the_state_of_the_plans_is_kept_like_a_source() {
     assert_eq!(load(&store).sources.len(), 1, "the file is no source");
     let (path, refused) =
         store.read_state(StateFile::Plans, |_| Err::<(), _>("line 1".to_owned())).unwrap_err();
-    assert_eq!(refused.to_string(), "not a state of plans: line 1");
+    assert_eq!(refused.to_string(), "not a state of the relay: line 1");
     fs::set_permissions(&path, Permissions::from_mode(0o620)).unwrap();
     let (_, refused) = store.read_state(StateFile::Plans, text).unwrap_err();
     assert_eq!(refused.to_string(), "other users can write to the file (mode 620)");
