@@ -139,27 +139,26 @@ fn prf_19_an_order_for_an_unknown_class_is_refused() {
     assert!(state.is_done && state.refused.is_some());
 }
 
+/// Passes time until the machine asks another replica. All samples and seconds are equal.
+fn replica_within(bench: &mut Bench, seconds: u64) -> ShadowId {
+    for _ in 0..seconds {
+        bench.pass(1_000);
+        if let Some(replica) = bench.find(ShadowKind::Replica) {
+            return replica;
+        }
+        let asked = |kind| matches!(kind, ShadowKind::Sample | ShadowKind::Second);
+        let open: Vec<ShadowId> =
+            bench.shadows.iter().filter(|open| asked(open.1.kind)).map(|open| *open.0).collect();
+        open.into_iter().for_each(|id| bench.answer(id, wildcard(&clusters(), OLD)));
+    }
+    panic!("no replica in {seconds} s");
+}
+
 #[test]
 fn prf_18_replicas_are_compared_once_an_hour() {
     let mut bench = bench(40);
     // The hourly comparison needs a server that bears two streams of one id.
-    let mut replica = None;
-    for _ in 0..9_000 {
-        bench.pass(1_000);
-        let open: Vec<(ShadowId, ShadowKind)> =
-            bench.shadows.iter().map(|open| (*open.0, open.1.kind)).collect();
-        for (id, kind) in open {
-            match kind {
-                ShadowKind::Replica => replica = Some(id),
-                ShadowKind::Sample | ShadowKind::Second => bench.answer(id, wildcard(&clusters(), OLD)),
-                ShadowKind::Control | ShadowKind::Witness => {}
-            }
-        }
-        if replica.is_some() {
-            break;
-        }
-    }
-    let replica = replica.unwrap();
+    let replica = replica_within(&mut bench, 9_000);
     assert!(bench.shadows[&replica].open.on_another_connection && bench.shown(replica) == "rep");
     bench.answer_on(replica, wildcard(&clusters(), NEW), 2);
     bench.pass(5_100);
@@ -178,23 +177,7 @@ fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {
     bench.pass(100);
     let wish = ProveOrder { class: class(), all: false, replicas: true, streams: 1 };
     let order = bench.proof.prove(&wish, bench.now);
-    let mut replica = None;
-    for _ in 0..40 {
-        bench.pass(1_000);
-        let open: Vec<(ShadowId, ShadowKind)> =
-            bench.shadows.iter().map(|open| (*open.0, open.1.kind)).collect();
-        for (id, kind) in open {
-            match kind {
-                ShadowKind::Replica => replica = Some(id),
-                ShadowKind::Sample | ShadowKind::Second => bench.answer(id, wildcard(&clusters(), OLD)),
-                ShadowKind::Control | ShadowKind::Witness => {}
-            }
-        }
-        if replica.is_some() {
-            break;
-        }
-    }
-    let replica = replica.unwrap();
+    let replica = replica_within(&mut bench, 40);
     assert_eq!(bench.shown(replica), "rep");
     assert!(!bench.proof.prove_state(order).unwrap().is_done);
     bench.answer_on(replica, wildcard(&clusters(), OLD), 2);
@@ -203,5 +186,17 @@ fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {
     assert_eq!((state.is_done, state.asked, state.equal), (true, 1, 1));
     let agree = |happening: &&Happening| matches!(happening, Happening::ReplicasAgree { .. });
     assert_eq!(bench.happenings.iter().filter(agree).count(), 1);
+
+    let order = bench.proof.prove(&wish, bench.now);
+    bench.pass(100);
+    let replica = bench.wait_for(ShadowKind::Replica);
+    bench.answer_on(replica, wildcard(&clusters(), NEW), 2);
+    bench.pass(5_100);
+    bench.differs();
+    let control = bench.wait_for(ShadowKind::Control);
+    bench.answer(control, wildcard(&clusters(), OLD));
+    bench.pass(1_100);
+    let state = bench.proof.prove_state(order).unwrap();
+    assert_eq!((state.is_done, state.differs), (true, 1));
     assert!(bench.divergences().is_empty(), "never a reason to split");
 }
