@@ -28,8 +28,8 @@ pub(super) struct FollowedClass {
     facts: Option<(Arc<str>, Arc<Node>)>,
     /// The content that the machine knows.
     content: Option<Arc<Snapshot>>,
-    /// A plan holds content of the class back, as the machine knows.
-    is_held: bool,
+    /// Whether a plan holds content of the class back, as the machine knows; `None`: not told yet.
+    is_held: Option<bool>,
     /// The machine knows the split of before this task that made the class, if there is one.
     is_restored: bool,
 }
@@ -74,7 +74,7 @@ impl ClassFollower {
                 source,
                 facts: None,
                 content: None,
-                is_held: false,
+                is_held: None,
                 is_restored: false,
             };
             self.0.entry(id).or_insert_with(new);
@@ -127,7 +127,7 @@ impl ClassFollower {
         for class in self.0.values_mut() {
             let Some(source) = class.source.upgrade() else { continue };
             let is_held = source.published().lanes.is_some();
-            if std::mem::replace(&mut class.is_held, is_held) != is_held {
+            if class.is_held.replace(is_held) != Some(is_held) {
                 machine.hold(&class.key, is_held, now);
             }
         }

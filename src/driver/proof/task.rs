@@ -261,9 +261,12 @@ impl ProofTask {
         self.moves.until = Instant::now() + MOVING;
     }
 
+    /// Undoes a split of the proof (PRF-31). An operator's split of the same values is the operator's to undo.
     fn join(&mut self, class: &ClassKey) {
-        if let Some(source) = self.classes.source(class) {
-            self.shared().durable.splits.join(&source.key().class);
+        let Some(source) = self.classes.source(class) else { return };
+        let (splits, class) = (&self.shared().durable.splits, &source.key().class);
+        if splits.get().origin(class).is_some_and(|split| split.cause != SplitCause::Operator) {
+            splits.join(class);
         }
     }
 

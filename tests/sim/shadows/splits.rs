@@ -156,6 +156,9 @@ impl Shadows {
         }
         let (facts, now) = (self.facts(class, node), self.time());
         self.proof.class(&key(class), facts, now);
+        if self.divisions.held.contains(&class) {
+            self.proof.hold(&key(class), true, now);
+        }
         let replica = self.rng.below(2) as usize;
         let stream = self.begin_stream(None, class, node, replica);
         self.roots.insert(class, node.number % CLASSES);

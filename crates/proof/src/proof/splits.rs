@@ -338,6 +338,9 @@ impl Splits {
         self.compared_at = now;
         let (mut joined, mut wakes) = (Vec::new(), Vec::new());
         let is_still = |class: &ClassKey| !self.held.contains(class) && self.breaker.open().is_none();
+        // The parts of a class come together before the class goes itself.
+        let divided: BTreeSet<&ClassKey> =
+            classes.values().filter_map(|class| class.split_from.as_ref()).collect();
         for made in &mut self.made {
             let (age, holds, parent) = (made.age(now), made.split.holds, &made.split.class);
             let Some(origin) = classes.get(parent) else { continue };
@@ -351,6 +354,7 @@ impl Splits {
                     && class.records.is_empty()
                     && is_still(parent)
                     && is_still(key)
+                    && !divided.contains(key)
                 {
                     watch.joined_at = Some(now);
                     self.holds.insert(parent.clone(), ((holds * 2).min(HOLDS_MAX), now));
