@@ -131,7 +131,8 @@ impl Suite {
                 return true;
             }
         }
-        println!("    FAILED: {}", faults.join("; "));
+        // `tests/run` reads the name.
+        println!("FAILED {}\n    {}", attack.name, faults.join("; "));
         false
     }
 

@@ -261,7 +261,8 @@ impl ProofTask {
         self.moves.until = Instant::now() + MOVING;
     }
 
-    /// Undoes a split of the proof (PRF-31). An operator's split of the same values is the operator's to undo.
+    /// Undoes a split of the proof (PRF-31). An operator's split of the same values is not the proof's to
+    /// undo.
     fn join(&mut self, class: &ClassKey) {
         let Some(source) = self.classes.source(class) else { return };
         let (splits, class) = (&self.shared().durable.splits, &source.key().class);
