@@ -54,6 +54,7 @@ const ROOMS: &[Room] = &[
             "fleet",
             "proof",
             "wire",
+            "load-reports",
             "json",
             "telemetry",
             "trust",
@@ -98,6 +99,7 @@ const ROOMS: &[Room] = &[
             "fleet",
             "proof",
             "wire",
+            "load-reports",
             "json",
             "telemetry",
             "trust",
@@ -117,7 +119,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[("src/admin/csds/", "tonic")];
 
 /// Wings of rooms, in reading order: each uses only earlier wings.
 const WINGS: &[(&str, &[&str])] =
-    &[("driver", &["ground", "api", "source", "stream", "rollout", "proof", "study", "relay"])];
+    &[("driver", &["ground", "api", "source", "stream", "load", "rollout", "proof", "study", "relay"])];
 
 /// The rooms of pure machines.
 const PURE: [&str; 4] = ["engine", "fleet", "proof", "load-reports"];
@@ -149,6 +151,7 @@ const READING_ORDER: &[&str] = &[
     "fleet",
     "proof",
     "wire",
+    "load-reports",
     "proto",
     "json",
     "telemetry",

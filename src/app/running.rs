@@ -164,6 +164,7 @@ impl Running {
         } = self;
         let (events, ending) = (&base.metrics.events, &base.ending);
         let ((last, is_saved), (left, leaving)) = (oneshot::channel(), oneshot::channel());
+        let reporting = relay.clone();
         let departure = DepartingProcess {
             relay: relay.clone(),
             emptying: self.emptying,
@@ -197,6 +198,10 @@ impl Running {
         if let Ok(mut act) = leaving.await {
             act.note("sluice.trigger", "end of the process");
             act.end(cut.map(str::to_owned));
+        }
+        // LRS-16: all clients have reported by now.
+        if timeout_at(ending.all_closed_by(), reporting.finish_loads()).await.is_err() {
+            warn!("some servers have not taken the last load report before the end of the drain");
         }
         if let Ok(last) = is_saved.await
             && timeout_at(ending.saved_by(), last).await.is_err()

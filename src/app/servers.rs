@@ -144,7 +144,7 @@ impl Setup<'_> {
                     Attach::Files { directory: path.clone(), mass_deletion_hold: *mass_deletion_hold }
                 }
             };
-            servers.push(Arc::new(Upstream { uri: uri.as_str().into(), attach }));
+            servers.push(Arc::new(Upstream { uri: uri.as_str().into(), attach, load: server.load }));
         }
         Ok(servers)
     }
@@ -270,7 +270,7 @@ mod tests {
         };
         grpc.credentials.calls =
             CallMetadata { initial: metadata.map(entry).into_iter().collect(), token_file: None };
-        UpstreamServer { server_uri: "127.0.0.1:1".into(), kind: ServerKind::Grpc(grpc) }
+        UpstreamServer { server_uri: "127.0.0.1:1".into(), kind: ServerKind::Grpc(grpc), load: None }
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(super) fn relay_settings(
             let settings = ProofSettings { shadow_bytes: bytes, ..proof.settings };
             Arc::new(ProofRules { settings, ..proof.clone() })
         }),
+        load: config.limits.load,
         splits: Arc::default(),
         policy: config.authorization.policy().cloned().unwrap_or_default(),
         admin_has_tls: config.admin.tls.is_some(),

@@ -10,17 +10,31 @@ use sluice_xds::{Code, Response, SetMark, Status, Variant};
 /// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
+/// The messages of a server on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamContent {
+    Responses(Variant),
+    /// Messages of another service than discovery, which the caller reads.
+    Messages,
+}
+
+/// The next message of a stream.
+pub(super) enum Decoded {
+    Response(Response, Arrival),
+    Message(Bytes),
+}
+
 /// Cuts a response body into messages and decodes them.
 pub(super) struct Decoder {
-    variant: Variant,
+    content: StreamContent,
     reader: ResponseReader,
     reads_marks: bool,
     mark: Option<SetMark>,
 }
 
 impl Decoder {
-    pub(super) fn new(variant: Variant) -> Decoder {
-        Decoder { variant, reader: ResponseReader::default(), reads_marks: false, mark: None }
+    pub(super) fn new(content: StreamContent) -> Decoder {
+        Decoder { content, reader: ResponseReader::default(), reads_marks: false, mark: None }
     }
 
     /// From now on, expect marks in responses.
@@ -39,13 +53,16 @@ impl Decoder {
         self.reader.push(chunk);
     }
 
-    /// The next response; `None` if more bytes are needed.
-    pub(super) async fn next(&mut self) -> Option<Result<(Response, Arrival), Status>> {
+    /// The next message; `None` if more bytes are needed.
+    pub(super) async fn next(&mut self) -> Option<Result<Decoded, Status>> {
         let message = match self.reader.next()? {
             Ok(message) => message,
             Err(error) => return Some(Err(unreadable(&error))),
         };
-        let (variant, complete_at) = (self.variant, Instant::now());
+        let StreamContent::Responses(variant) = self.content else {
+            return Some(Ok(Decoded::Message(message)));
+        };
+        let complete_at = Instant::now();
         self.mark = if self.reads_marks { read_mark(&message) } else { None };
         let decoded = match message.len() <= INLINE_BYTES_MAX {
             true => decode(variant, message),
@@ -53,7 +70,7 @@ impl Decoder {
                 .await
                 .unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string()))),
         };
-        Some(decoded.map(|response| (response, Arrival::decoded(complete_at))))
+        Some(decoded.map(|response| Decoded::Response(response, Arrival::decoded(complete_at))))
     }
 
     /// Checks that the body did not end within a message.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use sluice_xds::{Response, SetMark, Status, TypeUrl};
@@ -42,6 +43,8 @@ pub enum StreamEvent {
     /// The server marks complete answers on this stream.
     Marks,
     Response(Response, Arrival),
+    /// A message of another service than discovery, in the place of a response.
+    Message(Bytes),
     /// The mark of the preceding `Response`, with its type.
     Marked(TypeUrl, SetMark),
     /// The first bytes of a response have arrived, but not all. Reported once per response. `Response`

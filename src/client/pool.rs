@@ -6,9 +6,11 @@ use http::HeaderValue;
 use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
+use super::decode::StreamContent;
 use super::stream::{self, StreamHandle};
 use super::{ClientSettings, ConnectionChoice, Credentials, GrpcAddress, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
+use sluice_setting::Backoff;
 use sluice_xds::Variant;
 use sluice_xds::service::ads_path;
 
@@ -67,7 +69,24 @@ impl Pool {
         choice: ConnectionChoice,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.inner.clone(), path, variant, relays, choice, events)
+        stream::open(self.inner.clone(), path, StreamContent::Responses(variant), relays, choice, events)
+    }
+
+    /// As [`Pool::open_method`], for another service than discovery: [`StreamEvent::Message`] has each
+    /// message of the server.
+    pub fn open_messages(
+        &self,
+        path: &str,
+        relays: Option<HeaderValue>,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> StreamHandle {
+        let choice = ConnectionChoice::default();
+        stream::open(self.inner.clone(), path.to_owned(), StreamContent::Messages, relays, choice, events)
+    }
+
+    /// The delays between two tries at the server (CLI-4).
+    pub fn backoff(&self) -> Backoff {
+        self.inner.peer.settings().backoff
     }
 
     pub fn metrics(&self) -> &Arc<ClientMetrics> {

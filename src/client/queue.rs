@@ -27,6 +27,8 @@ pub(super) enum Queued {
     Message(Bytes),
     /// See [`Queue::mark`].
     Mark,
+    /// No message follows.
+    End,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +81,13 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// The next message to send, which [`Queue::sent`] must follow, or a mark.
+    /// Ends the relay's side of the stream after the messages so far.
+    pub(super) fn end(&self) {
+        self.state().messages.push_back(Queued::End);
+        self.filled.notify_one();
+    }
+
+    /// The next message to send, which [`Queue::sent`] must follow, a mark, or the end.
     pub(super) async fn next(&self) -> Queued {
         loop {
             {

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{ConnectionPhase, SendRequest, StreamPermit, UpstreamConnection};
 use super::connections::PoolInner;
-use super::decode::Decoder;
+use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
 use sluice_xds::{Code, Status, Variant, mark, relay_path};
@@ -46,6 +46,11 @@ impl StreamHandle {
         self.queue.mark();
     }
 
+    /// Ends the relay's side of the stream after all earlier messages. The server's status follows.
+    pub fn finish(&self) {
+        self.queue.end();
+    }
+
     /// Asks whether the transport is alive. The server is made to send something, and [`StreamEvent::Alive`]
     /// follows once all earlier messages have been written and bytes have arrived since then and since the
     /// question (RLY-29). If none arrive, the connection and its streams end. Bytes from before the question
@@ -69,7 +74,7 @@ impl StreamHandle {
 pub(super) fn open(
     pool: Arc<PoolInner>,
     path: String,
-    variant: Variant,
+    content: StreamContent,
     relays: Option<HeaderValue>,
     choice: ConnectionChoice,
     events: mpsc::Sender<StreamEvent>,
@@ -81,7 +86,7 @@ pub(super) fn open(
     let stream = StreamTask {
         pool,
         path,
-        variant,
+        content,
         relays,
         choice,
         events,
@@ -96,7 +101,7 @@ struct StreamTask {
     pool: Arc<PoolInner>,
     /// The path of the method.
     path: String,
-    variant: Variant,
+    content: StreamContent,
     /// The relays on the way, this one last (TIR-2).
     relays: Option<HeaderValue>,
     choice: ConnectionChoice,
@@ -199,9 +204,9 @@ impl StreamTask {
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::USER_AGENT, USER_AGENT);
         // The server may be a sluice or not. Other servers ignore the headers.
-        let request = match self.variant {
-            Variant::Delta => request.header(mark::HEADER, mark::HEADER_VALUE),
-            Variant::Sotw => request,
+        let request = match self.content {
+            StreamContent::Responses(Variant::Delta) => request.header(mark::HEADER, mark::HEADER_VALUE),
+            StreamContent::Responses(Variant::Sotw) | StreamContent::Messages => request,
         };
         match &self.relays {
             Some(relays) => request.header(relay_path::HEADER, relays),
@@ -260,8 +265,8 @@ impl StreamTask {
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
             return StreamEnd::by_server(status);
         }
-        let mut decoder = Decoder::new(self.variant);
-        if self.variant == Variant::Delta && sets_marks(&head.headers) {
+        let mut decoder = Decoder::new(self.content);
+        if self.content == StreamContent::Responses(Variant::Delta) && sets_marks(&head.headers) {
             decoder.read_marks();
             self.report(StreamEvent::Marks).await;
         }
@@ -277,12 +282,12 @@ impl StreamTask {
             decoder.push(chunk, self.pool.peer.settings().max_response_bytes);
             while let Some(response) = decoder.next().await {
                 is_receiving = false;
+                if response.is_ok() && !std::mem::replace(&mut answered, true) {
+                    self.pool.answered();
+                }
                 match response {
-                    Ok((response, arrival)) => {
-                        if !answered {
-                            answered = true;
-                            self.pool.answered();
-                        }
+                    Ok(Decoded::Message(message)) => self.report(StreamEvent::Message(message)).await,
+                    Ok(Decoded::Response(response, arrival)) => {
                         let marked = decoder.take_mark().map(|mark| (response.type_url().clone(), mark));
                         self.report(StreamEvent::Response(response, arrival)).await;
                         if let Some((type_url, mark)) = marked {
@@ -338,9 +343,17 @@ impl StreamTask {
     async fn write(&self, mut request: SendStream<Bytes>) -> Status {
         let sending = async {
             loop {
-                let Queued::Message(message) = self.queue.next().await else {
-                    self.report(StreamEvent::Flushed).await;
-                    continue;
+                let message = match self.queue.next().await {
+                    Queued::Message(message) => message,
+                    Queued::Mark => {
+                        self.report(StreamEvent::Flushed).await;
+                        continue;
+                    }
+                    Queued::End => {
+                        // Fails only if the stream is gone.
+                        let _ = request.send_data(Bytes::new(), true);
+                        return pending::<()>().await;
+                    }
                 };
                 let length = message.len();
                 if send_all(&mut request, message).await.is_err() {

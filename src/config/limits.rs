@@ -6,6 +6,7 @@ use crate::driver::RelayLimits;
 use crate::server::ServerLimits;
 use crate::trust::server::ChainLimits;
 use sluice_engine::downstream;
+use sluice_load_reports::LoadLimits;
 use sluice_wire::ReaderLimits;
 
 /// The keys of `limits:`, by room. The limits on requests are in `server`.
@@ -14,6 +15,7 @@ pub struct Limits {
     pub server: ServerLimits,
     pub stream: downstream::Limits,
     pub relay: RelayLimits,
+    pub load: LoadLimits,
 }
 
 /// Keys of limits whose features are not implemented yet.
@@ -30,6 +32,7 @@ impl Limits {
             server: ServerLimits { requests, client_chain: ChainLimits::read(map), ..server },
             stream: downstream::Limits::read(map),
             relay: RelayLimits::read(map),
+            load: LoadLimits::read(map),
         };
         map.unsupported(UNSUPPORTED);
         limits.check(map);
@@ -47,6 +50,12 @@ impl Limits {
             ("node_bytes", node_bytes, "request_bytes", request_bytes),
             ("request_bytes", request_bytes, "connection_bytes", connection_bytes),
             ("request_bytes", request_bytes, "unfinished_bytes", self.server.unfinished_bytes),
+            (
+                "load_rows_per_stream",
+                self.load.load_rows_per_stream as u64,
+                "load_rows",
+                self.load.load_rows as u64,
+            ),
             ("node_retained_bytes", requests.node_retained_bytes as u64, "node_bytes", node_bytes),
         ];
         for (key, value, within, bound) in pairs {

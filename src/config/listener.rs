@@ -123,7 +123,7 @@ impl ListenerSettings {
             v2: map.or("v2", d.v2, boolean()),
             rest_hold: map.value(&REST_HOLD),
             when_unavailable: map.or("when_unavailable", d.when_unavailable, word(WHEN_UNAVAILABLE)),
-            load_reports: map.or("load_reports", d.load_reports, word(LOAD_REPORTS)),
+            load_reports: map.optional("load_reports", word(LOAD_REPORTS)),
         };
         let name = Arc::from(name?);
         // Nothing ever falls back to plaintext (TLS-8).

@@ -107,7 +107,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
     map.allow_holders();
     // A placeholder until the file's own server is known, so that errors of all other keys are found, too.
     let unnamed = GrpcServer::new(Endpoint::Tcp { host: String::new(), port: 0 });
-    let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed) };
+    let stand_in = UpstreamServer { server_uri: String::new(), kind: ServerKind::Grpc(unnamed), load: None };
     let d = Config::new(hostname, stand_in);
     let node = map.section("node", |map| read_relay_node(map, d.node.clone())).unwrap_or(d.node);
     let servers = read_servers(map, directory);

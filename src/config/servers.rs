@@ -9,6 +9,7 @@ use super::form::Form;
 use super::reader::{Item, Map};
 use super::units::text;
 use super::upstream::UpstreamServer;
+use crate::driver::LoadUse;
 use sluice_engine::fallback::FallbackSettings;
 use sluice_xds::{Kind, TypeUrl};
 
@@ -97,12 +98,44 @@ pub(super) fn read_servers(map: &mut Map<'_>, directory: &Path) -> Option<Server
         server: map.optional("server_listener_resource_name_template", text),
     };
     let servers = Servers { default: default?, authorities, types, templates };
+    check_load(map, &servers);
     let ServerListSettings { servers: first, fallback } = &servers.default;
     check_envoy(map, fallback, first);
     if first.len() == 1 {
         warn_if_single(map, fallback, servers.lists().any(|(_, list)| list.servers.len() > 1));
     }
     Some(servers)
+}
+
+/// The reports of a client go as they are to one server, so that nobody can divide them by clusters (LRS-22).
+/// The only type that decides about reports is that of clusters.
+fn check_load(map: &Map<'_>, servers: &Servers) {
+    let uses = || {
+        let lists = servers.lists();
+        lists.flat_map(|(path, list)| {
+            list.servers.iter().filter_map(move |server| Some((path.clone(), server.load?)))
+        })
+    };
+    let forwards = uses().find(|(_, load)| *load == LoadUse::Forward);
+    let sums = uses().find(|(_, load)| *load != LoadUse::Forward);
+    if let (Some((forwards, _)), Some((sums, _))) = (forwards, sums) {
+        let reason = format!(
+            "`lrs: forward` in {forwards} and other load reports in {sums}: a client's reports go as they are to one \
+            server, so all servers with `lrs` say `forward`, or none does"
+        );
+        map.contradiction("xds_servers", reason);
+    }
+    for (type_url, list) in &servers.types {
+        let is_idle =
+            type_url.kind() != Kind::Cluster && list.servers.iter().any(|server| server.load.is_some());
+        if is_idle {
+            let reason = format!(
+                "`lrs` in types[{}] has no effect: load reports go where the clusters come from",
+                type_url.message()
+            );
+            map.contradiction("types", reason);
+        }
+    }
 }
 
 /// Reads all servers of a list, to report the errors of each.

@@ -12,6 +12,7 @@ use super::rest::RestServerSettings;
 use super::server_keys::{REST_KEYS, read_connection, read_mass_deletion};
 use super::units::{boolean, number, word};
 use crate::client::{ClientSettings, Credentials};
+use crate::driver::LoadUse;
 use sluice_engine::upstream::{
     Hold, RESOURCE_TIMEOUT, TRANSIENT_RESOURCE_TIMEOUT, Transport, UpstreamSettings, WildcardStyle,
 };
@@ -23,6 +24,8 @@ pub struct UpstreamServer {
     /// As written by the operator; names the server in logs, metrics and dumps.
     pub server_uri: String,
     pub kind: ServerKind,
+    /// Where load reports go; `None`: they are dropped.
+    pub load: Option<LoadUse>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -183,7 +186,15 @@ impl UpstreamServer {
                 None
             }
         };
-        Some(UpstreamServer { server_uri: uri?.text()?.to_string(), kind: kind? })
+        let load = map.optional("lrs", word(LOAD_USES));
+        if !matches!(kind, Some(ServerKind::Grpc(_)) | None)
+            && load.is_some_and(|load| load != LoadUse::Local)
+        {
+            let reason =
+                "load reports go over gRPC, so that a server of files or REST can have `lrs: local` only";
+            map.contradiction("lrs", reason.to_owned());
+        }
+        Some(UpstreamServer { server_uri: uri?.text()?.to_string(), kind: kind?, load })
     }
 }
 
@@ -197,6 +208,10 @@ fn read_resource_timeouts(map: &mut Map<'_>) -> BTreeMap<TypeUrl, Duration> {
     };
     entries.into_iter().filter_map(read).collect()
 }
+
+/// Where load reports go (LRS-14).
+const LOAD_USES: &[(&str, LoadUse)] =
+    &[("aggregate", LoadUse::Aggregate), ("forward", LoadUse::Forward), ("local", LoadUse::Local)];
 
 /// The form of wildcard subscriptions (RLY-18).
 const WILDCARDS: &[(&str, WildcardStyle)] =

@@ -11,6 +11,8 @@
 //! - `stream`: one downstream stream. An uncontended lock guards the stream's machine. The reader of
 //!   requests, or the response body that a connection polls, takes the lock for one call. Nothing is queued
 //!   for a client: a stream is woken, and pulls.
+//! - `load`: one task for each node class at a server that takes load reports, and the streams of clients
+//!   that report.
 //! - `rollout`: one task for each plan. It reads snapshots and streams, and changes neither.
 //! - `proof`: one task for each server with `proof:`. It asks the server in the place of clients, and
 //!   compares.
@@ -22,6 +24,7 @@ pub(crate) mod ground;
 pub mod api;
 mod source;
 mod stream;
+mod load;
 mod rollout;
 mod proof;
 pub(crate) mod study;
@@ -31,6 +34,7 @@ pub use api::study::AskedTypes;
 pub use ground::checkpoint_writer::CheckpointSettings;
 pub use ground::context::DriverSettings;
 pub use ground::limits::{ENCODED_BYTES, RelayLimits};
+pub use ground::servers::LoadUse;
 pub use relay::Relay;
 pub use relay::handle::PreparedSources;
 pub use relay::handover::Heritage;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use h2::RecvStream;
+use h2::{RecvStream, SendStream};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -52,6 +52,17 @@ pub(super) fn poll_data(
         let _ = body.flow_control().release_capacity(data.len());
     }
     Poll::Ready(data)
+}
+
+/// Ready when the queue has room for one more message; `None` if the stream is gone.
+pub(super) fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Poll<Option<()>> {
+    while send.capacity() == 0 {
+        match ready!(send.poll_capacity(context)) {
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return Poll::Ready(None),
+        }
+    }
+    Poll::Ready(Some(()))
 }
 
 /// The body of a response; streams have none.

@@ -18,8 +18,8 @@ use tokio::select;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
-use super::body::{Piece, RequestBody, ResponseBody};
-use super::load_reports;
+use super::body::{Piece, RequestBody, ResponseBody, poll_capacity};
+use super::load_reports::{self, Reading};
 use super::service::{Routed, Service};
 use super::status;
 use super::streams::RegisteredStream;
@@ -47,11 +47,16 @@ pub(super) fn answer<R: OpenStreams>(
             Some(alone(write_body(body, send)))
         }
         Routed::Later(answer) => Some(alone(write_later(answer, respond))),
-        Routed::LoadReports(reports) => {
+        Routed::LoadReports(reports, stream) => {
             let send = send_head(&mut respond, status::stream_response(()), false)?;
-            let Shared { limits, metrics, .. } = &*service.shared;
-            let (streams, bytes_max) = (service.streams.clone(), limits.get().requests.request_bytes);
-            Some(alone(load_reports::keep(reports, send, streams, bytes_max, metrics.clone())))
+            let Shared { limits, metrics, unfinished, .. } = &*service.shared;
+            let reading = Reading {
+                limits: limits.clone(),
+                metrics: metrics.clone(),
+                received: unfinished.receive(&service.peer),
+            };
+            let (streams, options) = (service.streams.clone(), service.options.clone());
+            Some(alone(load_reports::serve(reports, send, stream, reading, options, streams)))
         }
         Routed::Stream { requests, registered, marks } => {
             let mut response = status::stream_response(());
@@ -157,17 +162,6 @@ fn end(send: &mut SendStream<Piece>, trailers: HeaderMap) {
     // Other streams of the connection need the reserved window.
     send.reserve_capacity(0);
     let _ = send.send_trailers(trailers);
-}
-
-/// Ready when the queue has room for one more message; `None` if the stream is gone.
-fn poll_capacity(send: &mut SendStream<Piece>, context: &mut Context<'_>) -> Poll<Option<()>> {
-    while send.capacity() == 0 {
-        match ready!(send.poll_capacity(context)) {
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return Poll::Ready(None),
-        }
-    }
-    Poll::Ready(Some(()))
 }
 
 /// The time for a client of a failed stream to read the messages before the end, and the end.

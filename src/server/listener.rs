@@ -56,14 +56,14 @@ pub struct ListenerOptions {
     pub rest_hold: Duration,
     /// A stream keeps the value from its start.
     pub when_unavailable: WhenUnavailable,
-    pub load_reports: LoadReports,
+    /// `None`: the server of each cluster decides.
+    pub load_reports: Option<LoadReports>,
 }
 
-/// The treatment of streams of load reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The treatment of streams of load reports, whatever the servers take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadReports {
     /// The relay keeps the streams open, and drops the reports.
-    #[default]
     Drop,
     /// UNIMPLEMENTED.
     Refuse,
@@ -75,7 +75,7 @@ impl Default for ListenerOptions {
             v2: false,
             rest_hold: REST_HOLD.default,
             when_unavailable: WhenUnavailable::Hold,
-            load_reports: LoadReports::default(),
+            load_reports: None,
         }
     }
 }

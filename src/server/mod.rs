@@ -17,8 +17,8 @@
 //!   orderly close. `connection`: its life from the first byte to the last, with deadlines, age and GOAWAY.
 //!   `endings`: the moments at which its streams end. `http2`: all calls of a connection, in the single task
 //!   of the connection. `wakes`: the parts of the task that were woken.
-//! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams whose content
-//!   is dropped. `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses.
+//! - `service`: from a path to an answer. `unary`: REST and `Fetch*`. `load_reports`: streams of load
+//!   reports. `call`, `reader`: the two directions of a stream. `body`: bodies of requests and responses.
 //!   `streams`: the open streams of a connection, so that the connection can end them. `unfinished`: what all
 //!   connections together may begin and not end. `status`: gRPC statuses as headers.
 //!
@@ -119,8 +119,6 @@ struct Shared<R> {
 /// The warnings that a process gives once.
 #[derive(Default)]
 struct OnceWarnings {
-    /// Load reports are dropped.
-    load_reports: AtomicBool,
     /// There is no health discovery (HDS).
     health_discovery: AtomicBool,
 }

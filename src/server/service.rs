@@ -20,7 +20,7 @@ use super::reader::{Requests, read_requests};
 use super::streams::{RegisteredStream, Streams};
 use super::unary::{Unary, is_rest};
 use super::{HealthService, Shared};
-use crate::driver::api::downstream::{OpenStreams, Peer, RelayStream};
+use crate::driver::api::downstream::{LoadStream, OpenStreams, Peer, RelayStream};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use sluice_setting::InForce;
@@ -63,7 +63,7 @@ pub(super) enum Routed<F, S: RelayStream> {
     Now(Response),
     Later(BoxFuture<'static, Response>),
     /// A stream of load reports, over HTTP/2 only.
-    LoadReports(RecvStream),
+    LoadReports(RecvStream, Box<dyn LoadStream>),
     /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the
     /// stream. `marks`: the client understands marks, and the headers confirm them.
     Stream {
@@ -86,7 +86,7 @@ impl<R: OpenStreams> hyper::service::Service<Request<Incoming>> for Service<R> {
         match self.answer(request.map(RequestBody::Http1)) {
             Routed::Now(response) => Either::Left(ready(announced(response))),
             Routed::Later(response) => Either::Right(response.map(announced).boxed()),
-            Routed::Stream { .. } | Routed::LoadReports(_) => Either::Left(ready(announced(no_http2()))),
+            Routed::Stream { .. } | Routed::LoadReports(..) => Either::Left(ready(announced(no_http2()))),
         }
     }
 }
@@ -169,11 +169,7 @@ impl<R: OpenStreams> Service<R> {
                 Routed::Later(answer_health(self.shared.health_service.clone(), request, time).boxed())
             }
             Some(Route::LoadReports(api)) if self.takes_load_reports(api) => {
-                let RequestBody::Http2(reports) = request.into_body() else {
-                    return Routed::Now(no_http2());
-                };
-                self.note_load_reports();
-                Routed::LoadReports(reports)
+                self.answer_load_reports(request)
             }
             // There is no aggregated Fetch.
             Some(Route::Discovery(_) | Route::LoadReports(_)) | None => {
@@ -220,16 +216,24 @@ impl<R: OpenStreams> Service<R> {
 
     fn takes_load_reports(&self, api: ApiVersion) -> bool {
         let options = self.options.get();
-        options.load_reports == LoadReports::Drop && (api == ApiVersion::V3 || options.v2)
+        options.load_reports != Some(LoadReports::Refuse) && (api == ApiVersion::V3 || options.v2)
     }
 
-    fn note_load_reports(&self) {
-        self.shared.metrics.call(CallKind::LoadReports);
-        if !self.shared.once.load_reports.swap(true, Relaxed) {
-            tracing::warn!(listener = %self.peer.listener,
-                "clients send load reports; keeping their streams, dropping the reports; \
-                `load_reports: refuse` on the listener refuses the streams instead");
+    fn answer_load_reports<F>(&self, request: Request<RequestBody>) -> Routed<F, R::Stream> {
+        let stream = self.peer(request.headers()).and_then(|peer| self.open_load(peer));
+        match (request.into_body(), stream) {
+            (RequestBody::Http2(reports), Ok(stream)) => Routed::LoadReports(reports, stream),
+            (RequestBody::Http2(_), Err(status)) => Routed::Now(body::trailers_only(&status)),
+            (RequestBody::Http1(_), _) => Routed::Now(no_http2()),
         }
+    }
+
+    fn open_load(&self, peer: Arc<Peer>) -> Result<Box<dyn LoadStream>, Status> {
+        if self.streams.refuses_new() {
+            return Err(draining());
+        }
+        self.shared.metrics.call(CallKind::LoadReports);
+        self.shared.relay.open_load(peer)
     }
 
     /// An Envoy asks for its endpoints to check again and again, whatever the answer (RLY-73).

@@ -10,12 +10,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
-use sluice::driver::api::downstream::{Codec, Message, OpenStreams, Peer, Polled, RelayStream, Variant};
+use sluice::driver::api::downstream::{
+    Codec, LoadStream, LoadWord, Message, OpenStreams, Peer, Polled, RelayStream, Variant,
+};
 use sluice::driver::api::emptying::Emptying;
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
 use sluice_setting::InForce;
-use sluice_xds::{SotwRequest, Status, StreamKind};
+use sluice_wire::ReaderLimits;
+use sluice_xds::{Code, SotwRequest, Status, StreamKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -51,6 +54,7 @@ pub struct FakeRelay {
     requests: Arc<AtomicU64>,
     pub refusal: Mutex<Option<Status>>,
     pub polls: Arc<Polls>,
+    pub load: Arc<LoadLog>,
 }
 
 #[derive(Clone)]
@@ -93,6 +97,90 @@ impl OpenStreams for FakeRelay {
         let (script, peer) = (Arc::downgrade(&stream.0), peer.into());
         self.streams.lock().unwrap().push(StreamProbe { variant: kind.variant, kind, peer, script });
         Ok(stream)
+    }
+
+    fn open_load(&self, _: Arc<Peer>) -> Result<Box<dyn LoadStream>, Status> {
+        Ok(Box::new(FakeLoad::new(self.load.clone())))
+    }
+}
+
+/// A message, framed for gRPC.
+pub fn framed(message: &[u8]) -> Bytes {
+    [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat().into()
+}
+
+/// The reports that all load streams have taken, and the number of open streams.
+#[derive(Default)]
+pub struct LoadLog {
+    pub reports: Mutex<Vec<Bytes>>,
+    /// The listener drops reports.
+    pub is_dropped: Mutex<bool>,
+    /// No stream takes a further report.
+    pub is_busy: Mutex<bool>,
+    pub ended: AtomicU64,
+}
+
+/// Answers the first report with `wish`, framed.
+struct FakeLoad {
+    log: Arc<LoadLog>,
+    answers: usize,
+    arrived: usize,
+    is_half_closed: bool,
+    waker: Option<Waker>,
+}
+
+impl FakeLoad {
+    fn new(log: Arc<LoadLog>) -> FakeLoad {
+        FakeLoad { log, answers: 0, arrived: 0, is_half_closed: false, waker: None }
+    }
+}
+
+impl LoadStream for FakeLoad {
+    fn set_dropped(&mut self, is_dropped: bool) {
+        *self.log.is_dropped.lock().unwrap() = is_dropped;
+    }
+
+    fn arrived(&mut self, bytes: usize, limits: &ReaderLimits) -> Result<(), Status> {
+        self.arrived += bytes;
+        let text = "too many reports";
+        if self.arrived > limits.request_bytes {
+            Err(Status::new(Code::ResourceExhausted, text))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        if *self.log.is_busy.lock().unwrap() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn report(&mut self, message: Bytes, _: &ReaderLimits) -> Result<(), Status> {
+        let mut reports = self.log.reports.lock().unwrap();
+        if message == "no" {
+            return Err(Status::new(Code::InvalidArgument, "no"));
+        }
+        reports.push(message);
+        self.answers += usize::from(reports.len() == 1);
+        Ok(())
+    }
+
+    fn half_close(&mut self) {
+        self.is_half_closed = true;
+    }
+
+    fn poll_word(&mut self, context: &mut Context<'_>) -> Poll<LoadWord> {
+        self.waker = Some(context.waker().clone());
+        if self.answers > 0 {
+            self.answers -= 1;
+            return Poll::Ready(LoadWord::Answer(framed(b"wish")));
+        }
+        if self.is_half_closed { Poll::Ready(LoadWord::End(Status::ok())) } else { Poll::Pending }
+    }
+}
+
+impl Drop for FakeLoad {
+    fn drop(&mut self) {
+        self.log.ended.fetch_add(1, Ordering::SeqCst);
     }
 }
 

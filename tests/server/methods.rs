@@ -78,7 +78,7 @@ async fn rel_5_calls_follow_the_options_in_force() {
         v2: true,
         rest_hold: Duration::from_millis(70),
         when_unavailable: WhenUnavailable::Fail,
-        load_reports: LoadReports::Refuse,
+        load_reports: Some(LoadReports::Refuse),
     });
     client.open(V2_CLUSTERS).await.head().await;
     let stream = server.relay.stream(1).await;

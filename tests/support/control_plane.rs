@@ -27,6 +27,7 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::adapter::Adapter;
+use super::load::{LRS, LoadServer};
 use super::obedient::{Sub, World};
 use super::words::{self, Answer, Ask, Attachment, Item, Variant};
 use super::{DEADLINE, MARKER, istiod, judge, net, proto, rest};
@@ -98,6 +99,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Notify,
+    load: Arc<LoadServer>,
 }
 
 impl Shared {
@@ -188,6 +190,11 @@ impl ControlPlane {
     /// Sends GOAWAY on every connection, without ending the streams.
     pub fn go_away(&self) {
         self.drain.send_modify(|drains| *drains += 1);
+    }
+
+    /// The server of load reports at the same address.
+    pub fn load(&self) -> &Arc<LoadServer> {
+        &self.shared.load
     }
 
     /// Ends every live stream with a status; `Code::Ok` is a clean end.
@@ -442,6 +449,9 @@ async fn route(request: Request<Incoming>, shared: Arc<Shared>) -> Response<toni
         drop(state);
         shared.changed.notify_waiters();
         return response;
+    }
+    if path == LRS {
+        return shared.load.clone().serve(request.map(tonic::body::Body::new)).await;
     }
     let method = words::method(&path);
     let refusal = {

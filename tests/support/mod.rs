@@ -11,6 +11,7 @@ pub mod istiod;
 pub mod judge;
 pub mod kind;
 pub mod kubernetes;
+pub mod load;
 pub mod net;
 pub mod obedient;
 pub mod operator;

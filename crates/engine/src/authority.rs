@@ -98,6 +98,10 @@ impl Authorities {
         Authorities(names.into_iter().map(|name| entry(name.as_ref())).collect())
     }
 
+    pub fn ids(&self) -> impl Iterator<Item = AuthorityId> {
+        self.0.iter().map(|(_, id)| *id)
+    }
+
     /// The authority of a canonically spelled name. The empty authority of `xdstp:///` is an ordinary
     /// authority, and not the lack of an authority (NAM-4).
     pub fn authority_of(&self, name: &ResourceName) -> Authority {

@@ -435,8 +435,37 @@ impl ClassLoad {
         &self.unknown
     }
 
+    pub fn has_streams(&self) -> bool {
+        self.table.has_streams()
+    }
+
     pub fn stream_count(&self) -> usize {
         self.table.stream_count()
+    }
+
+    /// Whether [`ClassLoad::poll_output`] has something.
+    pub fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
+    /// Whether anything waits for the server: requests, drops or metrics, here or in an unwritten report.
+    pub fn has_pending(&self) -> bool {
+        self.table.has_pending() || self.outgoing.is_some()
+    }
+
+    /// Clusters, rows and names, as the bounds count them.
+    pub fn entries(&self) -> usize {
+        self.table.entries()
+    }
+
+    /// The memory of a stream's gauges.
+    pub fn gauge_bytes(&self, id: StreamId) -> usize {
+        self.table.gauge_bytes(id)
+    }
+
+    /// Whether the server lacks the service, as far as is known (LRS-21).
+    pub fn lacks_service(&self) -> bool {
+        self.link.has_no_service()
     }
 
     pub fn link_state(&self) -> LinkState {

@@ -46,6 +46,13 @@ impl<'a> From<&'a Locality> for Place<'a> {
     }
 }
 
+impl From<&Place<'_>> for Locality {
+    fn from(place: &Place<'_>) -> Locality {
+        let (region, zone, sub_zone) = (place.region.into(), place.zone.into(), place.sub_zone.into());
+        Locality { region, zone, sub_zone }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalityStats<'a> {
     pub place: Place<'a>,
@@ -90,7 +97,7 @@ pub struct EndpointStats<'a> {
 }
 
 /// The kind of the message around a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
     Report,
     Cluster,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::codec::{takes_all_clusters, write_answer};
+use crate::codec::{skips_first_cluster, takes_all_clusters, write_answer_for};
 use crate::report::LoadReport;
 use crate::wish::{Client, Clusters, INTERVAL_MIN, INTERVAL_UNSTATED, Wish, clusters_for, grown};
 use sluice_engine::Time;
@@ -62,6 +62,8 @@ struct Volume {
 #[derive(Clone, Debug)]
 pub struct Reporter {
     takes_all: bool,
+    /// The client never reports the first cluster of a list.
+    skips_first: bool,
     /// The share of the interval to leave out, in thousandths.
     shortened: u64,
     /// The latest message; `None` before the first.
@@ -77,6 +79,7 @@ impl Reporter {
     pub fn new(random: u64, now: Time) -> Reporter {
         Reporter {
             takes_all: false,
+            skips_first: false,
             shortened: random % (SHORTENED_MAX + 1),
             heard_at: None,
             has_just_reported: false,
@@ -98,6 +101,7 @@ impl Reporter {
     pub fn reported(&mut self, report: &LoadReport<'_>, now: Time) {
         if self.heard_at.is_none() {
             self.takes_all = report.node.is_some_and(takes_all_clusters);
+            self.skips_first = report.node.is_some_and(skips_first_cluster);
         }
         self.heard_at = Some(now);
         self.has_just_reported = true;
@@ -155,9 +159,12 @@ impl Reporter {
         // LRS-19: each answer restarts the client's timer, so an answer follows a report, and never sooner
         // than an interval after the answer before.
         let (answered_at, exact_at) = (answered.at, answered.exact_at);
+        let asked_nothing = answered.wish.asks_for_nothing();
         let interval = self.interval();
         let is_silent = now.since(heard_at) >= interval * SILENT_INTERVALS;
-        if !(has_just_reported || is_silent) || now.since(answered_at) < interval {
+        let is_good = (has_just_reported || is_silent) && now.since(answered_at) >= interval;
+        // A client that was asked for nothing counts nothing, so an answer delays no report.
+        if !is_good && !asked_nothing {
             return None;
         }
         Some(self.answer(next, (!is_exact).then_some(exact_at), asking.number, now))
@@ -168,7 +175,7 @@ impl Reporter {
         let shorter = Wish { interval: self.shorten(wish.interval), ..wish.clone() };
         let behind = if exact_at.is_some() { Behind::Shrinks } else { Behind::No };
         self.answered = Some(Answered { wish, at: now, exact_at: exact_at.unwrap_or(now), number, behind });
-        write_answer(&shorter)
+        write_answer_for(&shorter, self.skips_first)
     }
 
     /// The next time for [`Reporter::poll_answer`].
@@ -184,6 +191,11 @@ impl Reporter {
                 Some(free_at.max(answered.exact_at + answered.wish.interval * SHRINK_INTERVALS))
             }
         }
+    }
+
+    /// Whether the client understands `send_all_clusters`.
+    pub fn takes_all(&self) -> bool {
+        self.takes_all
     }
 
     /// Whether the client was asked for all clusters, for operators.
@@ -298,6 +310,18 @@ mod tests {
         assert_eq!(poll(&mut reporter, Some(&grown), 2, at(29_999)), None);
         assert_eq!(reporter.poll_timeout(), Some(at(30_000)));
         assert_eq!(poll(&mut reporter, Some(&grown), 2, at(30_000)), Some(grown));
+    }
+
+    #[test]
+    fn lrs_21_a_client_that_was_asked_for_nothing_is_asked_at_once_when_that_changes() {
+        let mut reporter = reporter(0, true);
+        assert!(poll(&mut reporter, Some(&Wish::nothing()), 1, at(0)).is_some());
+        assert_eq!(poll(&mut reporter, Some(&wish(&["a"], 10)), 2, at(1)), Some(wish(&["a"], 10)));
+        assert_eq!(
+            poll(&mut reporter, Some(&wish(&["b"], 10)), 3, at(2)),
+            None,
+            "the timer of a client runs"
+        );
     }
 
     #[test]

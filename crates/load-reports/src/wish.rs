@@ -79,6 +79,11 @@ impl Wish {
         Wish::new(Clusters::listed([""; 0]), INTERVAL_OF_NONE, false)
     }
 
+    /// Whether no cluster is wanted.
+    pub fn asks_for_nothing(&self) -> bool {
+        matches!(&self.clusters, Clusters::Listed(names) if names.is_empty())
+    }
+
     /// The wish of several servers: the clusters of any, at the shortest interval (RLY-69). `None` without a
     /// wish.
     pub fn merged<'a>(wishes: impl IntoIterator<Item = &'a Wish>) -> Option<Wish> {
@@ -132,9 +137,10 @@ pub fn grown(asked: &Clusters, wish: &Clusters, may_shrink: bool, client: &dyn C
     }
 }
 
-/// The names to write for a list: never none (LRS-19).
-pub fn names_to_write(names: &BTreeSet<Arc<str>>) -> Vec<&str> {
-    if names.is_empty() { vec![NO_CLUSTER] } else { names.iter().map(|name| &**name).collect() }
+/// The names to write for a list: never none (LRS-19). `skips_first`: the client never reports the first.
+pub fn names_to_write(names: &BTreeSet<Arc<str>>, skips_first: bool) -> Vec<&str> {
+    let nobody = (names.is_empty() || skips_first).then_some(NO_CLUSTER);
+    nobody.into_iter().chain(names.iter().map(|name| &**name)).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +151,9 @@ mod tests {
     use sluice_proto::load::LoadStatsResponse;
 
     use super::*;
-    use crate::codec::{read_answer, takes_all_clusters, write_answer};
+    use crate::codec::{
+        read_answer, skips_first_cluster, takes_all_clusters, write_answer, write_answer_for,
+    };
 
     struct Clusterless(Vec<&'static str>);
 
@@ -198,6 +206,9 @@ mod tests {
     fn lrs_19_an_empty_wish_is_never_read_as_all() {
         let empty = LoadStatsResponse::decode(write_answer(&Wish::nothing())).unwrap();
         assert_eq!((empty.clusters, empty.send_all_clusters), (vec![NO_CLUSTER.into()], false));
+        // A client that never reports the first of a list.
+        let padded = LoadStatsResponse::decode(write_answer_for(&answer(&["a"], 1, false), true)).unwrap();
+        assert_eq!(padded.clusters, vec![NO_CLUSTER.to_owned(), "a".into()]);
         let client = Clusterless(vec!["z"]);
         let left = clusters_for(&Clusters::listed(["a"]), true, &client);
         assert_eq!(left, Clusters::listed([""; 0]));
@@ -235,5 +246,9 @@ mod tests {
         };
         assert!(takes_all_clusters(&node("envoy.lrs.supports_send_all_clusters").encode_to_vec()));
         assert!(!takes_all_clusters(&node("envoy.lrs.supports_send_all").encode_to_vec()));
+        let user_agent_name = "gRPC Node Pure JS".to_owned();
+        let node_js = sluice_proto::Node { user_agent_name, ..Default::default() };
+        assert!(skips_first_cluster(&node_js.encode_to_vec()));
+        assert!(!skips_first_cluster(&node("x").encode_to_vec()));
     }
 }

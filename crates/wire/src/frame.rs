@@ -84,6 +84,11 @@ pub(super) fn header(length: usize) -> Option<[u8; HEADER_LEN]> {
     Some([0, a, b, c, d])
 }
 
+/// A message with its header; `None` if gRPC can't frame the message (4 GiB or more).
+pub fn framed(message: &[u8]) -> Option<Bytes> {
+    Some([&header(message.len())?, message].concat().into())
+}
+
 /// Collects a message's header, which may arrive in pieces.
 #[derive(Debug, Default)]
 pub(super) struct HeaderReader {
@@ -157,12 +162,14 @@ impl Gather {
     }
 }
 
-/// Cuts a gRPC response body into messages.
+/// Cuts a gRPC body into messages: a response, or a request of another service than discovery.
 ///
 /// Feed chunks with [`push`](Self::push), then iterate over the messages until the iterator is empty. Yields
 /// nothing after an error.
 #[derive(Debug)]
 pub struct ResponseReader {
+    /// The name of the limit.
+    bound: Bound,
     max_bytes: usize,
     chunk: Bytes,
     header: HeaderReader,
@@ -174,7 +181,12 @@ impl ResponseReader {
     /// `max_bytes`: the limit of one message on the wire.
     pub fn new(max_bytes: usize) -> Self {
         let (chunk, header) = (Bytes::new(), HeaderReader::default());
-        ResponseReader { max_bytes, chunk, header, message: None, failed: false }
+        ResponseReader { bound: Bound::ResponseBytes, max_bytes, chunk, header, message: None, failed: false }
+    }
+
+    /// The reader of a client's messages, without a limit before [`ResponseReader::limit`].
+    pub fn of_requests() -> Self {
+        ResponseReader { bound: Bound::RequestBytes, ..ResponseReader::new(usize::MAX) }
     }
 
     /// Sets another limit, for messages whose header is not yet read.
@@ -184,6 +196,16 @@ impl ResponseReader {
 
     pub fn push(&mut self, chunk: Bytes) {
         append(&mut self.chunk, chunk);
+    }
+
+    /// The approximate memory of a partly received message, in bytes; zero between two messages.
+    pub fn held_bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, Gather::held_bytes)
+    }
+
+    /// A message has begun and is incomplete.
+    pub fn is_within_message(&self) -> bool {
+        self.message.is_some() || !self.header.is_empty()
     }
 
     /// Checks that the body did not end within a message.
@@ -197,7 +219,7 @@ impl ResponseReader {
             Some(gather) => gather,
             None => {
                 let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
-                ReadError::check(Bound::ResponseBytes, length, self.max_bytes)?;
+                ReadError::check(self.bound, length, self.max_bytes)?;
                 self.message.insert(Gather::new(length))
             }
         };

@@ -17,7 +17,7 @@ pub mod version;
 pub mod own_name;
 pub mod upstream;
 
-pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader};
+pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader, read_node};
 pub use fields::Malformed;
 pub use frame::{Bound, ReadError, ResponseReader};
 pub use mark::read_mark;

@@ -5,6 +5,7 @@ mod authorization;
 mod calls;
 mod classes;
 mod deletion;
+mod load;
 mod documents;
 mod errors;
 mod expand;
@@ -77,7 +78,7 @@ fn grpc(config: &Config) -> &GrpcServer {
 fn defaults() -> Config {
     let endpoint = Endpoint::Tcp { host: "cp.example".into(), port: 15010 };
     let kind = ServerKind::Grpc(GrpcServer::new(endpoint));
-    Config::new("host-1", UpstreamServer { server_uri: "cp.example:15010".into(), kind })
+    Config::new("host-1", UpstreamServer { server_uri: "cp.example:15010".into(), kind, load: None })
 }
 
 #[test]

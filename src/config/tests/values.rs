@@ -10,9 +10,9 @@ fn load_reports_are_dropped_or_refused() {
             .options
             .load_reports
     };
-    assert_eq!(load_reports(""), LoadReports::Drop);
-    assert_eq!(load_reports(", load_reports: drop"), LoadReports::Drop);
-    assert_eq!(load_reports(", load_reports: refuse"), LoadReports::Refuse);
+    assert_eq!(load_reports(""), None);
+    assert_eq!(load_reports(", load_reports: drop"), Some(LoadReports::Drop));
+    assert_eq!(load_reports(", load_reports: refuse"), Some(LoadReports::Refuse));
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub use crate::driver::ground::signal::{Raised, Signal};
 pub use crate::driver::ground::unread::UnreadPart;
 use sluice_engine::authorization::Claimant;
 use sluice_identity::Identity;
+use sluice_wire::ReaderLimits;
 pub use sluice_xds::Variant;
 use sluice_xds::{RelayPath, Request, SotwRequest, Status, StreamKind};
 
@@ -98,6 +99,12 @@ pub trait OpenStreams: Send + Sync + 'static {
     /// The status with which the stream ends at once.
     fn open(&self, kind: StreamKind, peer: impl Into<Arc<Peer>>) -> Result<Self::Stream, Status>;
 
+    /// Opens a stream of load reports.
+    ///
+    /// # Errors
+    /// The status with which the stream ends at once.
+    fn open_load(&self, peer: Arc<Peer>) -> Result<Box<dyn LoadStream>, Status>;
+
     /// Registers a new connection, so that the connection can be cut when memory is short (FP7).
     fn connected(&self, connection: &ConnectionCut) {
         let _ = connection;
@@ -167,4 +174,40 @@ pub trait RelayStream: Clone + Send + Sync + 'static {
     fn node_id(&self) -> Option<String> {
         None
     }
+}
+
+/// The next thing to say on a stream of load reports.
+#[derive(Debug)]
+pub enum LoadWord {
+    /// A message, framed for gRPC.
+    Answer(Bytes),
+    /// The stream ends with this status.
+    End(Status),
+}
+
+/// A stream of load reports (LRS). Dropping the stream takes its gauges back.
+pub trait LoadStream: Send {
+    /// Whether the listener drops reports; false for a new stream.
+    fn set_dropped(&mut self, is_dropped: bool);
+
+    /// Bytes arrived, of a message or of a part of one.
+    ///
+    /// # Errors
+    /// The client sends more than `limits.request_bytes` in an interval.
+    fn arrived(&mut self, bytes: usize, limits: &ReaderLimits) -> Result<(), Status>;
+
+    /// Ready when the next message may be read.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()>;
+
+    /// A message was read to the end.
+    ///
+    /// # Errors
+    /// The status with which the stream must end.
+    fn report(&mut self, message: Bytes, limits: &ReaderLimits) -> Result<(), Status>;
+
+    /// The client has ended its side. [`LoadWord::End`] follows.
+    fn half_close(&mut self);
+
+    /// The next word. Called only after HTTP/2 has taken the word before.
+    fn poll_word(&mut self, context: &mut Context<'_>) -> Poll<LoadWord>;
 }

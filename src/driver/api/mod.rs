@@ -13,6 +13,7 @@ pub mod changes;
 pub mod rollouts;
 pub mod proof;
 pub mod study;
+pub mod load;
 pub mod tail;
 pub mod control;
 pub mod reload;

@@ -36,6 +36,7 @@ use sluice_engine::downstream::{ClientFeatures, Limits};
 use sluice_engine::{Time, source};
 use sluice_fleet::rollout::Plan;
 use sluice_identity::Identity;
+use sluice_load_reports::LoadLimits;
 use sluice_setting::{Epoch, InForce};
 use sluice_xds::{Code, Node, RelayId, ResourceName, Status, TypeUrl, Variant};
 
@@ -66,6 +67,8 @@ pub struct DriverSettings {
     pub rollouts: Vec<Arc<Plan>>,
     /// `None`: nobody is asked beside the classes.
     pub proof: Option<Arc<ProofRules>>,
+    /// The bounds of the load of one class.
+    pub load: LoadLimits,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
 }

@@ -68,7 +68,7 @@ mod tests {
     fn rly_40_all_streams_at_a_server_share_one_episode() {
         let (log, metrics) = (FallbackLog::default(), Metrics::new());
         let throttle = Throttle::new(metrics.log.clone());
-        let server = |uri: &str| Arc::new(Server { uri: uri.into(), attach: Attach::Nothing });
+        let server = |uri: &str| Arc::new(Server { uri: uri.into(), attach: Attach::Nothing, load: None });
         let lists =
             ServerLists::new(["first", "second", "third"].map(server).into(), FallbackSettings::default());
         let list = lists.route(&TypeUrl::of_message("t"), Authority::None);

@@ -3,11 +3,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::driver::ground::fallback_log::FallbackLog;
 use sluice_identity::Identity;
+use sluice_load_reports::report::MessageKind;
 use sluice_xds::RelayPath;
 
 /// The logs of facts that are logged once.
@@ -16,6 +18,7 @@ pub struct OnceLogs {
     pub fallbacks: FallbackLog,
     pub denials: DenialLog,
     pub loops: LoopLog,
+    pub load: LoadLog,
 }
 
 /// Identities with a WARN of their own since the last change of the policy: more than an operator reads.
@@ -53,6 +56,36 @@ impl LoopLog {
     pub fn is_first(&self, path: &RelayPath) -> bool {
         let mut logged = self.0.lock();
         logged.len() < PATHS_MAX && logged.insert(path.to_string())
+    }
+}
+
+/// Distinct unknown fields with a WARN.
+const FIELDS_MAX: usize = 64;
+
+/// The servers without load reports, and the unknown fields of reports.
+#[derive(Debug, Default)]
+pub struct LoadLog {
+    /// As many as the configuration has servers.
+    without_service: Mutex<HashSet<Arc<str>>>,
+    fields: Mutex<HashSet<(MessageKind, u32)>>,
+    has_dropped: AtomicBool,
+}
+
+impl LoadLog {
+    /// Whether no earlier report was dropped for want of a server.
+    pub fn is_first_drop(&self) -> bool {
+        !self.has_dropped.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether no other class has found that this server takes no reports (LRS-21).
+    pub fn is_first_without_service(&self, server: &Arc<str>) -> bool {
+        self.without_service.lock().insert(server.clone())
+    }
+
+    /// Whether no earlier report had this unknown field (LRS-18).
+    pub fn is_first_field(&self, message: MessageKind, number: u32) -> bool {
+        let mut fields = self.fields.lock();
+        fields.len() < FIELDS_MAX && fields.insert((message, number))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod content;
 pub mod splits;
 mod explain;
 mod clients;
+mod loads;
 mod control;
 pub mod handover;
 

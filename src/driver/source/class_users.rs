@@ -96,6 +96,11 @@ impl Users {
         remove_one(&mut self.connections, &holder.connection)
     }
 
+    /// The number of streams.
+    pub fn streams(&self) -> usize {
+        self.connections.values().map(|streams| *streams as usize).sum()
+    }
+
     /// Whether the class only lingers, without users.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()

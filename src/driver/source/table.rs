@@ -295,6 +295,11 @@ impl Sources {
         self.table.entries().by_key.get(key).map(|entry| entry.handle.clone())
     }
 
+    /// The number of streams that use the source with this key.
+    pub(crate) fn users(&self, key: &SourceKey) -> usize {
+        self.table.entries().by_key.get(key).map_or(0, |entry| entry.uses.streams())
+    }
+
     /// The number of classes in use at a place: all, or those for Secrets.
     pub(crate) fn used_classes(&self, place: Place, for_secrets: bool) -> usize {
         let pool = if for_secrets { SourcePool::Secrets(place) } else { SourcePool::Classes(place) };

@@ -39,6 +39,7 @@ mod facts;
 mod fallback;
 mod rollouts;
 mod handover;
+mod load;
 mod proof;
 mod tls;
 mod types;
@@ -51,6 +52,7 @@ pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use facts::FactMetrics;
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
+pub use load::{LoadMetrics, RequestFate};
 pub use proof::{ProofMetrics, ServerProofMetrics};
 pub use rollouts::{PlanMetrics, RolloutMetrics};
 pub use tls::{TLS_OK, TlsMetrics};
@@ -70,6 +72,7 @@ pub struct Metrics {
     pub fallback: FallbackMetrics,
     pub rollouts: RolloutMetrics,
     pub proof: ProofMetrics,
+    pub load: LoadMetrics,
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
     pub facts: FactMetrics,
@@ -111,6 +114,7 @@ impl Metrics {
         let fallback = FallbackMetrics::new(&mut catalogue);
         let rollouts = RolloutMetrics::new(&mut catalogue);
         let proof = ProofMetrics::new(&mut catalogue);
+        let load = LoadMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let class_evidence = catalogue.add(
             "sluice_class_evidence",
@@ -138,6 +142,7 @@ impl Metrics {
             fallback,
             rollouts,
             proof,
+            load,
             config,
             facts,
             log,

@@ -47,6 +47,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         metrics.fallback.moved(&"xds_servers".into(), &"cp-2".into(), false),
         shown_plan(&metrics),
         shown_proof(&metrics),
+        metrics.load.stream(&"cp-1".into()),
     );
     (metrics, Box::new(held))
 }

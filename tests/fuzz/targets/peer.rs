@@ -9,9 +9,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice::driver::api::downstream::{Codec, Message, OpenStreams, Peer, Polled, RelayStream};
+use sluice::driver::api::downstream::{
+    Codec, LoadStream, LoadWord, Message, OpenStreams, Peer, Polled, RelayStream,
+};
 use sluice::server::{Listener, Server, ServerLimits};
 use sluice::telemetry::metrics::DownstreamMetrics;
+use sluice_wire::ReaderLimits;
 use sluice_xds::{Request, SotwRequest, Status, StreamKind};
 use tokio::runtime::Runtime;
 
@@ -40,6 +43,46 @@ impl OpenStreams for Relay {
 
     fn open(&self, _: StreamKind, _: impl Into<Arc<Peer>>) -> Result<Stream, Status> {
         Ok(Stream(Arc::default()))
+    }
+
+    fn open_load(&self, _: Arc<Peer>) -> Result<Box<dyn LoadStream>, Status> {
+        Ok(Box::new(Reports::default()))
+    }
+}
+
+/// Answers each report.
+#[derive(Default)]
+struct Reports {
+    unanswered: usize,
+    is_over: bool,
+}
+
+impl LoadStream for Reports {
+    fn set_dropped(&mut self, _: bool) {}
+
+    fn arrived(&mut self, _: usize, _: &ReaderLimits) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn report(&mut self, _: Bytes, _: &ReaderLimits) -> Result<(), Status> {
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    fn half_close(&mut self) {
+        self.is_over = true;
+    }
+
+    fn poll_word(&mut self, _: &mut Context<'_>) -> Poll<LoadWord> {
+        if self.unanswered > 0 {
+            self.unanswered -= 1;
+            return Poll::Ready(LoadWord::Answer(Bytes::from_static(&[0, 0, 0, 0, 0])));
+        }
+        if self.is_over { Poll::Ready(LoadWord::End(Status::ok())) } else { Poll::Pending }
     }
 }
 

@@ -3,8 +3,8 @@
 mod read;
 mod write;
 
-pub use read::{ReportError, read_answer, read_report, takes_all_clusters};
-pub use write::{ReportMessage, ReportWriter, write_answer, write_first_request};
+pub use read::{ReportError, read_answer, read_report, skips_first_cluster, takes_all_clusters};
+pub use write::{ReportMessage, ReportWriter, write_answer, write_answer_for, write_first_request};
 
 #[cfg(test)]
 mod tests {

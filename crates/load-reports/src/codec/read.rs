@@ -68,6 +68,12 @@ pub fn takes_all_clusters(node: &[u8]) -> bool {
     Fields::of(node).any(|field| matches!(field, Ok((10, Payload::Bytes(SEND_ALL)))))
 }
 
+/// Whether a client never reports the first cluster of a list. gRPC for Node.js looks for a name behind the
+/// first place.
+pub fn skips_first_cluster(node: &[u8]) -> bool {
+    Fields::of(node).any(|field| matches!(field, Ok((6, Payload::Bytes(b"gRPC Node Pure JS")))))
+}
+
 struct Reader {
     elements: usize,
     unknown: UnknownFields,

@@ -20,9 +20,14 @@ pub fn write_first_request(node: &[u8]) -> Bytes {
 
 /// An answer to a client (LRS-2).
 pub fn write_answer(wish: &Wish) -> Bytes {
+    write_answer_for(wish, false)
+}
+
+/// The same for a client that may never report the first cluster of a list.
+pub fn write_answer_for(wish: &Wish, skips_first: bool) -> Bytes {
     let names = match &wish.clusters {
         Clusters::All => Vec::new(),
-        Clusters::Listed(names) => names_to_write(names),
+        Clusters::Listed(names) => names_to_write(names, skips_first),
     };
     build(0, |sink| {
         for name in &names {

@@ -63,12 +63,7 @@ impl Names {
     }
 
     pub fn add_place(&mut self, place: &Place<'_>) -> u32 {
-        let locality = Locality {
-            region: place.region.into(),
-            zone: place.zone.into(),
-            sub_zone: place.sub_zone.into(),
-        };
-        self.places.insert_full(locality).0 as u32
+        self.places.insert_full(Locality::from(place)).0 as u32
     }
 
     pub fn place(&self, number: u32) -> Place<'_> {

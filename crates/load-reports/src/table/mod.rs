@@ -143,6 +143,11 @@ impl Table {
         !self.streams.is_empty()
     }
 
+    /// The memory of a stream's gauges.
+    pub fn gauge_bytes(&self, id: StreamId) -> usize {
+        self.streams.get(&id).map_or(0, |stream| stream.gauges.capacity() * size_of::<StreamGauge>())
+    }
+
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }

@@ -13,10 +13,11 @@ pub use request::check_name;
 
 use bytes::Bytes;
 
+use super::fields::{build, put_element};
 use super::frame::{self, Bound, HeaderReader, ReadError};
 use super::status;
 use sluice_setting::{SOME, bytes, count, settings};
-use sluice_xds::{Request, Variant};
+use sluice_xds::{Node, Request, SotwRequest, Variant};
 use walk::MessageReader;
 
 /// Memory of one name in a request beside its text, in bytes: the allocation, and the slot in a growing list.
@@ -137,6 +138,24 @@ impl RequestReader {
         self.seen_node |= message.has_node();
         Ok(Some(message.into_request()))
     }
+}
+
+/// Reads an encoded node of another message than a request, within the limits of requests.
+///
+/// # Errors
+/// The node is malformed, or over a limit.
+pub fn read_node(node: &[u8], limits: &ReaderLimits) -> Result<Node, ReadError> {
+    let number = request::node_field(&Request::Sotw(SotwRequest::default()));
+    let mut request = Bytes::from(build(0, |sink| put_element(sink, number, node)));
+    let mut reader = MessageReader::new(Variant::Sotw, request.len(), true);
+    if !reader.read(&mut request, limits)? {
+        return Err(ReadError::Truncated);
+    }
+    let node = match reader.into_request() {
+        Request::Sotw(request) => request.node,
+        Request::Delta(request) => request.node,
+    };
+    Ok(node.map_or_else(Node::default, |node| *node))
 }
 
 #[cfg(test)]

@@ -457,3 +457,15 @@ proptest! {
         prop_assert_eq!(read_in(&mut RequestReader::new(Variant::Sotw), &body, &sizes), whole);
     }
 }
+
+#[test]
+fn a_node_of_another_message_is_read_within_the_limits_of_requests() {
+    let node = sluice_proto::Node { id: "n".repeat(100), cluster: "c".into(), ..Default::default() };
+    let read = |limits: &ReaderLimits| read_node(&node.encode_to_vec(), limits);
+    let found = read(&ReaderLimits::default()).unwrap();
+    assert_eq!((found.id.len(), found.cluster.as_str()), (100, "c"));
+    let small = ReaderLimits { node_bytes: 64, ..ReaderLimits::default() };
+    assert!(matches!(read(&small), Err(ReadError::OverLimit { limit: Bound::NodeBytes, .. })));
+    assert!(read_node(&[0x0a, 5, b'x'], &ReaderLimits::default()).is_err());
+    assert_eq!(read_node(&[], &ReaderLimits::default()).unwrap(), Node::default());
+}

@@ -36,12 +36,26 @@ pub enum Attach {
     Refused,
 }
 
+/// Where load reports of the clients of a server go (LRS-14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoadUse {
+    /// The sums of each node class to the server, in one stream.
+    Aggregate,
+    /// Each client's reports as they are to the server, in a stream for each client.
+    Forward,
+    /// To nobody: the relay counts them for operators.
+    Local,
+}
+
 /// An entry of a server list.
 #[derive(Debug)]
 pub struct Server {
     /// `server_uri`, as the operator wrote it.
     pub uri: Arc<str>,
     pub attach: Attach,
+    /// `None`: load reports are dropped. No part of the server's identity: sources have nothing to do with
+    /// load reports.
+    pub load: Option<LoadUse>,
 }
 
 impl Server {
@@ -197,7 +211,7 @@ impl ServerList {
 
     /// A list for names that no server is asked for.
     fn made_up(label: &str, attach: Attach, place: Place) -> ServerList {
-        let servers = vec![Arc::new(Server { uri: label.into(), attach })];
+        let servers = vec![Arc::new(Server { uri: label.into(), attach, load: None })];
         let list = ServerList::new(label, servers, fallback::FallbackSettings::default());
         ServerList { places: vec![place], ..list }
     }
@@ -223,6 +237,11 @@ impl ServerList {
         self.fallback()?;
         let position = self.places.iter().position(|other| *other == place)?;
         u16::try_from(position).ok()
+    }
+
+    /// Whether the sources choose among the servers, and not the sessions.
+    pub(crate) fn is_of_sources(&self) -> bool {
+        self.fallback.policy == FallbackPolicy::Envoy
     }
 
     pub(crate) fn resolve_timeout(&self) -> Duration {
@@ -383,9 +402,24 @@ impl ServerLists {
         self.lists.iter().flat_map(ServerList::all).find(|listed| listed.place() == place)
     }
 
+    /// All lists, also those without a server.
+    pub(crate) fn all_lists(&self) -> impl Iterator<Item = &ServerList> {
+        self.lists.iter()
+    }
+
     /// All servers of all configured lists.
     pub fn configured(&self) -> impl Iterator<Item = ListedServer<'_>> {
         self.lists.iter().flat_map(ServerList::all).filter(|listed| !listed.server().is_made_up())
+    }
+
+    /// Whether some server takes load reports.
+    pub(crate) fn take_load(&self) -> bool {
+        self.configured().any(|listed| listed.server().load.is_some())
+    }
+
+    /// Whether servers take the reports of clients as they are. All or none do.
+    pub(crate) fn forward_load(&self) -> bool {
+        self.configured().any(|listed| listed.server().load == Some(LoadUse::Forward))
     }
 
     /// Whether all names have the same servers in the same order.
@@ -415,7 +449,7 @@ mod tests {
     fn server(uri: &str, settings: UpstreamSettings) -> Arc<Server> {
         let metrics = Metrics::new().of_server(uri).client().clone();
         let server = RestServer::new("127.0.0.1", 1, "", crate::client::ClientSettings::default(), metrics);
-        Arc::new(Server { uri: uri.into(), attach: Attach::Rest { server, settings } })
+        Arc::new(Server { uri: uri.into(), attach: Attach::Rest { server, settings }, load: None })
     }
 
     fn servers(uris: &[&str]) -> Vec<Arc<Server>> {

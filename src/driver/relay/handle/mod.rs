@@ -11,16 +11,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::driver::api::downstream::{ConnectionCut, OpenStreams, Peer};
+use crate::driver::api::downstream::{ConnectionCut, LoadStream, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
 use crate::driver::ground::splits::{Splits, encode_splits};
+use crate::driver::load::reporter::ReportingStream;
+use crate::driver::load::table::Loads;
 use crate::driver::proof::table::Proofs;
 use crate::driver::relay::{memory, reload};
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
+use crate::driver::stream::context::StreamContext;
 use crate::driver::stream::state::{Stream, StreamState, Tables, take_back};
 use crate::driver::study::table::Studies;
 use crate::telemetry::Metrics;
@@ -31,7 +34,7 @@ use sluice_engine::class::NodeClasses;
 use sluice_engine::class::facts::FactTable;
 use sluice_fleet::rollout::Record;
 use sluice_setting::Epoch;
-use sluice_xds::{Code, RelayPath, Status, StreamKind};
+use sluice_xds::{Code, RelayPath, Status, StreamKind, Variant};
 
 /// The time between two walks for splits of classes.
 const SPLITS_APART: Duration = Duration::from_secs(1);
@@ -44,6 +47,7 @@ pub struct Relay {
     pub(crate) rollouts: Arc<Rollouts>,
     pub(crate) proofs: Arc<Proofs>,
     pub(crate) studies: Arc<Studies>,
+    pub(crate) loads: Arc<Loads>,
 }
 
 impl Relay {
@@ -57,7 +61,8 @@ impl Relay {
         rollouts.configure(&shared.settings().rollouts, &shared, &tables);
         let proofs = Arc::new(Proofs::default());
         proofs.configure(&shared.settings(), &shared, &tables);
-        Relay { tables, rollouts, proofs, studies: Arc::default(), shared }
+        let loads = Arc::new(Loads::new(shared.clone(), tables.sources.clone()));
+        Relay { tables, rollouts, proofs, studies: Arc::default(), loads, shared }
     }
 
     /// Tells the address at which hooks can look at pushes: that of the admin listener, unless it is a unix
@@ -81,6 +86,7 @@ impl Relay {
     /// streams. One caller at a time.
     pub async fn authorize(&self, policy: Policy) -> usize {
         self.shared.publish_policy(policy);
+        self.loads.configure();
         let (mut last, mut ended) = (None, 0);
         while let Some(stream) = self.tables.streams.next(last) {
             last = Some(stream.number());
@@ -144,6 +150,7 @@ impl Relay {
             while !is_kept {
                 if self.shared.settings().splits != splits.get() {
                     self.shared.amend(|_| {});
+                    self.loads.configure();
                     tokio::spawn(self.clone().move_streams());
                 }
                 is_kept = match &self.shared.durable.checkpoint {
@@ -255,6 +262,7 @@ impl Relay {
             last = Some(stream.number());
             stream.wake();
         }
+        self.loads.configure();
         tokio::spawn(self.clone().move_streams());
     }
 
@@ -330,6 +338,20 @@ impl OpenStreams for Relay {
         let peer = peer.into();
         peer.relays.as_deref().map_or(Ok(()), |path| self.refuse_loop(path, &peer))?;
         Stream::new(kind, peer, &self.shared, &self.tables)
+    }
+
+    fn open_load(&self, peer: Arc<Peer>) -> Result<Box<dyn LoadStream>, Status> {
+        peer.relays.as_deref().map_or(Ok(()), |path| self.refuse_loop(path, &peer))?;
+        let context = StreamContext {
+            id: self.tables.streams.next_id(),
+            kind: Variant::Sotw.into(),
+            peer,
+            opened_at: self.shared.clock.now(),
+            shared: self.shared.clone(),
+            sources: self.tables.sources.clone(),
+            streams: self.tables.streams.clone(),
+        };
+        Ok(Box::new(ReportingStream::new(context, self.loads.clone())?))
     }
 
     fn connected(&self, connection: &ConnectionCut) {

@@ -29,7 +29,7 @@ fn servers(uris: &[&str]) -> Vec<Arc<Server>> {
         let metrics = Metrics::new().of_server(uri).client().clone();
         let server = RestServer::new("127.0.0.1", 1, "", ClientSettings::default(), metrics);
         let attach = Attach::Rest { server, settings: UpstreamSettings::default() };
-        Arc::new(Server { uri: (*uri).into(), attach })
+        Arc::new(Server { uri: (*uri).into(), attach, load: None })
     };
     uris.iter().map(server).collect()
 }
@@ -369,7 +369,7 @@ async fn served(directory: &tempfile::TempDir, clusters: &[(&str, usize)]) -> (R
 fn of_directory(directory: &tempfile::TempDir) -> ServerLists {
     let attach = Attach::Files { directory: directory.path().into(), mass_deletion_hold: None };
     let uri = directory.path().display().to_string();
-    let servers = vec![Arc::new(Server { uri: uri.as_str().into(), attach })];
+    let servers = vec![Arc::new(Server { uri: uri.as_str().into(), attach, load: None })];
     ServerLists::new(servers, FallbackSettings::default())
 }
 

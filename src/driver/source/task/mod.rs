@@ -342,6 +342,8 @@ impl SourceTask {
                     StreamEvent::Response(response, at) => {
                         return self.take_response(index, response, at, now);
                     }
+                    // From other services than discovery.
+                    StreamEvent::Message(_) => return,
                     StreamEvent::Marks => Input::Marks,
                     StreamEvent::Marked(type_url, mark) => Input::Marked(type_url, mark),
                     StreamEvent::Unchanged => Input::Unchanged,

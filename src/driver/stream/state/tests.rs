@@ -17,6 +17,7 @@ use sluice_engine::class::NodeClasses;
 use sluice_engine::downstream::Limits;
 use sluice_engine::{fallback, source, upstream};
 use sluice_identity::Identity;
+use sluice_load_reports::LoadLimits;
 use sluice_xds::DeltaRequest;
 use sluice_xds::Variant;
 use sluice_xds::{Code, Node, RelayPath, ResourceName, TypeUrl};
@@ -43,7 +44,7 @@ fn nowhere(metrics: &Metrics, settings: upstream::UpstreamSettings) -> Attach {
 
 fn list_of(attach: Vec<Attach>) -> ServerLists {
     let uri = |attach: &Attach| if matches!(attach, Attach::Files { .. }) { "files" } else { "nowhere" };
-    let server = |attach| Arc::new(Server { uri: uri(&attach).into(), attach });
+    let server = |attach| Arc::new(Server { uri: uri(&attach).into(), attach, load: None });
     ServerLists::new(attach.into_iter().map(server).collect(), fallback::FallbackSettings::default())
 }
 
@@ -68,6 +69,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         stream: Limits::default(),
         checkpoint: None,
         splits: Arc::default(),
+        load: LoadLimits::default(),
         admin_has_tls: false,
         encoded_bytes: 1 << 20,
         proof: None,
@@ -129,7 +131,7 @@ async fn rel_5_streams_and_sources_follow_the_configuration_in_force() {
     let lists = |authorities: &[&str], resource_timeout| {
         let settings = upstream::UpstreamSettings { resource_timeout, ..Default::default() };
         let attach = Attach::Rest { server: server.clone(), settings };
-        let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach })];
+        let servers = vec![Arc::new(Server { uri: "nowhere".into(), attach, load: None })];
         let mut lists = ServerLists::new(servers.clone(), fallback::FallbackSettings::default());
         let authority = |name: &&str| (name.to_string(), servers.clone(), Default::default());
         lists.set_authorities(authorities.iter().map(authority).collect());

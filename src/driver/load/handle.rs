@@ -1,0 +1,247 @@
+//! The load of a node class at one server: the lock around its machine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::driver::api::load::{ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus};
+use crate::driver::ground::class_identity::class_digest;
+use crate::driver::ground::clock::Clock;
+use crate::driver::ground::servers::Place;
+use crate::telemetry::metrics::{GaugePart, LoadMetrics, RequestFate};
+use sluice_engine::Time;
+use sluice_engine::class::NodeClass;
+use sluice_load_reports::counters::Group;
+use sluice_load_reports::link::LinkState;
+use sluice_load_reports::report::LoadReport;
+use sluice_load_reports::{Accounts, ClassLoad, Clusters, Departure, LoadLimits, StreamId, Wish};
+use sluice_xds::{RelayPath, Status};
+
+/// The properties that tell loads apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LoadKey {
+    pub place: Place,
+    pub class: NodeClass,
+    /// The sums go to the server, and not to operators alone.
+    pub is_reported: bool,
+}
+
+/// The wish of a server, with a number that no other wish of the load has.
+#[derive(Clone, Debug, Default)]
+pub struct NumberedWish {
+    pub number: u64,
+    /// `None` before the first word of the server.
+    pub wish: Option<Wish>,
+}
+
+/// The constant facts of a load.
+pub struct LoadFacts {
+    /// Unique in this process.
+    pub number: u64,
+    pub key: LoadKey,
+    pub list: Arc<str>,
+    pub server: Arc<str>,
+    /// The path of the call, by the relays of the first client (TIR-2).
+    pub relays: RelayPath,
+    /// The connection of the first client.
+    pub opened_by: usize,
+}
+
+/// A load, for its task, its reporters and readers.
+pub struct LoadHandle {
+    pub facts: LoadFacts,
+    pub(super) state: Mutex<LoadState>,
+    /// Wakes the task.
+    pub(super) woken: Notify,
+}
+
+/// The state behind the lock.
+pub struct LoadState {
+    pub machine: ClassLoad,
+    wish: Arc<NumberedWish>,
+    reporters: HashMap<StreamId, Arc<AtomicWaker>>,
+    /// Since when nobody reports.
+    pub empty_since: Option<Time>,
+    pub link_since: Time,
+    pub error: Option<Status>,
+    counted: Counted,
+}
+
+/// The part that the metrics have.
+struct Counted {
+    accounts: Accounts,
+    names_left_out: u64,
+    entries: GaugePart,
+}
+
+impl LoadHandle {
+    pub fn new(facts: LoadFacts, machine: ClassLoad, metrics: &LoadMetrics, now: Time) -> LoadHandle {
+        let wish = NumberedWish { number: 1, wish: machine.wish().cloned() };
+        let entries = metrics.entries();
+        let counted = Counted { accounts: Accounts::default(), names_left_out: 0, entries };
+        let state = LoadState {
+            machine,
+            wish: Arc::new(wish),
+            reporters: HashMap::new(),
+            empty_since: Some(now),
+            link_since: now,
+            error: None,
+            counted,
+        };
+        LoadHandle { facts, state: Mutex::new(state), woken: Notify::new() }
+    }
+
+    /// A stream of the class reports from now on. `waker` is woken when the wish changes.
+    pub fn arrive(&self, id: StreamId, waker: Arc<AtomicWaker>, departure: Departure, now: Time) {
+        let mut state = self.state.lock();
+        state.machine.arrive(id, Group::Others, departure, now);
+        state.reporters.insert(id, waker);
+        state.empty_since = None;
+        drop(state);
+        self.woken.notify_one();
+    }
+
+    /// A stream moves to another load.
+    pub fn leave(&self, id: StreamId, now: Time) -> Departure {
+        let mut state = self.state.lock();
+        let departure = state.machine.leave(id);
+        state.forget(id, now);
+        let is_empty = state.empty_since.is_some();
+        drop(state);
+        if is_empty {
+            self.woken.notify_one();
+        }
+        departure
+    }
+
+    /// Counts a report (LRS-15). Gives its finished requests in clusters that the server takes.
+    pub fn report(
+        &self,
+        id: StreamId,
+        report: &LoadReport<'_>,
+        takes: impl Fn(&str) -> bool,
+        metrics: &LoadMetrics,
+    ) -> u64 {
+        let mut state = self.state.lock();
+        let before = state.machine.accounts().read;
+        state.machine.report(id, report, takes);
+        let finished = state.machine.accounts().read.saturating_sub(before);
+        state.count(metrics);
+        let is_due = state.machine.has_output();
+        drop(state);
+        if is_due {
+            self.woken.notify_one();
+        }
+        finished
+    }
+
+    /// The memory of a stream's gauges.
+    pub fn gauge_bytes(&self, id: StreamId) -> usize {
+        self.state.lock().machine.gauge_bytes(id)
+    }
+
+    pub fn wish(&self) -> Arc<NumberedWish> {
+        self.state.lock().wish.clone()
+    }
+
+    pub fn configure(&self, limits: LoadLimits) {
+        self.state.lock().machine.configure(limits);
+    }
+
+    /// The process or the class ends: the last report goes out at once (LRS-16).
+    pub fn drain(&self, now: Time) {
+        self.state.lock().machine.drain(now);
+        self.woken.notify_one();
+    }
+
+    /// The load for a reader. Copies the rows under the lock.
+    pub fn status(&self, clock: &Clock) -> ClassLoadStatus {
+        let state = self.state.lock();
+        let machine = &state.machine;
+        ClassLoadStatus {
+            list: self.facts.list.clone(),
+            server: self.facts.server.clone(),
+            class: class_digest(&self.facts.key.class).into(),
+            is_reported: self.facts.key.is_reported,
+            link: LoadLinkStatus {
+                state: if self.facts.key.is_reported { link_word(machine.link_state()) } else { "local" },
+                since: clock.wall(state.link_since),
+                lacks_service: machine.lacks_service(),
+                error: state.error.clone(),
+            },
+            wish: machine.wish().map(wish_status),
+            reporters: machine.stream_count(),
+            observed: machine.reporters(),
+            since: clock.wall(machine.observed_since()),
+            accounts: machine.accounts(),
+            left_out: machine.left_out(),
+            oddities: machine.oddities(),
+            rows: machine
+                .rows()
+                .map(|row| LoadRow {
+                    cluster: row.cluster.into(),
+                    service: row.service.into(),
+                    locality: (&row.place).into(),
+                    priority: row.priority,
+                    tallies: row.tallies,
+                    gauges: row.gauges,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn link_word(state: LinkState) -> &'static str {
+    match state {
+        LinkState::Idle => "idle",
+        LinkState::Waiting { .. } => "waiting",
+        LinkState::Opening => "opening",
+        LinkState::Open => "open",
+        LinkState::Ending => "ending",
+        LinkState::Ended => "ended",
+    }
+}
+
+fn wish_status(wish: &Wish) -> LoadWishStatus {
+    let clusters = match &wish.clusters {
+        Clusters::All => None,
+        Clusters::Listed(names) => Some(names.iter().cloned().collect()),
+    };
+    LoadWishStatus { clusters, interval: wish.interval, has_endpoints: wish.has_endpoints }
+}
+
+impl LoadState {
+    fn forget(&mut self, id: StreamId, now: Time) {
+        self.reporters.remove(&id);
+        if !self.machine.has_streams() {
+            self.empty_since = Some(now);
+        }
+    }
+
+    /// Passes what has changed in the accounts to the metrics.
+    pub fn count(&mut self, metrics: &LoadMetrics) {
+        let (now, before) = (self.machine.accounts(), self.counted.accounts);
+        let more = |of: fn(&Accounts) -> u64| of(&now).saturating_sub(of(&before));
+        metrics.requests.inc_by(more(|accounts| accounts.read));
+        metrics.in_doubt.inc_by(more(|accounts| accounts.in_doubt));
+        metrics.fate(RequestFate::Delivered, more(|accounts| accounts.delivered));
+        metrics.fate(RequestFate::Local, more(|accounts| accounts.local));
+        metrics.fate(RequestFate::Unwanted, more(|accounts| accounts.unwanted));
+        metrics.fate(RequestFate::LeftOut, more(|accounts| accounts.left_out));
+        self.counted.accounts = now;
+        let names = self.machine.left_out().names;
+        metrics.names_left_out.inc_by(names.saturating_sub(self.counted.names_left_out));
+        self.counted.names_left_out = names;
+        self.counted.entries.set(self.machine.entries());
+    }
+
+    /// The wish has changed: tells the reporters.
+    pub fn tell_wish(&mut self) {
+        let number = self.wish.number + 1;
+        self.wish = Arc::new(NumberedWish { number, wish: self.machine.wish().cloned() });
+        self.reporters.values().for_each(|waker| waker.wake());
+    }
+}
