@@ -16,9 +16,11 @@ const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
 /// The beginnings of keys that the same reader reads, and that the page lists once.
-const SAME: [(&str, &str); 7] = [
+const SAME: [(&str, &str); 9] = [
     ("authorities[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
     ("types[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
+    ("authorities[].xds_servers[].lrs", "xds_servers[].lrs"),
+    ("types[].xds_servers[].lrs", "xds_servers[].lrs"),
     ("admin.tls.", "listeners[].tls."),
     ("rollouts[].match.node.", "node_classes[].match."),
     ("proof.match.node.", "node_classes[].match."),

@@ -50,7 +50,7 @@ pub struct LoadLinkStatus {
     pub error: Option<Status>,
 }
 
-/// What a server wants.
+/// The wish of a server.
 #[derive(Clone, Debug)]
 pub struct LoadWishStatus {
     /// `None`: all.

@@ -67,11 +67,11 @@ pub struct LoadState {
     pub empty_since: Option<Time>,
     pub link_since: Time,
     pub error: Option<Status>,
-    counted: Counted,
+    counted: CountedLoad,
 }
 
 /// The part that the metrics have.
-struct Counted {
+struct CountedLoad {
     accounts: Accounts,
     names_left_out: u64,
     entries: GaugePart,
@@ -81,7 +81,7 @@ impl LoadHandle {
     pub fn new(facts: LoadFacts, machine: ClassLoad, metrics: &LoadMetrics, now: Time) -> LoadHandle {
         let wish = NumberedWish { number: 1, wish: machine.wish().cloned() };
         let entries = metrics.entries();
-        let counted = Counted { accounts: Accounts::default(), names_left_out: 0, entries };
+        let counted = CountedLoad { accounts: Accounts::default(), names_left_out: 0, entries };
         let state = LoadState {
             machine,
             wish: Arc::new(wish),
@@ -224,7 +224,7 @@ impl LoadState {
     /// Passes what has changed in the accounts to the metrics.
     pub fn count(&mut self, metrics: &LoadMetrics) {
         let (now, before) = (self.machine.accounts(), self.counted.accounts);
-        let more = |of: fn(&Accounts) -> u64| of(&now).saturating_sub(of(&before));
+        let more = |field: fn(&Accounts) -> u64| field(&now).saturating_sub(field(&before));
         metrics.requests.inc_by(more(|accounts| accounts.read));
         metrics.in_doubt.inc_by(more(|accounts| accounts.in_doubt));
         metrics.fate(RequestFate::Delivered, more(|accounts| accounts.delivered));

@@ -36,7 +36,7 @@ use sluice_wire::{ReaderLimits, read_node};
 use sluice_xds::{Code, Node, RelayPath, Status};
 
 /// A class of the client at a list of servers.
-struct Seat {
+struct LoadSeat {
     list: ListKey,
     class: NodeClass,
     authorities: Vec<Authority>,
@@ -48,12 +48,20 @@ struct Seat {
     load: Option<Arc<LoadHandle>>,
 }
 
-impl Seat {
-    fn find(loads: &Loads, list: &ServerList, class: NodeClass, authority: Authority, now: Time) -> Seat {
+impl LoadSeat {
+    fn find(loads: &Loads, list: &ServerList, class: NodeClass, authority: Authority, now: Time) -> LoadSeat {
         let choice = loads.choice(list, &class);
         let position = loads.position(&choice, list, &class, now);
         let source = source_key(list.at(position), class.clone(), Owner::Everyone);
-        Seat { list: list.key(), class, authorities: vec![authority], choice, position, source, load: None }
+        LoadSeat {
+            list: list.key(),
+            class,
+            authorities: vec![authority],
+            choice,
+            position,
+            source,
+            load: None,
+        }
     }
 }
 
@@ -74,7 +82,7 @@ struct ReportingClient {
     /// The place of the feature in the client's node.
     feature_at: Option<usize>,
     grant: Arc<Grant>,
-    seats: Vec<Seat>,
+    seats: Vec<LoadSeat>,
     /// The client has reported a cluster with an authority.
     has_xdstp: bool,
     /// `None` before the first look.
@@ -280,8 +288,8 @@ impl ReportingStream {
 }
 
 impl ReportingClient {
-    /// The client's class for names at a list. The feature of load reports is no part of a class: gRPC has the
-    /// feature on this stream alone, and Envoy on all of its streams. So whichever class has a source is meant.
+    /// The client's class for names at a list. The feature of load reports is no part of a class: gRPC has it
+    /// on this stream alone, and Envoy on all of its streams. So whichever class has a source is meant.
     fn class_at(
         &self,
         settings: &DriverSettings,
@@ -314,25 +322,25 @@ impl ReportingClient {
         now: Time,
     ) -> Result<(), Status> {
         let id = StreamId(context.id);
-        let mut seats: Vec<(Seat, &ServerList)> = Vec::new();
+        let mut seats: Vec<(LoadSeat, &ServerList)> = Vec::new();
         for authority in clusters::authorities(settings, &self.node, self.has_xdstp) {
             let list = settings.lists.route(&CLUSTER, authority);
             let class = self.class_at(settings, list, authority, context, loads)?;
             match seats.iter_mut().find(|(seat, _)| seat.list == list.key() && seat.class == class) {
                 Some((seat, _)) => seat.authorities.push(authority),
-                None => seats.push((Seat::find(loads, list, class, authority, now), list)),
+                None => seats.push((LoadSeat::find(loads, list, class, authority, now), list)),
             }
         }
         let first = FirstReporter { peer: &context.peer, node: &self.node };
-        let mut former = std::mem::take(&mut self.seats);
+        let mut earlier = std::mem::take(&mut self.seats);
         for (mut seat, list) in seats {
             seat.load = loads.get(list.at(seat.position), &seat.source.class, &first, now);
-            let is_same = |other: &Seat| other.list == seat.list && other.class == seat.class;
+            let is_same = |other: &LoadSeat| other.list == seat.list && other.class == seat.class;
             // A client whose class changes has a seat for the same names.
-            let before = former.iter().position(is_same);
+            let before = earlier.iter().position(is_same);
             let before =
-                before.or_else(|| former.iter().position(|other| other.authorities == seat.authorities));
-            let before = before.and_then(|before| former.swap_remove(before).load);
+                before.or_else(|| earlier.iter().position(|other| other.authorities == seat.authorities));
+            let before = before.and_then(|before| earlier.swap_remove(before).load);
             let both = before.as_ref().zip(seat.load.as_ref());
             if !both.is_some_and(|(one, other)| Arc::ptr_eq(one, other)) {
                 let departure = before.map(|before| before.leave(id, now)).unwrap_or_default();
@@ -340,7 +348,7 @@ impl ReportingClient {
             }
             self.seats.push(seat);
         }
-        former.into_iter().filter_map(|seat| seat.load).for_each(|load| {
+        earlier.into_iter().filter_map(|seat| seat.load).for_each(|load| {
             load.leave(id, now);
         });
         Ok(())
@@ -417,7 +425,7 @@ impl LoadStream for ReportingStream {
         }
         let report = match read_report(&message) {
             Ok(report) => report,
-            // What is dropped need not be readable.
+            // A dropped report need not be readable.
             Err(_) if self.is_dropped => LoadReport::default(),
             Err(error) => {
                 return Err(Status::new(Code::InvalidArgument, format!("a load report: {error}")));

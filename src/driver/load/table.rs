@@ -145,7 +145,7 @@ impl Loads {
         // A stream on a lower server goes on asking the higher ones.
         let below = used.iter().skip(1).chain([&0]);
         let serving = (0..count).zip(used.iter().zip(below).map(|(used, below)| used.saturating_sub(*below)));
-        // Of equals the first, which clients prefer.
+        // Clients prefer the first of equals.
         let most = serving.collect::<Vec<_>>().into_iter().rev().max_by_key(|(_, streams)| *streams)?;
         (most.1 > 0).then_some(most.0)
     }

@@ -42,7 +42,7 @@ pub struct LoadTask {
     pub listing: Arc<dyn LoadListing>,
 }
 
-/// What remains after a look at the machine.
+/// The time after a look at the machine.
 enum Rest {
     /// The time of the next look, if there is one.
     Until(Option<Time>),

@@ -25,7 +25,7 @@ use sluice_load_reports::counters::{Counters, Gauges};
 use sluice_load_reports::report::{ClusterStats, LocalityStats};
 use sluice_wire::ReaderLimits;
 use sluice_wire::upstream::encode_node;
-use sluice_xds::{Code, Node};
+use sluice_xds::{Code, Node, Status};
 
 fn relay(load: Option<LoadUse>) -> Relay {
     Relay::new(with(load, NodeClasses::default()), Arc::new(Metrics::new()))
@@ -82,6 +82,19 @@ fn classes(relay: &Relay) -> Vec<(u64, u64)> {
         .iter()
         .map(|load| (load.rows.iter().map(|row| row.gauges.in_progress).sum(), load.accounts.read))
         .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn lrs_1_nothing_is_said_before_the_first_message() {
+    let relay = relay(Some(LoadUse::Local));
+    let mut stream = relay.open_load(Arc::new(peer([127, 0, 0, 1]))).unwrap();
+    assert_eq!(answer(&mut *stream), None);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((answer(&mut *stream), relay.loads().len()), (None, 0));
+    stream.half_close();
+    let waker = noop_waker();
+    let word = stream.poll_word(&mut Context::from_waker(&waker));
+    assert!(matches!(word, Poll::Ready(LoadWord::End(status)) if status == Status::ok()));
 }
 
 /// ADR 36: what a client has in progress is counted once, wherever the client is.

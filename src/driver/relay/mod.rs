@@ -11,7 +11,6 @@ pub mod content;
 pub mod splits;
 mod explain;
 mod clients;
-mod loads;
 mod control;
 pub mod handover;
 

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::driver::api::downstream::{ConnectionCut, LoadStream, OpenStreams, Peer};
+use crate::driver::api::load::ClassLoadStatus;
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
@@ -191,6 +192,17 @@ impl Relay {
     /// for as long as the future is polled.
     pub async fn hold_to_memory(&self, otherwise: Option<u64>) {
         memory::watch(self.shared.clone(), self.tables.clone(), otherwise).await;
+    }
+
+    /// The load of all classes, with their rows. Holds the lock of one class at a time.
+    pub fn loads(&self) -> Vec<ClassLoadStatus> {
+        self.loads.all().iter().map(|load| load.status(&self.shared.clock)).collect()
+    }
+
+    /// Sends each server the last report, after the last client (LRS-16). Resolves when all have said that
+    /// they have it, or a few seconds later.
+    pub async fn finish_loads(&self) {
+        self.loads.finish().await;
     }
 
     /// The stream with this id.
