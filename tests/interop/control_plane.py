@@ -244,6 +244,8 @@ class ControlPlane(grpc.GenericRpcHandler):
         # TLS of the gRPC port: grpc.ServerCredentials.
         self.credentials = None
         self.rest_context = None
+        # The servers of further services on the gRPC port.
+        self.beside = []
         self.metadata = []  # of each call
         self.running = threading.Lock()
 
@@ -282,7 +284,7 @@ class ControlPlane(grpc.GenericRpcHandler):
     def start(self):
         with self.running:
             self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)])
-            self.server.add_generic_rpc_handlers((self,))
+            self.server.add_generic_rpc_handlers((self, *self.beside))
             if self.credentials:
                 self.server.add_secure_port(f"127.0.0.1:{self.port}", self.credentials)
             else:

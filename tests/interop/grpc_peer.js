@@ -83,6 +83,7 @@ async function answered(calls) {
   });
   const good = (await Promise.all(calls.map(one))).filter((isGood) => isGood).length;
   console.log(`answered ${good} in ${(Number(process.hrtime.bigint() - begun) / 1e9).toFixed(3)}`);
+  for await (const _ of process.stdin);
   process.exit(0);
 }
 

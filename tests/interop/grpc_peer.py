@@ -16,7 +16,7 @@ number of a status code. A channel is NAME,TARGET,METHOD,AUTHORITY; the authorit
 
 With `many` the client opens that many targets at once, named after the first with a number, and calls each until it is answered. With
 `each` one channel makes that many calls, each with another number in the header `number`. Both print the count of answers and the
-seconds until the last.
+seconds until the last. Both keep their channels until the end of their input, because a client that ends takes its last load report along.
 """
 
 import itertools
@@ -110,6 +110,7 @@ def answered(calls):
         except grpc.RpcError as error:
             print(f"{error.code()} {error.details()}", file=sys.stderr)
     print(f"answered {count} in {time.monotonic() - begun:.3f}", flush=True)
+    sys.stdin.read()
 
 
 def call_of(channel, **more):

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -93,6 +94,7 @@ func answered(count int, one func(context.Context, int) error) {
 	}
 	calls.Wait()
 	fmt.Printf("answered %d in %.3f\n", good.Load(), time.Since(begun).Seconds())
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 // many makes a call to each of this number of targets.

@@ -98,7 +98,7 @@ final class GrpcPeer {
   }
 
   /** Makes this number of calls, and waits for all; prints how many were answered, and the time. A call waits for its resources. */
-  private static void answered(int count, IntFunction<Channel> channels) throws InterruptedException {
+  private static void answered(int count, IntFunction<Channel> channels) throws InterruptedException, IOException {
     long begun = System.nanoTime();
     CallOptions options = CallOptions.DEFAULT.withWaitForReady().withDeadlineAfter(60, TimeUnit.SECONDS);
     List<Future<byte[]>> calls = IntStream.range(0, count).mapToObj(number -> call(channels.apply(number), options)).toList();
@@ -112,14 +112,15 @@ final class GrpcPeer {
       }
     }
     System.out.printf(Locale.ROOT, "answered %d in %.3f%n", good, (System.nanoTime() - begun) / 1e9);
+    System.in.readAllBytes();
   }
 
-  private static void many(String target, int count) throws InterruptedException {
+  private static void many(String target, int count) throws InterruptedException, IOException {
     List<ManagedChannel> channels = IntStream.range(0, count).mapToObj(number -> open(target + "-" + number)).toList();
     answered(count, channels::get);
   }
 
-  private static void each(String target, int count) throws InterruptedException {
+  private static void each(String target, int count) throws InterruptedException, IOException {
     ManagedChannel channel = open(target);
     answered(count, number -> withHeader(channel, "number", String.valueOf(number)));
   }
