@@ -13,6 +13,7 @@ mod stamp;
 mod tls;
 
 mod function;
+mod load;
 
 mod client;
 mod control_plane;
@@ -70,7 +71,7 @@ struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18001")]
     listen: SocketAddr,
     /// Address for commands, one per line: `change` changes the first cluster; `down` and `up` begin and end
-    /// an outage; `rule NANOSECONDS cds` puts --rule in force
+    /// an outage; `rule NANOSECONDS cds` puts --rule in force; `load` is answered by the sums of the load reports
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:18002")]
     commands: SocketAddr,
     /// Number of resources of each type
@@ -82,6 +83,9 @@ struct Serve {
     /// Approximate size of a resource of the first type in bytes; resources of the others are small
     #[arg(long, default_value_t = 500, value_name = "BYTES")]
     size: usize,
+    /// Interval at which the control plane asks for load reports, in seconds
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    load_interval: f64,
     #[command(flatten)]
     function: cli::FunctionOptions,
 }
@@ -157,6 +161,7 @@ fn serve(arguments: &Serve) -> Result<()> {
         resources: arguments.resources,
         kinds: cli::plan_kinds(&arguments.types, first, arguments.size),
         function: arguments.function.read()?,
+        load_interval: cli::load_interval(arguments.load_interval)?,
     };
     let control_plane = ControlPlane::start(&plan)?;
     writeln!(std::io::stdout(), "serving on {}, commands on {}", plan.listen, arguments.commands)?;

@@ -49,23 +49,44 @@ pub fn put_string_entry(out: &mut Vec<u8>, key: &str, value: &str) {
 #[error("malformed protobuf message")]
 pub struct Malformed;
 
-/// Iterates over the fields of one message; skips fields that are not length-delimited.
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    Uint(u64),
+    /// Length-delimited: a string, bytes or a message.
+    Bytes(&'a [u8]),
+    /// A fixed number of bytes.
+    Fixed,
+}
+
+/// Iterates over the fields of one message.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// The next field.
+    pub fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let value = match tag & 7 {
+            VARINT => Value::Uint(self.varint()?),
+            FIXED_64 => self.take(8).map(|_| Value::Fixed)?,
+            FIXED_32 => self.take(4).map(|_| Value::Fixed)?,
+            LENGTH => {
+                let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+                Value::Bytes(self.take(length)?)
+            }
+            _ => return Err(Malformed),
+        };
+        Ok(Some((tag >> 3, value)))
+    }
+
     /// The next length-delimited field.
     pub fn next_bytes(&mut self) -> Result<Option<(u64, &'a [u8])>, Malformed> {
-        while !self.0.is_empty() {
-            let tag = self.varint()?;
-            match tag & 7 {
-                VARINT => drop(self.varint()?),
-                FIXED_64 => drop(self.take(8)?),
-                FIXED_32 => drop(self.take(4)?),
-                LENGTH => {
-                    let length = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
-                    return Ok(Some((tag >> 3, self.take(length)?)));
-                }
-                _ => return Err(Malformed),
+        while let Some((field, value)) = self.next()? {
+            if let Value::Bytes(bytes) = value {
+                return Ok(Some((field, bytes)));
             }
         }
         Ok(None)

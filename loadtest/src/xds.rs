@@ -82,13 +82,19 @@ impl Kind {
 pub enum Service {
     Aggregated,
     Of(Kind),
+    /// Load reports; there is one variant.
+    LoadStats,
 }
+
+/// The gRPC method of load reports.
+pub const LOAD_STATS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 
 impl Service {
     /// The gRPC method.
     pub fn path(self, variant: Variant) -> String {
         let verb = if variant == Variant::Sotw { "Stream" } else { "Delta" };
         let (package, service, noun) = match self {
+            Service::LoadStats => return LOAD_STATS.to_owned(),
             Service::Aggregated => ("discovery", "Aggregated", "AggregatedResources"),
             Service::Of(Kind::Cluster) => ("cluster", "Cluster", "Clusters"),
             Service::Of(Kind::Endpoints) => ("endpoint", "Endpoint", "Endpoints"),

@@ -12,6 +12,7 @@ use crate::assertion::Assertion;
 use crate::client::{ENVOY_NODE_BYTES, Like, Manner, Node, Profile, Reading, Subscription, Wanted};
 use crate::control_plane::Plan;
 use crate::function::Function;
+use crate::load::Load;
 use crate::run::{Churn, Pace, Scenario, Source, Spec, resolve};
 use crate::stamp::Sought;
 use crate::tls::{KeyExchange, Tls};
@@ -111,6 +112,12 @@ struct Clients {
     /// Groups that clients offer for the key exchange of TLS
     #[arg(long, value_enum, default_value_t = KeyExchange::Hybrid, requires = "tls")]
     key_exchange: KeyExchange,
+    /// Number of clusters in the load reports of each client; 0: clients do not report
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    load_clusters: usize,
+    /// Number of localities of each of these clusters
+    #[arg(long, default_value_t = 3, value_name = "COUNT")]
+    load_localities: usize,
     /// Reconnect clients a second after a lost connection, instead of leaving them disconnected; the loss
     /// counts as an error in both cases
     #[arg(long)]
@@ -152,6 +159,10 @@ struct Plane {
     /// ask for]
     #[arg(long, value_enum, value_name = "TYPE")]
     change_type: Option<Kind>,
+    /// Interval at which the control plane asks for load reports, in seconds. A control plane in another process needs
+    /// the same --load-interval
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    load_interval: f64,
     #[command(flatten)]
     function: FunctionOptions,
 }
@@ -269,7 +280,7 @@ impl Run {
             clients: self.clients.clients,
             resources: self.plane.resources,
             resource_bytes: self.plane.size,
-            source: self.source(&kinds, kind, &profile.function),
+            source: self.source(&kinds, kind, &profile.function)?,
             changes: self.plane.changes,
             pace: Pace { kind, stride, rotate: self.plane.rotate, rate: self.plane.rate },
             duration: seconds(self.duration, "--duration")?,
@@ -298,8 +309,8 @@ impl Run {
         acting.saturating_add(spec.settle * 3)
     }
 
-    fn source(&self, kinds: &[Kind], changing: Kind, function: &Function) -> Source {
-        match self.plane.remote_control_plane {
+    fn source(&self, kinds: &[Kind], changing: Kind, function: &Function) -> Result<Source> {
+        Ok(match self.plane.remote_control_plane {
             Some(address) => Source::Remote(address),
             None if self.plane.no_control_plane => Source::Foreign,
             None => Source::Own(Plan {
@@ -308,8 +319,15 @@ impl Run {
                 resources: self.plane.resources,
                 kinds: plan_kinds(kinds, changing, self.plane.size),
                 function: function.clone(),
+                load_interval: load_interval(self.plane.load_interval)?,
             }),
-        }
+        })
+    }
+
+    fn load(&self) -> Result<Option<Load>> {
+        let Clients { load_clusters: clusters, load_localities: localities, .. } = self.clients;
+        let interval = load_interval(self.plane.load_interval)?;
+        Ok((clusters > 0).then_some(Load { clusters, localities, interval }))
     }
 
     /// The stamps to look for. With a known number of stamps per message, the search can end early.
@@ -376,6 +394,7 @@ impl Run {
             names,
             clients_per_connection: clients.clients_per_connection,
             sought: Sought { unchanged: false, most: 1 },
+            load: self.load()?,
         })
     }
 
@@ -423,6 +442,12 @@ fn read_names(path: &Path) -> Result<Arc<[String]>> {
 fn seconds(value: f64, option: &str) -> Result<Duration> {
     let valid = Duration::try_from_secs_f64(value).ok().filter(|time| *time <= Duration::from_secs(86_400));
     valid.with_context(|| format!("{option} must be between 0 and 86400 seconds, not {value}"))
+}
+
+pub fn load_interval(value: f64) -> Result<Duration> {
+    let interval = seconds(value, "--load-interval")?;
+    ensure!(!interval.is_zero(), "--load-interval must be more than 0 seconds");
+    Ok(interval)
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

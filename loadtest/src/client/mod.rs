@@ -11,12 +11,14 @@ mod frame;
 mod headers;
 mod link;
 mod profile;
+mod reporting;
 mod request;
 mod response;
 mod stream;
 
 pub use fleet::{Fleet, Manner, Odd, Reading};
 pub use profile::{ENVOY_NODE_BYTES, Like, Node, Profile, Subscription, Wanted};
+pub use reporting::Tally;
 pub use request::Requests;
 pub use response::Response;
 

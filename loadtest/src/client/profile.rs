@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 
 use crate::function::Function;
+use crate::load::Load;
 use crate::stamp::Sought;
 use crate::xds::{Kind, Service, Variant, resource_name};
 
@@ -86,6 +87,8 @@ pub struct Profile {
     pub names: Option<Arc<[String]>>,
     pub clients_per_connection: usize,
     pub sought: Sought,
+    /// The load that clients report, on a stream of their own.
+    pub load: Option<Load>,
 }
 
 impl Profile {
@@ -102,16 +105,20 @@ impl Profile {
             names: None,
             clients_per_connection: 1,
             sought: Sought { unchanged: false, most: 1 },
+            load: None,
         }
     }
 
     /// The streams of a client: the service, and the indices of its subscriptions.
     pub fn streams(&self) -> Vec<(Service, Vec<usize>)> {
-        if self.per_type {
+        let mut streams: Vec<_> = if self.per_type {
             let each = self.subscriptions.iter().enumerate();
-            return each.map(|(index, subscription)| (Service::Of(subscription.kind), vec![index])).collect();
-        }
-        vec![(Service::Aggregated, (0..self.subscriptions.len()).collect())]
+            each.map(|(index, subscription)| (Service::Of(subscription.kind), vec![index])).collect()
+        } else {
+            vec![(Service::Aggregated, (0..self.subscriptions.len()).collect())]
+        };
+        streams.extend(self.load.map(|_| (Service::LoadStats, Vec::new())));
+        streams
     }
 
     /// The subscriptions of a client, in words.

@@ -2,6 +2,7 @@
 
 use super::profile::{Like, Node, Profile, Wanted};
 use super::response::Response;
+use crate::load::{Load, Report};
 use crate::proto::{put_bytes, put_message, put_string_entry, put_uint};
 use crate::xds::Variant;
 
@@ -27,6 +28,9 @@ mod delta {
 
 /// INVALID_ARGUMENT, the code of Envoy and gRPC for unusable resources.
 const INVALID_ARGUMENT: u64 = 3;
+
+/// The feature of clients that can report all of their clusters (LRS-1).
+const ALL_CLUSTERS_FEATURE: &str = "envoy.lrs.supports_send_all_clusters";
 
 /// The client and the subscription of a request.
 #[derive(Clone, Copy)]
@@ -81,6 +85,8 @@ pub struct Requests {
     /// The entries of the metadata that all clients have.
     metadata: Vec<u8>,
     id: (String, Option<String>),
+    /// The load reports of all clients.
+    reports: Vec<Report>,
 }
 
 impl Requests {
@@ -92,19 +98,33 @@ impl Requests {
             Some((before, after)) => (before.to_owned(), Some(after.to_owned())),
             None => (profile.node.id.clone(), None),
         };
-        Requests { profile, node, metadata, id }
+        let reports = profile.load.map_or_else(Vec::new, Load::reports);
+        Requests { profile, node, metadata, id, reports }
     }
 
     /// Appends a request, framed for gRPC.
     pub fn put(&self, out: &mut Vec<u8>, from: From, purpose: Purpose<'_>) {
-        let prefix = out.len();
-        out.extend_from_slice(&[0; 5]);
-        match self.profile.variant {
+        put_framed(out, |out| match self.profile.variant {
             Variant::Sotw => self.put_sotw(out, from, purpose),
             Variant::Delta => self.put_delta(out, from, purpose),
-        }
-        let length = (out.len() - prefix - 5) as u32;
-        out[prefix + 1..prefix + 5].copy_from_slice(&length.to_be_bytes());
+        });
+    }
+
+    pub fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+
+    /// Appends a message of load reporting, framed for gRPC: the introduction of a client, or one of the reports.
+    pub fn put_report(&self, out: &mut Vec<u8>, client: usize, number: Option<usize>) {
+        put_framed(out, |out| {
+            if number.is_none() || self.profile.node.every_request {
+                let mut node = self.node(client);
+                put_bytes(&mut node, 10, ALL_CLUSTERS_FEATURE);
+                put_bytes(out, 1, node);
+            }
+            let report = number.and_then(|number| self.reports.get(number));
+            report.into_iter().for_each(|report| out.extend_from_slice(&report.bytes));
+        });
     }
 
     /// A SotW request repeats the names each time: the list is the whole subscription (SUB-1). The empty list
@@ -169,6 +189,15 @@ impl Requests {
         node.extend_from_slice(&self.node);
         node
     }
+}
+
+/// Appends a message behind its head of gRPC.
+fn put_framed(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    let prefix = out.len();
+    out.extend_from_slice(&[0; 5]);
+    fill(out);
+    let length = (out.len() - prefix - 5) as u32;
+    out[prefix + 1..prefix + 5].copy_from_slice(&length.to_be_bytes());
 }
 
 fn put_unless_empty(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {

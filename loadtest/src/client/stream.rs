@@ -6,9 +6,10 @@ use super::connection::ConnectionError;
 use super::flow::{ReceiveWindow, SendWindow};
 use super::headers::ResponseHeaders;
 use super::profile::{Profile, Wanted};
+use super::reporting::Reporting;
 use super::request::{From, Purpose, Requests};
 use super::response::{Response, ResponseReader};
-use super::{Manner, Observer};
+use super::{Manner, Observer, Tally};
 use crate::measure::monotonic_ns;
 use crate::xds::{Kind, Variant};
 
@@ -57,6 +58,8 @@ pub struct Stream {
     /// Requests to send later, with their times; ordered by time.
     late: VecDeque<(u64, Vec<u8>)>,
     silent: bool,
+    /// For load reports; such a stream has no subscriptions.
+    reporting: Option<Box<Reporting>>,
 }
 
 impl Stream {
@@ -80,6 +83,14 @@ impl Stream {
             queued: Vec::new(),
             late: VecDeque::new(),
             silent: true,
+            reporting: subscriptions.is_empty().then(|| Box::new(Reporting::new(client))),
+        }
+    }
+
+    /// Introduces a reporter: the first message has the node, and no report (LRS-1).
+    pub fn introduce(&mut self, requests: &Requests) {
+        if self.reporting.is_some() {
+            requests.put_report(&mut self.queued, self.client, None);
         }
     }
 
@@ -104,6 +115,10 @@ impl Stream {
         observer: &mut impl Observer,
     ) -> Result<Outcome, ConnectionError> {
         let mut outcome = Outcome::default();
+        if let Some(reporting) = &mut self.reporting {
+            reporting.data(bytes, monotonic_ns())?;
+            return Ok(outcome);
+        }
         let profile = &requests.profile;
         while let Some(response) = self.responses.next(&mut bytes, profile.sought)? {
             let now = monotonic_ns();
@@ -153,18 +168,32 @@ impl Stream {
         requests.put(&mut self.queued, subscribed.from(self.client, false), purpose);
     }
 
-    /// The time of the next late request.
+    /// The time of the next late request or load report.
     pub fn due(&self) -> Option<u64> {
-        self.late.front().map(|(due, _)| *due)
+        let late = self.late.front().map(|(due, _)| *due);
+        late.or_else(|| self.reporting.as_ref()?.due())
     }
 
-    /// Queues the requests that are due.
-    pub fn release(&mut self, now: u64) {
-        while self.due().is_some_and(|due| due <= now)
+    /// Queues the requests and reports that are due.
+    pub fn release(&mut self, now: u64, requests: &Requests) {
+        while self.late.front().is_some_and(|(due, _)| *due <= now)
             && let Some((_, request)) = self.late.pop_front()
         {
             self.queued.extend_from_slice(&request);
         }
+        let is_waiting = !self.queued.is_empty();
+        if let Some(number) = self.reporting.as_mut().and_then(|own| own.take_due(now, is_waiting)) {
+            requests.put_report(&mut self.queued, self.client, Some(number));
+        }
+    }
+
+    /// Sends no further load reports.
+    pub fn stop_reporting(&mut self) {
+        self.reporting.iter_mut().for_each(|reporting| reporting.stop());
+    }
+
+    pub fn tally(&self) -> Option<Tally> {
+        self.reporting.as_ref().map(|reporting| reporting.tally)
     }
 }
 

@@ -2,6 +2,7 @@
 //! when the tool measures its own floor. Serves SotW and delta, one response of a stream at a time; the
 //! newest state wins.
 
+mod load;
 mod payload;
 mod snapshot;
 mod stream;
@@ -13,6 +14,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::{Buf, Bytes, BytesMut};
@@ -25,12 +27,14 @@ use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::load::{LoadStream, Loads};
 pub use self::snapshot::Change;
 use self::snapshot::Snapshot;
 use self::stream::Stream;
 use crate::function::Function;
+use crate::load::Received;
 use crate::measure::{ThreadTime, monotonic_ns};
-use crate::xds::{Kind, Service};
+use crate::xds::{Kind, LOAD_STATS, Service};
 
 /// The accept backlog: all clients of a run may connect at once.
 const BACKLOG: i32 = 4096;
@@ -42,6 +46,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// The maximum length of a request.
 const MAX_REQUEST: usize = 4 << 20;
+
+/// The time for an answer to a command.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The maximum number of streams on a connection: several clients may share a connection.
 const MAX_STREAMS: u32 = 10_000;
@@ -57,6 +64,8 @@ pub struct Plan {
     /// The types, and the approximate size of a resource of each, in bytes.
     pub kinds: Vec<(Kind, usize)>,
     pub function: Function,
+    /// The interval at which load reports are wanted.
+    pub load_interval: Duration,
 }
 
 /// The state that all streams read.
@@ -64,6 +73,7 @@ pub struct Plan {
 struct Shared {
     state: watch::Sender<Snapshot>,
     function: Arc<Function>,
+    loads: Loads,
     /// Whether clients may connect.
     up: watch::Sender<bool>,
     /// CPU time of the thread, in nanoseconds.
@@ -84,7 +94,8 @@ impl ControlPlane {
         let commands = plan.commands.map(listen).transpose()?;
         let function = Arc::new(plan.function.clone());
         let state = watch::Sender::new(Snapshot::new(plan.resources, &plan.kinds, function.audiences()));
-        let shared = Shared { state, function, up: watch::Sender::new(true), busy_ns: Arc::default() };
+        let loads = Loads::new(plan.load_interval);
+        let shared = Shared { state, function, loads, up: watch::Sender::new(true), busy_ns: Arc::default() };
         let (stop, stopped) = oneshot::channel();
         let (inside, address) = (shared.clone(), plan.listen);
         let thread = thread::Builder::new().name("control-plane".to_owned()).spawn(move || {
@@ -114,6 +125,11 @@ impl ControlPlane {
     /// Ends all connections and refuses new ones, or accepts them again.
     pub fn set_up(&self, up: bool) {
         self.shared.up.send_replace(up);
+    }
+
+    /// The sums of the load reports.
+    pub fn received(&self) -> Received {
+        self.shared.loads.received()
     }
 
     /// CPU time of the thread as of its last change, in nanoseconds.
@@ -165,14 +181,32 @@ impl Remote {
         self.order(if up { "up\n" } else { "down\n" })
     }
 
+    /// The sums of the load reports.
+    pub fn received(&mut self) -> Result<Received> {
+        self.order("load\n")?;
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        let mut line = String::new();
+        // Nothing else is answered, so no other bytes are lost with the reader.
+        io::BufRead::read_line(&mut io::BufReader::new(&self.0), &mut line)?;
+        serde_json::from_str(&line).context("the control plane does not tell the sums of the load reports")
+    }
+
     fn order(&mut self, line: &str) -> Result<()> {
         io::Write::write_all(&mut self.0, line.as_bytes())
             .context("the control plane takes no commands any more")
     }
 }
 
-/// Executes a command; false if the command is unknown.
-fn obey(line: &str, shared: &Shared) -> bool {
+/// Executes a command; returns the answer, which most commands do not have.
+fn obey(line: &str, shared: &Shared) -> String {
+    if line == "load" {
+        return serde_json::to_string(&shared.loads.received()).unwrap_or_default() + "\n";
+    }
+    if order(line, shared) { String::new() } else { "unknown command\n".to_owned() }
+}
+
+/// False if the order is unknown.
+fn order(line: &str, shared: &Shared) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {
         ["change"] => {
@@ -223,7 +257,8 @@ async fn take_commands(listener: Option<TcpListener>, shared: &Shared) -> io::Re
         tokio::spawn(async move {
             let mut lines = BufReader::new(socket).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if !obey(&line, &shared) && lines.get_mut().write_all(b"unknown command\n").await.is_err() {
+                let answer = obey(&line, &shared);
+                if lines.get_mut().write_all(answer.as_bytes()).await.is_err() {
                     break;
                 }
             }
@@ -282,21 +317,47 @@ async fn serve_connection(socket: TcpStream, shared: Shared) {
 }
 
 async fn serve_stream(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, shared: Shared) {
-    let variant = Service::variant_of(request.uri().path());
+    let path = request.uri().path();
+    let exchange = match Service::variant_of(path) {
+        Some(variant) => Some(Exchange::Resources(Stream::new(variant, Arc::clone(&shared.function)))),
+        None => (path == LOAD_STATS).then(|| Exchange::Load(shared.loads.stream())),
+    };
     let mut response = Response::new(());
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
-    let Some(variant) = variant else {
+    let Some(exchange) = exchange else {
         response.headers_mut().insert("grpc-status", HeaderValue::from_static("12"));
         let _ = respond.send_response(response, true);
         return;
     };
     let Ok(mut body) = respond.send_response(response, false) else { return };
-    let stream = Stream::new(variant, Arc::clone(&shared.function));
-    let status = run_stream(request.into_body(), &mut body, &shared, stream).await;
+    let status = run_stream(request.into_body(), &mut body, &shared, exchange).await;
     if let Some(status) = status {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static(status));
         let _ = body.send_trailers(trailers);
+    }
+}
+
+/// A stream of resources, or of load reports.
+enum Exchange {
+    Resources(Stream),
+    Load(LoadStream),
+}
+
+impl Exchange {
+    fn request(&mut self, message: &[u8]) -> Result<()> {
+        match self {
+            Exchange::Resources(stream) => Ok(stream.request(message)?),
+            Exchange::Load(stream) => stream.request(message),
+        }
+    }
+
+    /// The next response to send, in parts.
+    fn response(&mut self, snapshot: &Snapshot) -> Vec<Bytes> {
+        match self {
+            Exchange::Resources(stream) => stream.response(snapshot).unwrap_or_default(),
+            Exchange::Load(stream) => stream.response().into_iter().collect(),
+        }
     }
 }
 
@@ -306,14 +367,14 @@ async fn run_stream(
     mut requests: RecvStream,
     body: &mut SendStream<Bytes>,
     shared: &Shared,
-    mut stream: Stream,
+    mut exchange: Exchange,
 ) -> Option<&'static str> {
     let mut state = shared.state.subscribe();
     let mut unread = BytesMut::new();
     let mut unsent = VecDeque::new();
     loop {
         if unsent.is_empty() {
-            unsent.extend(stream.response(&state.borrow_and_update()).into_iter().flatten());
+            unsent.extend(exchange.response(&state.borrow_and_update()));
         }
         if !unsent.is_empty() {
             send(body, &mut unsent).ok()?;
@@ -326,7 +387,7 @@ async fn run_stream(
                 Some(Ok(bytes)) => {
                     requests.flow_control().release_capacity(bytes.len()).ok()?;
                     unread.extend_from_slice(&bytes);
-                    if take_requests(&mut stream, &mut unread).is_err() {
+                    if take_requests(&mut exchange, &mut unread).is_err() {
                         return Some("3");
                     }
                 }
@@ -359,7 +420,7 @@ fn send(body: &mut SendStream<Bytes>, unsent: &mut VecDeque<Bytes>) -> Result<()
 }
 
 /// Takes whole gRPC messages from the front of `unread`.
-fn take_requests(stream: &mut Stream, unread: &mut BytesMut) -> Result<()> {
+fn take_requests(exchange: &mut Exchange, unread: &mut BytesMut) -> Result<()> {
     while let Some((prefix, _)) = unread.split_first_chunk::<5>() {
         let [compressed, length @ ..] = *prefix;
         let length = u32::from_be_bytes(length) as usize;
@@ -368,7 +429,7 @@ fn take_requests(stream: &mut Stream, unread: &mut BytesMut) -> Result<()> {
             break;
         }
         unread.advance(5);
-        stream.request(&unread.split_to(length))?;
+        exchange.request(&unread.split_to(length))?;
     }
     // The buffer of a long first request is not kept for the following ACKs.
     if unread.is_empty() && unread.capacity() > 1024 {

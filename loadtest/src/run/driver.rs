@@ -9,6 +9,7 @@ use super::tracker::Tracker;
 use crate::client::{Fleet, Manner, Odd, Requests};
 use crate::control_plane::{ControlPlane, Remote};
 use crate::live::Live;
+use crate::load::Received;
 use crate::measure::{Process, ThreadTime, monotonic_ns, nanos};
 
 enum Changer {
@@ -137,6 +138,15 @@ impl<'a> Driver<'a> {
             Changer::Foreign => {}
         }
         Ok(())
+    }
+
+    /// The sums of the load reports at the control plane; nothing without one.
+    pub fn received(&mut self) -> Result<Received> {
+        match &mut self.changer {
+            Changer::Own(control_plane) => Ok(control_plane.received()),
+            Changer::Remote(remote) => remote.received(),
+            Changer::Foreign => Ok(Received::default()),
+        }
     }
 
     /// CPU time of the control plane's thread, if the control plane is in this process.

@@ -6,6 +6,8 @@ use super::driver::Finished;
 use super::histogram::{Percentiles, Point};
 use super::series::Sample;
 use super::spec::{Scenario, Source, Spec};
+use crate::client::Tally;
+use crate::load::{Received, Sums};
 use crate::run::tracker::Tracker;
 use crate::xds::{Kind, Variant};
 
@@ -63,6 +65,63 @@ pub struct Measured {
     pub unruled: usize,
     /// The process of the server has ended.
     pub server_ended: bool,
+    pub load: Option<LoadFigures>,
+}
+
+/// The load reports of the clients, and what the control plane made of them.
+#[derive(Clone, Copy, Serialize)]
+pub struct LoadFigures {
+    pub reports: u64,
+    pub sums: Sums,
+    pub in_progress: u64,
+    pub received: Received,
+    /// From the last report until the control plane had the sums; `None` if it never had.
+    pub agreed_after_ms: Option<f64>,
+    /// Answers to the clients, and those that came sooner after the answer before than reports were wanted.
+    pub answers: u64,
+    pub early_answers: u64,
+    /// The intervals that clients were asked for.
+    pub shortest_interval_ms: Option<f64>,
+    pub longest_interval_ms: Option<f64>,
+}
+
+impl LoadFigures {
+    pub fn new(
+        tally: &Tally,
+        sums: Sums,
+        in_progress: u64,
+        received: Received,
+        agreed_after_ms: Option<f64>,
+    ) -> LoadFigures {
+        let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
+        LoadFigures {
+            reports: tally.reports(),
+            sums,
+            in_progress,
+            received,
+            agreed_after_ms,
+            answers: tally.answers,
+            early_answers: tally.early,
+            shortest_interval_ms: ms(tally.shortest),
+            longest_interval_ms: ms(tally.longest),
+        }
+    }
+
+    /// An error in words, if there is one.
+    fn error(&self, patience: f64) -> Option<String> {
+        if self.reports == 0 {
+            return Some(
+                "no client sent a load report: --duration is too short, or the server has no wish".to_owned(),
+            );
+        }
+        let (received, sums) = (&self.received, &self.sums);
+        self.agreed_after_ms.is_none().then(|| {
+            format!(
+                "{patience} s after the last load report the control plane had {:?} and {} in progress, and not {sums:?} and {}",
+                received.sums, received.in_progress, self.in_progress
+            )
+        })
+    }
 }
 
 #[derive(Clone, Serialize)]
@@ -150,6 +209,7 @@ pub struct Figures {
     pub removals: u64,
     /// Streams of clients that the server ended, with or without an error.
     pub streams_ended: usize,
+    pub load: Option<LoadFigures>,
     /// p99 of the last phase divided by p99 of the first phase with updates: the effect of the event in
     /// between on the other clients.
     pub p99_ratio: Option<f64>,
@@ -183,8 +243,7 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
     let per_update = |ns: u64| ratio(ns, updates).map(|ns| ns / 1000.0);
     let last_client_ms = LastClients::of(tracker.last_clients()).percentiles();
     let further = measured.connected.saturating_sub(measured.first_clients);
-    let memory = measured.memory;
-    let work = finished.work;
+    let (memory, work) = (measured.memory, finished.work);
     let plane_busy = ratio(measured.control_plane_cpu_ns, work.wall_ns).unwrap_or(0.0);
     let (phases, errors) = (phases(finished), errors(spec, finished, measured));
     Figures {
@@ -233,6 +292,7 @@ pub fn figures(spec: &Spec, finished: &Finished, series: Vec<Sample>, measured: 
         misplaced: tracker.audiences.misplaced,
         removals: tracker.removals,
         streams_ended: finished.fleet.lost() + finished.fleet.odd_lost() + finished.fleet.drained(),
+        load: measured.load,
         p99_ratio: p99_ratio(&phases),
         phases,
         change_late_ms: finished.late_ns as f64 / 1e6,
@@ -290,6 +350,7 @@ fn errors(spec: &Spec, finished: &Finished, measured: &Measured) -> Vec<String> 
     if expects && measured.recovery_ns.is_none() {
         errors.push(format!("no client had an update within {patience} s of the end of the outage"));
     }
+    errors.extend(measured.load.and_then(|load| load.error(patience)));
     let silent = finished.tracker.updates.count() == 0 && finished.tracker.changes() > 0;
     if silent && !matches!(spec.source, Source::Foreign) && errors.is_empty() {
         errors.push("no client subscribed to a changed resource".to_owned());

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::Result;
 
 use super::driver::Driver;
-use super::figures::{self, Figures, Measured};
+use super::figures::{self, Figures, LoadFigures, Measured};
 use super::spec::{Scenario, Spec};
 use crate::live::Live;
+use crate::load::Received;
 use crate::measure::{self, monotonic_ns, nanos, own_cpu_ns};
 
 /// Open files that the tool needs besides one per connection.
@@ -15,6 +16,9 @@ const OTHER_FILES: u64 = 64;
 
 /// The number of connections to open before serving the open ones.
 const BURST: usize = 64;
+
+/// The pause between two looks at the sums of the control plane.
+const LOOK_NS: u64 = 100_000_000;
 
 /// Runs a scenario. An error means that there is nothing to report; failures of clients are in the figures.
 pub fn run(spec: &Spec, live: Option<&Live>) -> Result<Figures> {
@@ -114,6 +118,9 @@ fn act(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     }
     drain(driver, measured)?;
     driver.stop_counting();
+    if driver.spec.profile.load.is_some() {
+        measured.load = Some(agree(driver)?);
+    }
     measured.acting_ns = monotonic_ns() - begin;
     measured.control_plane_cpu_ns = driver.control_plane_cpu_ns().saturating_sub(plane);
     if driver.spec.scenario == Scenario::Rounds {
@@ -326,6 +333,21 @@ fn drain(driver: &mut Driver<'_>, measured: &mut Measured) -> Result<()> {
     measured.missed = driver.tracker.give_up(monotonic_ns());
     measured.unruled = driver.tracker.audiences.give_up(monotonic_ns());
     Ok(())
+}
+
+/// Ends the load reports, and waits until the control plane has their sums.
+fn agree(driver: &mut Driver<'_>) -> Result<LoadFigures> {
+    driver.fleet.stop_reporting();
+    let (tally, sums, in_progress) = driver.fleet.reported();
+    let start = monotonic_ns();
+    let mut received = driver.received()?;
+    let agrees = |received: &Received| received.sums == sums && received.in_progress == in_progress;
+    while !agrees(&received) && monotonic_ns() < start + nanos(driver.spec.patience) {
+        idle(driver, LOOK_NS)?;
+        received = driver.received()?;
+    }
+    let agreed_after_ms = agrees(&received).then(|| (monotonic_ns() - start) as f64 / 1e6);
+    Ok(LoadFigures::new(&tally, sums, in_progress, received, agreed_after_ms))
 }
 
 /// Waits until no client waits for a first answer.

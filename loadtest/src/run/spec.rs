@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::client::{Manner, Profile, Wanted};
 use crate::control_plane::{Change, Plan};
+use crate::load::MOST_LOCALITIES;
 use crate::stamp::MOST_RESOURCES;
 use crate::tls::Tls;
 use crate::xds::Kind;
@@ -188,6 +189,7 @@ impl Spec {
             self.scenario != Scenario::Rule || self.profile.function.has_rule(),
             "--scenario rule needs --labels and --rule"
         );
+        self.check_load()?;
         if self.scenario == Scenario::Churn {
             let (_, count, _) = self.named().context("--scenario churn needs a type in --named")?;
             let most = count.min(self.resources.saturating_sub(count));
@@ -200,6 +202,26 @@ impl Spec {
                 "--churn-names must not be more than --names, and with them not more than --resources"
             );
         }
+        Ok(())
+    }
+
+    fn check_load(&self) -> Result<()> {
+        let Some(load) = self.profile.load else { return Ok(()) };
+        ensure!(load.clusters <= MOST_RESOURCES, "--load-clusters must be at most {MOST_RESOURCES}");
+        ensure!(
+            (1..=MOST_LOCALITIES).contains(&load.localities),
+            "--load-localities must be between 1 and {MOST_LOCALITIES}"
+        );
+        let loses =
+            matches!(self.scenario, Scenario::Storm | Scenario::Rolling | Scenario::Outage) || self.retry;
+        ensure!(
+            !loses,
+            "--load-clusters needs a scenario that keeps its connections: a lost one may lose a report"
+        );
+        ensure!(
+            !matches!(self.source, Source::Foreign),
+            "--load-clusters needs the tool's own control plane, which counts the reports"
+        );
         Ok(())
     }
 

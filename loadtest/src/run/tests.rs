@@ -7,15 +7,24 @@ use super::*;
 use crate::client::{Manner, Profile, Reading, Subscription, Wanted};
 use crate::control_plane::{ControlPlane, Plan};
 use crate::function::Function;
+use crate::load::Load;
 use crate::relay::free_address;
 use crate::stamp::Sought;
 use crate::xds::{Kind, Variant};
 
 const RESOURCES: usize = 20;
+const LOAD_INTERVAL: Duration = Duration::from_millis(100);
 
 fn plan(listen: SocketAddr) -> Plan {
     let kinds = vec![(Kind::Cluster, 1000), (Kind::Endpoints, 1000), (Kind::Listener, 0), (Kind::Route, 0)];
-    Plan { listen, commands: None, resources: RESOURCES, kinds, function: Function::default() }
+    Plan {
+        listen,
+        commands: None,
+        resources: RESOURCES,
+        kinds,
+        function: Function::default(),
+        load_interval: LOAD_INTERVAL,
+    }
 }
 
 /// A small run against the control plane itself, in this process.
@@ -340,4 +349,45 @@ fn a_server_that_ends_during_the_run_is_told_and_the_rest_is_reported() {
     assert_eq!(figures.error_messages, ["the process of the server ended during the run"]);
     assert_eq!((figures.server_cpu_us_per_update, figures.updates), (None, figures.changes as u64 * 25));
     assert!(super::run(&spec, None).is_err(), "there is nothing to measure from the begin");
+}
+
+/// Reports of clients that are on a connection of their own, or share one.
+fn reporting(shared: usize) -> Spec {
+    let mut spec = scenario(Scenario::Steady, Variant::Delta);
+    spec.profile.load = Some(Load { clusters: RESOURCES, localities: 3, interval: LOAD_INTERVAL });
+    spec.profile.clients_per_connection = shared;
+    spec
+}
+
+#[test]
+fn load_reports_are_counted_to_the_request() {
+    for shared in [1, 10] {
+        let figures = good(&reporting(shared));
+        let load = figures.load.unwrap();
+        assert!(load.reports >= 2 * 25, "{} reports of 25 clients", load.reports);
+        // The first message of each client is no report.
+        let received = load.received;
+        assert_eq!((received.streams, received.messages), (25, load.reports + 25));
+        assert_eq!((received.sums, received.in_progress), (load.sums, load.in_progress));
+        assert!(load.sums.issued > load.sums.success && load.sums.dropped > 0 && load.in_progress > 0);
+        assert_eq!((load.answers, load.early_answers, load.shortest_interval_ms), (25, 0, Some(100.0)));
+        assert!(figures.updates > 0);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_count_all_reports_is_an_error() {
+    let mut spec = reporting(1);
+    // Nobody is asked for a report before the end.
+    let Source::Own(plan) = &mut spec.source else { panic!() };
+    plan.load_interval = Duration::from_secs(60);
+    let errors = run(&spec).error_messages;
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].starts_with("no client sent a load report"), "{errors:?}");
+    for (scenario, part) in
+        [(Scenario::Storm, "keeps its connections"), (Scenario::Outage, "keeps its connections")]
+    {
+        let error = Spec { scenario, ..reporting(1) }.check().unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
 }

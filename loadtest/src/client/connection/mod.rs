@@ -8,7 +8,7 @@ use super::frame::{self, FrameError, FrameReader, Header, Piece, flag, kind};
 use super::request::Requests;
 use super::response::ResponseError;
 use super::stream::{Outcome, Stream};
-use super::{Manner, Observer};
+use super::{Manner, Observer, Tally};
 
 /// As Envoy 1.40 advertises.
 const STREAM_WINDOW: u32 = 16 << 20;
@@ -36,6 +36,8 @@ pub enum ConnectionError {
     UnknownType,
     #[error("the server sent more header blocks than a stream can have")]
     TooManyBlocks,
+    #[error("the server answers load reports without an interval")]
+    Wish,
     #[error("the server does not read the requests of this client")]
     Unread,
     #[error("the server closed the connection with GOAWAY, error code {0}")]
@@ -73,6 +75,7 @@ impl Connection {
             for index in 0..count {
                 stream.ask(index, opening.requests);
             }
+            stream.introduce(opening.requests);
         }
         core.flush();
         Connection { frames: FrameReader::new(), core }
@@ -108,15 +111,27 @@ impl Connection {
         self.core.flush();
     }
 
-    /// The time of the next late request.
+    /// The time of the next late request or load report.
     pub fn due(&self) -> Option<u64> {
         self.core.streams.iter().filter_map(Stream::due).min()
     }
 
-    /// Sends late requests that are due.
-    pub fn release(&mut self, now: u64) {
-        self.core.streams.iter_mut().for_each(|stream| stream.release(now));
+    /// Sends late requests and load reports that are due.
+    pub fn release(&mut self, now: u64, requests: &Requests) {
+        self.core.streams.iter_mut().for_each(|stream| stream.release(now, requests));
         self.core.flush();
+    }
+
+    /// Sends no further load reports.
+    pub fn stop_reporting(&mut self) {
+        self.core.streams.iter_mut().for_each(Stream::stop_reporting);
+    }
+
+    /// The load reports of the connection's clients.
+    pub fn tally(&self) -> Tally {
+        let mut all = Tally::default();
+        self.core.streams.iter().filter_map(Stream::tally).for_each(|tally| all += tally);
+        all
     }
 
     /// Bytes to write; the caller removes written bytes with [`Connection::written`].

@@ -188,9 +188,9 @@ fn a_late_ack_waits_for_its_time() {
     assert_eq!(side.sent_frames(), <[&str; 0]>::default());
     assert_eq!(side.log.responses.len(), 1, "the client has the bytes all the same");
     let due = side.connection.due().unwrap();
-    side.connection.release(due - 1);
+    side.connection.release(due - 1, &side.requests);
     assert!(side.connection.out().is_empty());
-    side.connection.release(due);
+    side.connection.release(due, &side.requests);
     assert_eq!(side.sent_frames().len(), 1);
     assert_eq!(side.connection.due(), None);
 }

@@ -14,7 +14,8 @@ use socket2::SockRef;
 use super::connection::{Connection, Opening};
 use super::link::Link;
 use super::request::Requests;
-use super::{Observer, headers};
+use super::{Observer, Tally, headers};
+use crate::load::Sums;
 use crate::measure::{monotonic_ns, nanos};
 use crate::tls::Tls;
 
@@ -92,13 +93,14 @@ struct Slot {
     ended: bool,
     /// A timer for reading is set.
     read_timer: bool,
-    ack_timer: bool,
+    /// The earliest timer for late requests and load reports; never, if none is set.
+    late_timer: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Read,
-    Ack,
+    Late,
     Retry,
 }
 
@@ -125,6 +127,8 @@ pub struct Fleet {
     lost: usize,
     odd_lost: usize,
     drained: usize,
+    /// The load reports of closed connections.
+    gone: Tally,
     buffer: Box<[u8]>,
     bytes_received: u64,
 }
@@ -146,7 +150,7 @@ impl Fleet {
             unread: false,
             ended: false,
             read_timer: false,
-            ack_timer: false,
+            late_timer: u64::MAX,
         };
         Ok(Fleet {
             poll: Poll::new()?,
@@ -168,6 +172,7 @@ impl Fleet {
             lost: 0,
             odd_lost: 0,
             drained: 0,
+            gone: Tally::default(),
             buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             bytes_received: 0,
         })
@@ -223,6 +228,23 @@ impl Fleet {
     /// The number of failed clients.
     pub fn lost(&self) -> usize {
         self.lost
+    }
+
+    /// Lets no client report any more.
+    pub fn stop_reporting(&mut self) {
+        self.slots
+            .iter_mut()
+            .filter_map(|slot| slot.connection.as_mut())
+            .for_each(|own| own.stop_reporting());
+    }
+
+    /// The load reports of all clients, and the sums and requests in progress that follow from them.
+    pub fn reported(&self) -> (Tally, Sums, u64) {
+        let mut all = self.gone;
+        let open = self.slots.iter().filter_map(|slot| slot.connection.as_ref());
+        open.for_each(|connection| all += connection.tally());
+        let reports = self.requests.reports();
+        (all, all.sums(reports), all.in_progress(reports))
     }
 
     pub fn bytes_received(&self) -> u64 {
@@ -338,10 +360,10 @@ impl Fleet {
                     self.slots[id].read_timer = false;
                     self.serve(id, true, observer);
                 }
-                Timer::Ack => {
-                    self.slots[id].ack_timer = false;
+                Timer::Late => {
+                    self.slots[id].late_timer = u64::MAX;
                     if let Some(connection) = &mut self.slots[id].connection {
-                        connection.release(now);
+                        connection.release(now, &self.requests);
                         self.serve(id, false, observer);
                     }
                 }
@@ -415,9 +437,9 @@ impl Fleet {
             let pause = if limit == READ_BUFFER { Duration::ZERO } else { SLOW_STEP };
             self.timers.push(Reverse((monotonic_ns() + nanos(pause), id, Timer::Read)));
         }
-        if let Some(due) = connection.due().filter(|_| !slot.ack_timer) {
-            slot.ack_timer = true;
-            self.timers.push(Reverse((due, id, Timer::Ack)));
+        if let Some(due) = connection.due().filter(|due| *due < slot.late_timer) {
+            slot.late_timer = due;
+            self.timers.push(Reverse((due, id, Timer::Late)));
         }
         self.note_served(id, observer);
         Ok(())
@@ -453,6 +475,7 @@ impl Fleet {
             State::Served => self.connected -= clients,
             State::Closed | State::Failed => {}
         }
+        self.gone += slot.connection.as_ref().map_or_else(Tally::default, |gone| gone.tally().left());
         (slot.socket, slot.connection, slot.unread, slot.state) = (None, None, false, state);
     }
 
