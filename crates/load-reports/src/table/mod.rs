@@ -286,6 +286,8 @@ impl Table {
         };
         let drops: Vec<_> = self.rows.clusters.values_mut().map(take_drops).collect();
         let pending = self.take_rows();
+        let mut shows_gauges: Vec<bool> =
+            self.rows.clusters.values().map(|cluster| cluster.shows_gauges).collect();
         let (mut writer, mut unwanted) = (ReportWriter::default(), 0u64);
         let mut rest = pending.as_slice();
         for (number, (key, (dropped, categories))) in self.rows.clusters.keys().zip(&drops).enumerate() {
@@ -305,9 +307,16 @@ impl Table {
                 categories: listed(categories),
                 interval,
             };
-            if stats.dropped != 0 || !stats.categories.is_empty() || !stats.localities.is_empty() {
+            // LRS-15: a server replaces the gauges of the clusters in a report, so gauges that end are told once.
+            let showed = std::mem::take(&mut shows_gauges[number]);
+            shows_gauges[number] = stats.localities.iter().any(|locality| !locality.gauges.is_empty());
+            let has_counters = stats.dropped != 0 || !stats.categories.is_empty();
+            if has_counters || !stats.localities.is_empty() || showed {
                 writer.push(&stats);
             }
+        }
+        for (cluster, shows_gauges) in self.rows.clusters.values_mut().zip(shows_gauges) {
+            cluster.shows_gauges = shows_gauges;
         }
         let messages = writer.finish();
         self.next_interval();

@@ -71,6 +71,8 @@ pub struct Cluster {
     pub touched: u32,
     /// The number of the latest report with this cluster.
     pub report: u64,
+    /// The server's latest word on the cluster has gauges that are not zero.
+    pub shows_gauges: bool,
 }
 
 impl Cluster {

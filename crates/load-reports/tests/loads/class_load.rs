@@ -128,6 +128,13 @@ fn lrs_15_and_lrs_6_counters_drops_and_metrics_are_sums_and_gauges_are_the_lates
     let read = read_report(&bytes).unwrap();
     let row = &read.clusters[0].localities[0];
     assert_eq!((row.counters, row.gauges.in_progress, read.clusters[0].dropped), (counters(0, 0), 10, 0));
+
+    // The end of the last gauges is told once: a server replaces those of the clusters in a report.
+    load.close(ONE);
+    let localities = |bytes: Bytes| -> Vec<usize> {
+        read_report(&bytes).unwrap().clusters.iter().map(|cluster| cluster.localities.len()).collect()
+    };
+    assert_eq!([30, 40].map(|seconds| localities(sent(&mut load, at(seconds)))), [vec![0], vec![]]);
 }
 
 #[test]
