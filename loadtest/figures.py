@@ -71,14 +71,14 @@ PLAINTEXT = Transport("none", None)
 
 
 class Relay:
-    """A fresh relay with one control plane."""
+    """A fresh relay with one control plane; `server` has further keys of that."""
 
-    def __init__(self, sluice, upstream, extra="", transport=PLAINTEXT):
+    def __init__(self, sluice, upstream, extra="", transport=PLAINTEXT, server=""):
         self.directory = tempfile.TemporaryDirectory(prefix="sluice-figures-")
         self.port, self.admin = free_port(), free_port()
         config = Path(self.directory.name, "sluice.yaml")
         config.write_text(
-            f'xds_servers: [ {{ server_uri: "127.0.0.1:{upstream}", channel_creds: [ {{ type: insecure }} ] }} ]\n'
+            f'xds_servers: [ {{ server_uri: "127.0.0.1:{upstream}", channel_creds: [ {{ type: insecure }} ]{server} }} ]\n'
             f'listeners: [ {{ name: main, address: "127.0.0.1:{self.port}"{transport.listener} }} ]\n'
             f'admin: {{ address: "127.0.0.1:{self.admin}" }}\n{extra}'
         )

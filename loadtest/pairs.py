@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Takes ratios of interleaved pairs: what collectors of traces, people who look, plans, and the proof of the node
-classes cost the clients (OBS-6, ADM-6, TRU-2, PRF-19).
+"""Takes ratios of interleaved pairs: what collectors of traces, people who look, plans, load reports, and the proof of the
+node classes cost the clients (OBS-6, ADM-6, TRU-2, LRS-15, PRF-19).
 
     cargo build --profile dist --workspace --bins
     python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
     python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
     python3 loadtest/pairs.py plan                   # no plan, and one that observes all clients
+    python3 loadtest/pairs.py reports                # no load reports, and 100 clusters of 3 localities of each client every 10 s
     python3 loadtest/pairs.py proof                  # no proof, and `proof: warn` at its defaults; delta, with changes and at rest
     python3 loadtest/pairs.py viewers --clients 200 --pairs 1 --seconds 5 --binaries target/debug
 
@@ -94,11 +95,11 @@ def hanging_collector():
         yield listener.getsockname()[1]
 
 
-def measure(options, extra="", viewers=0):
+def measure(options, extra="", viewers=0, server="", more=()):
     """One run: the 99th percentile of updates in ms, the largest RSS in MiB, and the lost spans."""
     sluice, tool = (options.binaries / name for name in ("sluice", "sluice-load"))
-    with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen, extra) as relay, tempfile.NamedTemporaryFile() as file:
-        command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--json", file.name]
+    with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen, extra, server=server) as relay, tempfile.NamedTemporaryFile() as file:
+        command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--json", file.name, *more]
         command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--clients", str(options.clients)]
         command += ["--duration", str(options.seconds), "--rate", str(options.rate), "--scenario", "steady"]
         with Viewers(relay.admin, viewers) as looking:
@@ -151,6 +152,14 @@ def plan(options):
     watched = "rollouts: [{ name: all, mode: observe }]\n"
     conditions = {"no plan": lambda: measure(options), "a plan": lambda: measure(options, watched)}
     return judge(take(conditions, options.pairs), "no plan", {"a plan": (1.05, 16.0)})
+
+
+def reports(options):
+    conditions = {
+        "no reports": lambda: measure(options, server=", lrs: aggregate"),
+        "reports": lambda: measure(options, server=", lrs: aggregate", more=["--load-clusters", "100"]),
+    }
+    return judge(take(conditions, options.pairs), "no reports", {"reports": (1.05, 64.0)})
 
 
 # 40 classes, with 12 different nodes each.
@@ -242,14 +251,14 @@ def judge(runs, base, bounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collector", "viewers", "plan", "proof"])
+    parser.add_argument("what", choices=["collector", "viewers", "plan", "reports", "proof"])
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--rate", type=float, default=2.0, help="changes a second")
     parser.add_argument("--binaries", type=Path, default=ROOT / "target" / "release", help="the folder of sluice and sluice-load")
     options = parser.parse_args()
-    return int(not {"collector": collector, "viewers": viewers, "plan": plan, "proof": proof}[options.what](options))
+    return int(not {"collector": collector, "viewers": viewers, "plan": plan, "reports": reports, "proof": proof}[options.what](options))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,28 @@
-"""Load reports of Envoy and of gRPC clients, straight to a reference server: the sums of the server are those of the backends, to the request."""
+"""Load reports of Envoy and of gRPC clients, straight to a reference server and through the relay: the sums of the server are those of the backends, to the request."""
 
 import collections
 import http.server
 import threading
+import time
 from concurrent import futures
 
 import grpc
+from envoy.config.core.v3 import base_pb2
+from envoy.service.load_stats.v3 import lrs_pb2
 from xds.data.orca.v3 import orca_load_report_pb2
 
 import grpc_peer
 import resources
-from harness import PORTS, Case, Envoy, GrpcClient, eventually, get, server_entry
-from load_server import TOTAL, LoadServer
+from harness import DEADLINE, PORTS, Case, Envoy, GrpcClient, eventually, get, server_entry
+from load_server import ALL_CLUSTERS_FEATURE, METHOD, TOTAL, LoadServer
 from packages import LANGUAGES
 
 # Requests have numbers. By its last digit, a request goes to the cluster `two`, or is dropped by the client, or fails.
 TO_TWO, DROPPED, FAILS = "7", "9", "5"
 # The request with this number waits until its backend lets it go.
 HELD = "3"
-COUNT = 60
+# The last request goes to a backend.
+COUNT = 61
 # Each good answer tells this by ORCA. The value is exact in binary.
 METRIC, VALUE = "queue", 0.5
 CATEGORY = "lottery"
@@ -127,12 +131,16 @@ def last_digit(digit, cluster):
     return {"match": {"prefix": "", "headers": [header]}, "route": {"cluster": cluster}}
 
 
+def relay(stage, plane):
+    return stage.relay([{**server_entry(plane, "AGGREGATED_DELTA_GRPC"), "lrs": "aggregate"}])
+
+
 class Peers:
     """A control plane that takes load reports, some backends, and clients of one kind."""
 
     metric = f"named_metrics.{METRIC}"
 
-    def __init__(self, stage, kind, seconds=1.0):
+    def __init__(self, stage, kind, is_relayed, seconds=1.0):
         self.stage, self.seconds = stage, seconds
         self.server = LoadServer(seconds)
         self.plane = stage.control_plane("the control plane")
@@ -140,7 +148,8 @@ class Peers:
         self.plane.start()
         stage.witness("the load reports", self.server.evidence)
         stage.witness("the backends' sums", lambda: str(self.expected()))
-        stage.direct, stage.xds, stage.rest = True, self.plane.port, self.plane.port
+        stage.direct = not is_relayed
+        stage.xds = stage.rest = relay(stage, self.plane) if is_relayed else self.plane.port
         self.backends = {("one", "east"): kind(stage), ("one", "west"): kind(stage), ("two", "north"): kind(stage)}
         stage.callback(self.release)
         self.put()
@@ -170,6 +179,10 @@ class Peers:
         if self.dropped:
             rows["shed", "", CATEGORY] = {"dropped": self.dropped}
         return {row: sums for row, sums in (rows | self.before).items() if sums}
+
+    def reported(self):
+        """The requests in the reports that the relay has read."""
+        return sum(float(line.split()[-1]) for line in self.stage.metrics("sluice_load_requests_total"))
 
     def wants_no_more(self, unwanted):
         """The server wants all clusters but one from now on."""
@@ -216,9 +229,9 @@ class Peers:
 
 
 class Envoys(Peers):
-    def __init__(self, stage, **more):
+    def __init__(self, stage, is_relayed=True, **more):
         self.port = PORTS.take()
-        super().__init__(stage, HttpBackend, **more)
+        super().__init__(stage, HttpBackend, is_relayed, **more)
 
     def listeners(self):
         return [resources.listener("http", self.port, routes="main")]
@@ -249,11 +262,11 @@ class Callers(Peers):
     class Client(GrpcClient):
         MODE = "each"
 
-    def __init__(self, stage, language, **more):
+    def __init__(self, stage, language, is_relayed, **more):
         self.language = language
         # grpc-js reports no metrics.
         self.metric = None if language == "Node.js" else self.metric
-        super().__init__(stage, GrpcBackend, **more)
+        super().__init__(stage, GrpcBackend, is_relayed, **more)
 
     def listeners(self):
         return [resources.api_listener("greeter", "main")]
@@ -311,11 +324,141 @@ def balance(peers):
     assert seen == expected, f"{seen} instead of {expected}"
 
 
+def outage(peers):
+    """A client comes and goes while the control plane is away: its requests are reported afterwards."""
+    peers.visit("first")
+    before = peers.sums()
+    peers.plane.stop()
+    process = peers.calls("second")
+    # The relay has the reports of the second client.
+    reported = sum(sums["issued"] for sums in peers.expected().values() if "issued" in sums)
+    eventually("the relay has read all reports", lambda: peers.reported() >= reported)
+    process.end()
+    assert peers.sums() == before, "nobody could tell the server"
+    peers.dropped *= 2
+    peers.plane.start()
+    peers.agrees()
+
+
+def drain(peers):
+    """The relay ends at once after it has read the reports of a client: the server has them all."""
+    process = peers.calls("first")
+    peers.dropped += sum(str(number).endswith(DROPPED) for number in range(COUNT))
+    eventually("a request is held", peers.holding)
+    peers.release()
+    eventually("the relay has read all reports", lambda: peers.reported() >= COUNT - peers.dropped)
+    peers.stage.relay_process.child.terminate()
+    assert peers.stage.relay_process.child.wait(30) == 0
+    assert peers.sums() == peers.expected(), f"{peers.sums()} instead of {peers.expected()}"
+    process.end()
+
+
+def upgrade(peers):
+    """The process of the relay is replaced between two clients."""
+    peers.visit("first")
+    peers.stage.upgrade()
+    peers.visit("second")
+
+
+class Reporter:
+    """A client whose reports are scripted; each has one request to the cluster `one`."""
+
+    def __init__(self, stage, name):
+        self.name, self.changed = name, threading.Condition()
+        self.waiting, self.answers, self.reported = [lrs_pb2.LoadStatsRequest(node=self.node())], [], []
+        channel = stage.enter_context(grpc.insecure_channel(f"127.0.0.1:{stage.xds}"))
+        call = channel.stream_stream(METHOD, lrs_pb2.LoadStatsRequest.SerializeToString, lrs_pb2.LoadStatsResponse.FromString)
+        self.stream = call(self.requests())
+        stage.callback(self.stream.cancel)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def node(self):
+        return base_pb2.Node(id=self.name, cluster="interop", client_features=[ALL_CLUSTERS_FEATURE])
+
+    def requests(self):
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.waiting)
+                request = self.waiting.pop(0)
+            yield request
+
+    def read(self):
+        try:
+            for answer in self.stream:
+                self.answers.append((time.monotonic(), answer))
+        except grpc.RpcError:
+            pass  # the case is over
+
+    def report(self):
+        request = lrs_pb2.LoadStatsRequest()
+        stats = request.cluster_stats.add(cluster_name="one", cluster_service_name="one-service")
+        stats.load_report_interval.FromMilliseconds(1000)
+        stats.upstream_locality_stats.add(locality={"zone": "east"}, total_issued_requests=1, total_successful_requests=1)
+        self.reported.append(time.monotonic())
+        with self.changed:
+            self.waiting.append(request)
+            self.changed.notify_all()
+
+    def interval(self):
+        return self.answers[-1][1].load_reporting_interval.ToMilliseconds() / 1000
+
+
+def answers(stage):
+    """Each client is asked for an interval of its own, a little shorter than the server's; for a changed wish it is asked again, after
+    a report, and no sooner than after its interval. A client that is silent for three intervals is asked again without a report."""
+    server, plane = LoadServer(seconds=2), stage.control_plane("the control plane")
+    plane.beside.append(server)
+    plane.start()
+    stage.witness("the load reports", server.evidence)
+    stage.xds = relay(stage, plane)
+    reporters = [Reporter(stage, f"client-{number}") for number in range(8)]
+    eventually("all are answered", lambda: all(reporter.answers for reporter in reporters))
+    intervals = [reporter.interval() for reporter in reporters]
+    # LRS-20
+    assert all(1.8 <= interval <= 2 for interval in intervals) and len(set(intervals)) > 1, intervals
+    server.wish(1, ["nobody", "one"])
+
+    def goes_on(reporter):
+        """Reports at its interval, until it has been asked again and reported twice after that."""
+        while len(reporter.answers) < 2 or sum(at > reporter.answers[1][0] for at in reporter.reported) < 2:
+            begun, interval = time.monotonic(), reporter.interval()
+            while time.monotonic() < begun + interval:
+                time.sleep(0.01)
+            reporter.report()
+
+    silent, *busy = reporters
+    with futures.ThreadPoolExecutor(len(busy)) as pool:
+        list(pool.map(goes_on, busy, timeout=DEADLINE))
+    eventually("the silent client is asked again", lambda: len(silent.answers) == 2)
+    assert silent.answers[1][0] >= silent.answers[0][0] + 3 * 1.8
+    for reporter in busy:
+        # LRS-19
+        (first, _), (second, answer), *more = reporter.answers
+        assert not more, f"{reporter.name} was asked again for nothing: {more}"
+        assert second > reporter.reported[0] and second >= first + 1.8, f"{second - first} s between two answers"
+        assert answer.send_all_clusters or "one" in answer.clusters, answer
+        # No interval is below a second (LRS-8).
+        assert reporter.interval() == 1, answer
+    total = sum(len(reporter.reported) for reporter in busy)
+    eventually("all are counted", lambda: server.sums() == {("one", "one-service", "east"): {"issued": total, "success": total}})
+
+
+def cases(name, needs, play):
+    """A case without the relay, and one through it."""
+    yield Case(f"loads {name}, straight", needs, lambda stage: play(stage, False))
+    yield Case(f"loads {name}, relayed", needs, lambda stage: play(stage, True), relay_only=True)
+
+
 CASES = [
-    Case("loads Envoy, straight", {"envoy"}, lambda stage: story(Envoys(stage))),
-    Case("loads balance, straight", {"envoy"}, lambda stage: balance(Envoys(stage))),
+    *cases("Envoy", {"envoy"}, lambda stage, is_relayed: story(Envoys(stage, is_relayed))),
+    *cases("balance", {"envoy"}, lambda stage, is_relayed: balance(Envoys(stage, is_relayed))),
     *(
-        Case(f"loads {language}, straight", {package}, lambda stage, language=language: story(Callers(stage, language)))
+        case
         for language, package in LANGUAGES.items()
+        for case in cases(language, {package}, lambda stage, is_relayed, language=language: story(Callers(stage, language, is_relayed)))
     ),
+    Case("loads outage", {"envoy"}, lambda stage: outage(Envoys(stage)), relay_only=True),
+    Case("loads drain", {"envoy"}, lambda stage: drain(Envoys(stage, seconds=5.0)), relay_only=True),
+    Case("loads upgrade", {"envoy"}, lambda stage: upgrade(Envoys(stage)), relay_only=True),
+    Case("loads answers", set(), answers, relay_only=True),
 ]
