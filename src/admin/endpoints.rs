@@ -13,8 +13,8 @@ use sluice_admin_api::endpoints::{Area, Endpoint, index};
 use super::access::RequestTarget;
 use super::state::Admin;
 use super::{
-    acts, changes, classes, client, content, csds, events, guard, host, learning, metrics, overview, proofs,
-    ready, refuse_body, refused, resources, rollouts, sources, splits, tail, ui, versions, who,
+    acts, changes, classes, client, content, csds, events, guard, host, learning, loads, metrics, overview,
+    proofs, ready, refuse_body, refused, resources, rollouts, sources, splits, tail, ui, versions, who,
 };
 use super::{config, drain, reload, upgrade};
 
@@ -71,6 +71,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
         Endpoint::Splits => get(splits::splits),
         Endpoint::SplitClass => post(splits::split),
         Endpoint::JoinClass => post(splits::join),
+        Endpoint::Load => get(loads::rows),
+        Endpoint::LoadClasses => get(loads::by_class),
         Endpoint::Sources => get(sources),
         Endpoint::Resources => get(resources),
         Endpoint::Resource => get(content::resource),

@@ -16,9 +16,10 @@
 //! 3. `live`: answers that go on, each a position and no queue. `events`: what happened. `tail`: one client.
 //!    `overview`, `census`: the whole relay in numbers.
 //! 4. `list`, `item`, `rejections`: the lists. `client`, `who`, `standings`, `versions`, `proofs`,
-//!    `learning`, `classes`: the endpoints about clients. `changes`: what was published, and how far it came.
-//!    `rollouts`: what plans say about pushes. `readiness`: the answer to `/ready`. [`reloading`], `reload`,
-//!    `config`: the configuration, and the way to another one. `acts`, `drain`, `upgrade`: the other acts.
+//!    `learning`, `classes`, `loads`: the endpoints about clients. `changes`: what was published, and how far
+//!    it came. `rollouts`: what plans say about pushes. `readiness`: the answer to `/ready`. [`reloading`],
+//!    `reload`, `config`: the configuration, and the way to another one. `acts`, `drain`, `upgrade`: the
+//!    other acts.
 //! 5. `ui`: the operator's page, over all of these.
 
 pub mod entrance;
@@ -44,6 +45,7 @@ mod who;
 mod proofs;
 mod learning;
 mod splits;
+mod loads;
 mod classes;
 mod connection;
 mod drain;

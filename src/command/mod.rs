@@ -6,8 +6,9 @@
 //!    the same question to all of them.
 //! 3. `list`: `get`. `answer`: answers besides lists. `status`: each relay in a few lines. `get`: its
 //!    arguments. `events`: an endless list.
-//! 4. `change`, `wait`: one change. `classes`, `learn`: the node classes. `rollout`: pushes. `order`: orders
-//!    to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`, `reload`: the acts. `ui`: the page.
+//! 4. `change`, `wait`: one change. `classes`, `learn`: the node classes. `loads`: what clients report.
+//!    `rollout`: pushes. `order`: orders to plans. `client`, `tail`: one client. `drain`, `upgrade`, `log`,
+//!    `reload`: the acts. `ui`: the page.
 //!
 //! A command prints data to `out` and everything else to `err`, and ends with an exit code (CMD-2). Names are
 //! never cut, and texts of clients never control the terminal (CMD-3).
@@ -35,6 +36,7 @@ mod tail;
 mod events;
 pub mod learn;
 pub mod splits;
+mod loads;
 pub mod classes;
 mod drain;
 mod upgrade;
@@ -82,6 +84,8 @@ pub enum Operate {
     },
     /// Show the node classes with what is proved of each, and prove one now.
     Classes(classes::ClassesArguments),
+    /// Show the load that clients report: the clusters with the greatest shares of errors, or the classes.
+    Load(loads::LoadArguments),
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.
@@ -117,6 +121,7 @@ impl Operate {
                 Operate::Versions(versions) => client::versions::run(versions, console).await,
                 Operate::Rollout { rollout } => rollout::run(rollout, console).await,
                 Operate::Classes(classes) => classes::run(classes, console).await,
+                Operate::Load(load) => loads::run(load, console).await,
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

@@ -111,6 +111,10 @@ endpoints! {
     SplitClass: POST "/classes/split", Act, "?class=&by=", SplitParameters,
         "gives each value of the fields a class of its own";
     JoinClass: POST "/classes/join", Act, "?class=", JoinParameters, "undoes a split";
+    Load: GET "/load", View, "?cluster=&server=&class=&sort=&after=&limit=", LoadParameters,
+        "the load that clients report, by cluster and locality";
+    LoadClasses: GET "/load/classes", View, "?after=&limit=", PageParameters,
+        "the load of each node class on its way to a control plane";
     Sources: GET "/sources", View, "?server=&type=&state=&shadows=&after=&limit=", SourcesParameters,
         "the upstream attachments";
     Resources: GET "/resources", View, "?type=&name=&state=&after=&limit=", ResourcesParameters, "what is cached";

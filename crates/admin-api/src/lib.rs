@@ -1,8 +1,8 @@
 //! The admin API, typed once: the relay writes these types, and the page and the commands read them (ADR 87).
 //!
 //! 1. A file for each subject, with the answers of its endpoints: [`clients`], [`names`] (one client or one
-//!    resource, name by name), [`sources`], [`proofs`], [`learning`], [`resources`], [`changes`],
-//!    [`rollouts`], [`events`], [`tail`], [`overview`], [`config`], [`acts`].
+//!    resource, name by name), [`sources`], [`proofs`], [`learning`], [`loads`], [`resources`],
+//!    [`changes`], [`rollouts`], [`events`], [`tail`], [`overview`], [`config`], [`acts`].
 //! 2. [`lists`]: the frame of all lists.
 //! 3. [`endpoints`]: the table of endpoints. [`parameters`]: a set for each.
 //!
@@ -20,6 +20,7 @@ pub mod names;
 pub mod sources;
 pub mod proofs;
 pub mod learning;
+pub mod loads;
 pub mod resources;
 pub mod changes;
 pub mod rollouts;

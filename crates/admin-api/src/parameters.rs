@@ -88,6 +88,7 @@ parameters! {
     LearnParameters { server, types, r#for, streams, per_minute, check }
     SplitParameters { class, by }
     JoinParameters { class }
+    LoadParameters { cluster, server, class, sort, after, limit }
     SourcesParameters { server, r#type, state, shadows, after, limit }
     ResourcesParameters { r#type, name, state, after, limit }
     ContentParameters { source, format }

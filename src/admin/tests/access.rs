@@ -146,6 +146,8 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /classes/splits view",
         "POST /classes/split act",
         "POST /classes/join act",
+        "GET /load view",
+        "GET /load/classes view",
         "GET /sources view",
         "GET /resources view",
         "GET /resources/{type}/{*name} view",

@@ -16,6 +16,7 @@ use sluice_admin_api::config::{ConfigStatus, ReloadReport};
 use sluice_admin_api::endpoints::Area;
 use sluice_admin_api::events::EventList;
 use sluice_admin_api::learning::LearnProgress;
+use sluice_admin_api::loads::{ClassLoad, LoadRow};
 use sluice_admin_api::names::{
     ClientDifference, ExplainedNode, Explanation, HeldVersions, TypeVerdicts, Who,
 };
@@ -47,7 +48,7 @@ const fn golden(
     Golden { name, endpoint, target, read }
 }
 
-const GOLDEN: [Golden; 33] = [
+const GOLDEN: [Golden; 35] = [
     golden("ready", Endpoint::Ready, "/ready", answer::<ReadyReport>),
     golden("overview", Endpoint::Overview, "", answer::<Overview>),
     golden("clients", Endpoint::Clients, "/clients?node=node-100", items::<Client>),
@@ -69,6 +70,8 @@ const GOLDEN: [Golden; 33] = [
     golden("splits", Endpoint::Splits, "/classes/splits", items::<ClassSplit>),
     golden("prove", Endpoint::ProveProgress, "/classes/prove/7", answer::<ProveProgress>),
     golden("learn", Endpoint::LearnProgress, "/classes/learn/7", answer::<LearnProgress>),
+    golden("load", Endpoint::Load, "/load?limit=1", items::<LoadRow>),
+    golden("load-classes", Endpoint::LoadClasses, "/load/classes", items::<ClassLoad>),
     golden("sources", Endpoint::Sources, "/sources", items::<Source>),
     golden("resources", Endpoint::Resources, "/resources?name=r0", items::<Resource>),
     golden("resource", Endpoint::Resource, "/resources/Cluster/r0", answer::<ResourceCopies>),

@@ -13,6 +13,7 @@ mod events;
 mod golden;
 mod learning;
 mod lists;
+mod loads;
 mod orders;
 mod overview;
 mod proofs;

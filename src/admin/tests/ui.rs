@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 17] = [
     "/ui/config",
     "/ui/config?generation=1&against=2",
     "/ui/clients/100/tail?type=Cluster",
@@ -18,6 +18,7 @@ const PAGES: [&str; 16] = [
     "/ui/resources",
     "/ui/sources",
     "/ui/classes",
+    "/ui/load",
     "/ui/events",
 ];
 

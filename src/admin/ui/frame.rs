@@ -49,7 +49,7 @@ impl Ask<'_> {
 }
 
 /// The pages of the navigation: path and label.
-pub(super) const PLACES: [(&str, &str); 9] = [
+pub(super) const PLACES: [(&str, &str); 10] = [
     ("", "Overview"),
     ("changes", "Changes"),
     ("rollouts", "Rollouts"),
@@ -57,6 +57,7 @@ pub(super) const PLACES: [(&str, &str); 9] = [
     ("resources", "Resources"),
     ("sources", "Sources"),
     ("classes", "Classes"),
+    ("load", "Load"),
     ("events", "Events"),
     ("config", "Config"),
 ];

@@ -19,6 +19,7 @@ mod clients;
 mod client;
 mod sources;
 mod classes;
+mod loads;
 mod resources;
 mod events;
 mod plot;
@@ -100,6 +101,7 @@ async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
         ["resource"] => resource::html(ask).await,
         ["sources"] => sources::html(ask).await,
         ["classes"] => classes::html(ask).await,
+        ["load"] => loads::html(ask).await,
         ["events"] => events::html(ask),
         ["resources"] => resources::html(ask).await,
         ["config"] => config::html(ask).await,

@@ -5,6 +5,7 @@ use sluice_admin_api::clients::{Client, ClientContent, ClientType};
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::events::Event;
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::loads::{ClassLoad, FinishedRequests, LoadRow};
 use sluice_admin_api::proofs::{ClassProof, ClassSplit, Divergence, Sample};
 use sluice_admin_api::resources::{Resource, ResourceContent};
 use sluice_admin_api::rollouts::PlanState;
@@ -315,4 +316,88 @@ pub(in crate::command) fn step(reached: u8, steps: u8, percent: Option<f64>) -> 
 /// The step that the latest push of a plan has reached.
 pub(in crate::command) fn plan_step(plan: &PlanState<'_>) -> Option<String> {
     plan.push.map(|_| step(plan.step, plan.steps, plan.percent))
+}
+
+/// `12 (25.0 %)`: requests, and the share of errors.
+fn finished(requests: &FinishedRequests) -> Option<String> {
+    let share = requests.error_share?;
+    Some(format!("{} ({})", requests.count(), percent(share)))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+pub(in crate::command) const LOAD: View<LoadRow> = View {
+    endpoint: Endpoint::Load,
+    key: LoadRow::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLUSTER", |row, _| shown(&row.cluster)),
+        column("LOCALITY", |row, _| Some(row.locality())),
+        column("CLASS", |row, _| shown(&row.class)),
+        column("REQUESTS", |row, _| shown(row.requests().count())),
+        column("ERRORS", |row, _| row.requests().error_share.map(percent)),
+        column("ADMITTED", |row, _| finished(&row.admitted)),
+        column("OTHERS", |row, _| finished(&row.others)),
+        column("IN PROGRESS", |row, _| shown(row.in_progress)),
+        wide("PRIORITY", |row, _| shown(row.priority)),
+        wide("SERVICE", |row, _| shown(&row.service)),
+        wide("SERVER", |row, _| shown(&row.server)),
+        wide("SINCE", |row, _| shown(&row.since)),
+    ],
+    name: |row| shown(&row.cluster),
+    apart: |row| {
+        vec![
+            row.list.clone(),
+            row.server.clone(),
+            row.class.clone(),
+            row.locality(),
+            row.priority.to_string(),
+        ]
+    },
+};
+
+/// `all every 10 s`.
+fn wish(load: &ClassLoad) -> Option<String> {
+    let every = load.interval_seconds.and_then(span).map(|span| format!(" every {span}"));
+    Some(format!("{}{}", load.clusters.as_ref()?, every.unwrap_or_default()))
+}
+
+pub(in crate::command) const CLASS_LOADS: View<ClassLoad> = View {
+    endpoint: Endpoint::LoadClasses,
+    key: ClassLoad::KEY,
+    lines: one_line,
+    columns: &[
+        column("CLASS", |load, _| shown(&load.class)),
+        column("SERVER", |load, _| shown(&load.server)),
+        state("STATE", |load, _| shown(&load.state)),
+        column("REPORTERS", |load, _| shown(load.reporters)),
+        column("WANTED", |load, _| wish(load)),
+        column("READ", |load, _| shown(load.requests.read)),
+        column("DELIVERED", |load, _| shown(load.requests.delivered)),
+        column("IN DOUBT", |load, _| shown(load.requests.in_doubt)),
+        column("LEFT OUT", |load, _| shown(load.requests.left_out)),
+        wide("PENDING", |load, _| shown(load.requests.pending)),
+        wide("UNWANTED", |load, _| shown(load.requests.unwanted)),
+        wide("ROWS", |load, _| shown(load.rows)),
+        wide("ERROR", |load, _| load.error.clone()),
+    ],
+    name: |load| shown(&load.class),
+    apart: |load| vec![load.list.clone(), load.server.clone()],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lrs_25_a_group_without_requests_has_no_share() {
+        assert_eq!(finished(&FinishedRequests::new(9, 3)).as_deref(), Some("12 (25.0 %)"));
+        assert_eq!(finished(&FinishedRequests::default()), None);
+        let load =
+            ClassLoad { clusters: Some("all".into()), interval_seconds: Some(10.0), ..ClassLoad::default() };
+        assert_eq!(wish(&load).as_deref(), Some("all every 10s"));
+        assert_eq!(wish(&ClassLoad::default()), None);
+    }
 }

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use crate::driver::api::changes::ChangesView;
 use crate::driver::api::clients::ClientView;
 use crate::driver::api::content::ContentView;
+use crate::driver::api::load::LoadsView;
 use crate::driver::api::proof::ProofView;
 use crate::driver::api::rollouts::RolloutsView;
 use crate::driver::api::status::{SourceStatus, SourceTypeStatus, StatusView, names_type};
@@ -15,7 +16,15 @@ use crate::driver::api::tail::TailView;
 
 /// The operator's view of the relay, and the commands.
 pub trait Controls:
-    StatusView + ClientView + ContentView + ChangesView + RolloutsView + ProofView + StudyView + TailView
+    StatusView
+    + ClientView
+    + ContentView
+    + ChangesView
+    + RolloutsView
+    + ProofView
+    + StudyView
+    + LoadsView
+    + TailView
 {
     /// Brings the status of all sources up to date. A source that takes longer than a moment keeps its
     /// previous status.

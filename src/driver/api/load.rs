@@ -8,10 +8,22 @@ use sluice_load_reports::counters::{Gauges, Oddities, PerGroup, Tally};
 use sluice_load_reports::table::LeftOut;
 use sluice_xds::{Locality, Status};
 
+/// The load that clients report.
+pub trait LoadsView {
+    /// The load of all classes, without rows.
+    fn loads(&self) -> Vec<ClassLoadStatus>;
+
+    /// The rows of the load with the number, in no order; of one cluster, if one is named. None for a load
+    /// that is over.
+    fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow>;
+}
+
 /// The load of a node class at one server of a list. Wide because the fields are those of an item of the
 /// admin API.
 #[derive(Clone, Debug)]
 pub struct ClassLoadStatus {
+    /// Unique in this process.
+    pub number: u64,
     /// The key of the server list in the configuration.
     pub list: Arc<str>,
     /// `server_uri` of the configuration.
@@ -33,8 +45,7 @@ pub struct ClassLoadStatus {
     pub accounts: Accounts,
     pub left_out: LeftOut,
     pub oddities: Oddities,
-    /// In the order of the first reports.
-    pub rows: Vec<LoadRow>,
+    pub row_count: usize,
 }
 
 /// The stream to the server.

@@ -157,11 +157,12 @@ impl LoadHandle {
         self.woken.notify_one();
     }
 
-    /// The load for a reader. Copies the rows under the lock.
+    /// The load for a reader.
     pub fn status(&self, clock: &Clock) -> ClassLoadStatus {
         let state = self.state.lock();
         let machine = &state.machine;
         ClassLoadStatus {
+            number: self.facts.number,
             list: self.facts.list.clone(),
             server: self.facts.server.clone(),
             class: class_digest(&self.facts.key.class).into(),
@@ -179,18 +180,23 @@ impl LoadHandle {
             accounts: machine.accounts(),
             left_out: machine.left_out(),
             oddities: machine.oddities(),
-            rows: machine
-                .rows()
-                .map(|row| LoadRow {
-                    cluster: row.cluster.into(),
-                    service: row.service.into(),
-                    locality: (&row.place).into(),
-                    priority: row.priority,
-                    tallies: row.tallies,
-                    gauges: row.gauges,
-                })
-                .collect(),
+            row_count: machine.rows().count(),
         }
+    }
+
+    /// The rows for a reader; of one cluster, if one is named. Copies them under the lock.
+    pub fn rows(&self, cluster: Option<&str>) -> Vec<LoadRow> {
+        let state = self.state.lock();
+        let rows = state.machine.rows().filter(|row| cluster.is_none_or(|cluster| cluster == row.cluster));
+        rows.map(|row| LoadRow {
+            cluster: row.cluster.into(),
+            service: row.service.into(),
+            locality: (&row.place).into(),
+            priority: row.priority,
+            tallies: row.tallies,
+            gauges: row.gauges,
+        })
+        .collect()
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::task::noop_waker;
 
 use crate::client::{ClientSettings, RestServer};
 use crate::driver::api::downstream::{LoadStream, LoadWord, OpenStreams};
+use crate::driver::api::load::{ClassLoadStatus, LoadsView};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, LoadUse, Server, ServerLists};
 use crate::driver::relay::Relay;
@@ -77,11 +78,10 @@ fn answer(stream: &mut dyn LoadStream) -> Option<u64> {
 
 /// The gauges and the requests of each class.
 fn classes(relay: &Relay) -> Vec<(u64, u64)> {
-    let loads = relay.loads();
-    loads
-        .iter()
-        .map(|load| (load.rows.iter().map(|row| row.gauges.in_progress).sum(), load.accounts.read))
-        .collect()
+    let gauges = |load: &ClassLoadStatus| {
+        relay.load_rows(load.number, None).iter().map(|row| row.gauges.in_progress).sum()
+    };
+    relay.loads().iter().map(|load| (gauges(load), load.accounts.read)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +151,7 @@ async fn lrs_18_a_client_has_bounds_of_bytes_gauges_and_classes() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     streams[1].report(report(&names, 1, 1), &limits).unwrap();
     let load = &relay.loads()[1];
-    assert_eq!((load.rows.len(), load.accounts.left_out, load.accounts.local), (50, 150, 50));
+    assert_eq!((load.row_count, load.accounts.left_out, load.accounts.local), (50, 150, 50));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
+use crate::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView};
 use crate::driver::api::proof::{
     ProofSummary, ProofView, ProveRefusal, ServerProof, ServerSamples, SplitRefusal, SplitStatus,
 };
@@ -41,6 +42,17 @@ impl RolloutsView for Relay {
             all.into_iter().find(|status| *status.plan.name == *plan).ok_or(OrderRefusal::NoSuchPlan)
         }
         .boxed()
+    }
+}
+
+impl LoadsView for Relay {
+    fn loads(&self) -> Vec<ClassLoadStatus> {
+        self.loads.all().iter().map(|load| load.status(&self.shared.clock)).collect()
+    }
+
+    fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow> {
+        let load = self.loads.all().into_iter().find(|load| load.facts.number == number);
+        load.map(|load| load.rows(cluster)).unwrap_or_default()
     }
 }
 

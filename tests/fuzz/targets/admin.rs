@@ -17,6 +17,7 @@ use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuse
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
+use sluice::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView};
 use sluice::driver::api::proof::ProofView;
 use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
@@ -71,6 +72,7 @@ pub const ADMIN_QUERY: Target = Target {
         "/sources",
         "/resources",
         "/refused",
+        "/load",
         "/confirm_deletions",
         "/healthz",
         "?",
@@ -239,6 +241,16 @@ impl Reloading for Empty {
     }
 }
 
+impl LoadsView for Empty {
+    fn loads(&self) -> Vec<ClassLoadStatus> {
+        Vec::new()
+    }
+
+    fn load_rows(&self, _number: u64, _cluster: Option<&str>) -> Vec<LoadRow> {
+        Vec::new()
+    }
+}
+
 impl Controls for Empty {
     fn refresh(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
@@ -374,6 +386,7 @@ fn judge(method: &str, target: &str) -> Option<bool> {
         "/sources" => ("GET", &["server", "type", "state", "after", "limit"]),
         "/resources" => ("GET", &["type", "name", "state", "after", "limit"]),
         "/refused" => ("GET", &["after", "limit"]),
+        "/load" => ("GET", &["cluster", "server", "class", "sort", "after", "limit"]),
         "/confirm_deletions" => ("POST", &["server", "type"]),
         _ => return None,
     };

@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::driver::api::downstream::{ConnectionCut, LoadStream, OpenStreams, Peer};
-use crate::driver::api::load::ClassLoadStatus;
 use crate::driver::api::reload::ReloadPlan;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
@@ -192,11 +191,6 @@ impl Relay {
     /// for as long as the future is polled.
     pub async fn hold_to_memory(&self, otherwise: Option<u64>) {
         memory::watch(self.shared.clone(), self.tables.clone(), otherwise).await;
-    }
-
-    /// The load of all classes, with their rows. Holds the lock of one class at a time.
-    pub fn loads(&self) -> Vec<ClassLoadStatus> {
-        self.loads.all().iter().map(|load| load.status(&self.shared.clock)).collect()
     }
 
     /// Sends each server the last report, after the last client (LRS-16). Resolves when all have said that

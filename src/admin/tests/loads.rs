@@ -1,0 +1,93 @@
+//! The load that clients report.
+
+use super::*;
+use crate::driver::api::load::{ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus, LoadsView};
+use sluice_load_reports::Accounts;
+use sluice_load_reports::counters::{Gauges, PerGroup, Tally};
+use sluice_xds::Locality;
+
+impl LoadsView for FakeView {
+    fn loads(&self) -> Vec<ClassLoadStatus> {
+        vec![load(2, "beef", false), load(1, "c0ffee", true)]
+    }
+
+    fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow> {
+        let rows = [("cart", 90, 10), ("pay", 10 * number, 0), ("idle", 0, 0)];
+        rows.into_iter().filter(|row| cluster.is_none_or(|cluster| cluster == row.0)).map(row).collect()
+    }
+}
+
+fn load(number: u64, class: &str, is_reported: bool) -> ClassLoadStatus {
+    let wish = LoadWishStatus {
+        clusters: Some(vec!["cart".into(), "pay".into()]),
+        interval: Duration::from_secs(10),
+        has_endpoints: false,
+    };
+    ClassLoadStatus {
+        number,
+        list: "xds_servers".into(),
+        server: "cp-1".into(),
+        class: class.into(),
+        is_reported,
+        link: LoadLinkStatus {
+            state: if is_reported { "open" } else { "local" },
+            since: now(),
+            lacks_service: false,
+            error: None,
+        },
+        wish: is_reported.then_some(wish),
+        reporters: 3,
+        observed: PerGroup::default(),
+        since: now(),
+        accounts: Accounts { read: 120, delivered: 100, in_doubt: 20, ..Accounts::default() },
+        left_out: Default::default(),
+        oddities: Default::default(),
+        row_count: 3,
+    }
+}
+
+fn row((cluster, success, error): (&str, u64, u64)) -> LoadRow {
+    LoadRow {
+        cluster: cluster.into(),
+        service: "".into(),
+        locality: Locality { region: "eu".into(), zone: "a".into(), ..Locality::default() },
+        priority: 0,
+        tallies: PerGroup { admitted: Tally { success: 0, error }, others: Tally { success, error: 0 } },
+        gauges: Gauges { in_progress: 2, active_connections: 1 },
+    }
+}
+
+async fn clusters(admin: &Fixture, target: &str) -> Vec<String> {
+    let answer = admin.get(target).await.json();
+    let rows = answer["load"].as_array().unwrap();
+    rows.iter()
+        .map(|row| format!("{} {}", row["class"].as_str().unwrap(), row["cluster"].as_str().unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn lrs_25_rows_come_by_name_in_pages_or_the_worst_first() {
+    let admin = Fixture::of_clients(1);
+    let all = ["beef cart", "beef idle", "beef pay", "c0ffee cart", "c0ffee idle", "c0ffee pay"];
+    assert_eq!(clusters(&admin, "/load").await, all);
+    let first = admin.get("/load?limit=4").await.json();
+    assert_eq!((first["count"].as_u64(), first["truncated"].as_bool()), (Some(4), Some(true)));
+    let next = format!("/load?limit=4&after={}", first["next"].as_str().unwrap());
+    assert_eq!(clusters(&admin, &next).await, all[4..]);
+    let worst = ["beef cart", "c0ffee cart", "beef pay"];
+    assert_eq!(clusters(&admin, "/load?sort=errors&limit=3").await, worst);
+    assert_eq!(clusters(&admin, "/load?cluster=pay&class=c0").await, ["c0ffee pay"]);
+    assert!(clusters(&admin, "/load?server=cp-2").await.is_empty());
+}
+
+#[tokio::test]
+async fn lrs_25_the_worst_rows_have_one_page() {
+    let admin = Fixture::of_clients(1);
+    let next = admin.get("/load?limit=1").await.json()["next"].as_str().unwrap().to_owned();
+    for target in ["/load?sort=errors&limit=all", &format!("/load?sort=errors&after={next}")] {
+        let answer = admin.get(target).await;
+        assert_eq!(answer.status, 400, "{target}");
+        assert!(answer.body.contains("sort=errors has one page"), "{target}: {}", answer.body);
+    }
+    assert_eq!(admin.get("/load?sort=worst").await.status, 400);
+}
