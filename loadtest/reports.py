@@ -63,7 +63,7 @@ def judge(options, quiet, reporting):
     yield f"no error: {figures['error_messages'] + quiet[0]['error_messages']}", not figures["errors"] + quiet[0]["errors"]
     counted = f"{received['sums']['issued']:,} of {sums['issued']:,} requests in {load['reports']:,} reports"
     yield f"counted to the request: {counted}", load["agreed_after_ms"] is not None and received["sums"] == sums
-    yield f"in progress: {received['in_progress']:,} of {load['in_progress']:,}", received["in_progress"] == load["in_progress"]
+    yield f"in progress, by weight: {received['in_progress']:,} of {load['in_progress']:,}", received["in_progress"] == load["in_progress"]
     yield f"by one stream: {received['streams']} with {received['messages']} messages", received["streams"] == 1
     yield f"each client is answered once: {load['answers']} of {options.clients}", load["answers"] == options.clients
     shortest, longest = load["shortest_interval_ms"], load["longest_interval_ms"]
