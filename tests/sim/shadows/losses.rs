@@ -187,9 +187,9 @@ impl Shadows {
         }
         let changed_at = self.plane.states.last().map_or(0, |state| state.0);
         let is_at_rest = self.scheduler.now > changed_at + SEEN_AFTER;
-        let Some(learned) = self.divisions.learned(to).filter(|learned| !learned.is_operators) else {
-            return;
-        };
+        // An operator's split or join moves whom the operator wants; a join of the machine is judged as I36.
+        let is_split = self.divisions.is_part(to, from);
+        let Some(learned) = self.divisions.learned(to).filter(|_| is_split) else { return };
         if is_at_rest && self.is_askable(node) {
             // In other names the representative may have an answer of its own that nobody has noticed.
             let mut names = self.asks_for(number).filter(|name| learned.names.contains(name));

@@ -58,6 +58,10 @@ pub enum Job {
     Move(usize),
     /// The end of a held push in a class.
     Unhold(usize),
+    /// The machine hears which node a class shows.
+    Show(usize),
+    /// The source of a class tries again.
+    Reopen(usize),
 }
 
 /// A stream of a class or of a shadow.
@@ -84,6 +88,10 @@ pub struct Class {
     pub node: Node,
     pub stream: u64,
     unknown: [bool; NAMES],
+    /// The machine knows the class.
+    is_told: bool,
+    /// Until then the server may refuse the stream because of a shadow.
+    heard_until: u64,
 }
 
 /// The state of one schedule.
@@ -268,6 +276,8 @@ impl Shadows {
             }
             Job::Move(number) => self.go_over(number),
             Job::Unhold(class) => self.unhold(class),
+            Job::Show(class) => self.show(class),
+            Job::Reopen(class) => self.reopen(class),
         }
     }
 
@@ -385,10 +395,7 @@ impl Shadows {
         self.tell(|| format!("the server ends the stream of node {}: {code:?}", stream.node.number));
         let now = self.time();
         let Some(shadow) = stream.shadow else {
-            self.fail(Invariant::ShadowBounds, || {
-                format!("a shadow ended the stream of class {}", stream.class)
-            });
-            return;
+            return self.lose_class_stream(stream.class);
         };
         self.proof.shadow_ended(shadow, Status::new(code, "scripted"), now);
         self.drain();
@@ -457,6 +464,7 @@ impl Shadows {
         let node = self.nodes[number];
         let class = self.divisions.class_of(node);
         self.begin_class(class, node);
+        self.tell_class(class);
         self.homes.insert(number, class);
         self.member_count += 1;
         let id = MemberId(self.member_count);

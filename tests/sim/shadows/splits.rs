@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_proof::proof::{ClassFacts, ClassKey, Proof, RestoredSplit, Split};
 use sluice_xds::TypeUrl;
 
+use super::super::world::Invariant;
 use super::content::{clusters, fields, number_of, shown};
 use super::judge::is_never;
 use super::plane::{LABELS, NAMES, Node};
@@ -14,19 +15,22 @@ use super::{CLASSES, Class, Job, MILLI, SECOND, Shadows, key};
 
 /// The first schedules with splits that violate an invariant (README.md).
 pub const OPEN: &[u64] = &[
-    4503599628419136,
+    4503599628419171,
     4503599628419182,
     4503599628419190,
+    4503599628419192,
     4503599628419208,
-    4503599628419235,
+    4503599628419224,
+    4503599628419230,
     4503599628419237,
     4503599628419245,
-    4503599628419251,
+    4503599628419250,
     4503599628419254,
+    4503599628419267,
     4503599628419289,
     4503599628419293,
-    4503599628419318,
-    4503599628419328,
+    4503599628419294,
+    4503599628419317,
     4503599628419347,
     4503599628419359,
 ];
@@ -35,6 +39,10 @@ pub const OPEN: &[u64] = &[
 const CLASSES_MAX: usize = 10;
 /// A member waits for the source of the next class.
 const LOOK_AGAIN: u64 = 200 * MILLI;
+/// The relay looks at its sources once in this time.
+const LOOK: u64 = SECOND;
+/// A refusal by the server takes so long at most.
+const ROUND_TRIP: u64 = 301 * MILLI;
 
 /// The number of a class.
 pub fn number_of_class(key: &ClassKey) -> usize {
@@ -75,6 +83,12 @@ impl Learned {
         }
     }
 
+    /// Smaller for a narrower split: by the id, and by more fields.
+    fn breadth(&self) -> (bool, std::cmp::Reverse<usize>) {
+        let is_by_id = self.values.iter().all(|value| *value.0 == *"id");
+        (!is_by_id, std::cmp::Reverse(self.values.len()))
+    }
+
     pub fn has(&self, node: Node) -> bool {
         let stated = fields(node);
         let value = |path: &Arc<str>| {
@@ -98,7 +112,9 @@ impl Divisions {
     /// The class of a node by the rules, and by all that was learned since.
     pub fn class_of(&self, node: Node) -> usize {
         let mut class = node.number % CLASSES;
-        while let Some(learned) = self.learned.iter().find(|one| one.parent == class && one.has(node)) {
+        let leaving = |class| self.learned.iter().filter(move |one| one.parent == class && one.has(node));
+        // As in the driver, the narrowest split takes the node.
+        while let Some(learned) = leaving(class).min_by_key(|one| one.breadth()) {
             class = learned.child;
         }
         class
@@ -113,17 +129,19 @@ impl Divisions {
         self.last
     }
 
-    /// The class goes; classes that came from it come from its parent now.
-    fn forget(&mut self, child: usize) -> Option<Learned> {
-        let place = self.learned.iter().position(|learned| learned.child == child)?;
-        let gone = self.learned.remove(place);
-        for learned in self.learned.iter_mut().filter(|learned| learned.parent == child) {
-            learned.parent = gone.parent;
-            learned.values.extend(gone.values.iter().cloned());
+    /// The class goes, with the classes that came from it.
+    fn forget(&mut self, child: usize) {
+        self.learned.retain(|learned| learned.child != child);
+        let parts = self.learned.iter().filter(|learned| learned.parent == child);
+        for part in parts.map(|learned| learned.child).collect::<Vec<_>>() {
+            self.forget(part);
         }
-        // A narrower tuple comes before a wider one.
-        self.learned.sort_by_key(|learned| std::cmp::Reverse(learned.values.len()));
-        Some(gone)
+    }
+
+    /// Whether splits of the machine alone make the class from the other.
+    pub fn is_part(&self, class: usize, of: usize) -> bool {
+        let made = self.learned(class).filter(|learned| !learned.is_operators);
+        made.is_some_and(|made| made.parent == of || self.is_part(made.parent, of))
     }
 }
 
@@ -149,20 +167,61 @@ impl Shadows {
         }
     }
 
-    /// The class begins with its first member.
+    /// The class begins with its first member. The machine hears of a class when a client is in it.
     pub fn begin_class(&mut self, class: usize, node: Node) {
         if self.classes.contains_key(&class) {
             return;
         }
+        let replica = self.rng.below(2) as usize;
+        let stream = self.begin_stream(None, class, node, replica);
+        self.roots.insert(class, node.number % CLASSES);
+        let unknown = [false; NAMES];
+        self.classes.insert(class, Class { node, stream, unknown, is_told: false, heard_until: 0 });
+    }
+
+    /// A client is in the class.
+    pub fn tell_class(&mut self, class: usize) {
+        let Some(begun) = self.classes.get_mut(&class).filter(|class| !class.is_told) else { return };
+        begun.is_told = true;
+        let (node, stream) = (begun.node, begun.stream);
         let (facts, now) = (self.facts(class, node), self.time());
         self.proof.class(&key(class), facts, now);
         if self.divisions.held.contains(&class) {
             self.proof.hold(&key(class), true, now);
         }
+        self.drain();
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.last = None;
+        }
+        self.publish(stream);
+    }
+
+    /// The relay looks at its sources once a second: the machine hears which node a new class shows.
+    pub fn show(&mut self, class: usize) {
+        let Some(node) = self.classes.get(&class).map(|class| class.node) else { return };
+        let now = self.time();
+        self.proof.shows(&key(class), &shown(node), now);
+        self.drain();
+    }
+
+    /// The server ended the stream of a class because of a shadow of the same node. Until the machine has
+    /// heard of the class, and as long as its word takes, this is nobody's fault. The source tries again.
+    pub fn lose_class_stream(&mut self, class: usize) {
+        let heard_until = self.classes.get(&class).map_or(0, |class| class.heard_until);
+        if self.scheduler.now > heard_until {
+            return self
+                .fail(Invariant::ShadowBounds, || format!("a shadow ended the stream of class {class}"));
+        }
+        self.after(SECOND, Job::Reopen(class));
+    }
+
+    pub fn reopen(&mut self, class: usize) {
+        let Some(node) = self.classes.get(&class).map(|class| class.node) else { return };
         let replica = self.rng.below(2) as usize;
         let stream = self.begin_stream(None, class, node, replica);
-        self.roots.insert(class, node.number % CLASSES);
-        self.classes.insert(class, Class { node, stream, unknown: [false; NAMES] });
+        if let Some(class) = self.classes.get_mut(&class) {
+            class.stream = stream;
+        }
     }
 
     pub fn split(&mut self, split: &Split) {
@@ -234,13 +293,20 @@ impl Shadows {
         if from == to {
             return;
         }
-        self.begin_class(to, node);
+        if !self.classes.contains_key(&to) {
+            self.begin_class(to, node);
+            let within = self.rng.below(LOOK);
+            self.after(within, Job::Show(to));
+            let heard_until = self.scheduler.now + LOOK + ROUND_TRIP;
+            self.classes.get_mut(&to).into_iter().for_each(|class| class.heard_until = heard_until);
+        }
         let stream = self.classes.get(&to).and_then(|class| self.streams.get(&class.stream));
         if !stream.is_some_and(|stream| stream.is_whole && stream.seen.is_some()) {
             return self.after(LOOK_AGAIN, Job::Move(number));
         }
         self.tell(|| format!("node {number} moves from class {from} to class {to}"));
         self.judge_move(number, from, to);
+        self.tell_class(to);
         let now = self.time();
         self.proof.member_left(&key(from), id, now);
         self.drain();
@@ -323,7 +389,12 @@ impl Shadows {
             };
             self.proof.restore_split(split, now);
         }
-        for (class, node) in self.classes.iter().map(|class| (*class.0, class.1.node)).collect::<Vec<_>>() {
+        let classes = self.classes.iter().map(|class| (*class.0, class.1.node, class.1.is_told));
+        for (class, node, is_told) in classes.collect::<Vec<_>>() {
+            if !is_told {
+                self.proof.shows(&key(class), &shown(node), now);
+                continue;
+            }
             let facts = self.facts(class, node);
             self.proof.class(&key(class), facts, now);
             self.proof.hold(&key(class), self.divisions.held.contains(&class), now);

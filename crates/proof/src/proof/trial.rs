@@ -260,9 +260,14 @@ impl Trial {
         self.look_soon(now);
     }
 
-    /// Only differences by lag are left, so the trial may end for another that waits.
-    pub fn is_lagging(&self) -> bool {
-        !self.is_witness && !self.is_confirming() && !self.unsettled.is_empty()
+    /// Only differences by lag are left, so the trial may end for another that waits. A difference that has
+    /// not stood for `settle` may be a real one.
+    pub fn is_lagging(&self, settle: Duration, now: Time) -> bool {
+        let is_old = |difference: &Unsettled| now.since(difference.since) > settle;
+        !self.is_witness
+            && !self.is_confirming()
+            && !self.unsettled.is_empty()
+            && self.unsettled.values().all(is_old)
     }
 
     /// Both sides want a look soon.

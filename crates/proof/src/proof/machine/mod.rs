@@ -31,7 +31,7 @@ use super::settings::{Policy, ProofSettings};
 use super::splits::{Passage, Splits};
 use super::trial::{LOOK_AFTER, Trial};
 use sluice_engine::Time;
-use sluice_xds::{Code, Status, TypeUrl};
+use sluice_xds::{Code, Node, Status, TypeUrl};
 use steps::SampleReason;
 use trials::{ANSWER_MAX, ASKED_EVERY, Role, SEARCH_GAP, SHARE_OF, Trials, Twins, WAIT, refuses_twins};
 
@@ -51,6 +51,8 @@ pub struct Proof {
     settings: ProofSettings,
     paths: FieldPaths,
     classes: BTreeMap<ClassKey, ClassProof>,
+    /// The nodes that the streams of classes show to the server, by their keys.
+    shown: BTreeMap<ClassKey, u64>,
     trials: Trials,
     meanings: Meanings,
     pace: Pace,
@@ -69,6 +71,7 @@ impl Proof {
             settings,
             paths: FieldPaths::new(seed),
             classes: BTreeMap::new(),
+            shown: BTreeMap::new(),
             trials: Trials::default(),
             meanings: Meanings::default(),
             pace: Pace::default(),
@@ -88,8 +91,22 @@ impl Proof {
         self.splits.wake_at(now);
     }
 
+    /// The stream of a class shows this node to the server. A class that nobody has come to yet does so, too.
+    /// Unless the server is known to bear two streams of an id, shadows of the node give way: the server would
+    /// refuse the class, or end its stream.
+    pub fn shows(&mut self, class: &ClassKey, node: &Node, now: Time) {
+        let node_key = self.paths.node_key(node);
+        self.shown.insert(class.clone(), node_key);
+        if !matches!(self.twins, Twins::Allowed) {
+            for sample in self.samples_of(|trial| trial.subject.node_key == node_key) {
+                self.end(sample, None, now);
+            }
+        }
+    }
+
     /// A class began, or has another rule or representative.
     pub fn class(&mut self, class: &ClassKey, facts: ClassFacts, now: Time) {
+        self.shows(class, &facts.node, now);
         self.splits.class_began(class, &facts, now);
         match self.classes.get_mut(class) {
             Some(proof) => proof.restate(facts, &mut self.paths),
@@ -127,6 +144,7 @@ impl Proof {
         }
         self.orders.refuse(Some(class), "the class has no members any more", now);
         self.classes.remove(class);
+        self.shown.remove(class);
         self.splits.class_ended(class);
         self.decide_soon(now);
     }
@@ -620,8 +638,10 @@ impl Proof {
         if self.trials.in_slots() < self.settings.pace.streams as usize {
             return true;
         }
-        let lagging = self
-            .samples_of(|trial| trial.is_lagging() && trial.order.is_none() && !trial.subject.is_for_split);
+        let settle = self.settings.pace.settle;
+        let lagging = self.samples_of(|trial| {
+            trial.is_lagging(settle, now) && trial.order.is_none() && !trial.subject.is_for_split
+        });
         let lagging = lagging.into_iter().next();
         lagging.into_iter().for_each(|sample| self.end(sample, Some(SampleResult::Lag), now));
         lagging.is_some()

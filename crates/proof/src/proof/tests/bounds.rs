@@ -162,3 +162,36 @@ fn prf_25_another_rule_ends_the_evidence() {
     bench.proof.class(&class(), facts, bench.now);
     assert_eq!((bench.report().samples, bench.report().state), (0, ClassState::Unproved));
 }
+
+#[test]
+fn prf_19_a_sample_with_a_new_difference_keeps_its_slot() {
+    let mut bench = bench(&["blue"; 6]);
+    let witness = bench.wait_for(ShadowKind::Sample);
+    bench.answer(witness, wildcard(&clusters(), CONTENT));
+    bench.pass(12_000);
+    let samples: Vec<ShadowId> = bench.shadows.keys().copied().filter(|id| *id != witness).collect();
+    assert_eq!(samples.len(), 2, "all slots are in use");
+    let other = || wildcard(&clusters(), &[("a", 2)]);
+    bench.answer(witness, other());
+    bench.pass(5_400);
+    // The witness wants a second now, and a sample has only begun to differ.
+    bench.answer(samples[0], other());
+    bench.differs();
+    bench.pass(1_000);
+    assert_eq!(bench.results(), [SampleResult::Equal]);
+    assert!(samples.iter().all(|sample| bench.shadows.contains_key(sample)));
+}
+
+/// Before a server that may bear only one stream of an id.
+#[test]
+fn prf_16_a_shadow_gives_way_to_a_class_that_shows_its_node() {
+    let mut bench = bench(&["blue"]);
+    let sample = bench.wait_for(ShadowKind::Sample);
+    let part = ClassKey::from("part");
+    bench.proof.shows(&part, &node("m0", &[]), bench.now);
+    bench.pass(20_000);
+    assert_eq!((&*bench.closed, bench.opened.len()), (&[sample][..], 1));
+    bench.proof.class_ended(&part, bench.now);
+    bench.pass(20_000);
+    assert_eq!(bench.opened.len(), 2, "the class shows the node no more");
+}
