@@ -79,6 +79,12 @@ impl ClassFollower {
             };
             self.0.entry(id).or_insert_with(new);
         }
+        // The server sees a node before the first client has come.
+        for class in self.0.values().filter(|class| class.facts.is_none()) {
+            if let Some(node) = class.source.upgrade().and_then(|source| source.shown()) {
+                machine.shows(&class.key, &node, now);
+            }
+        }
     }
 
     /// Forgets all that the machine was told, so that it is told again.

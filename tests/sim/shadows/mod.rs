@@ -346,7 +346,10 @@ impl Shadows {
         let number = self.next_number();
         let (lag, percent) = self.plane.stream_lag;
         let lag = if self.rng.percent(percent) { lag } else { self.rng.below(50 * MILLI) };
-        let twin = self.streams.iter().find(|open| open.1.node.number == node.number).map(|open| *open.0);
+        // Two classes that show one node are no matter of the proof: the former shows another one soon.
+        let is_twin =
+            |open: &Stream| open.node.number == node.number && (open.shadow.is_some() || shadow.is_some());
+        let twin = self.streams.iter().find(|open| is_twin(open.1)).map(|open| *open.0);
         let kind = ShadowKind::Sample;
         let opened_at = self.scheduler.now;
         let member = None;
