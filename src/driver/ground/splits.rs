@@ -48,6 +48,9 @@ pub struct ClassSplit {
     /// The values that leave the class; `None`: all.
     values: Option<BTreeSet<ValuesHash>>,
     pub cause: SplitCause,
+    /// The digests of the classes from which the class of this split was split off itself.
+    #[serde(default)]
+    within: Vec<Box<str>>,
     /// In milliseconds since 1970.
     made_at: u64,
     /// The shortest time until the classes may be one again, in seconds (PRF-31); `None`: until an operator
@@ -70,8 +73,7 @@ pub enum SplitCause {
 /// A split to make.
 #[derive(Clone, Debug)]
 pub struct NewSplit {
-    /// The digest of the class.
-    pub class: Box<str>,
+    pub class: NodeClass,
     pub fields: Vec<Box<str>>,
     /// `None`: each tuple of values has a class of its own.
     pub values: Option<Vec<Vec<Option<Arc<str>>>>>,
@@ -148,14 +150,17 @@ impl Splits {
         };
         let values = split.values.map(texts);
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let outer =
+            std::iter::successors(split.class.split_from.as_deref(), |class| class.split_from.as_deref());
         let made = ClassSplit {
             fields: split.fields,
             values,
             cause: split.cause,
+            within: outer.map(|class| class_digest(class).into()).collect(),
             made_at: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             holds: split.holds.map(|holds| holds.as_secs()),
         };
-        let splits = self.by_class.entry(split.class).or_default();
+        let splits = self.by_class.entry(class_digest(&split.class).into()).or_default();
         match splits.iter_mut().find(|split| split.fields == made.fields) {
             Some(present) => {
                 let both = match (&present.values, &made.values) {
@@ -190,7 +195,7 @@ impl Splits {
         let made = splits.iter().enumerate().find_map(|(at, split)| Some((at, split.part(class)?)));
         let Some((at, values)) = made else { return false };
         let hash = self.hash(values);
-        self.by_class.remove(&*class_digest(class));
+        self.forget(&class_digest(class));
         let Some(splits) = self.by_class.get_mut(&*digest) else { return false };
         let leaving = splits.get_mut(at).and_then(|split| split.values.as_mut());
         let (was_split, is_over) = match leaving {
@@ -208,7 +213,15 @@ impl Splits {
 
     /// A class has its members back. Returns whether it was split.
     fn join_all(&mut self, class: &str) -> bool {
-        self.by_class.remove(class).is_some()
+        let was_split = self.by_class.contains_key(class);
+        self.forget(class);
+        was_split
+    }
+
+    /// Forgets the splits of a class, and those of its parts.
+    fn forget(&mut self, class: &str) {
+        let is_within = |split: &ClassSplit| split.within.iter().any(|outer| **outer == *class);
+        self.by_class.retain(|split, splits| **split != *class && !splits.iter().any(is_within));
     }
 
     fn hash(&self, values: &str) -> ValuesHash {
@@ -341,7 +354,7 @@ mod tests {
 
     fn by_team(class: &NodeClass, teams: &[Option<&str>]) -> NewSplit {
         NewSplit {
-            class: class_digest(class).into(),
+            class: class.clone(),
             fields: vec!["metadata.team".into()],
             values: Some(teams.iter().map(|team| vec![team.map(Arc::from)]).collect()),
             cause: SplitCause::Operator,
@@ -381,7 +394,10 @@ mod tests {
         splits.add(by_zone, UNIX_EPOCH);
         let [a, b] = ["a", "b"].map(|zone| splits.apply(whole(), Some(&node(Some("blue"), zone))));
         assert!(a != b && a.split_from.as_deref() == Some(&part) && b.split_from == a.split_from);
-        // What was split off from a part goes with the part.
+        let by_id = NewSplit { fields: vec!["id".into()], values: None, ..by_team(&a, &[]) };
+        splits.add(by_id, UNIX_EPOCH);
+        assert_eq!(splits.apply(whole(), Some(&node(Some("blue"), "a"))).split_from.as_deref(), Some(&a));
+        // What was split off from a part goes with the part, and does not come back with it.
         assert!(splits.join(&part));
         assert_eq!(splits.apply(whole(), Some(&node(Some("blue"), "a"))), whole());
         assert!(splits.is_empty());

@@ -249,7 +249,7 @@ impl ProofTask {
             type_name: split.type_url.message().into(),
         };
         let new = NewSplit {
-            class: (&*split.class).into(),
+            class: source.key().class.clone(),
             fields: split.fields.iter().map(|field| Box::from(&**field)).collect(),
             values: Some(split.values),
             cause,

@@ -61,8 +61,7 @@ pub(super) fn split(relay: &Relay, digest: &str, by: Vec<Box<str>>) -> Result<()
     if room < tuples.len() {
         return Err(SplitRefusal::NoRoom { needed: tuples.len(), room });
     }
-    let split =
-        NewSplit { class: digest.into(), fields: by, values: None, cause: SplitCause::Operator, holds: None };
+    let split = NewSplit { class, fields: by, values: None, cause: SplitCause::Operator, holds: None };
     relay.shared.durable.splits.add(split, wall_now());
     Ok(())
 }
