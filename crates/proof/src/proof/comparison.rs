@@ -107,6 +107,12 @@ pub fn shared(one: &Content, other: &Content) -> Vec<Wanted> {
     wants
 }
 
+/// Whether two subscriptions have the same parts.
+pub fn is_same_subscription(one: &[Wanted], other: &[Wanted]) -> bool {
+    let part = |part: &Wanted| (part.0.clone(), part.1.key(), part.1.names().map(|names| names.id()));
+    std::ptr::eq(one, other) || one.iter().map(part).eq(other.iter().map(part))
+}
+
 /// The state of one name of a part; `None`: no word.
 pub fn stance(content: &Content, wants: &[Wanted], key: &NameKey) -> Option<Stance> {
     let is_part =

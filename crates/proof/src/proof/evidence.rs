@@ -184,7 +184,11 @@ impl Evidence {
     }
 
     pub fn is_restless(&self, key: &NameKey) -> bool {
-        self.restless_types.contains_key(&key.type_url) || self.restless.contains_key(key)
+        self.is_restless_type(&key.type_url) || self.restless.contains_key(key)
+    }
+
+    pub fn is_restless_type(&self, type_url: &TypeUrl) -> bool {
+        self.restless_types.contains_key(type_url)
     }
 
     pub fn restless(&self) -> impl Iterator<Item = &NameKey> {

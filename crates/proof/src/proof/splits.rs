@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::breaker::Breaker;
 use super::class::ClassProof;
-use super::comparison::{compare, shared};
+use super::comparison::{compare, is_same_subscription, shared, stance};
 use super::divergence::{Departure, REFINED_MAX};
 use super::evidence::HOUR;
-use super::input::{ClassFacts, ClassKey, RestoredSplit};
+use super::history::NameKey;
+use super::input::{ClassFacts, ClassKey, RestoredSplit, Wanted};
 use super::meaning::{Meanings, Relation};
 use super::output::Split;
 use super::population::Row;
@@ -36,13 +37,23 @@ const COMPARED_EVERY: Duration = Duration::from_secs(1);
 /// Splits to remember; the oldest go first.
 const MADE_MAX: usize = 4_096;
 
+/// The latest equality of two classes.
+#[derive(Clone, Debug)]
+struct Equality {
+    /// The numbers of changes of both.
+    changes: (u64, u64),
+    /// What both knew, the names of it outside of the proof, and the versions of the others.
+    shared: Vec<Wanted>,
+    restless: BTreeSet<NameKey>,
+    digest: u128,
+}
+
 /// The comparison of a class with the class that its members left.
 #[derive(Clone, Debug, Default)]
 struct Watch {
     /// Changes without a difference since the split.
     equal_over: u32,
-    /// The state at the latest equality: the changes of both classes, and the versions of the shared names.
-    seen: Option<(u64, u64, u128)>,
+    seen: Option<Equality>,
     is_equal: bool,
     differs_since: Option<Time>,
     /// The members were told to return.
@@ -189,6 +200,10 @@ impl Splits {
         self.waiting.remove(class);
         for made in &mut self.made {
             made.children.retain(|child, watch| child != class || watch.joined_at.is_none());
+            // While one of two classes is away, nobody knows whether they differ.
+            let is_origin = made.split.class == *class;
+            let watches = made.children.iter_mut().filter(|(child, _)| is_origin || *child == class);
+            watches.for_each(|(_, watch)| watch.begin_anew());
         }
     }
 
@@ -401,6 +416,11 @@ impl Splits {
 }
 
 impl Watch {
+    /// What was equal before counts no more.
+    fn begin_anew(&mut self) {
+        (self.equal_over, self.seen, self.is_equal) = (0, None, false);
+    }
+
     fn may_join(&self, now: Time) -> bool {
         self.is_equal
             && self.equal_over >= EQUAL_OVER
@@ -418,40 +438,135 @@ impl Watch {
     ) -> Option<Time> {
         self.is_equal = false;
         let (Some(one), Some(other)) = (&origin.live.newest, &class.live.newest) else { return None };
-        let compared = compare(&shared(one, other), one, other);
+        let is_proved = |class: &ClassProof, part: &Wanted| !class.evidence.is_restless_type(&part.0);
+        let mut shared = shared(one, other);
+        shared.retain(|part| is_proved(origin, part) && is_proved(class, part));
+        let compared = compare(&shared, one, other);
         if compared.names.is_empty() {
             return None;
         }
+        let is_restless = |key: &NameKey| origin.evidence.is_restless(key) || class.evidence.is_restless(key);
         let differs = compared.differing.iter().any(|differing| {
-            let is_restless =
-                origin.evidence.is_restless(&differing.key) || class.evidence.is_restless(&differing.key);
             let versions = differing.class.version.zip(differing.shadow.version);
             let is_same = versions.is_some_and(|(one, other)| {
                 meanings.relation(&differing.key.type_url, one, other) == Relation::Same
             });
-            !is_restless && !is_same
+            !is_restless(&differing.key) && !is_same
         });
         let changes = (origin.live.changes, class.live.changes);
         if !differs {
             (self.is_equal, self.differs_since) = (true, None);
-            let is_change = |seen: (u64, u64, u128)| {
-                changes.0 > seen.0 && changes.1 > seen.1 && compared.digest != seen.2
+            // A restless name proves nothing, so its changes are none.
+            let restless: BTreeSet<&NameKey> =
+                origin.evidence.restless().chain(class.evidence.restless()).collect();
+            let versions = restless.iter().copied().filter_map(|key| stance(one, &shared, key)?.version);
+            let digest = versions.fold(compared.digest, |sum, version| sum.wrapping_sub(version.0));
+            let is_later = |seen: &Equality| {
+                changes.0 > seen.changes.0 && changes.1 > seen.changes.1 && digest != seen.digest
             };
-            match self.seen {
-                Some(seen) if !is_change(seen) => {}
-                seen => {
-                    self.equal_over += u32::from(seen.is_some());
-                    self.seen = Some((changes.0, changes.1, compared.digest));
-                }
+            // Names that a class has come to know, or knows no more, are no change at the server.
+            let is_alike = |seen: &Equality| {
+                is_same_subscription(&seen.shared, &shared)
+                    && seen.restless.iter().eq(restless.iter().copied())
+            };
+            let is_change = self.seen.as_ref().map(|seen| (is_alike(seen), is_later(seen)));
+            if is_change != Some((true, false)) {
+                self.equal_over += u32::from(is_change == Some((true, true)));
+                let restless = restless.into_iter().cloned().collect();
+                self.seen = Some(Equality { changes, shared, restless, digest });
             }
             return None;
         }
         // For a moment one of the two may only be late.
         let since = *self.differs_since.get_or_insert(now);
         if now.since(since) >= settle {
-            (self.equal_over, self.seen) = (0, None);
+            self.begin_anew();
             return None;
         }
         Some(since + settle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proof::class::Published;
+    use crate::proof::content::Content;
+    use crate::proof::population::FieldPaths;
+    use crate::proof::tests::bench::{at_ms, endpoints, fields, named, node};
+    use sluice_engine::collection::CollectionKind;
+
+    /// A class, and the class that its members left.
+    struct Pair {
+        classes: [ClassProof; 2],
+        watch: Watch,
+        now: Time,
+    }
+
+    impl Pair {
+        fn new() -> Pair {
+            let class = |id| {
+                let node = node(id, &[]);
+                let (rule, fields) = ("node_classes[0]".into(), fields(&node));
+                let facts = ClassFacts { rule, node, fields, is_never: false, split_from: None };
+                ClassProof::new(facts, &mut FieldPaths::new(1))
+            };
+            Pair { classes: [class("one"), class("other")], watch: Watch::default(), now: at_ms(1_000) }
+        }
+
+        /// Both classes have new content. Returns the changes without a difference.
+        fn have(&mut self, contents: [Content; 2]) -> u32 {
+            self.now = self.now + HOUR;
+            for (class, content) in self.classes.iter_mut().zip(contents) {
+                class.publish(Published { content, connection: None, is_watched: false }, self.now, MINUTE);
+            }
+            let [origin, class] = &self.classes;
+            self.watch.look(origin, class, &Meanings::default(), MINUTE, self.now);
+            self.watch.equal_over
+        }
+
+        fn both_have(&mut self, names: &[(&str, Option<u128>)]) -> u32 {
+            self.have([named(&endpoints(), names), named(&endpoints(), names)])
+        }
+    }
+
+    #[test]
+    fn prf_31_names_that_classes_know_or_forget_are_no_change() {
+        let mut pair = Pair::new();
+        pair.both_have(&[("a", Some(1)), ("b", Some(1))]);
+        assert_eq!(pair.both_have(&[("a", Some(1))]), 0);
+        assert_eq!(pair.both_have(&[("a", Some(1)), ("c", Some(1))]), 0);
+        assert_eq!(pair.both_have(&[("a", Some(2)), ("c", Some(1))]), 1);
+        assert_eq!(pair.both_have(&[("a", None), ("c", Some(1))]), 2);
+    }
+
+    #[test]
+    fn prf_31_a_restless_name_is_no_change() {
+        let mut pair = Pair::new();
+        let key = NameKey { type_url: endpoints(), kind: CollectionKind::Names, name: "restless".into() };
+        let content = |version| named(&endpoints(), &[("a", Some(1)), ("restless", Some(version))]);
+        pair.have([content(1), content(1)]);
+        pair.classes[0].evidence.exclude(&key, pair.now);
+        assert_eq!(pair.have([content(3), content(4)]), 0);
+        assert_eq!(pair.have([content(5), content(6)]), 0);
+        assert_eq!(pair.both_have(&[("a", Some(2)), ("restless", Some(7))]), 1);
+    }
+
+    #[test]
+    fn prf_31_nothing_is_known_about_the_time_without_a_class() {
+        let class_of = |name: &str| ClassKey::from(name);
+        for away in ["parent", "child"] {
+            let mut splits = Splits::default();
+            let (age, holds) = (HOUR, HOUR);
+            let (class, parent, member_id) = (class_of("child"), class_of("parent"), "n".into());
+            let restored = RestoredSplit { class, parent, type_url: endpoints(), member_id, age, holds };
+            splits.restore(restored, at_ms(0));
+            let equal_over = |splits: &Splits| splits.made[0].children["child"].equal_over;
+            splits.made[0].children.get_mut("child").unwrap().equal_over = 1;
+            splits.class_ended(&class_of("another"));
+            assert_eq!(equal_over(&splits), 1);
+            splits.class_ended(&class_of(away));
+            assert_eq!(equal_over(&splits), 0, "{away} was away");
+        }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::class::ClassProof;
+use super::super::comparison::is_same_subscription;
 use super::super::content::Content;
 use super::super::cover::Covered;
 use super::super::divergence::Record;
 use super::super::evidence::SampleOf;
-use super::super::input::{ClassKey, MemberId, OrderId, ShadowId, Wanted};
+use super::super::input::{ClassKey, MemberId, OrderId, ShadowId};
 use super::super::output::{Happening, Lagging, OpenShadow, Output, Question, QuestionId, ResourcePair};
 use super::super::pace::Closing;
 use super::super::picks::{Choice, Picked, Purpose};
@@ -780,11 +781,6 @@ fn own_node(class: &ClassProof) -> Subject {
         is_for_cover: false,
         is_for_split: false,
     }
-}
-
-fn is_same_subscription(one: &Arc<[Wanted]>, other: &Arc<[Wanted]>) -> bool {
-    let part = |part: &Wanted| (part.0.clone(), part.1.key(), part.1.names().map(|names| names.id()));
-    Arc::ptr_eq(one, other) || one.iter().map(part).eq(other.iter().map(part))
 }
 
 /// The body of a version of a name, if the content still has the version.
