@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::DifferingAnswer;
 use super::comparison::Stance;
 use super::evidence::shown_id;
 use super::history::NameKey;
 use super::input::MemberId;
+use super::meaning::Meanings;
 use super::population::{FieldNumber, FieldPaths, Population, Print, Resident, Row, shown_value};
 use super::report::{Divergence, DivergentName};
-use super::trial::{Confirmed, Subject};
+use super::trial::{Confirmed, Subject, Trial};
 use crate::explanation::{explain_rows, value_at, values_at};
 use crate::node_fields::FieldRank;
 use sluice_engine::Time;
@@ -40,10 +42,18 @@ const ASKED_WITHIN: Duration = Duration::from_secs(60);
 struct Counterexample {
     member: Option<MemberId>,
     node: Arc<Node>,
-    row: Row,
+    shown: Shown,
     confirmed_at: Time,
     /// Until then further samples may make the explanation better.
     asks_until: Time,
+}
+
+/// The answer of a differing member, and the values that may explain the answer.
+#[derive(Clone, Debug)]
+struct Shown {
+    row: Row,
+    answer: DifferingAnswer,
+    answered_at: Time,
 }
 
 /// The names in which members differ.
@@ -68,7 +78,7 @@ pub struct Record {
     equal: Vec<Row>,
     /// Members with an answer like that of a differing member, without a control: evidence for the
     /// explanation alone.
-    alike: BTreeMap<u64, Row>,
+    alike: BTreeMap<u64, Shown>,
     /// Equal rows of before a new difference say nothing about that difference.
     evidence_since: Time,
     explained_by: Vec<Vec<FieldNumber>>,
@@ -84,6 +94,8 @@ pub struct Record {
 pub struct Theory {
     explanations: Vec<Vec<FieldNumber>>,
     members: Vec<u64>,
+    /// The values of all nodes with the answer of these members.
+    rows: Vec<Row>,
 }
 
 /// A member whose answer makes a theory better.
@@ -153,6 +165,11 @@ impl Theory {
         let fields: BTreeSet<FieldNumber> = self.explanations.iter().flatten().copied().collect();
         fields.into_iter().collect()
     }
+
+    /// Whether two nodes with these values differ.
+    fn is_supported(&self, fields: &[FieldNumber], values: &[u64]) -> bool {
+        self.rows.iter().filter(|row| values_at(row, fields) == values).count() >= 2
+    }
 }
 
 /// The class of a record, for its report.
@@ -183,13 +200,23 @@ impl Record {
     }
 
     /// Adds a counterexample with its names. Secrets are counted only (PRF-7).
-    pub fn add(&mut self, subject: &Subject, confirmed: &[Confirmed], compared: usize, now: Time) {
+    pub fn add(
+        &mut self,
+        trial: &Trial,
+        confirmed: &[Confirmed],
+        compared: usize,
+        meanings: &Meanings,
+        now: Time,
+    ) {
         self.is_doubted = false;
+        let subject = &trial.subject;
+        let answer = trial.answer(&self.type_url, &self.differences.shown, meanings, now);
+        let shown = Shown { row: subject.row.clone(), answer, answered_at: now };
         if self.members.len() < ROWS_MAX || self.members.contains_key(&subject.node_key) {
             let counterexample = Counterexample {
                 member: subject.member,
                 node: subject.node.clone(),
-                row: subject.row.clone(),
+                shown,
                 confirmed_at: now,
                 asks_until: now + ASKED_FOR,
             };
@@ -253,16 +280,22 @@ impl Record {
         self.members.is_empty()
     }
 
-    /// The states that tell a member with the same answer.
-    pub fn shown(&self) -> &BTreeMap<NameKey, Vec<Stance>> {
-        &self.differences.shown
-    }
-
-    /// A member has the answer of a differing member. Returns whether this is news.
-    pub fn add_alike(&mut self, node_key: u64, row: &Row) -> bool {
-        let is_new = !self.members.contains_key(&node_key)
-            && self.alike.len() < EQUAL_MAX
-            && self.alike.insert(node_key, row.clone()).is_none();
+    /// Takes the present answer of a sample: of a differing member, or of one with such an answer. Returns
+    /// whether the member was not known to have the answer of a differing member.
+    pub fn note(&mut self, trial: &Trial, meanings: &Meanings, now: Time) -> bool {
+        let (node_key, row) = (trial.subject.node_key, &trial.subject.row);
+        let shown = &self.differences.shown;
+        let is_member = self.members.contains_key(&node_key);
+        if !is_member && !trial.is_like(shown, meanings, now) {
+            return false;
+        }
+        let answer = trial.answer(&self.type_url, shown, meanings, now);
+        let shown = Shown { row: row.clone(), answer, answered_at: now };
+        if let Some(member) = self.members.get_mut(&node_key) {
+            member.shown = shown;
+            return false;
+        }
+        let is_new = self.alike.len() < EQUAL_MAX && self.alike.insert(node_key, shown).is_none();
         if is_new {
             self.equal.retain(|equal| equal != row);
         }
@@ -298,33 +331,77 @@ impl Record {
     }
 
     fn unequal(&self) -> impl Iterator<Item = Row> {
-        self.members.values().map(|member| &member.row).chain(self.alike.values()).cloned()
+        self.all_shown().map(|shown| shown.row.clone())
     }
 
-    /// Explains the members that do not leave anyway: all together, or each alone if no plain field explains
-    /// all (PRF-27).
+    fn all_shown(&self) -> impl Iterator<Item = &Shown> {
+        self.members.values().map(|member| &member.shown).chain(self.alike.values())
+    }
+
+    /// An answer of before the newest rule of the server is no evidence about the answers since.
+    fn is_before(&self, one: &Shown, other: &Shown) -> bool {
+        (one.answered_at < self.evidence_since) != (other.answered_at < self.evidence_since)
+    }
+
+    /// The members that do not leave anyway, those with the same answer together.
+    fn groups(&self, meanings: &Meanings, leaves: impl Fn(u64, &Row) -> bool) -> Vec<Vec<u64>> {
+        let mut groups: Vec<Vec<(u64, &Shown)>> = Vec::new();
+        for (key, member) in &self.members {
+            let shown = &member.shown;
+            if leaves(*key, &shown.row) {
+                continue;
+            }
+            let is_apart = |other: &(u64, &Shown)| {
+                self.is_before(shown, other.1) || shown.answer.is_unlike(&other.1.answer, meanings)
+            };
+            match groups.iter_mut().find(|group| !group.iter().any(is_apart)) {
+                Some(group) => group.push((*key, shown)),
+                None => groups.push(vec![(*key, shown)]),
+            }
+        }
+        groups.into_iter().map(|group| group.into_iter().map(|member| member.0).collect()).collect()
+    }
+
+    /// Explains the members that do not leave anyway: those with one answer together, or each alone if no
+    /// plain field explains them (PRF-27). Members with another answer are as unlike these as equal ones.
     pub fn theories(
         &self,
         population: &Population,
         paths: &FieldPaths,
+        meanings: &Meanings,
         leaves: impl Fn(u64, &Row) -> bool,
     ) -> Vec<Theory> {
         let is_plain = |set: &Vec<FieldNumber>| {
             set.iter().all(|field| rank_of(*field, population, paths) == FieldRank::Plain)
         };
-        let plain = |unequal: &[Row]| -> Vec<Vec<FieldNumber>> {
-            let sets = explain_rows(&self.equal, unequal, |field| rank_of(field, population, paths));
+        let plain = |equal: &[Row], unequal: &[Row]| -> Vec<Vec<FieldNumber>> {
+            let sets = explain_rows(equal, unequal, |field| rank_of(field, population, paths));
             sets.into_iter().filter(is_plain).collect()
         };
-        let stays = |entry: &(&u64, &Counterexample)| !leaves(*entry.0, &entry.1.row);
-        let members: Vec<u64> = self.members.iter().filter(stays).map(|entry| *entry.0).collect();
-        let unequal: Vec<Row> = self.unequal().collect();
-        let explanations = plain(&unequal);
-        if !explanations.is_empty() {
-            return vec![Theory { explanations, members }];
+        let mut theories = Vec::new();
+        for members in self.groups(meanings, leaves) {
+            let shown = |key: &u64| self.members.get(key).map(|member| &member.shown);
+            let of_group: Vec<&Shown> = members.iter().filter_map(shown).collect();
+            let (mut equal, mut rows) = (self.equal.clone(), Vec::new());
+            for other in self.all_shown() {
+                let is_unlike = |one: &&Shown| one.answer.is_unlike(&other.answer, meanings);
+                if of_group.iter().any(|one| self.is_before(one, other)) {
+                    continue;
+                }
+                if of_group.iter().any(is_unlike) { &mut equal } else { &mut rows }.push(other.row.clone());
+            }
+            let explanations = plain(&equal, &rows);
+            if !explanations.is_empty() {
+                theories.push(Theory { explanations, members, rows });
+                continue;
+            }
+            let alone = |key: u64| {
+                let explanations = plain(&equal, std::slice::from_ref(&self.members.get(&key)?.shown.row));
+                Some(Theory { explanations, members: vec![key], rows: rows.clone() })
+            };
+            theories.extend(members.into_iter().filter_map(alone));
         }
-        let rows = members.into_iter().filter_map(|key| Some((key, self.members.get(&key)?.row.clone())));
-        rows.map(|(key, row)| Theory { explanations: plain(&[row]), members: vec![key] }).collect()
+        theories
     }
 
     /// Nobody can be asked now: the members wait for better explanations, up to a bound.
@@ -369,7 +446,7 @@ impl Record {
     /// The fingerprints that tell explanations apart, those that refute most first.
     fn telling(&self, theory: &Theory, population: &Population) -> Vec<Print> {
         let members: Vec<&Row> =
-            theory.members.iter().filter_map(|key| Some(&self.members.get(key)?.row)).collect();
+            theory.members.iter().filter_map(|key| Some(&self.members.get(key)?.shown.row)).collect();
         let suspects = theory.explanations.iter().map(|fields| {
             let values: BTreeSet<Vec<u64>> = members.iter().map(|row| values_at(row, fields)).collect();
             (fields, values)
@@ -395,21 +472,17 @@ impl Record {
         let mut supporting: Vec<(usize, Print)> = Vec::new();
         let members = theory.members.iter().filter_map(|key| self.members.get(key));
         for member in members.filter(|member| now < member.asks_until) {
-            let values = values_at(&member.row, &fields);
-            if self.is_supported(&fields, &values) {
+            let values = values_at(&member.shown.row, &fields);
+            if theory.is_supported(&fields, &values) {
                 continue;
             }
-            let alike = |row: &Row| row.iter().filter(|pair| member.row.binary_search(pair).is_ok()).count();
+            let alike =
+                |row: &Row| row.iter().filter(|pair| member.shown.row.binary_search(pair).is_ok()).count();
             let prints = population.prints_with(&fields, &values);
             supporting.extend(prints.map(|(print, row)| (alike(row), print)));
         }
         supporting.sort_unstable();
         supporting.into_iter().map(|entry| entry.1).collect()
-    }
-
-    /// Whether two nodes with these values differ.
-    fn is_supported(&self, fields: &[FieldNumber], values: &[u64]) -> bool {
-        self.unequal().filter(|row| values_at(row, fields) == values).count() >= 2
     }
 
     /// The members that leave now by a theory. `is_asked`: a sample may make the theory better yet.
@@ -431,12 +504,12 @@ impl Record {
             if is_asked && now < member.asks_until {
                 continue;
             }
-            let values = values_at(&member.row, &fields);
+            let values = values_at(&member.shown.row, &fields);
             let has_others = || {
                 let mut prints = population.prints_with(&fields, &values);
                 prints.any(|entry| population.with_print(entry.0).any(|resident| resident.1.node_key != *key))
             };
-            let is_by_fields = !fields.is_empty() && (self.is_supported(&fields, &values) || !has_others());
+            let is_by_fields = !fields.is_empty() && (theory.is_supported(&fields, &values) || !has_others());
             let (fields, tuple) =
                 if is_by_fields { (fields.clone(), values) } else { (Vec::new(), vec![*key]) };
             match departures.iter_mut().find(|departure| departure.fields == fields) {
@@ -461,8 +534,9 @@ impl Record {
         if self.explained_by.len() < 2 {
             return None;
         }
-        let agrees =
-            |fields: &&Vec<FieldNumber>| values_at(row, fields) == values_at(&counterexample.row, fields);
+        let agrees = |fields: &&Vec<FieldNumber>| {
+            values_at(row, fields) == values_at(&counterexample.shown.row, fields)
+        };
         let agreeing = self.explained_by.iter().filter(agrees).count();
         let ended = agreeing.min(self.explained_by.len() - agreeing);
         (ended > 0).then_some(ended)
@@ -478,7 +552,7 @@ impl Record {
         let first = self.members.values().next()?;
         let fields = self.explained_by.first().cloned().unwrap_or_default();
         let suspect: BTreeSet<Vec<u64>> =
-            self.members.values().map(|member| values_at(&member.row, &fields)).collect();
+            self.members.values().map(|member| values_at(&member.shown.row, &fields)).collect();
         let clients = match fields.is_empty() {
             true => self.members.len(),
             false => class.population.count_with(&fields, &suspect),
@@ -490,7 +564,7 @@ impl Record {
         let texts: BTreeSet<Vec<Arc<str>>> = self
             .members
             .values()
-            .map(|member| fields.iter().map(|field| text(&member.row, *field)).collect())
+            .map(|member| fields.iter().map(|field| text(&member.shown.row, *field)).collect())
             .collect();
         let differing = class.node.differences(&first.node, LISTED_MAX);
         let explanations = self.explained_by.iter().take(EXPLANATIONS_MAX);

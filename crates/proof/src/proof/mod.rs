@@ -7,7 +7,7 @@
 //! In order: the settings; the content of a source; the inputs, the reports and the outputs; the parts of a
 //! judgement, which are the history of each side, the comparison, and the meaning of bodies; the members and
 //! the values of fields, with the explanation of a divergence; an open shadow, and the trial of a sample; the
-//! evidence of a class, the divergences, and the class itself; the choice of samples, orders and splits; and
+//! evidence of a class, the answers that differ, the divergences, and the class itself; the choice of samples, orders and splits; and
 //! the machine.
 
 pub mod settings;
@@ -24,6 +24,7 @@ mod pace;
 mod probe;
 mod evidence;
 mod trial;
+mod answer;
 mod divergence;
 mod class;
 mod picks;

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::DifferingAnswer;
 use super::comparison::{Compared, Differing, Stance, compare};
 use super::content::Content;
 use super::evidence::Evidence;
@@ -92,6 +93,15 @@ struct Unsettled {
     shadow: Stance,
     /// Neither side changed the name since.
     since: Time,
+}
+
+/// A decided difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settled {
+    class: Stance,
+    shadow: Stance,
+    /// Otherwise one side was late.
+    is_confirmed: bool,
 }
 
 /// Two versions with unknown meanings.
@@ -194,7 +204,7 @@ pub struct Trial {
     confirming_since: Option<Time>,
     unsettled: BTreeMap<NameKey, Unsettled>,
     /// Decided differences that still stand.
-    settled: BTreeMap<NameKey, (Stance, Stance)>,
+    settled: BTreeMap<NameKey, Settled>,
 }
 
 impl Trial {
@@ -243,19 +253,34 @@ impl Trial {
     /// Whether the sample has shown one of these states for a while, unlike the class: like a member with a
     /// confirmed difference.
     pub fn is_like(&self, shown: &BTreeMap<NameKey, Vec<Stance>>, meanings: &Meanings, now: Time) -> bool {
-        self.unsettled.iter().any(|(key, difference)| {
-            let is_shown = |stance: &Stance| is_same(key, difference.shadow, *stance, meanings) == Some(true);
-            now.since(difference.since) >= QUIET
-                && shown.get(key).is_some_and(|shown| shown.iter().any(is_shown))
-        })
+        self.unsettled.iter().any(|(key, difference)| is_like(key, *difference, shown, meanings, now))
+    }
+
+    /// The answer of the sample in a type. A difference counts as soon as the difference is confirmed here, or
+    /// at another member.
+    pub fn answer(
+        &self,
+        type_url: &TypeUrl,
+        shown: &BTreeMap<NameKey, Vec<Stance>>,
+        meanings: &Meanings,
+        now: Time,
+    ) -> DifferingAnswer {
+        let settled = self.settled.iter().map(|(key, decided)| (key, decided.shadow, decided.is_confirmed));
+        let unsettled = self.unsettled.iter().map(|(key, difference)| {
+            (key, difference.shadow, is_like(key, *difference, shown, meanings, now))
+        });
+        let of_type = settled.chain(unsettled).filter(|state| state.0.type_url == *type_url);
+        let states = of_type.map(|(key, shadow, is_sure)| (key.clone(), is_sure.then_some(shadow)));
+        DifferingAnswer::new(states.collect(), self.sample.wants.clone())
     }
 
     /// The decided differences want another second and control (PRF-29).
     pub fn doubt(&mut self, settle: Duration, now: Time) {
         let since = now - settle;
         let settled = std::mem::take(&mut self.settled);
-        let doubted =
-            settled.into_iter().map(|(key, (class, shadow))| (key, Unsettled { class, shadow, since }));
+        let doubted = settled
+            .into_iter()
+            .map(|(key, Settled { class, shadow, .. })| (key, Unsettled { class, shadow, since }));
         self.unsettled.extend(doubted);
         self.look_soon(now);
     }
@@ -333,8 +358,9 @@ impl Trial {
             {
                 continue;
             }
-            if settled.get(&key) == Some(&(class, shadow)) {
-                self.settled.insert(key, (class, shadow));
+            let decided = settled.get(&key).filter(|old| (old.class, old.shadow) == (class, shadow));
+            if let Some(decided) = decided {
+                self.settled.insert(key, *decided);
                 continue;
             }
             let stood = before.get(&key).filter(|old| (old.class, old.shadow) == (class, shadow));
@@ -471,11 +497,11 @@ impl Trial {
 
     /// Remembers the decided differences: a witness does not confirm a difference twice.
     fn settle(&mut self, outcome: &Outcome) {
-        let late = outcome.late_class.iter().chain(&outcome.late_shadow).map(|late| &late.0);
-        let decided = outcome.confirmed.iter().map(|confirmed| &confirmed.differing.key).chain(late);
-        for key in decided {
-            if let Some(difference) = self.unsettled.remove(key) {
-                self.settled.insert(key.clone(), (difference.class, difference.shadow));
+        let late = outcome.late_class.iter().chain(&outcome.late_shadow).map(|late| (&late.0, false));
+        let confirmed = outcome.confirmed.iter().map(|confirmed| (&confirmed.differing.key, true));
+        for (key, is_confirmed) in confirmed.chain(late) {
+            if let Some(Unsettled { class, shadow, .. }) = self.unsettled.remove(key) {
+                self.settled.insert(key.clone(), Settled { class, shadow, is_confirmed });
             }
         }
     }
@@ -568,13 +594,25 @@ impl Trial {
     }
 }
 
+/// Whether a difference has stood for a while, and shows one of these states.
+fn is_like(
+    key: &NameKey,
+    difference: Unsettled,
+    shown: &BTreeMap<NameKey, Vec<Stance>>,
+    meanings: &Meanings,
+    now: Time,
+) -> bool {
+    let is_shown = |stance: &Stance| is_same(key, difference.shadow, *stance, meanings) == Some(true);
+    now.since(difference.since) >= QUIET && shown.get(key).is_some_and(|shown| shown.iter().any(is_shown))
+}
+
 /// Whether two streams are on two known connections.
 fn is_apart(one: Option<u64>, other: Option<u64>) -> bool {
     one.zip(other).is_some_and(|pair| pair.0 != pair.1)
 }
 
 /// Whether two states mean the same; `None`: the caller has to ask.
-fn is_same(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<bool> {
+pub fn is_same(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<bool> {
     if one == other {
         return Some(true);
     }

@@ -524,7 +524,7 @@ impl Proof {
         let types = self.classes.get(key).map(|class| class.records.keys().cloned().collect::<Vec<_>>());
         let (mut departures, mut fields) = (Vec::new(), BTreeSet::new());
         for type_url in types.unwrap_or_default() {
-            self.note_alike(key, &type_url, now);
+            self.note_answers(key, &type_url, now);
             let is_doubted = self.is_doubted(key, &type_url);
             for theory in self.theories(key, &type_url, now) {
                 fields.extend(theory.fields());
@@ -556,19 +556,17 @@ impl Proof {
         let Some(class) = self.classes.get(key) else { return Vec::new() };
         let Some(record) = class.records.get(type_url) else { return Vec::new() };
         let leaves = |node_key, row: &Row| self.splits.is_leaving(key, node_key, row, now);
-        record.theories(&class.population, &self.paths, leaves)
+        record.theories(&class.population, &self.paths, &self.meanings, leaves)
     }
 
     /// Members with the answer of a differing member are evidence at once, without a control of their own.
-    fn note_alike(&mut self, key: &ClassKey, type_url: &TypeUrl, now: Time) {
+    fn note_answers(&mut self, key: &ClassKey, type_url: &TypeUrl, now: Time) {
         let Some(class) = self.classes.get_mut(key) else { return };
         let Some(record) = class.records.get_mut(type_url) else { return };
         let is_open = |trial: &&Trial| trial.class == *key && trial.subject.member.is_some();
         let mut is_news = false;
         for trial in self.trials.by_sample.values().filter(is_open) {
-            if trial.is_like(record.shown(), &self.meanings, now) {
-                is_news |= record.add_alike(trial.subject.node_key, &trial.subject.row);
-            }
+            is_news |= record.note(trial, &self.meanings, now);
         }
         if is_news {
             record.explain(&class.population, &self.paths);

@@ -630,7 +630,8 @@ impl Proof {
             if self.settings.policy == Policy::Split {
                 record.forget_equal(&trial.subject, &confirmed, now);
             }
-            record.add(&trial.subject, &confirmed, trial.compared_names(&content, &type_url), now);
+            let compared = trial.compared_names(&content, &type_url);
+            record.add(trial, &confirmed, compared, &self.meanings, now);
             record.add_equal(&class.representative.row);
             // Witnesses that are equal now are evidence about the explanation.
             let witnesses =

@@ -10,7 +10,7 @@ use crate::proof::*;
 use sluice_engine::Time;
 use sluice_xds::Node;
 
-/// The server's versions of the cluster `a`, and of further clusters.
+/// The server's version of the cluster `a`; times 2^64, of the cluster `b`, which is absent with 0.
 pub type Plane = Box<dyn Fn(&Node) -> u128>;
 
 /// The label of a node, without quotes.
@@ -167,7 +167,10 @@ impl Fleet {
     }
 
     fn publish(&mut self) {
-        let content = |version| wildcard(&clusters(), &[("a", version)]);
+        let content = |version: u128| match (version & u128::from(u64::MAX), version >> 64) {
+            (a, 0) => wildcard(&clusters(), &[("a", a)]),
+            (a, b) => wildcard(&clusters(), &[("a", a), ("b", b)]),
+        };
         for (key, class) in self.classes.clone() {
             let version = self.version_of(&class.node);
             if self.published.insert(format!("class {key}"), version) != Some(version) {

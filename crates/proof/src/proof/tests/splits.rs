@@ -106,6 +106,23 @@ fn prf_27_without_an_answer_from_others_the_client_leaves_alone() {
 }
 
 #[test]
+fn prf_27_members_with_unlike_answers_do_not_leave_together() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    for (number, labels) in [["red", "a", "x"], ["blue", "a", "y"], ["red", "b", "y"]].iter().enumerate() {
+        let labels = [("team", labels[0]), ("zone", labels[1]), ("app", labels[2])];
+        for one in 0..3 {
+            fleet.class("all", &[(&format!("n{number}-{one}"), &labels)]);
+        }
+    }
+    fleet.pass(240_000);
+    // The field `app` tells those who differ from the others, and not from each other.
+    fleet.push(|node| blue(node) + (u128::from(label(node, "zone") == "b") << 64));
+    fleet.pass_until(60, |fleet| fleet.wrong() == 0);
+    let origins: Vec<&str> = fleet.splits.iter().map(|split| &*split.1.class).collect();
+    assert!(origins.iter().all(|class| *class == "all"), "{:?}", fleet.splits);
+}
+
+#[test]
 fn prf_27_several_explanations_in_the_end_split_by_all_of_their_fields() {
     let mut fleet = Fleet::new(Policy::Split, |_| 1);
     fleet.class("all", &[("n0", &[("team", "red"), ("zone", "a")])]);
