@@ -93,8 +93,8 @@ const COLLECTIONS_RUN: u64 = 500;
 /// The schedules of shadows, and those of load reports.
 const APART_RUN: u64 = 1_000;
 
-/// The schedules of splits.
-const SPLITS_RUN: u64 = 300;
+/// The schedules of splits before the first open one.
+const SPLITS_RUN: u64 = 1_000;
 
 /// The first seeds of all kinds of worlds, and the percentage of each in a mixed count.
 const MIXED: [(u64, u64); 10] = [

@@ -307,8 +307,8 @@ impl Table {
                 categories: listed(categories),
                 interval,
             };
-            // LRS-15: a server replaces the gauges of the clusters in a report. So gauges that end are told
-            // once.
+            // LRS-15: a server replaces the gauges of the clusters in a report. So it is told once of gauges
+            // that have ended.
             let showed = std::mem::take(&mut shows_gauges[number]);
             shows_gauges[number] = stats.localities.iter().any(|locality| !locality.gauges.is_empty());
             let has_counters = stats.dropped != 0 || !stats.categories.is_empty();

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::comparison::Stance;
+use super::comparison::{Stance, is_same};
 use super::history::NameKey;
 use super::input::Wanted;
 use super::meaning::Meanings;
-use super::trial::is_same;
 
 /// Names to compare between two answers.
 const NAMES_MAX: usize = 32;
 
-/// The states of one type that a member was shown, and the class was not. A name without a state is undecided.
+/// The states of one type that a member was shown, and the class was not. A name without a state is
+/// undecided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DifferingAnswer {
     states: BTreeMap<NameKey, Option<Stance>>,

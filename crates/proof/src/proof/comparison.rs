@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::content::{Content, TypeContent};
 use super::history::NameKey;
 use super::input::Wanted;
+use super::meaning::{Meanings, Relation};
 use sluice_engine::annotations::{Annotations, ErrorKind};
 use sluice_engine::cache::{CachedResource, Known};
 use sluice_engine::collection::{Collection, CollectionKind, HashSeed, NameSet};
@@ -111,6 +112,22 @@ pub fn shared(one: &Content, other: &Content) -> Vec<Wanted> {
 pub fn is_same_subscription(one: &[Wanted], other: &[Wanted]) -> bool {
     let part = |part: &Wanted| (part.0.clone(), part.1.key(), part.1.names().map(|names| names.id()));
     std::ptr::eq(one, other) || one.iter().map(part).eq(other.iter().map(part))
+}
+
+/// Whether two states mean the same; `None`: the caller has to ask.
+pub fn is_same(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<bool> {
+    if one == other {
+        return Some(true);
+    }
+    if (one.error, one.has_ttl) != (other.error, other.has_ttl) {
+        return Some(false);
+    }
+    let (Some(one), Some(other)) = (one.version, other.version) else { return Some(false) };
+    match meanings.relation(&key.type_url, one, other) {
+        Relation::Same => Some(true),
+        Relation::Unlike(_) => Some(false),
+        Relation::Unasked => None,
+    }
 }
 
 /// The state of one name of a part; `None`: no word.

@@ -42,7 +42,7 @@ const MADE_MAX: usize = 4_096;
 struct Equality {
     /// The numbers of changes of both.
     changes: (u64, u64),
-    /// What both knew, the names of it outside of the proof, and the versions of the others.
+    /// The collections that both knew, the names outside of the proof, and the versions of all others.
     shared: Vec<Wanted>,
     restless: BTreeSet<NameKey>,
     digest: u128,
@@ -416,7 +416,7 @@ impl Splits {
 }
 
 impl Watch {
-    /// What was equal before counts no more.
+    /// Former equality counts no more.
     fn begin_anew(&mut self) {
         (self.equal_over, self.seen, self.is_equal) = (0, None, false);
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::DifferingAnswer;
-use super::comparison::{Compared, Differing, Stance, compare};
+use super::comparison::{Compared, Differing, Stance, compare, is_same};
 use super::content::Content;
 use super::evidence::Evidence;
 use super::history::{History, NameKey};
@@ -97,7 +97,7 @@ struct Unsettled {
 
 /// A decided difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Settled {
+struct DecidedDifference {
     class: Stance,
     shadow: Stance,
     /// Otherwise one side was late.
@@ -204,7 +204,7 @@ pub struct Trial {
     confirming_since: Option<Time>,
     unsettled: BTreeMap<NameKey, Unsettled>,
     /// Decided differences that still stand.
-    settled: BTreeMap<NameKey, Settled>,
+    settled: BTreeMap<NameKey, DecidedDifference>,
 }
 
 impl Trial {
@@ -256,8 +256,8 @@ impl Trial {
         self.unsettled.iter().any(|(key, difference)| is_like(key, *difference, shown, meanings, now))
     }
 
-    /// The answer of the sample in a type. A difference counts as soon as the difference is confirmed here, or
-    /// at another member.
+    /// The answer of the sample in a type. A difference counts as soon as it is confirmed, here or at another
+    /// member.
     pub fn answer(
         &self,
         type_url: &TypeUrl,
@@ -280,7 +280,7 @@ impl Trial {
         let settled = std::mem::take(&mut self.settled);
         let doubted = settled
             .into_iter()
-            .map(|(key, Settled { class, shadow, .. })| (key, Unsettled { class, shadow, since }));
+            .map(|(key, DecidedDifference { class, shadow, .. })| (key, Unsettled { class, shadow, since }));
         self.unsettled.extend(doubted);
         self.look_soon(now);
     }
@@ -501,7 +501,7 @@ impl Trial {
         let confirmed = outcome.confirmed.iter().map(|confirmed| (&confirmed.differing.key, true));
         for (key, is_confirmed) in confirmed.chain(late) {
             if let Some(Unsettled { class, shadow, .. }) = self.unsettled.remove(key) {
-                self.settled.insert(key.clone(), Settled { class, shadow, is_confirmed });
+                self.settled.insert(key.clone(), DecidedDifference { class, shadow, is_confirmed });
             }
         }
     }
@@ -609,22 +609,6 @@ fn is_like(
 /// Whether two streams are on two known connections.
 fn is_apart(one: Option<u64>, other: Option<u64>) -> bool {
     one.zip(other).is_some_and(|pair| pair.0 != pair.1)
-}
-
-/// Whether two states mean the same; `None`: the caller has to ask.
-pub fn is_same(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<bool> {
-    if one == other {
-        return Some(true);
-    }
-    if (one.error, one.has_ttl) != (other.error, other.has_ttl) {
-        return Some(false);
-    }
-    let (Some(one), Some(other)) = (one.version, other.version) else { return Some(false) };
-    match meanings.relation(&key.type_url, one, other) {
-        Relation::Same => Some(true),
-        Relation::Unlike(_) => Some(false),
-        Relation::Unasked => None,
-    }
 }
 
 fn unasked(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<Unasked> {

@@ -51,8 +51,6 @@ pub struct Proof {
     settings: ProofSettings,
     paths: FieldPaths,
     classes: BTreeMap<ClassKey, ClassProof>,
-    /// The nodes that the streams of classes show to the server, by their keys.
-    shown: BTreeMap<ClassKey, u64>,
     trials: Trials,
     meanings: Meanings,
     pace: Pace,
@@ -71,7 +69,6 @@ impl Proof {
             settings,
             paths: FieldPaths::new(seed),
             classes: BTreeMap::new(),
-            shown: BTreeMap::new(),
             trials: Trials::default(),
             meanings: Meanings::default(),
             pace: Pace::default(),
@@ -91,12 +88,12 @@ impl Proof {
         self.splits.wake_at(now);
     }
 
-    /// The stream of a class shows this node to the server. A class that nobody has come to yet does so, too.
-    /// Unless the server is known to bear two streams of an id, shadows of the node give way: the server would
-    /// refuse the class, or end its stream.
+    /// The stream of a class shows this node to the server, also before anybody has come to the class. Shadows
+    /// of the node give way, unless the server is known to bear two streams of an id: it would refuse the
+    /// class, or end its stream.
     pub fn shows(&mut self, class: &ClassKey, node: &Node, now: Time) {
         let node_key = self.paths.node_key(node);
-        self.shown.insert(class.clone(), node_key);
+        self.trials.shown.insert(class.clone(), node_key);
         if !matches!(self.twins, Twins::Allowed) {
             for sample in self.samples_of(|trial| trial.subject.node_key == node_key) {
                 self.end(sample, None, now);
@@ -144,7 +141,7 @@ impl Proof {
         }
         self.orders.refuse(Some(class), "the class has no members any more", now);
         self.classes.remove(class);
-        self.shown.remove(class);
+        self.trials.shown.remove(class);
         self.splits.class_ended(class);
         self.decide_soon(now);
     }

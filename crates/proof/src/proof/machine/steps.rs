@@ -150,7 +150,7 @@ impl Proof {
     /// The nodes without permission for another stream now.
     pub(super) fn barred(&self) -> BTreeSet<u64> {
         let open = self.open_nodes();
-        let shown = self.shown.values().copied().filter(|_| !matches!(self.twins, Twins::Allowed));
+        let shown = self.trials.shown.values().copied().filter(|_| !matches!(self.twins, Twins::Allowed));
         open.chain(shown).collect()
     }
 

@@ -75,6 +75,8 @@ pub struct Trials {
     pub questions: BTreeMap<QuestionId, Asked>,
     pub last_shadow: u64,
     pub last_question: u64,
+    /// The nodes that the streams of classes show to the server, by their keys.
+    pub shown: BTreeMap<ClassKey, u64>,
 }
 
 impl Trials {
