@@ -88,9 +88,9 @@ impl Proof {
         self.splits.wake_at(now);
     }
 
-    /// The stream of a class shows this node to the server, also before anybody has come to the class. Shadows
-    /// of the node give way, unless the server is known to bear two streams of an id: it would refuse the
-    /// class, or end its stream.
+    /// The stream of a class shows this node to the server, also before anybody has come to the class.
+    /// Shadows of the node give way, unless the server is known to bear two streams of an id: it would refuse
+    /// the class, or end its stream.
     pub fn shows(&mut self, class: &ClassKey, node: &Node, now: Time) {
         let node_key = self.paths.node_key(node);
         self.trials.shown.insert(class.clone(), node_key);
