@@ -38,23 +38,16 @@ pub(super) enum RowOrder {
     Errors,
 }
 
-/// The place of a row in the order by name: the key of its list, server, class, cluster, service, locality.
+/// The place of a row in the order by name: list, server, class, number of the load, cluster, service,
+/// locality, priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct RowPlace([String; 8], u32);
+struct RowPlace([String; 3], u64, [String; 5], u32);
 
 impl RowPlace {
     fn of(row: &LoadRow) -> RowPlace {
-        let parts = [
-            &row.list,
-            &row.server,
-            &row.class,
-            &row.cluster,
-            &row.service,
-            &row.region,
-            &row.zone,
-            &row.sub_zone,
-        ];
-        RowPlace(parts.map(Clone::clone), row.priority)
+        let load = [&row.list, &row.server, &row.class].map(Clone::clone);
+        let names = [&row.cluster, &row.service, &row.region, &row.zone, &row.sub_zone].map(Clone::clone);
+        RowPlace(load, row.number, names, row.priority)
     }
 }
 
@@ -113,8 +106,8 @@ fn classes(admin: &Admin, query: &LoadQuery) -> Vec<ClassLoadStatus> {
     loads
 }
 
-fn class_place(load: &ClassLoadStatus) -> [&str; 3] {
-    [&load.list, &load.server, &load.class]
+fn class_place(load: &ClassLoadStatus) -> ([&str; 3], u64) {
+    ([&load.list, &load.server, &load.class], load.number)
 }
 
 fn rows_of(admin: &Admin, query: &LoadQuery, load: &ClassLoadStatus) -> impl Iterator<Item = LoadRow> {
@@ -126,6 +119,7 @@ fn row_of(row: Row, load: &ClassLoadStatus) -> LoadRow {
     let finished =
         |tally: sluice_load_reports::counters::Tally| FinishedRequests::new(tally.success, tally.error);
     LoadRow {
+        number: load.number,
         cluster: row.cluster.into(),
         service: row.service.into(),
         region: row.locality.region,
@@ -201,9 +195,10 @@ pub(super) async fn by_class(
     headers: HeaderMap,
 ) -> Result<Response, Declined> {
     let page = Page::parse(&uri, &headers)?;
-    let after: Option<[String; 3]> = page.after()?;
+    let after: Option<([String; 3], u64)> = page.after()?;
     Ok(list::respond(ClassLoad::KEY, &page, move |writer| async move {
-        let place = |load: &ClassLoad| [load.list.clone(), load.server.clone(), load.class.clone()];
+        let place =
+            |load: &ClassLoad| ([load.list.clone(), load.server.clone(), load.class.clone()], load.number);
         let all = gather(&admin).into_iter();
         let all = all.filter(|load| after.as_ref().is_none_or(|after| place(load) > *after));
         let render = |load: &ClassLoad, out: &mut _| list::append(out, Some(load));
@@ -237,6 +232,7 @@ fn class_load(load: &ClassLoadStatus) -> ClassLoad {
         Some(names) => names.len().to_string(),
     });
     ClassLoad {
+        number: load.number,
         class: load.class.to_string(),
         server: load.server.to_string(),
         list: load.list.to_string(),

@@ -46,7 +46,7 @@ Columns of the rows, the greatest share of errors first:
   ADMITTED     the requests and errors of clients that an open step of a plan has given the push
   OTHERS       those of all other clients
   IN PROGRESS  the requests without an end yet
-  With -o wide: PRIORITY, SERVICE, SERVER, SINCE
+  With -o wide: LOAD (its number in --classes), PRIORITY, SERVICE, SERVER, SINCE
 
 Columns of --classes:
   CLASS        the digest of the class
@@ -58,7 +58,7 @@ Columns of --classes:
   DELIVERED    those of them that the control plane has
   IN DOUBT     those that it may have: the stream ended before it could be known
   LEFT OUT     those without a place in the table (`limits.load_rows`)
-  With -o wide: PENDING, UNWANTED, ROWS, ERROR
+  With -o wide: LOAD, PENDING (for the next report), UNWANTED (in clusters that it does not want), ROWS, ERROR
 
 Examples:
   sluice load

@@ -38,6 +38,9 @@ impl FinishedRequests {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadRow {
+    /// The number of the load in the list of classes. A class has several at one server while the use of
+    /// reports changes by a reload.
+    pub number: u64,
     pub cluster: String,
     /// The name that the server uses for the cluster in endpoints; empty: the same.
     pub service: String,
@@ -111,6 +114,8 @@ pub struct RequestFates {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClassLoad {
+    /// Unique in the process of the relay.
+    pub number: u64,
     pub class: String,
     pub server: String,
     pub list: String,

@@ -1,6 +1,7 @@
 //! The numbers of a report, and how they add up.
 
-/// Sums that reached the end of their range, and numbers that are none. Both are counted and told, because a
+/// Sums that reached the end of their range, counters beyond 4 billion in one report, and numbers that are
+/// none. Both are counted and told, because a
 /// sum is then too low.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
@@ -35,6 +36,12 @@ impl Counters {
 
     pub fn is_empty(&self) -> bool {
         *self == Counters::default()
+    }
+
+    /// Passes each counter to `change`.
+    pub fn each(&mut self, mut change: impl FnMut(&mut u64)) {
+        let Counters { success, error, issued, new_connections, failed_connections } = self;
+        [success, error, issued, new_connections, failed_connections].into_iter().for_each(&mut change);
     }
 
     pub fn add(&mut self, more: &Counters, oddities: &mut Oddities) {

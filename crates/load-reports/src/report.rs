@@ -12,6 +12,39 @@ pub struct LoadReport<'a> {
     pub node: Option<&'a [u8]>,
     pub clusters: Vec<ClusterStats<'a>>,
     pub unknown: UnknownFields,
+    /// Counters that [`LoadReport::cut`] has made smaller.
+    pub cut: u64,
+}
+
+/// The greatest counter of a client in one report: 4 billion requests of one locality in an interval. A
+/// greater one is an error or a lie, and would fill the sums of all clients.
+const COUNTER_MAX: u64 = u32::MAX as u64;
+
+impl LoadReport<'_> {
+    /// Cuts the counters of a client at 4 billion each.
+    pub fn cut(&mut self) {
+        let mut cut = 0;
+        let mut bound = |counter: &mut u64| {
+            cut += u64::from(*counter > COUNTER_MAX);
+            *counter = (*counter).min(COUNTER_MAX);
+        };
+        for cluster in &mut self.clusters {
+            bound(&mut cluster.dropped);
+            cluster.categories.iter_mut().for_each(|dropped| bound(&mut dropped.count));
+            for locality in &mut cluster.localities {
+                locality.counters.each(&mut bound);
+                for endpoint in &mut locality.endpoints {
+                    endpoint.counters.each(&mut bound);
+                    endpoint.named.iter_mut().for_each(|metric| bound(&mut metric.sum.finished));
+                }
+                let Some(metrics) = &mut locality.metrics else { continue };
+                let Utilization { cpu, mem, application } = &mut metrics.utilization;
+                [cpu, mem, application].into_iter().for_each(|sum| bound(&mut sum.finished));
+                metrics.named.iter_mut().for_each(|metric| bound(&mut metric.sum.finished));
+            }
+        }
+        self.cut = cut;
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -142,6 +142,8 @@ impl Reporter {
         };
         let clusters = clusters_for(&wish.clusters, self.takes_all, asking.client);
         let may_shrink = now.since(answered.exact_at) >= answered.wish.interval * SHRINK_INTERVALS;
+        // LRS-21: with names at the interval of nothing, a client would be asked too late again.
+        let may_shrink = may_shrink || wish.asks_for_nothing();
         let next = Wish {
             clusters: grown(&answered.wish.clusters, &clusters, may_shrink, asking.client),
             ..wish.clone()
@@ -161,10 +163,13 @@ impl Reporter {
         let (answered_at, exact_at) = (answered.at, answered.exact_at);
         let asked_nothing = answered.wish.asks_for_nothing();
         let interval = self.interval();
+        // A much shorter interval ends well before the running one does, so the answer delays no report.
+        let ends_at = heard_at.max(answered_at) + interval;
+        let is_sooner = now + self.shorten(next.interval) * 2 < ends_at && now >= answered_at + INTERVAL_MIN;
         let is_silent = now.since(heard_at) >= interval * SILENT_INTERVALS;
         let is_good = (has_just_reported || is_silent) && now.since(answered_at) >= interval;
         // A client that was asked for nothing counts nothing, so an answer delays no report.
-        if !is_good && !asked_nothing {
+        if !is_good && !asked_nothing && !is_sooner {
             return None;
         }
         Some(self.answer(next, (!is_exact).then_some(exact_at), asking.number, now))
@@ -300,6 +305,26 @@ mod tests {
         assert_eq!(report(&mut reporter, &both, 2, at(110_000)), Some(both.clone()));
         assert_eq!(reporter.poll_timeout(), None);
         assert_eq!(report(&mut reporter, &both, 2, at(120_000)), None);
+    }
+
+    #[test]
+    fn lrs_21_a_client_that_was_asked_for_nothing_is_asked_at_once_when_the_server_is_back() {
+        let mut reporter = reporter(0, true);
+        let asked = wish(&["a"], 10);
+        assert!(poll(&mut reporter, Some(&asked), 1, at(0)).is_some());
+        let nothing = report(&mut reporter, &Wish::nothing(), 2, at(10_000)).unwrap();
+        assert!(!nothing.clusters.has("a") && nothing.interval == Wish::nothing().interval);
+        assert_eq!(poll(&mut reporter, Some(&asked), 3, at(12_000)), Some(asked.clone()));
+    }
+
+    #[test]
+    fn lrs_19_a_much_shorter_interval_delays_no_report_and_goes_out_at_once() {
+        let mut reporter = reporter(0, true);
+        let [day, long, short] = [86_400, 60_000, 10].map(|seconds| wish(&["a"], seconds));
+        assert!(poll(&mut reporter, Some(&day), 1, at(0)).is_some());
+        assert_eq!(poll(&mut reporter, Some(&long), 2, at(2_000)), None, "more than half of the time");
+        assert_eq!(poll(&mut reporter, Some(&short), 3, at(3_000)), Some(short.clone()));
+        assert_eq!(poll(&mut reporter, Some(&wish(&["a"], 1)), 4, at(3_500)), None, "within a second");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use sluice_xds::Locality;
 
 impl LoadsView for FakeView {
     fn loads(&self) -> Vec<ClassLoadStatus> {
-        vec![load(2, "beef", false), load(1, "c0ffee", true)]
+        vec![load(2, "beef", false), load(1, "c0ffee", true), load(3, "c0ffee", false)]
     }
 
     fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow> {
@@ -69,15 +69,31 @@ async fn clusters(admin: &Fixture, target: &str) -> Vec<String> {
 async fn lrs_25_rows_come_by_name_in_pages_or_the_worst_first() {
     let admin = Fixture::of_clients(1);
     let all = ["beef cart", "beef idle", "beef pay", "c0ffee cart", "c0ffee idle", "c0ffee pay"];
-    assert_eq!(clusters(&admin, "/load").await, all);
+    assert_eq!(clusters(&admin, "/load?limit=6").await, all);
     let first = admin.get("/load?limit=4").await.json();
     assert_eq!((first["count"].as_u64(), first["truncated"].as_bool()), (Some(4), Some(true)));
-    let next = format!("/load?limit=4&after={}", first["next"].as_str().unwrap());
-    assert_eq!(clusters(&admin, &next).await, all[4..]);
-    let worst = ["beef cart", "c0ffee cart", "beef pay"];
-    assert_eq!(clusters(&admin, "/load?sort=errors&limit=3").await, worst);
-    assert_eq!(clusters(&admin, "/load?cluster=pay&class=c0").await, ["c0ffee pay"]);
+    let next = format!("/load?limit=2&after={}", first["next"].as_str().unwrap());
+    assert_eq!(clusters(&admin, &next).await, all[4..6]);
+    let worst = ["beef cart", "c0ffee cart", "c0ffee cart", "c0ffee pay"];
+    assert_eq!(clusters(&admin, "/load?sort=errors&limit=4").await, worst);
+    assert_eq!(clusters(&admin, "/load?cluster=pay&class=c0").await, ["c0ffee pay"; 2]);
     assert!(clusters(&admin, "/load?server=cp-2").await.is_empty());
+}
+
+/// A reload changes the use of reports, and the former load lingers.
+#[tokio::test]
+async fn lrs_25_two_loads_of_a_class_come_whole_in_pages() {
+    let admin = Fixture::of_clients(1);
+    for (target, key) in [("/load", "load"), ("/load/classes", "classes")] {
+        let (mut count, mut after) = (0, String::new());
+        loop {
+            let page = admin.get(&format!("{target}?limit=1{after}")).await.json();
+            count += page[key].as_array().unwrap().len();
+            let Some(next) = page["next"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        assert_eq!(count, if key == "load" { 9 } else { 3 }, "{target}");
+    }
 }
 
 #[tokio::test]

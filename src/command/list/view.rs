@@ -341,6 +341,7 @@ pub(in crate::command) const LOAD: View<LoadRow> = View {
         column("ADMITTED", |row, _| finished(&row.admitted)),
         column("OTHERS", |row, _| finished(&row.others)),
         column("IN PROGRESS", |row, _| shown(row.in_progress)),
+        wide("LOAD", |row, _| shown(row.number)),
         wide("PRIORITY", |row, _| shown(row.priority)),
         wide("SERVICE", |row, _| shown(&row.service)),
         wide("SERVER", |row, _| shown(&row.server)),
@@ -378,13 +379,14 @@ pub(in crate::command) const CLASS_LOADS: View<ClassLoad> = View {
         column("DELIVERED", |load, _| shown(load.requests.delivered)),
         column("IN DOUBT", |load, _| shown(load.requests.in_doubt)),
         column("LEFT OUT", |load, _| shown(load.requests.left_out)),
+        wide("LOAD", |load, _| shown(load.number)),
         wide("PENDING", |load, _| shown(load.requests.pending)),
         wide("UNWANTED", |load, _| shown(load.requests.unwanted)),
         wide("ROWS", |load, _| shown(load.rows)),
         wide("ERROR", |load, _| load.error.clone()),
     ],
     name: |load| shown(&load.class),
-    apart: |load| vec![load.list.clone(), load.server.clone()],
+    apart: |load| vec![load.number.to_string()],
 };
 
 #[cfg(test)]

@@ -261,13 +261,14 @@ impl ReportingStream {
         Ok(())
     }
 
-    /// The charge for the stream and its gauges.
-    fn charge(&mut self) -> Result<(), Status> {
+    /// The charge for the stream and its gauges. Gives the bytes of the gauges.
+    fn charge(&mut self) -> Result<usize, Status> {
         let (id, seats) = (self.id(), self.client.iter().flat_map(|client| &client.seats));
         let gauges: usize =
             seats.filter_map(|seat| seat.load.as_ref()).map(|load| load.gauge_bytes(id)).sum();
         let metrics = &self.context.shared.metrics;
-        self.charge.set(STREAM_BYTES + gauges).inspect_err(|_| metrics.limit_hit(Limit::ConnectionBytes))
+        let charged = self.charge.set(STREAM_BYTES + gauges);
+        charged.inspect_err(|_| metrics.limit_hit(Limit::ConnectionBytes)).map(|()| gauges)
     }
 
     /// The answer to send now, if any.
@@ -423,7 +424,7 @@ impl LoadStream for ReportingStream {
             self.forwarded.iter_mut().for_each(|forwarded| forwarded.report(&message));
             return Ok(());
         }
-        let report = match read_report(&message) {
+        let mut report = match read_report(&message) {
             Ok(report) => report,
             // A dropped report need not be readable.
             Err(_) if self.is_dropped => LoadReport::default(),
@@ -431,6 +432,7 @@ impl LoadStream for ReportingStream {
                 return Err(Status::new(Code::InvalidArgument, format!("a load report: {error}")));
             }
         };
+        report.cut();
         match self.client {
             None => {
                 self.begin(&report, limits, now)?;
@@ -444,7 +446,10 @@ impl LoadStream for ReportingStream {
         }
         self.count(&report, now)?;
         self.machine.reported(&report, now);
-        self.charge()
+        // Each report walks over all gauges of the stream, so they count like bytes of the report: else a few
+        // bytes could cost a long walk, again and again.
+        let walked = self.charge()?;
+        self.arrived(walked, limits)
     }
 
     fn half_close(&mut self) {

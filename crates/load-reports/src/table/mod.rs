@@ -194,6 +194,7 @@ impl Table {
         if self.left_out.names > names_before {
             self.shortage = Some(self.interval);
         }
+        self.oddities.saturated += report.cut;
         self.replace_gauges(id);
         finished
     }
@@ -203,6 +204,9 @@ impl Table {
     fn replace_gauges(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let rows = &mut self.rows;
+        // A report may name a locality many times.
+        self.scratch.sort_unstable_by_key(|gauge| gauge.row);
+        self.scratch.dedup_by(|more, gauge| more.row == gauge.row && gauge.take_in(more));
         stream.gauges.retain(|gauge| {
             let Some((key, row)) = rows.rows.get_index_mut(gauge.row as usize) else { return false };
             let cluster = rows.clusters.get_index(key.cluster as usize);

@@ -30,6 +30,15 @@ pub struct StreamGauge {
 }
 
 impl StreamGauge {
+    /// Adds gauges of the same row; false, and nothing is added, if the sum has no room.
+    pub fn take_in(&mut self, more: &StreamGauge) -> bool {
+        let in_progress = self.in_progress.checked_add(more.in_progress);
+        let sums = in_progress.zip(self.active_connections.checked_add(more.active_connections));
+        let Some((in_progress, active_connections)) = sums else { return false };
+        (self.in_progress, self.active_connections) = (in_progress, active_connections);
+        true
+    }
+
     pub fn gauges(&self) -> Gauges {
         let (in_progress, active) = (self.in_progress, self.active_connections);
         Gauges { in_progress: u64::from(in_progress), active_connections: u64::from(active) }
