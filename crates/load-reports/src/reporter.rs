@@ -142,7 +142,8 @@ impl Reporter {
         };
         let clusters = clusters_for(&wish.clusters, self.takes_all, asking.client);
         let may_shrink = now.since(answered.exact_at) >= answered.wish.interval * SHRINK_INTERVALS;
-        // LRS-21: with names at the interval of nothing, a client would be asked too late again.
+        // LRS-21: an empty wish has a long interval. A client that kept its names would keep this interval,
+        // and hear late that the server is back.
         let may_shrink = may_shrink || wish.asks_for_nothing();
         let next = Wish {
             clusters: grown(&answered.wish.clusters, &clusters, may_shrink, asking.client),

@@ -446,10 +446,10 @@ impl LoadStream for ReportingStream {
         }
         self.count(&report, now)?;
         self.machine.reported(&report, now);
-        // Each report walks over all gauges of the stream, so they count like bytes of the report: else a few
-        // bytes could cost a long walk, again and again.
+        // A report walks over all gauges of the stream. A report that is smaller than the gauges counts as if
+        // it had their size: else a few bytes could cost a long walk, again and again.
         let walked = self.charge()?;
-        self.arrived(walked, limits)
+        self.arrived(walked.saturating_sub(message.len()), limits)
     }
 
     fn half_close(&mut self) {

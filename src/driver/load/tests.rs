@@ -152,7 +152,8 @@ async fn lrs_18_a_client_has_bounds_of_bytes_gauges_and_classes() {
     streams[1].report(report(&names, 1, 1), &limits).unwrap();
     let load = &relay.loads()[1];
     assert_eq!((load.row_count, load.accounts.left_out, load.accounts.local), (50, 150, 50));
-    // A report walks over all gauges, so they count like bytes: 600, and again with each message.
+    // A report walks over all gauges, of 600 bytes here. A small report counts as if it had their size.
+    streams[1].report(report(&[], 0, 0), &limits).unwrap();
     let status = streams[1].report(report(&[], 0, 0), &limits).unwrap_err();
     assert_eq!(status.code, Code::ResourceExhausted);
 }

@@ -66,6 +66,38 @@ fn sent(load: &mut ClassLoad, now: Time) -> Bytes {
     sent.unwrap()
 }
 
+/// One number of a hostile client would else fill the sums of all others.
+#[test]
+fn lrs_18_counters_beyond_four_billion_are_cut_and_counted() {
+    let mut load = load(100, 100);
+    let mut drops = cluster("a", vec![locality(u64::MAX, 1)]);
+    drops.dropped = u64::MAX;
+    let mut hostile = report(vec![drops]);
+    hostile.cut();
+    load.report(ONE, &hostile, |_| true);
+    load.report(OTHER, &report(vec![cluster("a", vec![locality(5, 0)])]), |_| true);
+    let most = u64::from(u32::MAX);
+    assert_eq!((load.accounts().read, load.oddities().saturated), (most + 6, 2));
+}
+
+/// A report may name a locality many times, and the gauges of a stream are walked with each report.
+#[test]
+fn lrs_15_a_locality_that_a_report_repeats_has_one_gauge() {
+    let mut load = load(100, 100);
+    let busy = LocalityStats {
+        gauges: Gauges { in_progress: 2, active_connections: 1 },
+        ..LocalityStats::default()
+    };
+    load.report(OTHER, &report(vec![cluster("a", vec![busy.clone()])]), |_| true);
+    let one = load.gauge_bytes(OTHER);
+    load.report(ONE, &report(vec![cluster("a", vec![busy; 1_000])]), |_| true);
+    assert!(load.gauge_bytes(ONE) < 1_000 * one / 2, "{} bytes", load.gauge_bytes(ONE));
+    let gauges = |load: &ClassLoad| load.rows().next().map(|row| row.gauges.in_progress);
+    assert_eq!(gauges(&load), Some(2_002));
+    load.close(ONE);
+    assert_eq!(gauges(&load), Some(2));
+}
+
 #[test]
 fn lrs_15_and_lrs_6_counters_drops_and_metrics_are_sums_and_gauges_are_the_latest() {
     let mut load = load(1_000, 1_000);
