@@ -52,7 +52,11 @@ fn row((cluster, success, error): (&str, u64, u64)) -> LoadRow {
         service: "".into(),
         locality: Locality { region: "eu".into(), zone: "a".into(), ..Locality::default() },
         priority: 0,
-        tallies: PerGroup { admitted: Tally { success: 0, error }, others: Tally { success, error: 0 } },
+        tallies: PerGroup {
+            admitted: Tally { success: 0, error },
+            others: Tally { success, error: 0 },
+            unjudged: Tally::default(),
+        },
         gauges: Gauges { in_progress: 2, active_connections: 1 },
     }
 }

@@ -11,6 +11,7 @@ mod task;
 mod forward;
 pub mod table;
 mod clusters;
+pub mod groups;
 pub mod reporter;
 
 #[cfg(test)]

@@ -72,6 +72,10 @@ impl Loads {
         Loads { shared, sources, table, tasks, reporters: Mutex::default() }
     }
 
+    pub fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
     pub fn sources(&self) -> &Sources {
         &self.sources
     }
