@@ -25,7 +25,11 @@ fn at(seconds: u64) -> Time {
 
 fn load(load_rows: usize, load_rows_per_stream: usize) -> ClassLoad {
     let destination = Destination::Server { node: Bytes::from_static(b"node"), backoff: Backoff::default() };
-    let mut load = ClassLoad::new(destination, LoadLimits { load_rows, load_rows_per_stream }, at(0));
+    let mut load = ClassLoad::new(
+        destination,
+        LoadLimits { load_rows, load_rows_per_stream, ..LoadLimits::default() },
+        at(0),
+    );
     load.arrive(ONE, Group::Others, Departure::default(), at(0));
     load.arrive(OTHER, Group::Others, Departure::default(), at(0));
     load
@@ -232,8 +236,34 @@ fn lrs_18_categories_metrics_and_long_names_have_bounds_too() {
     let read = read_report(&bytes).unwrap();
     assert_eq!(
         (read.clusters.len(), read.clusters[0].dropped, read.clusters[0].categories.len()),
-        (1, 200, 99)
+        (1, 200, 87)
     );
+}
+
+/// Servers and gRPC libraries take messages of 4 MiB.
+#[test]
+fn lrs_18_no_message_to_a_server_is_larger_than_4_mib_whatever_the_names() {
+    let mut load = load(100_000, 100_000);
+    load.answered(&wish(true), at(1));
+    let names: Vec<String> = (0..2_000).map(|number| format!("{number:04000}")).collect();
+    let named: Vec<_> =
+        names.iter().map(|name| NamedMetric { name, sum: MetricSum { finished: 1, total: 1.0 } }).collect();
+    let metrics = MetricStats { named: named.clone(), ..MetricStats::default() };
+    let endpoint = EndpointStats { address: b"a", named, ..EndpointStats::default() };
+    let stats =
+        LocalityStats { metrics: Some(Box::new(metrics)), endpoints: vec![endpoint], ..locality(1, 0) };
+    let categories = names.iter().map(|category| DroppedRequests { category, count: 1 }).collect();
+    let cluster = ClusterStats { categories, dropped: 2_000, ..cluster("c", vec![stats]) };
+    load.report(ONE, &report(vec![cluster]), |_| true);
+    assert_eq!((load.left_out().names, load.accounts().left_out), (3 * 1_500, 0));
+    load.handle_timeout(at(10));
+    let mut sizes = Vec::new();
+    while let Some(output) = load.poll_output() {
+        let Output::Send(bytes) = output else { continue };
+        sizes.push(bytes.len());
+        load.written(at(10));
+    }
+    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size < 4 << 20), "{sizes:?}");
 }
 
 #[test]
@@ -304,6 +334,24 @@ fn lrs_21_a_server_without_the_service_costs_a_word_and_a_try_each_minute() {
     load.answered(&wish(false), now);
     load.report(ONE, &report(vec![cluster("c", vec![locality(6, 0)])]), |_| true);
     assert_eq!(load.accounts().pending, 6);
+}
+
+/// Each new wish wakes all clients of the class.
+#[test]
+fn lrs_19_clients_hear_of_one_wish_a_second_and_of_the_last_one() {
+    let mut load = load(1_000, 1_000);
+    let (mut told, mut latest) = (0, None);
+    for step in 0..500 {
+        let now = Time::from_micros(step * 10_000);
+        load.handle_timeout(now);
+        load.answered(&write_answer(&Wish::new(Clusters::All, Duration::from_secs(60 + step), false)), now);
+        let changes = outputs(&mut load).into_iter().filter(|output| *output == Output::WishChanged).count();
+        (told, latest) = (told + changes, if changes > 0 { load.wish().cloned() } else { latest });
+    }
+    assert_eq!((told, load.poll_timeout()), (5, Some(at(5))));
+    load.handle_timeout(at(5));
+    assert!(outputs(&mut load).contains(&Output::WishChanged) && load.wish() != latest.as_ref());
+    assert_eq!(load.wish().map(|wish| wish.interval.as_secs()), Some(559));
 }
 
 #[test]
