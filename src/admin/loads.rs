@@ -150,6 +150,7 @@ fn row_of(row: Row, load: &ClassLoadStatus) -> LoadRow {
         since: rfc_3339(row.since),
         admitted: finished(row.tallies.admitted),
         others: finished(row.tallies.others),
+        unjudged: finished(row.tallies.unjudged),
         in_progress: row.gauges.in_progress,
         active_connections: row.gauges.active_connections,
     }

@@ -43,10 +43,10 @@ Columns of the rows, the greatest share of errors first:
   CLASS        the node class of the clients
   REQUESTS     the finished requests since SINCE
   ERRORS       the share of the errors
-  ADMITTED     the requests and errors of clients that an open step of a plan has given the push
-  OTHERS       those of all other clients
+  ADMITTED     the requests and errors of clients that an open step of a plan has given the push by their seats
+  OTHERS       those of clients without the push
   IN PROGRESS  the requests without an end yet
-  With -o wide: LOAD (its number in --classes), PRIORITY, SERVICE, SERVER, SINCE
+  With -o wide: UNJUDGED (those of relays, and of clients that a label has given the push), LOAD (its number in --classes), PRIORITY, SERVICE, SERVER, SINCE
 
 Columns of --classes:
   CLASS        the digest of the class

@@ -288,6 +288,9 @@ fn describe_push(push: &WholePush<'static>, has_heads: bool, console: &mut Conso
     for note in &push.notes {
         writeln!(console.out, "{}", safe(note))?;
     }
+    for (step, load) in push.way.iter().filter_map(|step| Some((step.step, step.load.as_ref()?))) {
+        writeln!(console.out, "step {step}: {}", safe(&load.why))?;
+    }
     if let Some(hook) = &push.hook {
         let place = match hook.step {
             0 => "before the first step".to_owned(),

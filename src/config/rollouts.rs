@@ -11,6 +11,7 @@ use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
 use super::units::{number, one_of, word};
+use crate::driver::LoadUse;
 use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use sluice_fleet::rollout::hook::{Hook, HookSettings};
 use sluice_fleet::rollout::plan::{
@@ -40,7 +41,6 @@ const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the met
 
 /// Keys of plans with further evidence.
 const UNSUPPORTED: &[(&str, &str)] = &[("relays", "clients that are relays are not judged")];
-const UNSUPPORTED_REASONS: &[(&str, &str)] = &[("error_points", "load reports are not read")];
 
 /// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process
 /// keeps its state for the next.
@@ -65,6 +65,11 @@ pub(super) fn read_rollouts(
                 map.warn_at("mode", NO_CHECKPOINT);
             }
             warn_of_shared_units(map, &plan, &plans);
+            if plan.halt_on.error_points > 0
+                && servers.is_some_and(|servers| !count_load(servers, &plan.units))
+            {
+                map.contradiction("halt_on", NO_LOAD);
+            }
             Some(Plan { releases: history.pushes, ..plan })
         };
         let Some(plan) = item.map(read).flatten() else {
@@ -92,6 +97,17 @@ fn check_reached(item: &Item<'_>, plan: &Plan, before: &[Arc<Plan>]) {
 
 const NO_CHECKPOINT: &str = "without `checkpoint`, a restart forgets what the plan holds back: all clients are given the newest content, a \
     halted push too";
+
+const NO_LOAD: &str =
+    "`error_points` needs load reports: no server of the plan's lists has `lrs: aggregate` or `lrs: local`";
+
+/// Whether a server of the units sums up load reports.
+fn count_load(servers: &Servers, units: &UnitMatch) -> bool {
+    let is_of_units = |list: &str| units.lists.is_empty() || units.lists.iter().any(|name| **name == *list);
+    let lists = servers.lists().filter(|(list, _)| is_of_units(list));
+    let mut uses = lists.flat_map(|(_, list)| list.servers.iter().map(|server| server.load));
+    uses.any(|load| load.is_some_and(|load| load != LoadUse::Forward))
+}
 
 /// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual
 /// way to write the rest.
@@ -125,8 +141,9 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
     let gather = map.section("gather", read_gather).unwrap_or_default();
     let steps = map.item("steps").and_then(|item| read_steps(&item, &units));
     let halt_on = map.section("halt_on", |map| {
-        map.unsupported(UNSUPPORTED_REASONS);
-        HaltOn::read(map)
+        let halt_on = HaltOn::read(map);
+        check_error_points(map, &halt_on, mode, &bucket_by);
+        halt_on
     });
     let guards = map.section("guards", |map| {
         let d = Guards::default();
@@ -160,6 +177,23 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         hook,
         ..plan
     })
+}
+
+/// Load reports compare the clients with a push with all others (LRS-24).
+fn check_error_points(map: &Map<'_>, halt_on: &HaltOn, mode: Mode, bucket_by: &BucketBy) {
+    if halt_on.error_points == 0 {
+        return;
+    }
+    if mode == Mode::Observe {
+        let text =
+            "needs `mode: enforce`: otherwise all clients have the push, and none is left to compare with";
+        map.contradiction("error_points", text);
+    }
+    if bucket_by.is_of_place() {
+        let text = "load reports cannot tell whether a push is worse: with this `bucket_by`, the clients of a step are those of a \
+            place or a service, and differ from the others by nature";
+        map.warn_at("error_points", text);
+    }
 }
 
 /// `None` only if an error was reported.

@@ -7,6 +7,7 @@ use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
 use sluice_fleet::evidence::Content;
 use sluice_fleet::rollout::hook::{HookAnswer, HookVerdict};
+use sluice_fleet::rollout::load::{ClusterRequests, LoadJudgement, Missing, Requests, WorseLoad};
 use sluice_fleet::rollout::push::{Finding, FindingKind, Growth};
 use sluice_fleet::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
 use sluice_fleet::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
@@ -60,6 +61,11 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             tell!(events, warn(Push, text).detail(&why); { plan, push, why } = "{text}");
         }
         What::HookSaid { step, answer } => tell_hook(&events, *step, answer),
+        What::LoadCannotTell { step, missing } => {
+            let missing = missing_text(missing);
+            tell!(events, info(Push, "load reports cannot tell whether a step is worse").detail(&missing);
+                { plan, push, step, missing } = "a step goes on, and load reports cannot tell whether it is worse");
+        }
         What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),
         What::Condemned(condemned) => {
             let content = content(condemned);
@@ -199,7 +205,8 @@ pub fn stands(report: &RolloutReport) -> Vec<String> {
         units => Some(format!("goes on without {}: barred", count(units, "unit"))),
     };
     let hook = report.push.as_deref().and_then(hook_waits);
-    [pinned, frozen, full, lost, barred, hook].into_iter().flatten().collect()
+    let load = report.push.as_deref().and_then(load_cannot_tell);
+    [pinned, frozen, full, lost, barred, hook, load].into_iter().flatten().collect()
 }
 
 /// The wait for a server that is lost (WAV-18).
@@ -251,8 +258,65 @@ pub fn hook_text(answer: &HookAnswer) -> String {
     }
 }
 
+/// Load reports do not suffice for a judgement of the step under way (LRS-24).
+pub fn load_cannot_tell(push: &PushReport) -> Option<String> {
+    let step = push.steps.last().filter(|_| push.verdict.is_none() && push.end.is_none())?;
+    match &step.load {
+        Some(judgement @ LoadJudgement::CannotTell(_)) => {
+            Some(format!("step {}: {}", step.number, load_text(judgement)))
+        }
+        _ => None,
+    }
+}
+
+/// The words of load reports about each step.
+pub fn load_notes(push: &PushReport) -> impl Iterator<Item = String> {
+    let judged = push.steps.iter().filter_map(|step| Some((step.number, step.load.as_ref()?)));
+    judged.map(|(step, judgement)| format!("step {step}: {}", load_text(judgement)))
+}
+
+/// A judgement by load reports in words.
+pub fn load_text(judgement: &LoadJudgement) -> String {
+    match judgement {
+        LoadJudgement::Equal { clusters } => {
+            let clusters = count(*clusters as u64, "cluster");
+            format!("by load reports, none of {clusters} fails more often with the push")
+        }
+        LoadJudgement::Worse(worse) => format!("by load reports, {}", worse_text(worse)),
+        LoadJudgement::CannotTell(missing) => format!("load reports cannot tell: {}", missing_text(missing)),
+    }
+}
+
+fn missing_text(missing: &[Missing]) -> String {
+    let text = |missing: &Missing| match missing {
+        Missing::AdmittedReporters => "no client with the push has reported yet".to_owned(),
+        Missing::OtherReporters => "no client without the push has reported yet".to_owned(),
+        Missing::Requests { most, needed } => {
+            format!("no cluster has {needed} requests of both groups of clients, at most {most}")
+        }
+        Missing::Control => {
+            "a label or a place chose the clients, so the others are no comparison".to_owned()
+        }
+    };
+    missing.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+fn worse_text(worse: &WorseLoad) -> String {
+    let ClusterRequests { cluster, admitted, others, .. } = &worse.worst;
+    let failed = |requests: &Requests| {
+        format!("{:.1}% of {}", requests.error_share() * 100.0, count(requests.finished, "request"))
+    };
+    let more = match worse.more {
+        0 => String::new(),
+        more => format!(", and so do those to {}", count(more as u64, "other cluster")),
+    };
+    let (with, without) = (failed(admitted), failed(others));
+    format!("{with} to {cluster:?} fail with the push, and {without} without it{more}")
+}
+
 fn reason_text(reason: &Reason) -> String {
     match reason {
+        Reason::Errors(worse) => worse_text(worse),
         Reason::Rejected { rejected, clients } => {
             format!("{rejected} of {} rejected it", count(*clients, "client"))
         }

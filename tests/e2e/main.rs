@@ -32,6 +32,7 @@ mod isolation;
 mod learn;
 mod learn_live;
 mod lifecycle;
+mod load_judges;
 mod load_reports;
 mod memory;
 mod observe_events;

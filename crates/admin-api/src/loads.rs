@@ -55,20 +55,23 @@ pub struct LoadRow {
     pub list: String,
     /// Since then the requests are counted.
     pub since: String,
-    /// The clients that an open step of a plan has given the push.
+    /// The clients that an open step of a plan has given the push by their seats.
     pub admitted: FinishedRequests,
-    /// All other clients.
+    /// The clients without the push.
     pub others: FinishedRequests,
+    /// Relays, and clients that a label has given the push: they are not compared with the rest.
+    pub unjudged: FinishedRequests,
     /// Requests and connections of now.
     pub in_progress: u64,
     pub active_connections: u64,
 }
 
 impl LoadRow {
-    /// The requests of both groups.
+    /// The requests of all groups.
     pub fn requests(&self) -> FinishedRequests {
         let mut all = self.admitted;
         all.add(&self.others);
+        all.add(&self.unjudged);
         all
     }
 

@@ -287,6 +287,17 @@ pub struct PushStep {
     pub clients: u64,
     #[serde(flatten)]
     pub admitted: Counts,
+    /// Null if load reports do not judge the step.
+    pub load: Option<StepLoad>,
+}
+
+/// The word of load reports about a step (LRS-24).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StepLoad {
+    /// `equal`, `worse` or `cannot_tell`.
+    pub verdict: String,
+    pub why: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

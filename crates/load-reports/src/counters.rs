@@ -112,13 +112,16 @@ impl Tally {
     }
 }
 
-/// The clients that an open step of a plan has given the push, and all others (LRS-24). A stream without a
-/// plan belongs to the others.
+/// The clients that an open step of a plan has given the push by their seats, and all others (LRS-24). A
+/// stream without a plan belongs to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     Admitted,
     #[default]
     Others,
+    /// Relays, which are given each push at once, and clients that a label has given the push: neither
+    /// compares with the rest.
+    Unjudged,
 }
 
 /// A value for each group.
@@ -126,6 +129,7 @@ pub enum Group {
 pub struct PerGroup<T> {
     pub admitted: T,
     pub others: T,
+    pub unjudged: T,
 }
 
 impl<T> PerGroup<T> {
@@ -133,6 +137,7 @@ impl<T> PerGroup<T> {
         match group {
             Group::Admitted => &mut self.admitted,
             Group::Others => &mut self.others,
+            Group::Unjudged => &mut self.unjudged,
         }
     }
 }

@@ -4,7 +4,6 @@
 //! [`ClassLoad`] is a class at one server: counts the reports of many reporters, and reports the sums on one
 //! stream. The caller passes each report to the reporter and to the classes of its clusters, passes the time,
 //! carries out the outputs until `poll_output` gives none, and calls again at `poll_timeout`.
-//! [`judge`](judge::judge) compares two groups of clients.
 
 pub mod counters;
 pub mod report;
@@ -15,7 +14,6 @@ pub mod table;
 pub mod link;
 pub mod class_load;
 pub mod reporter;
-pub mod judge;
 
 pub use class_load::{Accounts, ClassLoad, Destination, Happening, Output};
 pub use codec::{ReportError, read_report};

@@ -6,17 +6,18 @@ use std::time::SystemTime;
 use sluice_admin_api::Text;
 use sluice_admin_api::rollouts::{
     CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, Pinned, PlanState, Push, PushRejection,
-    PushStep, PushedType, SuspectContent, Unit, UnsentNames, WholePlan, WholePush,
+    PushStep, PushedType, StepLoad, SuspectContent, Unit, UnsentNames, WholePlan, WholePush,
 };
 
 use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::telemetry::rollouts::{note_text, percent, why, without_server};
+use crate::telemetry::rollouts::{load_cannot_tell, load_text, note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::Until;
+use sluice_fleet::rollout::load::LoadJudgement;
 use sluice_fleet::rollout::push::{Content, TypePush};
 use sluice_fleet::rollout::report::StepReport;
 use sluice_fleet::rollout::tally::Rejection;
@@ -83,10 +84,11 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
     }
 }
 
-/// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while
-/// another one waits.
+/// The verdict about the latest push, the evidence that the push lacks, and the wait for a server. A push
+/// that clients keep may be halted while another one waits.
 fn why_of(status: &RolloutStatus) -> Option<String> {
-    let verdict = status.report.push.as_deref().and_then(why);
+    let push = status.report.push.as_deref();
+    let verdict = push.and_then(|push| why(push).or_else(|| load_cannot_tell(push)));
     let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -166,6 +168,7 @@ pub(super) fn whole_push<'a>(status: &'a RolloutStatus, push: &'a PushReport) ->
         ended: step.ended.map(wall),
         clients: step.admitted.affected(),
         admitted: step.admitted,
+        load: step.load.as_ref().map(step_load),
     };
     WholePush {
         push: self::push(status, push),
@@ -194,6 +197,15 @@ pub(super) fn whole_push<'a>(status: &'a RolloutStatus, push: &'a PushReport) ->
             reason: hook.answer.as_ref().map(|answer| Text::Borrowed(&*answer.reason)),
         }),
     }
+}
+
+fn step_load(judgement: &LoadJudgement) -> StepLoad {
+    let verdict = match judgement {
+        LoadJudgement::Equal { .. } => "equal",
+        LoadJudgement::Worse(_) => "worse",
+        LoadJudgement::CannotTell(_) => "cannot_tell",
+    };
+    StepLoad { verdict: verdict.to_owned(), why: load_text(judgement) }
 }
 
 fn pushed_type(push: &TypePush) -> PushedType<'_> {

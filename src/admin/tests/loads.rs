@@ -57,7 +57,11 @@ fn view((cluster, success, error): (&str, u64, u64)) -> RowView<'_> {
         service: "",
         place: Place { region: "eu", zone: "a", sub_zone: "" },
         priority: 0,
-        tallies: PerGroup { admitted: Tally { success: 0, error }, others: Tally { success, error: 0 } },
+        tallies: PerGroup {
+            admitted: Tally { success: 0, error },
+            others: Tally { success, error: 0 },
+            unjudged: Tally::default(),
+        },
         since: Time::default(),
         gauges: Gauges { in_progress: 2, active_connections: 1 },
     }

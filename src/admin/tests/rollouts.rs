@@ -11,6 +11,7 @@ use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::{Promotion, Until};
 use sluice_fleet::rollout::hook::HookReport;
+use sluice_fleet::rollout::load::{LoadJudgement, Missing};
 use sluice_fleet::rollout::push::{Growth, TypePush};
 use sluice_fleet::rollout::report::{End, Note, Outcome, Pin, Reason, StepReport, Verdict};
 use sluice_fleet::rollout::tally::Rejection;
@@ -91,6 +92,8 @@ fn finished() -> PushReport {
         began: at(began),
         ended,
         admitted: Counts { accepted: 10, ..Counts::default() },
+        load: (number == 1)
+            .then(|| LoadJudgement::CannotTell(vec![Missing::Requests { most: 12, needed: 100 }])),
     };
     PushReport {
         number: 40,

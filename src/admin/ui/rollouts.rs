@@ -15,7 +15,7 @@ use crate::admin::item::rfc_3339;
 use crate::admin::rollouts::{find, find_push, frozen_until, is_order, of_plan, pinned};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::telemetry::events::Event;
-use crate::telemetry::rollouts::{content, hook_note, note_text, percent, stands, why};
+use crate::telemetry::rollouts::{content, hook_note, load_notes, note_text, percent, stands, why};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::evidence::Content;
@@ -408,7 +408,8 @@ fn planned_percent(status: &RolloutStatus, number: u8) -> String {
 fn notes(push: &PushReport) -> Vec<String> {
     let condemned = push.condemned.iter().map(condemned);
     let unsent = push.without_evidence.iter().map(|(type_url, list)| without_evidence(type_url, list));
-    push.notes.iter().map(note_text).chain(unsent).chain(hook_note(push)).chain(condemned).collect()
+    let notes = push.notes.iter().map(note_text).chain(load_notes(push));
+    notes.chain(unsent).chain(hook_note(push)).chain(condemned).collect()
 }
 
 /// The resources of a type that no admitted client was sent (WAV-14).

@@ -341,6 +341,7 @@ pub(in crate::command) const LOAD: View<LoadRow> = View {
         column("ADMITTED", |row, _| finished(&row.admitted)),
         column("OTHERS", |row, _| finished(&row.others)),
         column("IN PROGRESS", |row, _| shown(row.in_progress)),
+        wide("UNJUDGED", |row, _| finished(&row.unjudged)),
         wide("LOAD", |row, _| shown(row.number)),
         wide("PRIORITY", |row, _| shown(row.priority)),
         wide("SERVICE", |row, _| shown(&row.service)),

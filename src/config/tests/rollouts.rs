@@ -97,6 +97,7 @@ rollouts:
             lost_percent: 20,
             accepted_percent: 90,
             patience: minutes(1),
+            error_points: 0,
         },
         guards: Guards { growth: GuardAction::Warn, dangling: GuardAction::Off, ..Guards::default() },
         hook: Some(Hook {
@@ -134,12 +135,36 @@ fn keys_of_later_versions_are_refused_with_a_reason() {
         ["relays: this key is not supported by this version; clients that are relays are not judged"]
     );
     assert_eq!(
-        plan_faults("halt_on: {error_points: 5}, guards: {dangling: pause}"),
-        [
-            "halt_on.error_points: this key is not supported by this version; load reports are not read",
-            "guards.dangling: found \"pause\"; expected halt, warn or off",
-        ]
+        plan_faults("guards: {dangling: pause}"),
+        ["guards.dangling: found \"pause\"; expected halt, warn or off",]
     );
+}
+
+/// The server, with the use of load reports.
+fn with_load(load: &str, plan: &str) -> String {
+    let server = SERVER.replacen("server_uri", &format!("lrs: {load}, server_uri"), 1);
+    format!("{server}rollouts: [{{name: a, {plan}}}]")
+}
+
+#[test]
+fn lrs_24_load_reports_need_a_server_that_counts_them_and_clients_without_the_push() {
+    let points = "halt_on: {error_points: 7}";
+    let plan =
+        read(&with_load("local", &format!("mode: enforce, {points}"))).unwrap().config.rollouts[0].clone();
+    assert_eq!(plan.halt_on.error_points, 7);
+    let problem = |text: &str| read(text).unwrap_err().to_string();
+    for text in [
+        with_load("forward", &format!("mode: enforce, {points}")),
+        format!("{SERVER}rollouts: [{{name: a, mode: enforce, {points}}}]"),
+    ] {
+        let words = "rollouts[0].halt_on: `error_points` needs load reports: no server of the plan's lists has `lrs: aggregate` or `lrs: local`";
+        assert!(problem(&text).contains(words), "{}", problem(&text));
+    }
+    let observing = problem(&with_load("local", &format!("mode: observe, {points}")));
+    assert!(observing.contains("rollouts[0].halt_on.error_points: needs `mode: enforce`"), "{observing}");
+    let zones =
+        read(&with_load("local", &format!("mode: enforce, bucket_by: locality.zone, {points}"))).unwrap();
+    assert!(zones.warnings.iter().any(|warning| warning.to_string().contains("load reports cannot tell")));
 }
 
 #[test]

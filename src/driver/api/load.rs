@@ -43,9 +43,11 @@ pub type RowName<'a> = ([&'a str; 5], u32);
 pub type ErrorRank = (Reverse<u64>, Reverse<u64>);
 
 pub fn error_rank(tallies: &PerGroup<Tally>) -> ErrorRank {
-    let PerGroup { admitted, others } = tallies;
-    let requests = admitted.requests().saturating_add(others.requests());
-    let errors = admitted.error.saturating_add(others.error);
+    let PerGroup { admitted, others, unjudged } = tallies;
+    let sum = |count: fn(&Tally) -> u64| {
+        [admitted, others, unjudged].into_iter().map(count).fold(0, u64::saturating_add)
+    };
+    let (requests, errors) = (sum(Tally::requests), sum(|tally| tally.error));
     // In millionths, and above all rows without a request.
     let share = (u128::from(errors) * 1_000_000).checked_div(u128::from(requests));
     (Reverse(share.map_or(0, |share| share as u64 + 1)), Reverse(requests))

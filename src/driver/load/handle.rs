@@ -18,7 +18,7 @@ use crate::driver::ground::servers::Place;
 use crate::telemetry::metrics::{GaugePart, LoadMetrics, RequestFate};
 use sluice_engine::Time;
 use sluice_engine::class::NodeClass;
-use sluice_load_reports::counters::Group;
+use sluice_load_reports::counters::{Group, PerGroup, Tally};
 use sluice_load_reports::link::LinkState;
 use sluice_load_reports::report::LoadReport;
 use sluice_load_reports::table::RowView;
@@ -151,16 +151,19 @@ impl LoadHandle {
         departure
     }
 
-    /// Counts a report (LRS-15). Gives its finished requests in clusters that the server takes.
+    /// Counts a report (LRS-15) for the group of the client. Gives its finished requests in clusters that the
+    /// server takes.
     pub fn report(
         &self,
         id: StreamId,
+        group: Group,
         report: &LoadReport<'_>,
         takes: impl Fn(&str) -> bool,
         shared: &DriverContext,
     ) -> u64 {
         let mut state = self.state.lock();
         state.look_for_room(&shared.settings().load);
+        state.machine.set_group(id, group);
         let before = state.machine.accounts().read;
         state.machine.report(id, report, takes);
         let finished = state.machine.accounts().read.saturating_sub(before);
@@ -171,6 +174,18 @@ impl LoadHandle {
             self.woken.notify_one();
         }
         finished
+    }
+
+    /// The tallies begin at zero (LRS-24).
+    pub fn observe(&self, now: Time) {
+        self.state.lock().machine.observe(now);
+    }
+
+    /// Passes the tallies of each cluster to `add`. Gives the streams of each group behind them.
+    pub fn tally(&self, mut add: impl FnMut(&str, &PerGroup<Tally>)) -> PerGroup<u64> {
+        let state = self.state.lock();
+        state.machine.tallies().iter().for_each(|(cluster, tallies)| add(cluster, tallies));
+        state.machine.reporters()
     }
 
     /// The memory of a stream's gauges.

@@ -12,6 +12,7 @@ mod task;
 mod forward;
 pub mod table;
 mod clusters;
+pub mod groups;
 pub mod reporter;
 
 #[cfg(test)]

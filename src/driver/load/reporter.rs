@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 
 use super::clusters::{self, CLUSTER, ClusterRights};
 use super::forward::ForwardedStream;
+use super::groups;
 use super::handle::{Arriving, LoadHandle};
 use super::table::{FEATURE, FirstReporter, LOOK, Loads, ServerChoice};
 use super::uplink::LoadUplink;
@@ -258,7 +259,8 @@ impl ReportingStream {
             let takes = |cluster: &str| {
                 (sees_all || clusters::may_see(&client.grant, cluster)) && (takes_all || is_here(cluster))
             };
-            counted = counted.saturating_add(load.report(id, report, takes, shared));
+            let group = groups::group(&self.context, &load.facts, &client.node);
+            counted = counted.saturating_add(load.report(id, group, report, takes, shared));
         }
         let rows = report.clusters.iter().flat_map(|cluster| &cluster.localities);
         let finished = rows.map(|row| row.counters.finished()).fold(0, u64::saturating_add);

@@ -76,6 +76,10 @@ impl Loads {
         Loads { shared, sources, table, room, tasks, reporters: Mutex::default() }
     }
 
+    pub fn now(&self) -> Time {
+        self.shared.clock.now()
+    }
+
     pub fn sources(&self) -> &Sources {
         &self.sources
     }

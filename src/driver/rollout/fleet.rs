@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use crate::driver::api::rollouts::UnitStatus;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
+use crate::driver::load::table::Loads;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::{StreamState, Tables};
@@ -18,10 +19,12 @@ use sluice_fleet::rollout::UnitId;
 const STREAMS_PER_TURN: usize = 64;
 
 /// The part of the relay that a plan reaches.
+#[derive(Clone)]
 pub(super) struct Fleet {
     pub(super) handle: Arc<PlanHandle>,
     pub(super) shared: Arc<DriverContext>,
     pub(super) tables: Tables,
+    pub(super) loads: Arc<Loads>,
 }
 
 impl Fleet {
@@ -37,6 +40,12 @@ impl Fleet {
     /// The units of the plan.
     pub(super) fn units(&self) -> BTreeSet<UnitId> {
         self.sources().iter().map(|source| unit_of(source)).collect()
+    }
+
+    /// The sources of these units.
+    pub(super) fn sources_of_units(&self, units: &[UnitId]) -> Vec<(UnitId, Arc<SourceHandle>)> {
+        let sources = self.sources().into_iter().map(|source| (unit_of(&source), source));
+        sources.filter(|entry| units.contains(&entry.0)).collect()
     }
 
     /// All sources of the relay, also those outside of the plan.

@@ -10,6 +10,7 @@ use tracing::warn;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
+use crate::driver::load::table::Loads;
 use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::task::PlanTask;
@@ -34,7 +35,13 @@ struct RunningPlan {
 impl Rollouts {
     /// Puts plans in force: starts tasks for new plans, exchanges plans with a known name, and ends the
     /// others. Must be called within a tokio runtime if there are plans, and before sources are told.
-    pub fn configure(&self, plans: &[Arc<Plan>], shared: &Arc<DriverContext>, tables: &Tables) {
+    pub fn configure(
+        &self,
+        plans: &[Arc<Plan>],
+        shared: &Arc<DriverContext>,
+        tables: &Tables,
+        loads: &Arc<Loads>,
+    ) {
         let mut running = self.0.lock();
         let mut left = std::mem::take(&mut *running);
         for plan in plans.iter().filter(|plan| plan.enforces() && shared.durable.checkpoint.is_none()) {
@@ -53,7 +60,7 @@ impl Rollouts {
                     present.handle.configure(plan.clone());
                     running.push(present);
                 }
-                None => running.push(start(plan, shared, tables)),
+                None => running.push(start(plan, shared, tables, loads)),
             }
         }
         left.iter().for_each(|ended| ended.handle.end());
@@ -71,20 +78,19 @@ impl Rollouts {
     }
 }
 
-fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables) -> RunningPlan {
+fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables, loads: &Arc<Loads>) -> RunningPlan {
     let handle = Arc::new(PlanHandle::new(plan.clone()));
     let shown = Arc::new(ShownPlan::new(plan.clone()));
     let running = RunningPlan { handle, shown };
-    tokio::spawn(keep_running(running.clone(), shared.clone(), tables.clone()));
+    let (shared, tables, loads) = (shared.clone(), tables.clone(), loads.clone());
+    let fleet = Fleet { handle: running.handle.clone(), shared, tables, loads };
+    tokio::spawn(keep_running(running.clone(), fleet));
     running
 }
 
-async fn keep_running(running: RunningPlan, shared: Arc<DriverContext>, tables: Tables) {
+async fn keep_running(running: RunningPlan, fleet: Fleet) {
     let RunningPlan { handle, shown } = running;
-    let task = || {
-        let (handle, shared, tables) = (handle.clone(), shared.clone(), tables.clone());
-        PlanTask::new(Fleet { handle, shared, tables }, shown.clone()).run()
-    };
+    let task = || PlanTask::new(fleet.clone(), shown.clone()).run();
     let panicked = || {
         let plan = &*handle.plan().name;
         warn!(plan, "the task of a plan panicked, and begins anew without its pushes");

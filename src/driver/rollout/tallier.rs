@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::driver::ground::plans::PushWatch;
+use crate::driver::load::groups;
 use crate::driver::rollout::clients::PushClients;
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
@@ -15,7 +16,8 @@ use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::StreamState;
 use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::downstream::SourceId;
-use sluice_fleet::rollout::{Admission, Plan, RolloutState, UnitId};
+use sluice_fleet::rollout::load::LoadEvidence;
+use sluice_fleet::rollout::{Admission, Plan, RolloutState, Tally, UnitId};
 
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);
@@ -95,7 +97,8 @@ impl Tallier {
     pub(super) async fn tally(&mut self, state: &mut PlanState, fleet: &Fleet) -> bool {
         let Some(clients) = &mut self.clients else { return false };
         let tally = clients.tally(self.admission, state, fleet).await;
-        state.rollout.tally(tally, fleet.now());
+        let load = load_evidence(state, fleet).await;
+        state.rollout.tally(Tally { load, ..tally }, fleet.now());
         true
     }
 
@@ -134,9 +137,13 @@ impl Tallier {
 
     /// Admits clients. The releases are published already.
     pub(super) async fn admit(&mut self, admission: Admission, plan: &Arc<Plan>, fleet: &Fleet) {
-        self.admission = admission;
+        let begun = std::mem::replace(&mut self.admission, admission);
         if plan.enforces() {
             let before = fleet.handle.admit(admission);
+            let is_begun = (begun.push, begun.step) == (admission.push, admission.step);
+            if plan.halt_on.error_points > 0 && admission.step > 0 && !is_begun {
+                groups::observe(&fleet.loads, &fleet.sources());
+            }
             wake_moved(&before, &admission, plan, fleet).await;
         }
     }
@@ -186,6 +193,14 @@ impl Tallier {
         // A push that may go on does so by the next tally.
         self.due = Instant::now();
     }
+}
+
+/// The load of the push's clients, if the plan judges by load (LRS-24).
+async fn load_evidence(state: &PlanState, fleet: &Fleet) -> Option<LoadEvidence> {
+    let is_judged = state.enforces() && state.plan().halt_on.error_points > 0;
+    let push = state.rollout.under_way().filter(|_| is_judged)?;
+    let units = fleet.sources_of_units(&push.units);
+    Some(groups::gather(&fleet.loads, &units).await)
 }
 
 /// Wakes the streams with another release by the new admission.

@@ -70,11 +70,13 @@ fn are_as_strict(steps: &[Step], next: &[Step]) -> bool {
 
 fn is_later(halt_on: &HaltOn, next: &HaltOn) -> bool {
     // `patience` promotes nobody: a step without evidence pauses sooner or later.
-    let HaltOn { rejected, rejected_percent, lost_percent, accepted_percent, patience: _ } = *halt_on;
+    let HaltOn { rejected, rejected_percent, lost_percent, accepted_percent, patience: _, error_points } =
+        *halt_on;
     next.rejected > rejected
         || next.rejected_percent > rejected_percent
         || next.lost_percent > lost_percent
         || next.accepted_percent < accepted_percent
+        || error_points > 0 && (next.error_points == 0 || next.error_points > error_points)
 }
 
 fn is_weaker(guards: &Guards, next: &Guards) -> bool {

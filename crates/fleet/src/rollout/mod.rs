@@ -6,14 +6,15 @@
 //! a push when they are admitted.
 //!
 //! In order: the hook and the plan, as the operator states them; the seat of a client; the content of a push;
-//! contents that a plan refuses; the evidence of clients; the machine; its reports; and the commands of
-//! operators.
+//! contents that a plan refuses; the evidence of clients, and that of their load; the machine; its reports;
+//! and the commands of operators.
 
 pub mod hook;
 pub mod plan;
 pub mod seat;
 pub mod push;
 pub mod tally;
+pub mod load;
 pub mod report;
 pub mod command;
 mod loosened;

@@ -209,6 +209,10 @@ settings! {
         accepted_percent: u32 = 95, count(1..=100);
         /// A step that lacks evidence for this time after its bake pauses the push.
         patience: Duration = minutes(15), time(seconds(1)..=hours(24));
+        /// A cluster whose error share at the admitted clients is larger than at all others by more than so
+        /// many percentage points halts the push; 0: load reports do not judge (LRS-24). Clients differ by
+        /// nature, and a single broken client is a whole step, so the operator decides.
+        error_points: u32 = 0, count(0..=100);
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::hook::{HookAnswer, HookReport};
+use super::load::{LoadJudgement, WorseLoad};
 use super::plan::Mode;
 use super::push::{Content, Finding, Growth, TypePush, UnitId, UnitPush};
 use super::tally::{Control, Counts, Rejection};
@@ -154,6 +155,8 @@ pub struct StepReport {
     pub ended: Option<Time>,
     /// The admitted clients at the last tally of the step.
     pub admitted: Counts,
+    /// The latest word of load reports; `None`: they do not judge the step.
+    pub load: Option<LoadJudgement>,
 }
 
 /// The decision that a push must not go on.
@@ -179,6 +182,8 @@ pub enum Reason {
         clients: u64,
         control: Control,
     },
+    /// Requests of the clients fail more often than those of others (LRS-24).
+    Errors(WorseLoad),
     Grown(Grown),
     Condemned(Content),
     /// A guard found a fault in the content.

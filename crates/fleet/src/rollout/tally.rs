@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::load::LoadEvidence;
 use super::push::{Content, UnitId};
 use super::seat::Seat;
 pub use sluice_admin_api::rollouts::Counts;
@@ -50,6 +51,9 @@ pub struct Tally {
     pub condemned: Vec<Content>,
     /// The changed and added resources of the push that no admitted client was sent so far, by type (WAV-14).
     pub without_evidence: Vec<(TypeUrl, NameList)>,
+    /// The load that clients have reported since the step began; `None`: the plan does not judge by load
+    /// (LRS-24).
+    pub load: Option<LoadEvidence>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

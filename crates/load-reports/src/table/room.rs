@@ -22,6 +22,8 @@ struct Clearance<'a> {
     oddities: &'a mut Oddities,
     /// The number of the interval.
     interval: u32,
+    /// Tallies are evidence about a push.
+    is_observed: bool,
     leaving: Leaving,
 }
 
@@ -91,6 +93,7 @@ impl Table {
         let room = self.room();
         let Table { rows, shares, left_out, oddities, interval, .. } = self;
         let mut clearance = Clearance::new(rows, shares, left_out, oddities, interval.number);
+        clearance.is_observed = self.observation > 0;
         clearance.leave_idle();
         if is_pressed && clearance.entries() > room - room / 8 {
             let level = clearance.shares.level(room * 3 / 4);
@@ -145,7 +148,7 @@ impl<'a> Clearance<'a> {
         rows.rows.keys().for_each(|key| staying[key.cluster as usize] += 1);
         let (leaving_rows, clusters) = (vec![false; rows.rows.len()], vec![false; rows.clusters.len()]);
         let leaving = Leaving { rows: leaving_rows, clusters, staying, entries: 0 };
-        Clearance { rows, shares, left_out, oddities, interval, leaving }
+        Clearance { rows, shares, left_out, oddities, interval, is_observed: false, leaving }
     }
 
     fn entries(&self) -> usize {
@@ -159,7 +162,9 @@ impl<'a> Clearance<'a> {
     fn leave_idle(&mut self) {
         for place in 0..self.rows.rows.len() {
             let row = &self.rows.rows[place];
-            if row.is_idle(self.interval) || (row.is_empty() && self.shares.is_gone(row.owner)) {
+            let is_idle = row.is_idle(self.interval) || (row.is_empty() && self.shares.is_gone(row.owner));
+            // LRS-24: else endless names of one client would drop the evidence of others.
+            if is_idle && !(self.is_observed && row.has_tallies()) {
                 self.leave_row(place);
             }
         }

@@ -78,6 +78,10 @@ impl Row {
         self.counters.is_empty() && self.metrics.is_none() && self.gauges.is_empty()
     }
 
+    pub fn has_tallies(&self) -> bool {
+        self.tallies != PerGroup::default()
+    }
+
     /// Takes the gauges of a stream out of the sum.
     pub fn take_back(&mut self, gauges: Gauges) {
         let sum = &mut self.gauges;

@@ -414,8 +414,8 @@ fn lrs_24_a_report_counts_in_the_group_that_its_client_had_all_the_time() {
     traffic(&mut load, OTHER);
     traffic(&mut load, OTHER);
     let (admitted, others) = (Tally { success: 9, error: 1 }, Tally { success: 18, error: 2 });
-    assert_eq!(load.tallies()["c"], PerGroup { admitted, others });
-    assert_eq!(load.reporters(), PerGroup { admitted: 1, others: 1 });
+    assert_eq!(load.tallies()["c"], PerGroup { admitted, others, ..PerGroup::default() });
+    assert_eq!(load.reporters(), PerGroup { admitted: 1, others: 1, unjudged: 0 });
     // The next step admits the other, whose reports begin anew.
     load.set_group(OTHER, Group::Admitted);
     traffic(&mut load, OTHER);

@@ -200,6 +200,34 @@ fn lrs_18_a_class_with_less_room_than_before_cuts_its_largest_clients() {
     class.interval();
 }
 
+/// Tallies judge a push until the next observation begins.
+#[test]
+fn lrs_24_endless_names_of_a_client_drop_no_evidence_of_others() {
+    let mut class = Class::new(400);
+    class.come(1, 1);
+    let quiet = names("quiet", 20);
+    class.load.observe(at(0));
+    for round in 0..12 {
+        if round < 2 {
+            class.report(1, &quiet);
+        }
+        let hostile = class.new_names(300);
+        class.report(0, &hostile);
+        class.interval();
+    }
+    let tallies = class.load.tallies();
+    assert!(quiet.iter().all(|name| tallies.get(&**name).is_some_and(|tally| tally.others.success == 1)));
+    class.load.observe(at(class.now));
+    for _ in 0..4 {
+        let hostile = class.new_names(300);
+        class.report(0, &hostile);
+        class.interval();
+    }
+    class.load.close(StreamId(1));
+    class.interval();
+    assert_eq!(class.rows_of(&quiet), 0);
+}
+
 /// Other classes have the rest of the room of all.
 #[test]
 fn lrs_18_a_class_takes_what_other_classes_leave_and_cuts_nobody_for_it() {

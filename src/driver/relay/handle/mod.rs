@@ -57,11 +57,11 @@ impl Relay {
         let sources = Arc::new(Sources::new(shared.clone()));
         let tables = Tables { sources, streams: Arc::default() };
         let rollouts = Arc::new(Rollouts::default());
+        let loads = Arc::new(Loads::new(shared.clone(), tables.sources.clone()));
         // Before the first source, which looks for its plan.
-        rollouts.configure(&shared.settings().rollouts, &shared, &tables);
+        rollouts.configure(&shared.settings().rollouts, &shared, &tables, &loads);
         let proofs = Arc::new(Proofs::default());
         proofs.configure(&shared.settings(), &shared, &tables);
-        let loads = Arc::new(Loads::new(shared.clone(), tables.sources.clone()));
         Relay { tables, rollouts, proofs, studies: Arc::default(), loads, shared }
     }
 
@@ -256,7 +256,7 @@ impl Relay {
     /// sources in the background, one after the other. Must be called within a tokio runtime, by one caller
     /// at a time.
     pub fn configure(&self, settings: DriverSettings) {
-        self.rollouts.configure(&settings.rollouts, &self.shared, &self.tables);
+        self.rollouts.configure(&settings.rollouts, &self.shared, &self.tables, &self.loads);
         self.shared.publish(settings);
         self.proofs.configure(&self.shared.settings(), &self.shared, &self.tables);
         for source in self.tables.sources.all() {

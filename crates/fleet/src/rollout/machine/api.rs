@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::rollout::hook::HookAnswer;
+use crate::rollout::load::Missing;
 use crate::rollout::push::{Content, UnitId};
 use crate::rollout::report::{Note, Outcome, RolloutState, Verdict};
 use crate::rollout::seat::Seat;
@@ -82,18 +83,29 @@ impl Admission {
     /// Whether a client may have the candidate of the push. `served`: the latest push whose candidate the
     /// client was given.
     pub fn admits(&self, seat: Seat, served: Option<u64>) -> bool {
-        match self.state {
-            RolloutState::Waving | RolloutState::Paused | RolloutState::Settling => {
-                // A holder of the former push becomes a holder of the present push with the first content.
-                let is_holder = |push| served == Some(push) || served == Some(self.push);
-                // Nobody has a push before its first step.
-                self.step > 0 && (self.is_seated(seat) || self.holders_of.is_some_and(is_holder))
-            }
-            RolloutState::Halted => self.holders_only && served == Some(self.push),
-            RolloutState::Open | RolloutState::Gathering | RolloutState::Pinned | RolloutState::Frozen => {
-                false
-            }
+        if self.state == RolloutState::Halted {
+            return self.holders_only && served == Some(self.push);
         }
+        // A holder of the former push becomes a holder of the present push with the first content.
+        let is_holder = |push| served == Some(push) || served == Some(self.push);
+        self.gives(seat) || self.is_given() && self.holders_of.is_some_and(is_holder)
+    }
+
+    /// Whether seated clients have the push. Nobody has a push before its first step.
+    fn is_given(&self) -> bool {
+        let is_under_way =
+            matches!(self.state, RolloutState::Waving | RolloutState::Paused | RolloutState::Settling);
+        is_under_way && self.step > 0
+    }
+
+    /// Whether a step has given a seated client the push.
+    pub fn gives(&self, seat: Seat) -> bool {
+        self.is_given() && self.is_seated(seat)
+    }
+
+    /// Whether a label alone may have admitted the seat, and not chance.
+    pub fn is_by_label(&self, seat: Seat) -> bool {
+        seat.bucket >= self.threshold
     }
 
     /// The same for a push by its number: a push that is not under way admits nobody.
@@ -143,6 +155,12 @@ pub enum What {
     HookSaid {
         step: u8,
         answer: HookAnswer,
+    },
+    /// A step went on by the plan's other evidence, because its load reports did not suffice for a judgement
+    /// (LRS-24).
+    LoadCannotTell {
+        step: u8,
+        missing: Vec<Missing>,
     },
     Over(Outcome),
     /// A unit waits, and the others go on.

@@ -9,6 +9,7 @@ use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use super::record::{PushRecord, UnitRecord};
 use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
+use crate::rollout::load::{self, LoadJudgement, Missing};
 use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
 use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
 use crate::rollout::report::{
@@ -191,6 +192,9 @@ impl Push {
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
         }
+        if let Some(reason) = self.judge_load(plan, &tally) {
+            return self.halt(reason, outputs, now);
+        }
         // The tally was made with the former threshold, so its silence does not count.
         let is_raised = self.raise(plan, &tally, outputs, now);
         if self.number_of_step() == 0 {
@@ -207,6 +211,24 @@ impl Push {
             return;
         }
         self.go_on(plan, &tally, outputs, now);
+    }
+
+    /// Compares the load of the step's clients with that of all others. A reason halts the push: load reports
+    /// never hold a step back (LRS-24).
+    fn judge_load(&mut self, plan: &Plan, tally: &Tally) -> Option<Reason> {
+        let evidence = tally.load.as_ref()?;
+        // After the last step of the plan nobody is left to compare with, and before its first tally a step
+        // may not know its clients.
+        let is_compared = self.current.is_open && !self.current.is_last;
+        let step = self.report.steps.last_mut().filter(|_| is_compared)?;
+        let (judgement, units) = match plan.bucket_by.is_of_place() || step.threshold == 0 {
+            true => (LoadJudgement::CannotTell(vec![Missing::Control]), Vec::new()),
+            false => load::judge(evidence, plan.halt_on.error_points),
+        };
+        step.load = Some(judgement.clone());
+        let LoadJudgement::Worse(worse) = judgement else { return None };
+        self.blame(&units);
+        Some(Reason::Errors(worse))
     }
 
     /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
@@ -363,6 +385,11 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
+        if let Some(LoadJudgement::CannotTell(missing)) =
+            self.report.steps.last().and_then(|step| step.load.clone())
+        {
+            self.tell(What::LoadCannotTell { step: number, missing }, outputs);
+        }
         match self.current.is_last {
             true => self.is_finished = true,
             false => self.begin_step(plan, number + 1, outputs, now),
@@ -379,7 +406,14 @@ impl Push {
         let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
         let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
         let admitted = Counts::default();
-        self.report.steps.push(StepReport { number, threshold, began: now, ended: None, admitted });
+        self.report.steps.push(StepReport {
+            number,
+            threshold,
+            began: now,
+            ended: None,
+            admitted,
+            load: None,
+        });
         self.current = CurrentStep::new(now, step.is_none());
         self.report.state = self.moving_state();
         let steps = plan.step_count();
@@ -683,7 +717,7 @@ impl Push {
         if record.step > 0 {
             let (ended, admitted) = (Some(now), Counts::default());
             let (number, threshold) = (record.step, record.threshold);
-            push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted });
+            push.report.steps.push(StepReport { number, threshold, began: now, ended, admitted, load: None });
         }
         (push.current.is_open, push.is_watched) = (true, false);
         let (step, clients, after) = (record.step, 0, Duration::ZERO);

@@ -5,6 +5,7 @@ mod enforce;
 mod gathering;
 mod guards;
 mod hook;
+mod load;
 mod lost;
 mod pins;
 mod random;

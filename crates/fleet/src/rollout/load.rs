@@ -1,0 +1,185 @@
+//! The load that clients report, as evidence about a push (LRS-24): the clients with the push, against all
+//! others, in the same clusters and at the same time.
+
+use std::sync::Arc;
+
+use super::plan::BucketBy;
+use super::push::UnitId;
+
+/// Requests of a cluster in each group, at least.
+const REQUESTS_MIN: u64 = 100;
+/// The error share of the admitted clients is more than so many times that of the others.
+const FACTOR: f64 = 2.0;
+
+/// Finished requests, and the errors among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    pub finished: u64,
+    pub errors: u64,
+}
+
+impl Requests {
+    /// The share of errors; 0 without requests.
+    pub fn error_share(self) -> f64 {
+        self.errors as f64 / self.finished.max(1) as f64
+    }
+}
+
+/// The requests of one cluster since the step began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterRequests {
+    pub cluster: Arc<str>,
+    pub admitted: Requests,
+    pub others: Requests,
+    /// The units with errors of admitted clients.
+    pub failing: Vec<UnitId>,
+}
+
+impl ClusterRequests {
+    /// The requests of the group with fewer.
+    fn poorer(&self) -> u64 {
+        self.admitted.finished.min(self.others.finished)
+    }
+
+    /// Whether the share of the admitted is larger by the points, and by the factor.
+    fn is_worse(&self, error_points: u32) -> bool {
+        let (admitted, others) = (self.admitted.error_share(), self.others.error_share());
+        admitted > others + f64::from(error_points) / 100.0 && admitted > FACTOR * others
+    }
+}
+
+/// The material of a judgement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadEvidence {
+    pub clusters: Vec<ClusterRequests>,
+    /// Streams that have reported since the step began.
+    pub admitted: u64,
+    pub others: u64,
+}
+
+/// Clusters with a larger error share at the admitted clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorseLoad {
+    /// The cluster with the largest error share.
+    pub worst: ClusterRequests,
+    /// So many other clusters are worse, too.
+    pub more: usize,
+}
+
+/// Evidence that a judgement lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No admitted client has reported.
+    AdmittedReporters,
+    /// No other client has reported.
+    OtherReporters,
+    /// No cluster has enough requests in both groups. `most`: the most requests of any cluster in its poorer
+    /// group.
+    Requests { most: u64, needed: u64 },
+    /// The groups are no control for each other: a label or a place has chosen the admitted clients.
+    Control,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadJudgement {
+    Worse(WorseLoad),
+    /// So many clusters have enough requests, and none is worse.
+    Equal {
+        clusters: usize,
+    },
+    CannotTell(Vec<Missing>),
+}
+
+impl BucketBy {
+    /// Whether a bucket holds all clients of a place or of a service. Then the clients of a step differ from
+    /// the others by nature.
+    pub fn is_of_place(&self) -> bool {
+        matches!(self, BucketBy::Cluster | BucketBy::Zone)
+    }
+}
+
+/// Compares the groups. `error_points`: the difference of the error shares, in percentage points, from which
+/// on a cluster is worse. Gives the units of all worse clusters, too.
+pub(super) fn judge(evidence: &LoadEvidence, error_points: u32) -> (LoadJudgement, Vec<UnitId>) {
+    let is_judged = |load: &&ClusterRequests| load.poorer() >= REQUESTS_MIN;
+    let clusters = evidence.clusters.iter().filter(is_judged).count();
+    if clusters == 0 {
+        return (LoadJudgement::CannotTell(missing(evidence)), Vec::new());
+    }
+    let worse = || evidence.clusters.iter().filter(is_judged).filter(|load| load.is_worse(error_points));
+    let share = |load: &&ClusterRequests| load.admitted.error_share();
+    let Some(worst) = worse().max_by(|one, other| share(one).total_cmp(&share(other))) else {
+        return (LoadJudgement::Equal { clusters }, Vec::new());
+    };
+    let units = worse().flat_map(|load| load.failing.iter().copied()).collect();
+    (LoadJudgement::Worse(WorseLoad { worst: worst.clone(), more: worse().count() - 1 }), units)
+}
+
+fn missing(evidence: &LoadEvidence) -> Vec<Missing> {
+    let counts =
+        [(Missing::AdmittedReporters, evidence.admitted), (Missing::OtherReporters, evidence.others)];
+    let silent = counts.into_iter().filter(|entry| entry.1 == 0).map(|entry| entry.0);
+    let most = evidence.clusters.iter().map(ClusterRequests::poorer).max().unwrap_or_default();
+    silent.chain([Missing::Requests { most, needed: REQUESTS_MIN }]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::panic)]
+
+    use super::*;
+
+    fn requests(errors: u64, finished: u64) -> Requests {
+        Requests { finished, errors }
+    }
+
+    fn load(cluster: &str, admitted: Requests, others: Requests) -> ClusterRequests {
+        ClusterRequests { cluster: cluster.into(), admitted, others, failing: vec![UnitId(1)] }
+    }
+
+    fn judged(clusters: &[ClusterRequests]) -> LoadJudgement {
+        judge(&LoadEvidence { clusters: clusters.to_vec(), admitted: 1, others: 9 }, 5).0
+    }
+
+    #[test]
+    fn lrs_24_both_the_points_and_the_factor_decide() {
+        let cases = [
+            (requests(6, 100), requests(0, 100), true),
+            (requests(5, 100), requests(0, 100), false),
+            (requests(60, 1_000), requests(10, 1_000), false),
+            (requests(61, 1_000), requests(10, 1_000), true),
+            // Everybody fails much: the difference has to be twice as large.
+            (requests(60, 100), requests(50, 100), false),
+            (requests(99, 100), requests(49, 100), true),
+            (requests(0, 100), requests(100, 100), false),
+            (requests(1, u64::MAX), requests(1, u64::MAX), false),
+        ];
+        for (admitted, others, is_worse) in cases {
+            let judgement = judged(&[load("c", admitted, others)]);
+            assert_eq!(matches!(judgement, LoadJudgement::Worse(_)), is_worse, "{judgement:?}");
+        }
+    }
+
+    #[test]
+    fn lrs_24_one_bad_cluster_among_many_is_named() {
+        let clusters = [
+            load("good", requests(1, 500), requests(1, 500)),
+            load("bad", requests(50, 100), requests(1, 100)),
+            load("worst", requests(90, 100), requests(1, 100)),
+            load("rare", requests(99, 99), requests(0, 500)),
+        ];
+        let LoadJudgement::Worse(worse) = judged(&clusters) else { panic!("the push is worse") };
+        assert_eq!((&*worse.worst.cluster, worse.more), ("worst", 1));
+        assert_eq!(judged(&clusters[..1]), LoadJudgement::Equal { clusters: 1 });
+    }
+
+    #[test]
+    fn lrs_24_without_evidence_the_judge_says_what_is_missing() {
+        let clusters =
+            [load("rare", requests(99, 99), requests(0, 500)), load("c", requests(1, 10), requests(1, 10))];
+        let too_few = |most| Missing::Requests { most, needed: 100 };
+        assert_eq!(judged(&clusters), LoadJudgement::CannotTell(vec![too_few(99)]));
+        let all = vec![Missing::AdmittedReporters, Missing::OtherReporters, too_few(0)];
+        assert_eq!(judge(&LoadEvidence::default(), 5), (LoadJudgement::CannotTell(all), Vec::new()));
+    }
+}
