@@ -1,12 +1,11 @@
 //! The load that clients report: rows, and classes on their way to servers (LRS-25).
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::cmp::Ordering;
 
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::loads::{ClassLoad, FinishedRequests, LoadRow, RequestFates};
@@ -14,10 +13,10 @@ use sluice_admin_api::parameters::LoadParameters;
 
 use super::item::rfc_3339;
 use super::list;
-use super::page::{Page, cursor};
+use super::page::{self, Page, cursor};
 use super::params::{Declined, bad_request, read, word};
 use super::state::Admin;
-use crate::driver::api::load::{ClassLoadStatus, LoadRow as Row};
+use crate::driver::api::load::{ClassLoadStatus, ErrorRank, LoadRow as Row, RowOrder, RowQuery, error_rank};
 
 /// `/load`: matching rows in an order.
 #[derive(Debug)]
@@ -26,16 +25,8 @@ pub(super) struct LoadQuery {
     pub server: Option<String>,
     /// A class, or the beginning of its digest.
     pub class: Option<String>,
-    pub order: RowOrder,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum RowOrder {
-    /// By class and cluster.
-    #[default]
-    Name,
-    /// The greatest share of errors first; without requests last.
-    Errors,
+    /// The greatest share of errors first; otherwise by class and name.
+    pub is_by_errors: bool,
 }
 
 /// The place of a row in the order by name: list, server, class, number of the load, cluster, service,
@@ -54,15 +45,14 @@ impl RowPlace {
 impl LoadQuery {
     pub fn parse(uri: &Uri, headers: &HeaderMap) -> Result<(LoadQuery, Page), Declined> {
         let LoadParameters { cluster, server, class, sort, after, limit } = read(uri)?;
-        let sorts = [("name", RowOrder::Name), ("errors", RowOrder::Errors)];
-        let order = word("sort", sort, &sorts)?.unwrap_or_default();
+        let is_by_errors = word("sort", sort, &[("name", false), ("errors", true)])?.unwrap_or_default();
         let page = Page::read(after, limit, headers)?;
-        if order == RowOrder::Errors && (page.is_unlimited() || page.after::<RowPlace>()?.is_some()) {
+        if is_by_errors && (page.is_unlimited() || page.after::<RowPlace>()?.is_some()) {
             // Shares change between two pages.
             let text = "sort=errors has one page: give `limit`, and no `after`";
             return Err(bad_request(text.to_owned()));
         }
-        Ok((LoadQuery { cluster, server, class, order }, page))
+        Ok((LoadQuery { cluster, server, class, is_by_errors }, page))
     }
 
     fn takes(&self, load: &ClassLoadStatus) -> bool {
@@ -83,19 +73,52 @@ pub(super) async fn rows(
     Ok(list::respond(LoadRow::KEY, &page, move |writer| async move {
         let render = |row: &LoadRow, out: &mut _| list::append(out, Some(row));
         let place = |row: &LoadRow| cursor(&RowPlace::of(row));
-        if query.order == RowOrder::Errors {
+        if query.is_by_errors {
             let first = worst(&admin, &query, limit.saturating_add(1)).await;
             return writer.write_all(first.into_iter(), place, render).await;
         }
-        // One class at a time is in memory.
-        let rows = stream::iter(classes(&admin, &query)).flat_map(|load| {
-            let mut rows: Vec<LoadRow> = rows_of(&admin, &query, &load).collect();
-            rows.retain(|row| after.as_ref().is_none_or(|after| RowPlace::of(row) > *after));
-            rows.sort_by_cached_key(RowPlace::of);
-            stream::iter(rows)
+        let loads = classes(&admin, &query).into_iter().filter_map(|load| {
+            let place = class_place(&load);
+            let Some(RowPlace(names, number, row, priority)) = &after else { return Some((load, None)) };
+            match place.cmp(&(names.each_ref().map(String::as_str), *number)) {
+                Ordering::Less => None,
+                Ordering::Equal => Some((load, Some((row.clone(), *priority)))),
+                Ordering::Greater => Some((load, None)),
+            }
         });
+        let count = limit.saturating_add(1).min(page::LIMIT_MAX);
+        let rows = stream::iter(loads).flat_map(|(load, after)| by_name(&admin, &query, load, after, count));
         writer.write_stream(rows, place, render).await
     }))
+}
+
+/// The name of a row: cluster, service, locality and priority.
+type Name = ([String; 5], u32);
+
+/// The rows of a class behind a name, a few at a time: reports wait while some are chosen.
+fn by_name<'a>(
+    admin: &'a Admin,
+    query: &'a LoadQuery,
+    load: ClassLoadStatus,
+    after: Option<Name>,
+    count: usize,
+) -> impl Stream<Item = LoadRow> + 'a {
+    let some = move |after: Option<Name>, load: &ClassLoadStatus| {
+        let after = after.as_ref().map(|(names, priority)| (names.each_ref().map(String::as_str), *priority));
+        let order = RowOrder::Name { after };
+        let query = RowQuery { cluster: query.cluster.as_deref(), order, count };
+        let rows = admin.relay.load_rows(load.number, &query);
+        rows.into_iter().map(|row| row_of(row, load)).collect::<Vec<_>>()
+    };
+    let rows = stream::unfold(Some(after), move |after| {
+        let rows = after.map(|after| some(after, &load));
+        let next = rows.as_ref().filter(|rows| rows.len() == count).and_then(|rows| rows.last()).map(|row| {
+            let RowPlace(_, _, names, priority) = RowPlace::of(row);
+            Some((names, priority))
+        });
+        std::future::ready(rows.map(|rows| (stream::iter(rows), next)))
+    });
+    rows.flatten()
 }
 
 /// The classes that match, in the order of their rows.
@@ -108,11 +131,6 @@ fn classes(admin: &Admin, query: &LoadQuery) -> Vec<ClassLoadStatus> {
 
 fn class_place(load: &ClassLoadStatus) -> ([&str; 3], u64) {
     ([&load.list, &load.server, &load.class], load.number)
-}
-
-fn rows_of(admin: &Admin, query: &LoadQuery, load: &ClassLoadStatus) -> impl Iterator<Item = LoadRow> {
-    let rows = admin.relay.load_rows(load.number, query.cluster.as_deref());
-    rows.into_iter().map(move |row| row_of(row, load))
 }
 
 fn row_of(row: Row, load: &ClassLoadStatus) -> LoadRow {
@@ -129,7 +147,7 @@ fn row_of(row: Row, load: &ClassLoadStatus) -> LoadRow {
         class: load.class.to_string(),
         server: load.server.to_string(),
         list: load.list.to_string(),
-        since: rfc_3339(load.since),
+        since: rfc_3339(row.since),
         admitted: finished(row.tallies.admitted),
         others: finished(row.tallies.others),
         unjudged: finished(row.tallies.unjudged),
@@ -138,55 +156,27 @@ fn row_of(row: Row, load: &ClassLoadStatus) -> LoadRow {
     }
 }
 
-/// A row with its place in the order by errors: the least row is the worst one.
-struct Ranked {
-    rank: (Reverse<u64>, Reverse<u64>, RowPlace),
-    row: LoadRow,
-}
-
-impl Ranked {
-    fn new(row: LoadRow) -> Ranked {
-        let requests = row.requests();
-        // In millionths, and above all rows without a request.
-        let share = requests.error_share.map_or(0, |share| (share * 1e6) as u64 + 1);
-        Ranked { rank: (Reverse(share), Reverse(requests.count()), RowPlace::of(&row)), row }
-    }
-}
-
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Ranked) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl Eq for Ranked {}
-
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Ranked) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ranked {
-    fn cmp(&self, other: &Ranked) -> std::cmp::Ordering {
-        self.rank.cmp(&other.rank)
-    }
-}
-
 /// The `count` rows with the greatest shares of errors.
 pub(super) async fn worst(admin: &Admin, query: &LoadQuery, count: usize) -> Vec<LoadRow> {
-    // The best of them is on top.
-    let mut first = BinaryHeap::new();
+    let mut first = Vec::new();
     for load in classes(admin, query) {
-        for row in rows_of(admin, query, &load) {
-            first.push(Ranked::new(row));
-            if first.len() > count {
-                first.pop();
-            }
+        let chosen = RowQuery { cluster: query.cluster.as_deref(), order: RowOrder::Errors, count };
+        for row in admin.relay.load_rows(load.number, &chosen) {
+            let (rank, row) = (error_rank(&row.tallies), row_of(row, &load));
+            first.push((rank, RowPlace::of(&row), row));
+        }
+        if first.len() >= 2 * count {
+            cut(&mut first, count);
         }
         tokio::task::yield_now().await;
     }
-    first.into_sorted_vec().into_iter().map(|ranked| ranked.row).collect()
+    cut(&mut first, count);
+    first.into_iter().map(|(_, _, row)| row).collect()
+}
+
+fn cut(rows: &mut Vec<(ErrorRank, RowPlace, LoadRow)>, count: usize) {
+    rows.sort_unstable_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
+    rows.truncate(count);
 }
 
 /// `GET /load/classes?after=&limit=`.
@@ -218,7 +208,6 @@ fn class_load(load: &ClassLoadStatus) -> ClassLoad {
     let accounts = &load.accounts;
     let requests = RequestFates {
         read: accounts.read,
-        taken_over: accounts.taken_over,
         delivered: accounts.delivered,
         pending: accounts.pending,
         unconfirmed: accounts.unconfirmed,
@@ -226,7 +215,6 @@ fn class_load(load: &ClassLoadStatus) -> ClassLoad {
         left_out: accounts.left_out,
         unwanted: accounts.unwanted,
         local: accounts.local,
-        passed_on: accounts.passed_on,
     };
     let clusters = load.wish.as_ref().map(|wish| match &wish.clusters {
         None => "all".to_owned(),

@@ -63,9 +63,13 @@ impl Page {
             None if form == ListForm::Lines => usize::MAX,
             None => LIMIT_MAX,
             Some("all") => usize::MAX,
-            Some(text) => text.parse().ok().filter(|limit| *limit <= LIMIT_MAX).ok_or_else(|| {
-                bad_request(format!("limit is {text:?}; allowed: a whole number up to {LIMIT_MAX}, or all"))
-            })?,
+            Some(text) => {
+                text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit)).ok_or_else(|| {
+                    bad_request(format!(
+                        "limit is {text:?}; allowed: a whole number from 1 up to {LIMIT_MAX}, or all"
+                    ))
+                })?
+            }
         };
         Ok(Page { form, limit, after })
     }

@@ -120,6 +120,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("limits.source_bytes", Effect::Live),
     ("limits.load_rows", Effect::Live),
     ("limits.load_rows_per_stream", Effect::Live),
+    ("limits.load_rows_total", Effect::Live),
     ("limits.memory_bytes", Effect::Live),
     ("checkpoint", Effect::Process),
     ("checkpoint.directory", Effect::Process),

@@ -56,6 +56,7 @@ impl Limits {
                 "load_rows",
                 self.load.load_rows as u64,
             ),
+            ("load_rows", self.load.load_rows as u64, "load_rows_total", self.load.load_rows_total as u64),
             ("node_retained_bytes", requests.node_retained_bytes as u64, "node_bytes", node_bytes),
         ];
         for (key, value, within, bound) in pairs {

@@ -11,9 +11,9 @@ use super::listener::{ListenerSettings, read_listeners};
 use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
 use super::proof::read_proof;
-use super::reader::{Map, walk};
+use super::reader::{Item, Map, walk};
 use super::rollouts::read_rollouts;
-use super::servers::read_servers;
+use super::servers::{Servers, read_servers};
 use super::shown::Shown;
 use super::syntax;
 use super::traces::read_traces;
@@ -21,11 +21,13 @@ use super::tree::{Format, Tree};
 use super::units::word;
 use super::{AdminListener, Config, Endpoint, GrpcServer, Limits, LogFormat, LogSettings};
 use super::{ServerKind, UpstreamServer};
-use crate::driver::ENCODED_BYTES;
+use crate::driver::{ENCODED_BYTES, LoadUse};
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
+use sluice_engine::class::{ClassRule, IdPart, LocalityDepth, NodeClasses};
 use sluice_engine::source::{self, UNWATCHED_BYTES};
 use sluice_fleet::rollout::plan::History;
 use sluice_setting::Read;
+use sluice_xds::TypeUrl;
 
 /// Enough to tell files apart.
 const HASH_DIGITS: usize = 8;
@@ -101,6 +103,29 @@ const BOOTSTRAP_KEYS: &[&str] =
 
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 
+/// LRS-23: a control plane that weighs endpoints by the locality of the reporter must not have classes of
+/// several zones.
+fn warn_of_shared_zones(items: &[Item<'_>], classes: &NodeClasses, servers: Option<&Servers>) {
+    let all = servers.into_iter().flat_map(Servers::lists).flat_map(|(_, list)| &list.servers);
+    let mut reported = all.filter(|server| server.load == Some(LoadUse::Aggregate));
+    let Some(server) = reported.next() else { return };
+    let cluster = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    for (entry, item) in items.iter().enumerate() {
+        let is_shared = |rule: &ClassRule| {
+            let (split, types) = (&rule.projection, &rule.types);
+            let is_of_clusters = types.is_empty() || types.contains(&cluster);
+            is_of_clusters && split.id != IdPart::Whole && split.locality < Some(LocalityDepth::Zone)
+        };
+        if classes.rules.iter().any(|rule| rule.id.entry == entry && !rule.id.is_default && is_shared(rule)) {
+            item.warn(format!(
+                "clients of several zones share a class, and {} sees one reporter for all of them (`lrs: aggregate`); \
+                 a control plane that weighs endpoints by the locality of the reporter needs `split_by.locality: zone`",
+                server.server_uri
+            ));
+        }
+    }
+}
+
 /// `None` only if an error was reported.
 pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option<Config> {
     let FileContext { directory, hostname, variables, policy } = context;
@@ -118,6 +143,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
     if facts.is_some() && !node_classes.read_facts() {
         map.warn_at("facts", "no rule of `node_classes` splits by facts (`split_by.facts`)");
     }
+    warn_of_shared_zones(&classes, &node_classes, servers.as_ref());
     let facts = facts.flatten();
     node_classes.facts.key = facts.as_ref().map(|facts| facts.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));

@@ -130,7 +130,7 @@ impl Emptier {
     }
 
     fn streams(&self) -> u64 {
-        u64::try_from(self.metrics.streams_open()).unwrap_or_default()
+        u64::try_from(self.metrics.streams_to_leave()).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Load reports: aggregated for the server of each cluster, or for nobody (LRS-14 to LRS-23).
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use tonic::Code;
 use tonic::transport::Channel;
@@ -274,6 +275,50 @@ async fn lrs_16_the_drain_sends_the_last_report() {
     assert_eq!(relay.exit().await.code(), Some(0));
     server_has(&origin, "a", (8, 0)).await;
     origin.load().look(|streams| assert!(streams[0].is_finished));
+}
+
+/// LRS-16: the last report goes out at once, and a server that does not take it delays the end of the process by
+/// seconds alone.
+#[tokio::test]
+async fn lrs_16_a_mute_server_does_not_use_up_the_drain() {
+    let (origin, mut relay, channel) = start("aggregate", |setup| setup.line("drain: 120s")).await;
+    origin.load().mute();
+    let mut client = reporter(&channel, "client").await;
+    client.wish().await;
+    client.report(vec![stats("a", "z", [8, 0, 0])]);
+    relay.metric_reaches("sluice_load_requests_total", &[], 8.0).await;
+    let begin = Instant::now();
+    relay.sigterm();
+    assert_eq!(client.status().await.code(), Code::Unavailable);
+    assert_eq!(relay.exit().await.code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    let lines = relay.log_lines("WARN");
+    let lost = |line: &&String| line.contains("load reports are lost") && line.contains("requests=8");
+    assert_eq!(lines.iter().filter(lost).count(), 1, "{lines:?}");
+}
+
+/// LRS-4: nobody wakes a client for each new cluster, and a silent one hears of it within three intervals.
+#[tokio::test]
+async fn lrs_4_a_silent_client_hears_of_new_clusters() {
+    let (origin, relay, channel) = start("aggregate", |setup| setup).await;
+    origin.set(CDS, "a", "1");
+    let mut xds = Client::open(&relay.address, Variant::Delta, "client").await;
+    xds.want(CDS, &["*"]);
+    xds.take(CDS).await;
+    let mut client = Reporter::open(&channel, LRS, node("client")).await;
+    assert_eq!(client.wish().await.clusters, ["a"]);
+    origin.set(CDS, "b", "1");
+    assert_eq!(client.wish().await.clusters, ["a", "b"]);
+}
+
+/// Streams of load reports leave with the others, in a drain and in an upgrade.
+#[tokio::test]
+async fn hnd_9_a_drain_counts_streams_of_load_reports() {
+    let (_origin, relay, channel) = start("aggregate", |setup| setup).await;
+    let mut client = reporter(&channel, "client").await;
+    client.wish().await;
+    let (status, text) = relay.post("/drain?dry_run=1").await;
+    assert_eq!((status, text.contains("\"streams\":1")), (200, true), "{text}");
 }
 
 /// LRS-22: each cluster at the servers of its authority.

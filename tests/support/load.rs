@@ -144,6 +144,11 @@ impl LoadServer {
         state.wish = Some(wish);
     }
 
+    /// Takes streams, and never says a word.
+    pub fn mute(&self) {
+        self.lock().wish = None;
+    }
+
     pub fn refuse(&self, code: Option<Code>) {
         self.lock().refuse = code;
     }

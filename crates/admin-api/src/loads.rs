@@ -86,15 +86,12 @@ impl Listed for LoadRow {
     const KEY: &'static str = "load";
 }
 
-/// Finished requests by their fate, since the class began to report. `read` and `taken_over` are the sum of
-/// all others.
+/// Finished requests by their fate, since the class began to report. `read` is the sum of all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestFates {
     /// In reports of clients.
     pub read: u64,
-    /// From a process before this one.
-    pub taken_over: u64,
     /// The server has them.
     pub delivered: u64,
     /// For the next report to the server.
@@ -109,8 +106,6 @@ pub struct RequestFates {
     pub unwanted: u64,
     /// For operators alone.
     pub local: u64,
-    /// To a process after this one.
-    pub passed_on: u64,
 }
 
 /// The load of a node class at one server. Wide because the fields are those of the list.

@@ -20,6 +20,9 @@ use sluice_xds::{Code, Status};
 /// Distinct unknown fields to remember, so that each is told once.
 const UNKNOWN_MAX: usize = 64;
 
+/// Reporters hear of one wish a second: each wakes all of them.
+const WISH_GAP: Duration = Duration::from_secs(1);
+
 /// Where the sums of a class go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -39,7 +42,7 @@ pub enum Output {
     Send(Bytes),
     /// End the relay's side of the stream. [`ClassLoad::ended`] follows.
     Finish,
-    /// The wish of the server has changed.
+    /// The wish of the server has changed. At most once a second.
     WishChanged,
     Tell(Happening),
 }
@@ -60,13 +63,10 @@ pub enum Happening {
     NoRoom { entries: usize },
 }
 
-/// Finished requests by their fate. At any time the requests read and taken over are the sum of all others
-/// (I29).
+/// Finished requests by their fate. At any time the requests read are the sum of all others (I29).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     pub read: u64,
-    /// From a predecessor without a server.
-    pub taken_over: u64,
     /// The next report went out on the same stream.
     pub delivered: u64,
     /// Waits here, or in an unwritten report.
@@ -81,8 +81,6 @@ pub struct Accounts {
     pub unwanted: u64,
     /// Counted for operators alone.
     pub local: u64,
-    /// Passed to a successor.
-    pub passed_on: u64,
 }
 
 fn add(sum: &mut u64, more: u64) {
@@ -100,6 +98,19 @@ struct Outgoing {
     since: Time,
 }
 
+/// The word about the wish, for the reporters.
+#[derive(Clone, Copy, Debug, Default)]
+struct WishNews {
+    told_at: Option<Time>,
+    is_due: bool,
+}
+
+impl WishNews {
+    fn due_at(self) -> Option<Time> {
+        self.is_due.then(|| self.told_at.map_or(Time::default(), |time| time + WISH_GAP))
+    }
+}
+
 /// The load of one class at one server.
 #[derive(Clone, Debug)]
 pub struct ClassLoad {
@@ -107,6 +118,7 @@ pub struct ClassLoad {
     table: Table,
     link: Link,
     wish: Option<Wish>,
+    news: WishNews,
     /// The begin of the time in the next report (LRS-17, RLY-68).
     since: Time,
     observed_since: Time,
@@ -122,9 +134,10 @@ impl ClassLoad {
         let is_local = destination == Destination::Local;
         ClassLoad {
             destination,
-            table: Table::new(limits),
+            table: Table::new(limits, now),
             link: Link::default(),
             wish: is_local.then(Wish::all),
+            news: WishNews::default(),
             since: now,
             observed_since: now,
             outgoing: None,
@@ -146,6 +159,18 @@ impl ClassLoad {
         self.open(now);
     }
 
+    /// The connection of a stream, by the caller's number. Streams of a connection have one share of the room
+    /// (LRS-18).
+    pub fn join(&mut self, id: StreamId, connection: u64) {
+        self.table.join(id, connection);
+    }
+
+    /// All classes together have a bound: this one may have so many entries, and gets as many new ones as are
+    /// free.
+    pub fn set_room(&mut self, room: usize, free: usize) {
+        self.table.set_room(room, free);
+    }
+
     /// A stream moves to another class, with its gauges and without its counters.
     pub fn leave(&mut self, id: StreamId) -> Departure {
         self.table.leave(id)
@@ -159,6 +184,16 @@ impl ClassLoad {
     /// The push has reached the stream's client, or has left it (LRS-24).
     pub fn set_group(&mut self, id: StreamId, group: Group) {
         self.table.set_group(id, group);
+    }
+
+    /// Before the report of a stream: decides whether it counts in the judgement of a push. A client speaks
+    /// once in an interval, and its report tells how long it was silent (LRS-24).
+    pub fn hear(&mut self, id: StreamId, report: &LoadReport<'_>, now: Time) {
+        let interval = self.wish.as_ref().map_or(INTERVAL_UNSTATED, |wish| wish.interval);
+        let longest = report.clusters.iter().map(|cluster| cluster.interval).max().unwrap_or_default();
+        let is_of_observation = longest <= now.since(self.observed_since);
+        // Clients are asked for a tenth less (LRS-20).
+        self.table.hear(id, is_of_observation, interval * 4 / 5, now);
     }
 
     /// A message of a client was read to the end (LRS-15). `takes`: whether the reports of a cluster go to
@@ -227,9 +262,17 @@ impl ClassLoad {
         self.link.answered();
         if self.wish.as_ref() != Some(&wish) {
             self.wish = Some(wish);
+            self.news.is_due = true;
+        }
+        self.tell_wish(now);
+        self.report_if_due(now);
+    }
+
+    fn tell_wish(&mut self, now: Time) {
+        if self.news.due_at().is_some_and(|due| due <= now) {
+            self.news = WishNews { told_at: Some(now), is_due: false };
             self.outputs.push_back(Output::WishChanged);
         }
-        self.report_if_due(now);
     }
 
     /// The last byte of the message of the last [`Output::Send`] has left the relay.
@@ -267,12 +310,13 @@ impl ClassLoad {
             self.link.end();
         }
         if let LinkEnd::NoService { is_first } = end {
-            add(&mut self.accounts.unwanted, self.table.take(&Wish::nothing(), Duration::ZERO).unwanted);
+            add(&mut self.accounts.unwanted, self.table.take(&Wish::nothing(), Duration::ZERO, now).unwanted);
             self.since = now;
             if is_first {
                 self.tell(Happening::NoService(status.clone()));
                 self.wish = Some(Wish::nothing());
-                self.outputs.push_back(Output::WishChanged);
+                self.news.is_due = true;
+                self.tell_wish(now);
             }
         }
     }
@@ -304,7 +348,7 @@ impl ClassLoad {
             return self.finish();
         }
         let Some(wish) = &self.wish else { return };
-        let taken = self.table.take(wish, now.since(self.since));
+        let taken = self.table.take(wish, now.since(self.since), now);
         add(&mut self.accounts.unwanted, taken.unwanted);
         let messages = VecDeque::from(taken.messages);
         if let Some(first) = messages.front() {
@@ -338,31 +382,6 @@ impl ClassLoad {
         self.is_draining && self.link.state() == LinkState::Ended
     }
 
-    /// The counters that no server has, as messages for [`ClassLoad::take_over`] of a successor. Gauges stay,
-    /// because they belong to streams of this process.
-    pub fn pass_on(&mut self, now: Time) -> Vec<Bytes> {
-        self.take_back();
-        let pending = self.accounts().pending;
-        let everything = Wish { has_endpoints: true, ..Wish::all() };
-        let taken = self.table.take(&everything, now.since(self.since));
-        add(&mut self.accounts.passed_on, pending);
-        self.since = now;
-        taken.messages.into_iter().map(|message| message.bytes).collect()
-    }
-
-    /// Takes the sums of a predecessor over. On an error nothing is taken over.
-    pub fn take_over(&mut self, message: &[u8], now: Time) -> Result<(), crate::codec::ReportError> {
-        let report = read_report(message)?;
-        let before = self.accounts().pending;
-        self.table.restore(&report);
-        let more = self.accounts().pending.saturating_sub(before);
-        add(&mut self.accounts.taken_over, more);
-        let longest = report.clusters.iter().map(|cluster| cluster.interval).max().unwrap_or_default();
-        self.since = self.since.min(now - longest);
-        self.open(now);
-        Ok(())
-    }
-
     /// Tallies begin at zero: a step of a plan began (LRS-24).
     pub fn observe(&mut self, now: Time) {
         self.observed_since = now;
@@ -377,16 +396,18 @@ impl ClassLoad {
     pub fn poll_timeout(&self) -> Option<Time> {
         let next_try = self.link.poll_timeout().filter(|_| self.has_work());
         let rest = (!self.keeps_pending()).then(|| self.since + INTERVAL_UNSTATED);
-        [self.due_at(), next_try, rest.filter(|_| self.table.has_streams())].into_iter().flatten().min()
+        let rest = rest.filter(|_| self.table.has_streams());
+        [self.due_at(), next_try, rest, self.news.due_at()].into_iter().flatten().min()
     }
 
     pub fn handle_timeout(&mut self, now: Time) {
         // Without reports to a server, intervals only make room.
         if !self.keeps_pending() && now >= self.since + INTERVAL_UNSTATED {
             self.since = now;
-            self.table.next_interval();
+            self.table.next_interval(now);
         }
         self.open(now);
+        self.tell_wish(now);
         self.report_if_due(now);
     }
 
@@ -407,9 +428,9 @@ impl ClassLoad {
         self.table.views()
     }
 
-    /// The requests of each cluster, for the judge of a push.
-    pub fn tallies(&self) -> BTreeMap<&str, PerGroup<Tally>> {
-        self.table.tallies()
+    /// The requests of each cluster, for the judge of a push: a name may come several times.
+    pub fn voices(&self) -> impl Iterator<Item = (&str, PerGroup<Tally>)> {
+        self.table.voices()
     }
 
     /// The begin of the tallies.

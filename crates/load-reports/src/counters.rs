@@ -94,6 +94,9 @@ impl MetricSum {
     }
 }
 
+/// The requests of a client and a cluster that count in the judgement of a push, of each report.
+const VOICE_MAX: u64 = 100;
+
 /// The requests of a cluster's clients in an observation, for operators and for the judge of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -104,6 +107,19 @@ pub struct Tally {
 impl Tally {
     pub fn requests(&self) -> u64 {
         self.success.saturating_add(self.error)
+    }
+
+    /// The share of a client in the word of all: at most [`VOICE_MAX`] requests, with the same share of errors.
+    /// Else a client that tries again and again, or lies, would drown out a hundred others (LRS-24).
+    pub fn as_voice(self) -> Tally {
+        let requests = self.requests();
+        if requests <= VOICE_MAX {
+            return self;
+        }
+        let scaled = u128::from(self.error) * u128::from(VOICE_MAX);
+        let error =
+            u64::try_from((scaled + u128::from(requests / 2)) / u128::from(requests)).unwrap_or_default();
+        Tally { success: VOICE_MAX - error, error }
     }
 
     pub fn add(&mut self, success: u64, error: u64) {

@@ -26,7 +26,6 @@ async fn clients_are_filtered() {
         ("?limit=all", SESSIONS, false),
         ("", 1_000, true),
         ("?limit=3", 3, true),
-        ("?limit=0", 0, true),
         ("?node=node-42", 1, false),
         ("?node=node-42&state=ERROR", 0, false),
         ("?state=ERROR", SESSIONS / 100, false),
@@ -118,8 +117,8 @@ async fn an_invalid_query_is_refused_with_the_allowed_values() {
             "/clients?why=held%3Aorder1",
             "unknown why \"held:order1\"; nearest: held:order; allowed: rejected, ",
         ),
-        ("/clients?limit=-1", "limit is \"-1\"; allowed: a whole number up to 1000, or all"),
-        ("/clients?limit=1001", "limit is \"1001\"; allowed: a whole number up to 1000, or all"),
+        ("/clients?limit=-1", "limit is \"-1\"; allowed: a whole number from 1 up to 1000, or all"),
+        ("/clients?limit=1001", "limit is \"1001\"; allowed: a whole number from 1 up to 1000, or all"),
         ("/clients?after=x", "after is \"x\"; allowed: `next` of a page of the same list"),
         ("/clients?sort=behind&limit=all", "limit=all goes by id"),
         (

@@ -1,9 +1,14 @@
 //! The load that clients report.
 
 use super::*;
-use crate::driver::api::load::{ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus, LoadsView};
+use crate::driver::api::load::{
+    ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus, LoadsView, RowOrder, RowQuery,
+};
+use sluice_engine::Time;
 use sluice_load_reports::Accounts;
 use sluice_load_reports::counters::{Gauges, PerGroup, Tally};
+use sluice_load_reports::report::Place;
+use sluice_load_reports::table::RowView;
 use sluice_xds::Locality;
 
 impl LoadsView for FakeView {
@@ -11,9 +16,9 @@ impl LoadsView for FakeView {
         vec![load(2, "beef", false), load(1, "c0ffee", true), load(3, "c0ffee", false)]
     }
 
-    fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow> {
+    fn load_rows(&self, number: u64, query: &RowQuery<'_>) -> Vec<LoadRow> {
         let rows = [("cart", 90, 10), ("pay", 10 * number, 0), ("idle", 0, 0)];
-        rows.into_iter().filter(|row| cluster.is_none_or(|cluster| cluster == row.0)).map(row).collect()
+        query.first(rows.into_iter().map(view)).into_iter().map(row).collect()
     }
 }
 
@@ -46,18 +51,31 @@ fn load(number: u64, class: &str, is_reported: bool) -> ClassLoadStatus {
     }
 }
 
-fn row((cluster, success, error): (&str, u64, u64)) -> LoadRow {
-    LoadRow {
-        cluster: cluster.into(),
-        service: "".into(),
-        locality: Locality { region: "eu".into(), zone: "a".into(), ..Locality::default() },
+fn view((cluster, success, error): (&str, u64, u64)) -> RowView<'_> {
+    RowView {
+        cluster,
+        service: "",
+        place: Place { region: "eu", zone: "a", sub_zone: "" },
         priority: 0,
         tallies: PerGroup {
             admitted: Tally { success: 0, error },
             others: Tally { success, error: 0 },
             unjudged: Tally::default(),
         },
+        since: Time::default(),
         gauges: Gauges { in_progress: 2, active_connections: 1 },
+    }
+}
+
+fn row(view: RowView<'_>) -> LoadRow {
+    LoadRow {
+        cluster: view.cluster.into(),
+        service: view.service.into(),
+        locality: Locality::from(&view.place),
+        priority: view.priority,
+        tallies: view.tallies,
+        since: now(),
+        gauges: view.gauges,
     }
 }
 
@@ -82,6 +100,27 @@ async fn lrs_25_rows_come_by_name_in_pages_or_the_worst_first() {
     assert_eq!(clusters(&admin, "/load?sort=errors&limit=4").await, worst);
     assert_eq!(clusters(&admin, "/load?cluster=pay&class=c0").await, ["c0ffee pay"; 2]);
     assert!(clusters(&admin, "/load?server=cp-2").await.is_empty());
+}
+
+/// A class has very many rows, and no reader gets more of them at a time than a page has.
+#[tokio::test]
+async fn lrs_25_the_rows_of_a_page_are_the_first_in_the_order_wherever_they_are() {
+    let names: Vec<String> =
+        (0..10_000u64).map(|number| format!("c{:05}", number * 7_919 % 10_000)).collect();
+    let rows = || names.iter().zip(0..).map(|(name, number)| view((name, 100, number)));
+    for count in [1, 3, 1_000] {
+        let after = ([&*names[9], "", "eu", "a", ""], 0);
+        let order = RowOrder::Name { after: Some(after) };
+        let first = RowQuery { cluster: None, order, count }.first(rows());
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        let begin = sorted.iter().position(|name| *name == names[9]).unwrap() + 1;
+        let expected: Vec<&str> = sorted[begin..].iter().take(count).map(String::as_str).collect();
+        assert_eq!(first.iter().map(|row| row.cluster).collect::<Vec<_>>(), expected);
+        let worst = RowQuery { cluster: None, order: RowOrder::Errors, count }.first(rows());
+        let expected: Vec<&str> = names.iter().rev().take(count).map(String::as_str).collect();
+        assert_eq!(worst.iter().map(|row| row.cluster).collect::<Vec<_>>(), expected);
+    }
 }
 
 /// A reload changes the use of reports, and the former load lingers.

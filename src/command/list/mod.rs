@@ -9,7 +9,8 @@ use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice_admin_api::lists::{Cursor, PageEnd};
+use sluice_admin_api::lists::{Cursor, Listed, PageEnd};
+use sluice_admin_api::loads::LoadRow;
 
 use super::address::Target;
 use super::arguments::{OutputFormat, Show};
@@ -189,10 +190,16 @@ pub(super) fn write<T>(
     console.out.flush()?;
     // Json and yaml have the number.
     if items.items.is_empty() && !matches!(show.format, OutputFormat::Json | OutputFormat::Yaml) {
-        let matching = if list.query.is_empty() { "" } else { " match" };
-        writeln!(console.err, "sluice: no {}{matching}", view.key)?;
+        writeln!(console.err, "{}", nothing(view.key, &list.query))?;
     }
     Ok(())
+}
+
+/// The words for an empty list. An order filters nothing.
+fn nothing(key: &str, query: &[(&'static str, String)]) -> String {
+    let is_filtered = query.iter().any(|(key, _)| *key != "sort");
+    let items = if key == LoadRow::KEY { "load rows" } else { key };
+    format!("sluice: no {items}{}", if is_filtered { " match" } else { "" })
 }
 
 pub(super) fn table<T>(items: &[Typed<T>], view: &View<T>, is_wide: bool, are_several: bool) -> Table {
@@ -249,6 +256,14 @@ mod tests {
         write(&clients(), &list, are_several, show, &mut console).unwrap();
         assert!(err.is_empty());
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn cmd_3_an_empty_list_says_so_and_an_order_is_no_filter() {
+        let query = [("sort", "errors".to_owned()), ("cluster", "a".to_owned())];
+        assert_eq!(nothing("load", &query[..1]), "sluice: no load rows");
+        assert_eq!(nothing("load", &query), "sluice: no load rows match");
+        assert_eq!(nothing("clients", &[]), "sluice: no clients");
     }
 
     #[test]

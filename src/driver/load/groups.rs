@@ -67,7 +67,7 @@ pub async fn gather(
     let new_max = CLUSTERS_MAX / loads.len().max(1);
     for (load, of_load) in loads {
         let mut new = 0;
-        let reporters = load.tally(|name, tallies| {
+        let reporters = load.voices(|name, tallies| {
             if !clusters.contains_key(name) && new < new_max {
                 clusters.insert(name.into(), ClusterRequests::default());
                 new += 1;

@@ -2,14 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::driver::api::load::{ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus};
+use super::room::{LoadRoom, RoomPart};
+use crate::driver::api::load::{ClassLoadStatus, LoadLinkStatus, LoadRow, LoadWishStatus, RowQuery};
 use crate::driver::ground::class_identity::class_digest;
 use crate::driver::ground::clock::Clock;
+use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::servers::Place;
 use crate::telemetry::metrics::{GaugePart, LoadMetrics, RequestFate};
 use sluice_engine::Time;
@@ -17,8 +21,13 @@ use sluice_engine::class::NodeClass;
 use sluice_load_reports::counters::{Group, PerGroup, Tally};
 use sluice_load_reports::link::LinkState;
 use sluice_load_reports::report::LoadReport;
+use sluice_load_reports::table::RowView;
 use sluice_load_reports::{Accounts, ClassLoad, Clusters, Departure, LoadLimits, StreamId, Wish};
 use sluice_xds::{RelayPath, Status};
+
+/// The longest wait for a server that does not take the last report, or does not end its side of the stream.
+/// The process would else use all of its time for a drain.
+pub const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// The properties that tell loads apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +65,15 @@ pub struct LoadHandle {
     pub(super) state: Mutex<LoadState>,
     /// Wakes the task.
     pub(super) woken: Notify,
+    /// The entries of the machine, without the lock.
+    entries: Arc<AtomicUsize>,
+}
+
+/// A stream on its way to a load.
+pub struct Arriving<'a> {
+    pub waker: &'a Arc<AtomicWaker>,
+    /// The number of its connection.
+    pub connection: usize,
 }
 
 /// The state behind the lock.
@@ -67,6 +85,8 @@ pub struct LoadState {
     pub empty_since: Option<Time>,
     pub link_since: Time,
     pub error: Option<Status>,
+    /// The load ends then, whatever its server has.
+    pub ends_at: Option<Time>,
     counted: CountedLoad,
 }
 
@@ -75,13 +95,25 @@ struct CountedLoad {
     accounts: Accounts,
     names_left_out: u64,
     entries: GaugePart,
+    room: RoomPart,
 }
 
 impl LoadHandle {
-    pub fn new(facts: LoadFacts, machine: ClassLoad, metrics: &LoadMetrics, now: Time) -> LoadHandle {
+    pub fn new(
+        facts: LoadFacts,
+        machine: ClassLoad,
+        room: &Arc<LoadRoom>,
+        metrics: &LoadMetrics,
+        now: Time,
+    ) -> LoadHandle {
         let wish = NumberedWish { number: 1, wish: machine.wish().cloned() };
-        let entries = metrics.entries();
-        let counted = CountedLoad { accounts: Accounts::default(), names_left_out: 0, entries };
+        let entries = Arc::<AtomicUsize>::default();
+        let counted = CountedLoad {
+            accounts: Accounts::default(),
+            names_left_out: 0,
+            entries: metrics.entries(),
+            room: RoomPart::new(room, &entries),
+        };
         let state = LoadState {
             machine,
             wish: Arc::new(wish),
@@ -89,16 +121,18 @@ impl LoadHandle {
             empty_since: Some(now),
             link_since: now,
             error: None,
+            ends_at: None,
             counted,
         };
-        LoadHandle { facts, state: Mutex::new(state), woken: Notify::new() }
+        LoadHandle { facts, state: Mutex::new(state), woken: Notify::new(), entries }
     }
 
-    /// A stream of the class reports from now on. `waker` is woken when the wish changes.
-    pub fn arrive(&self, id: StreamId, waker: Arc<AtomicWaker>, departure: Departure, now: Time) {
+    /// A stream of the class reports from now on. The reporter is woken when the wish changes.
+    pub fn arrive(&self, id: StreamId, arriving: &Arriving<'_>, departure: Departure, now: Time) {
         let mut state = self.state.lock();
         state.machine.arrive(id, Group::Others, departure, now);
-        state.reporters.insert(id, waker);
+        state.machine.join(id, arriving.connection as u64);
+        state.reporters.insert(id, arriving.waker.clone());
         state.empty_since = None;
         drop(state);
         self.woken.notify_one();
@@ -125,14 +159,16 @@ impl LoadHandle {
         group: Group,
         report: &LoadReport<'_>,
         takes: impl Fn(&str) -> bool,
-        metrics: &LoadMetrics,
+        shared: &DriverContext,
     ) -> u64 {
         let mut state = self.state.lock();
+        state.look_for_room(&shared.settings().load);
         state.machine.set_group(id, group);
+        state.machine.hear(id, report, shared.clock.now());
         let before = state.machine.accounts().read;
         state.machine.report(id, report, takes);
         let finished = state.machine.accounts().read.saturating_sub(before);
-        state.count(metrics);
+        state.count(&shared.metrics.load);
         let is_due = state.machine.has_output();
         drop(state);
         if is_due {
@@ -146,10 +182,10 @@ impl LoadHandle {
         self.state.lock().machine.observe(now);
     }
 
-    /// Passes the tallies of each cluster to `add`. Gives the streams of each group behind them.
-    pub fn tally(&self, mut add: impl FnMut(&str, &PerGroup<Tally>)) -> PerGroup<u64> {
+    /// Passes the word of all clients about each cluster to `add`. Gives the streams of each group.
+    pub fn voices(&self, mut add: impl FnMut(&str, &PerGroup<Tally>)) -> PerGroup<u64> {
         let state = self.state.lock();
-        state.machine.tallies().iter().for_each(|(cluster, tallies)| add(cluster, tallies));
+        state.machine.voices().for_each(|(cluster, voices)| add(cluster, &voices));
         state.machine.reporters()
     }
 
@@ -166,10 +202,19 @@ impl LoadHandle {
         self.state.lock().machine.configure(limits);
     }
 
-    /// The process or the class ends: the last report goes out at once (LRS-16).
-    pub fn drain(&self, now: Time) {
-        self.state.lock().machine.drain(now);
+    /// The process or the class ends: the last report goes out at once (LRS-16), and the load ends soon.
+    pub fn drain(&self, within: Duration, now: Time) {
+        let mut state = self.state.lock();
+        state.machine.drain(now);
+        let ends_at = now + within.min(END_WITHIN);
+        state.ends_at = Some(state.ends_at.map_or(ends_at, |earlier| earlier.min(ends_at)));
+        drop(state);
         self.woken.notify_one();
+    }
+
+    /// The entries of the machine.
+    pub fn entries(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
     }
 
     /// The load for a reader.
@@ -199,19 +244,20 @@ impl LoadHandle {
         }
     }
 
-    /// The rows for a reader; of one cluster, if one is named. Copies them under the lock.
-    pub fn rows(&self, cluster: Option<&str>) -> Vec<LoadRow> {
+    /// The rows for a reader. Copies those alone that the reader gets, under the lock.
+    pub fn rows(&self, query: &RowQuery<'_>, clock: &Clock) -> Vec<LoadRow> {
         let state = self.state.lock();
-        let rows = state.machine.rows().filter(|row| cluster.is_none_or(|cluster| cluster == row.cluster));
-        rows.map(|row| LoadRow {
+        let observed_since = state.machine.observed_since();
+        let row = |row: RowView<'_>| LoadRow {
             cluster: row.cluster.into(),
             service: row.service.into(),
             locality: (&row.place).into(),
             priority: row.priority,
             tallies: row.tallies,
+            since: clock.wall(row.since.max(observed_since)),
             gauges: row.gauges,
-        })
-        .collect()
+        };
+        query.first(state.machine.rows()).into_iter().map(row).collect()
     }
 }
 
@@ -242,6 +288,12 @@ impl LoadState {
         }
     }
 
+    /// Takes over the room that other classes leave.
+    pub fn look_for_room(&mut self, limits: &LoadLimits) {
+        let room = &self.counted.room;
+        self.machine.set_room(room.max(), room.free(limits));
+    }
+
     /// Passes what has changed in the accounts to the metrics.
     pub fn count(&mut self, metrics: &LoadMetrics) {
         let (now, before) = (self.machine.accounts(), self.counted.accounts);
@@ -257,6 +309,7 @@ impl LoadState {
         metrics.names_left_out.inc_by(names.saturating_sub(self.counted.names_left_out));
         self.counted.names_left_out = names;
         self.counted.entries.set(self.machine.entries());
+        self.counted.room.set(self.machine.entries());
     }
 
     /// The wish has changed: tells the reporters.

@@ -5,6 +5,7 @@
 //! queue. The task of a class is woken for its server's words, for its timers, and for the first and the last
 //! client.
 
+mod room;
 pub mod handle;
 mod uplink;
 mod task;

@@ -13,8 +13,8 @@ use tracing::{debug, warn};
 use super::clusters::{self, CLUSTER, ClusterRights};
 use super::forward::ForwardedStream;
 use super::groups;
-use super::handle::LoadHandle;
-use super::table::{FEATURE, FirstReporter, Loads, ServerChoice};
+use super::handle::{Arriving, LoadHandle};
+use super::table::{FEATURE, FirstReporter, LOOK, Loads, ServerChoice};
 use super::uplink::LoadUplink;
 use crate::driver::api::downstream::{Charge, LoadStream, LoadWord};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
@@ -90,6 +90,8 @@ struct ReportingClient {
     basis: Option<Basis>,
     /// The first answer may leave then (LRS-20).
     admitted_at: Time,
+    /// A class without room is looked for again then.
+    retry_at: Option<Time>,
 }
 
 /// A stream of a client. Its reports are summed, or forwarded, or dropped.
@@ -126,7 +128,7 @@ impl ReportingStream {
             forwarded: None,
             end: None,
             charge,
-            _counted: shared.metrics.load.reporter(),
+            _counted: shared.metrics.downstream.load_reporter(),
             loads,
             context,
         })
@@ -175,6 +177,7 @@ impl ReportingStream {
             has_xdstp: false,
             basis: None,
             admitted_at,
+            retry_at: None,
         }));
         self.follow(now)
     }
@@ -192,7 +195,9 @@ impl ReportingStream {
             forwards: !self.is_dropped && shared.settings().lists.forward_load(),
         };
         let Some(client) = &mut self.client else { return Ok(()) };
-        if client.basis == Some(basis) && !client.wants_another_server(&shared, &self.loads, now) {
+        let is_retry = client.retry_at.is_some_and(|at| at <= now);
+        if client.basis == Some(basis) && !is_retry && !client.wants_another_server(&shared, &self.loads, now)
+        {
             return Ok(());
         }
         let before = client.basis.replace(basis);
@@ -220,6 +225,7 @@ impl ReportingStream {
 
     fn leave_all(&mut self, now: Time) {
         let id = self.id();
+        self.client.iter_mut().for_each(|client| client.retry_at = None);
         let seats = self.client.as_mut().map(|client| std::mem::take(&mut client.seats));
         seats.into_iter().flatten().filter_map(|seat| seat.load).for_each(|load| {
             load.leave(id, now);
@@ -234,6 +240,7 @@ impl ReportingStream {
         let (id, shared) = (self.id(), &self.context.shared);
         let (Some(client), metrics) = (&mut self.client, &shared.metrics.load) else { return Ok(()) };
         let settings = shared.settings();
+        self.loads.look_for_room(now);
         let has_xdstp = report.clusters.iter().any(|cluster| clusters::is_xdstp(cluster.name));
         if has_xdstp && !client.has_xdstp && !client.seats.is_empty() {
             client.has_xdstp = true;
@@ -253,7 +260,7 @@ impl ReportingStream {
                 (sees_all || clusters::may_see(&client.grant, cluster)) && (takes_all || is_here(cluster))
             };
             let group = groups::group(&self.context, &load.facts, &client.node);
-            counted = counted.saturating_add(load.report(id, group, report, takes, metrics));
+            counted = counted.saturating_add(load.report(id, group, report, takes, shared));
         }
         let rows = report.clusters.iter().flat_map(|cluster| &cluster.localities);
         let finished = rows.map(|row| row.counters.finished()).fold(0, u64::saturating_add);
@@ -285,8 +292,10 @@ impl ReportingStream {
     }
 
     fn next_look(&self, now: Time) -> Option<Time> {
-        let admitted_at = self.client.as_ref()?.admitted_at;
-        if now < admitted_at { Some(admitted_at) } else { self.machine.poll_timeout() }
+        let client = self.client.as_ref()?;
+        let next =
+            if now < client.admitted_at { Some(client.admitted_at) } else { self.machine.poll_timeout() };
+        [next, client.retry_at].into_iter().flatten().min()
     }
 }
 
@@ -334,10 +343,16 @@ impl ReportingClient {
                 None => seats.push((LoadSeat::find(loads, list, class, authority, now), list)),
             }
         }
-        let first = FirstReporter { peer: &context.peer, node: &self.node };
+        let is_again = self.retry_at.take().is_some();
+        let first = FirstReporter { peer: &context.peer, node: &self.node, is_again };
+        let arriving = Arriving { waker, connection: context.peer.connection.number() };
         let mut earlier = std::mem::take(&mut self.seats);
         for (mut seat, list) in seats {
-            seat.load = loads.get(list.at(seat.position), &seat.source.class, &first, now);
+            let listed = list.at(seat.position);
+            seat.load = loads.get(listed, &seat.source.class, &first, now);
+            if seat.load.is_none() && listed.server().load.is_some_and(|load| load != LoadUse::Forward) {
+                self.retry_at = Some(now + LOOK);
+            }
             let is_same = |other: &LoadSeat| other.list == seat.list && other.class == seat.class;
             // A client whose class changes has a seat for the same names.
             let before = earlier.iter().position(is_same);
@@ -347,7 +362,7 @@ impl ReportingClient {
             let both = before.as_ref().zip(seat.load.as_ref());
             if !both.is_some_and(|(one, other)| Arc::ptr_eq(one, other)) {
                 let departure = before.map(|before| before.leave(id, now)).unwrap_or_default();
-                seat.load.iter().for_each(|load| load.arrive(id, waker.clone(), departure.clone(), now));
+                seat.load.iter().for_each(|load| load.arrive(id, &arriving, departure.clone(), now));
             }
             self.seats.push(seat);
         }

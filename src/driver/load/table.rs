@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use super::handle::{LoadFacts, LoadHandle, LoadKey};
+use super::room::LoadRoom;
 use super::task::{LoadListing, LoadTask};
 use crate::driver::api::downstream::Peer;
 use crate::driver::ground::class_identity::{of_class, of_member};
@@ -30,13 +31,14 @@ use sluice_xds::{Node, RelayPath};
 pub const FEATURE: &str = "envoy.lrs.supports_send_all_clusters";
 
 /// The time between two looks for the server that takes the reports of a class.
-const LOOK: Duration = Duration::from_secs(10);
+pub const LOOK: Duration = Duration::from_secs(10);
 
 /// Makes loads, and finds existing ones. A load removes itself when nobody reports.
 pub struct Loads {
     shared: Arc<DriverContext>,
     sources: Arc<Sources>,
     table: Arc<LoadTable>,
+    room: Arc<LoadRoom>,
     tasks: TaskTracker,
     /// The streams of clients, to be woken when another configuration is in force.
     reporters: Mutex<HashMap<u64, Weak<AtomicWaker>>>,
@@ -64,12 +66,14 @@ pub struct ServerChoice {
 pub struct FirstReporter<'a> {
     pub peer: &'a Peer,
     pub node: &'a Node,
+    /// The client has been refused before, and looks again.
+    pub is_again: bool,
 }
 
 impl Loads {
     pub fn new(shared: Arc<DriverContext>, sources: Arc<Sources>) -> Loads {
-        let (table, tasks) = (Arc::default(), TaskTracker::new());
-        Loads { shared, sources, table, tasks, reporters: Mutex::default() }
+        let (table, room, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
+        Loads { shared, sources, table, room, tasks, reporters: Mutex::default() }
     }
 
     pub fn now(&self) -> Time {
@@ -173,7 +177,7 @@ impl Loads {
         if let Some(load) = entries.by_key.get(&key) {
             return Some(load.clone());
         }
-        if !self.has_room(&entries, &key, first.peer, listed) {
+        if !self.has_room(&entries, &key, first, listed) {
             return None;
         }
         entries.made += 1;
@@ -187,7 +191,7 @@ impl Loads {
         };
         let machine =
             ClassLoad::new(self.destination(listed, class, first.node), self.shared.settings().load, now);
-        let handle = Arc::new(LoadHandle::new(facts, machine, &self.shared.metrics.load, now));
+        let handle = Arc::new(LoadHandle::new(facts, machine, &self.room, &self.shared.metrics.load, now));
         entries.by_key.insert(key, handle.clone());
         drop(entries);
         let listing: Arc<dyn LoadListing> = self.table.clone();
@@ -217,13 +221,19 @@ impl Loads {
 
     /// Whether a further class has room. Whoever has a source has one already, and the table of sources has
     /// its own bounds (RLY-14).
-    fn has_room(&self, entries: &LoadEntries, key: &LoadKey, peer: &Peer, listed: ListedServer<'_>) -> bool {
+    fn has_room(
+        &self,
+        entries: &LoadEntries,
+        key: &LoadKey,
+        first: &FirstReporter<'_>,
+        listed: ListedServer<'_>,
+    ) -> bool {
         let source: SourceKey = source_key(listed, key.class.clone(), Owner::Everyone);
         if self.sources.find(&source).is_some() {
             return true;
         }
         let limits = &self.shared.settings().limits;
-        let connection = peer.connection.number();
+        let connection = first.peer.connection.number();
         let (mut at_server, mut of_connection) = (0, 0);
         for load in entries.by_key.values().filter(|load| load.facts.key.place == key.place) {
             at_server += 1;
@@ -236,6 +246,9 @@ impl Loads {
         } else {
             return true;
         };
+        if first.is_again {
+            return false;
+        }
         self.shared.metrics.limit_hit(limit);
         if let Some(suppressed) = self.shared.throttle.allow("no room for the load of a class") {
             warn!(
@@ -248,6 +261,17 @@ impl Loads {
         false
     }
 
+    /// Looks at the shares of all classes, if little room is left. Cheap nearly always.
+    pub fn look_for_room(&self, now: Time) {
+        let limits = self.shared.settings().load;
+        if !self.room.is_look_due(&limits, now) {
+            return;
+        }
+        let loads: Vec<_> = self.table.0.lock().by_key.values().cloned().collect();
+        let level = self.room.look(&limits, loads.iter().map(|load| load.entries()).collect());
+        loads.iter().filter(|load| load.entries() > level).for_each(|load| load.woken.notify_one());
+    }
+
     /// All loads, in the order of their begin.
     pub fn all(&self) -> Vec<Arc<LoadHandle>> {
         let mut loads: Vec<_> = self.table.0.lock().by_key.values().cloned().collect();
@@ -255,11 +279,11 @@ impl Loads {
         loads
     }
 
-    /// The process ends: resolves when each server has the last report (LRS-16).
-    pub async fn finish(&self) {
+    /// The process ends: resolves when each server has the last report (LRS-16), or after `within`.
+    pub async fn finish(&self, within: Duration) {
         self.tasks.close();
         let now = self.shared.clock.now();
-        self.all().iter().for_each(|load| load.drain(now));
+        self.all().iter().for_each(|load| load.drain(within, now));
         self.tasks.wait().await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep_until;
 use tracing::warn;
 
-use super::handle::{LoadHandle, LoadState};
+use super::handle::{END_WITHIN, LoadHandle, LoadState};
 use super::uplink::{LoadUplink, next_event};
 use crate::client::StreamEvent;
 use crate::driver::ground::context::DriverContext;
@@ -24,9 +24,6 @@ const KEPT_AFTER: Duration = Duration::from_secs(300);
 
 /// The time between two tries to leave the table.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The longest wait for a server that does not end its side of the stream.
-const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// The table of loads.
 pub trait LoadListing: Send + Sync {
@@ -53,11 +50,9 @@ impl LoadTask {
     pub async fn run(self) {
         let LoadTask { handle, shared, .. } = &self;
         let mut link: Option<LoadUplink> = None;
-        // Since when the load is off the table.
-        let mut retired_at = None;
         loop {
             self.carry_out(&mut link);
-            let next_look = match self.rest(&mut retired_at) {
+            let next_look = match self.rest() {
                 Rest::Until(time) => time,
                 Rest::Over => break,
             };
@@ -203,18 +198,17 @@ impl LoadTask {
     }
 
     /// Retires an unused load, and finds out whether all is over.
-    fn rest(&self, retired_at: &mut Option<Time>) -> Rest {
+    fn rest(&self) -> Rest {
         let now = self.shared.clock.now();
-        let state = self.handle.state.lock();
-        if let Some(retired) = *retired_at {
-            let end = retired + END_WITHIN;
-            return match state.machine.is_drained() || now >= end || !self.handle.facts.key.is_reported {
-                true => Rest::Over,
-                false => Rest::Until(Some(end)),
-            };
-        }
+        let mut state = self.handle.state.lock();
+        state.look_for_room(&self.shared.settings().load);
+        state.count(&self.shared.metrics.load);
         if state.machine.is_drained() {
             return Rest::Over;
+        }
+        if let Some(end) = state.ends_at {
+            let is_over = now >= end || !self.handle.facts.key.is_reported;
+            return if is_over { Rest::Over } else { Rest::Until(Some(end)) };
         }
         let timeout = state.machine.poll_timeout();
         let Some(due) = self.retires_at(&state) else { return Rest::Until(timeout) };
@@ -224,8 +218,7 @@ impl LoadTask {
         // The table's lock comes first.
         drop(state);
         if self.listing.retire(&self.handle) {
-            *retired_at = Some(now);
-            self.handle.drain(now);
+            self.handle.drain(END_WITHIN, now);
         }
         // A client may be on its way.
         Rest::Until(Some(now + RETRY))
@@ -241,19 +234,27 @@ impl LoadTask {
 
     /// Accounts for what no server will get.
     fn close(&self) {
-        let (mut state, metrics) = (self.handle.state.lock(), &self.shared.metrics.load);
+        let metrics = &self.shared.metrics.load;
+        let mut state = self.handle.state.lock();
         if state.machine.link_state() != LinkState::Ended {
             let status = Status::new(Code::Cancelled, "the server did not end the stream in time");
             state.machine.ended(&status, 0, self.shared.clock.now());
         }
+        let outputs: Vec<Output> = std::iter::from_fn(|| state.machine.poll_output()).collect();
         state.count(metrics);
         let lost = state.machine.accounts().pending;
+        drop(state);
+        for output in outputs {
+            if let Output::Tell(happening) = output {
+                self.tell(&mut None, happening);
+            }
+        }
         if lost > 0 && self.handle.facts.key.is_reported {
             metrics.fate(RequestFate::Lost, lost);
             warn!(
                 server = &*self.handle.facts.server,
                 requests = lost,
-                "load reports are lost: the server could not be reached until nobody reported any more"
+                "load reports are lost: the server was away, or did not take the last report in time"
             );
         }
     }

@@ -11,7 +11,7 @@ use futures_util::task::noop_waker;
 
 use crate::client::{ClientSettings, RestServer};
 use crate::driver::api::downstream::{LoadStream, LoadWord, OpenStreams};
-use crate::driver::api::load::{ClassLoadStatus, LoadsView};
+use crate::driver::api::load::{ClassLoadStatus, LoadsView, RowOrder, RowQuery};
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::servers::{Attach, LoadUse, Server, ServerLists};
 use crate::driver::relay::Relay;
@@ -79,7 +79,8 @@ fn answer(stream: &mut dyn LoadStream) -> Option<u64> {
 /// The gauges and the requests of each class.
 fn classes(relay: &Relay) -> Vec<(u64, u64)> {
     let gauges = |load: &ClassLoadStatus| {
-        relay.load_rows(load.number, None).iter().map(|row| row.gauges.in_progress).sum()
+        let query = RowQuery { cluster: None, order: RowOrder::Errors, count: 1_000 };
+        relay.load_rows(load.number, &query).iter().map(|row| row.gauges.in_progress).sum()
     };
     relay.loads().iter().map(|load| (gauges(load), load.accounts.read)).collect()
 }
@@ -138,7 +139,7 @@ async fn lrs_18_a_client_has_bounds_of_bytes_gauges_and_classes() {
     let limits = ReaderLimits { request_bytes: 1_000, ..ReaderLimits::default() };
     let mut settings = with(Some(LoadUse::Local), by_id());
     settings.limits.node_classes = 2;
-    settings.load = LoadLimits { load_rows: 100, load_rows_per_stream: 100 };
+    settings.load = LoadLimits { load_rows: 100, load_rows_per_stream: 100, ..LoadLimits::default() };
     let metrics = Arc::new(Metrics::new());
     let relay = Relay::new(settings, metrics.clone());
     let mut streams: Vec<_> = ["1", "2", "3"].into_iter().map(|id| open(&relay, id)).collect();
@@ -151,11 +152,64 @@ async fn lrs_18_a_client_has_bounds_of_bytes_gauges_and_classes() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     streams[1].report(report(&names, 1, 1), &limits).unwrap();
     let load = &relay.loads()[1];
-    assert_eq!((load.row_count, load.accounts.left_out, load.accounts.local), (50, 150, 50));
-    // A report walks over all gauges, of 600 bytes here. A small report counts as if it had their size.
-    streams[1].report(report(&[], 0, 0), &limits).unwrap();
-    let status = streams[1].report(report(&[], 0, 0), &limits).unwrap_err();
-    assert_eq!(status.code, Code::ResourceExhausted);
+    assert_eq!((load.row_count, load.accounts.left_out, load.accounts.local), (44, 156, 44));
+    // A report walks over all gauges, of 132 bytes here. A small report counts as if it had their size.
+    let ends: Vec<_> = (0..8).map(|_| streams[1].report(report(&[], 0, 0), &limits)).collect();
+    assert!(ends[..7].iter().all(Result::is_ok), "{ends:?}");
+    assert_eq!(ends[7].as_ref().unwrap_err().code, Code::ResourceExhausted);
+}
+
+/// No reload is needed, and nobody wakes a client that has found no room.
+#[tokio::test(start_paused = true)]
+async fn lrs_18_a_class_without_room_is_looked_for_again() {
+    let mut settings = with(Some(LoadUse::Local), by_id());
+    settings.limits.node_classes = 2;
+    let metrics = Arc::new(Metrics::new());
+    let relay = Relay::new(settings, metrics.clone());
+    let mut streams: Vec<_> = ["1", "2", "3"].into_iter().map(|id| open(&relay, id)).collect();
+    let mut late = streams.remove(2);
+    assert!(answer(&mut *late).is_some_and(|seconds| seconds >= 270), "no room");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(answer(&mut *late), None);
+    assert_eq!((relay.loads().len(), metrics.limits().of(Limit::NodeClasses)), (2, 1));
+    drop(streams.remove(0));
+    // The load of the first client lingers for 30 s.
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    assert!(answer(&mut *late).is_some_and(|seconds| seconds <= 10), "asked at once");
+    late.report(report(&["c"], 7, 0), &ReaderLimits::default()).unwrap();
+    assert_eq!(classes(&relay).last(), Some(&(0, 7)));
+}
+
+/// Clients may bring ever new classes, and each class has a bound of its own.
+#[tokio::test(start_paused = true)]
+async fn lrs_18_all_classes_together_have_a_bound_and_late_ones_have_room() {
+    let limits = ReaderLimits::default();
+    let mut settings = with(Some(LoadUse::Local), by_id());
+    settings.load = LoadLimits { load_rows: 1_000, load_rows_per_stream: 1_000, load_rows_total: 2_000 };
+    (settings.limits.node_classes, settings.limits.node_classes_per_connection) = (100, 100);
+    let relay = Relay::new(settings, Arc::new(Metrics::new()));
+    let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut streams = Vec::new();
+    for round in 0..40 {
+        let mut stream = open(&relay, &round.to_string());
+        stream.report(report(&names, 1, 1), &limits).unwrap();
+        streams.push(stream);
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let rows: usize = relay.loads().iter().map(|load| load.row_count).sum();
+        assert!(rows <= 1_000, "{rows} rows are {} entries", 2 * rows);
+    }
+    let mut late = open(&relay, "late");
+    late.report(report(&["a", "b", "c"], 1, 1), &limits).unwrap();
+    let loads = relay.loads();
+    assert_eq!((loads[40].row_count, loads[40].accounts.left_out), (3, 0));
+    let largest = loads.iter().map(|load| load.row_count).max();
+    assert!(largest < Some(100), "{largest:?}");
+    // Room that is free again serves the largest, too.
+    streams.truncate(1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    streams[0].report(report(&names, 1, 1), &limits).unwrap();
+    assert_eq!(relay.loads()[0].row_count, 300);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
-use crate::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView};
+use crate::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView, RowQuery};
 use crate::driver::api::proof::{
     ProofSummary, ProofView, ProveRefusal, ServerProof, ServerSamples, SplitRefusal, SplitStatus,
 };
@@ -50,9 +50,9 @@ impl LoadsView for Relay {
         self.loads.all().iter().map(|load| load.status(&self.shared.clock)).collect()
     }
 
-    fn load_rows(&self, number: u64, cluster: Option<&str>) -> Vec<LoadRow> {
+    fn load_rows(&self, number: u64, query: &RowQuery<'_>) -> Vec<LoadRow> {
         let load = self.loads.all().into_iter().find(|load| load.facts.number == number);
-        load.map(|load| load.rows(cluster)).unwrap_or_default()
+        load.map(|load| load.rows(query, &self.shared.clock)).unwrap_or_default()
     }
 }
 

@@ -49,6 +49,7 @@ impl CallKind {
 /// nothing else.
 #[derive(Debug)]
 pub struct DownstreamMetrics {
+    load_reporters: Gauge,
     pub connections_open: Gauge,
     pub connections_accepted: Counter,
     /// `accept` lacked a kernel resource (EMFILE, ENFILE, ENOBUFS, ENOMEM), and the loop backed off.
@@ -171,6 +172,8 @@ impl DownstreamMetrics {
         let label = |variant| [("variant", variant_name(variant).into())];
         DownstreamMetrics {
             connections_open: catalogue.add("sluice_downstream_connections", "Open connections of clients"),
+            load_reporters: catalogue
+                .add("sluice_load_reporters", "Open streams of clients that report load"),
             connections_accepted: catalogue
                 .add("sluice_downstream_connections_accepted", "Accepted connections of clients"),
             accept_failures: catalogue.add(
@@ -256,6 +259,16 @@ impl DownstreamMetrics {
     pub fn clients(&self, state: &'static str, why: &'static str, count: usize) {
         let series = self.clients.get_or_create_owned(&[("state", state.into()), ("why", why.into())]);
         series.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a stream of load reports as open until the handle is dropped.
+    pub fn load_reporter(&self) -> GaugePart {
+        GaugePart::new(&self.load_reporters, 1)
+    }
+
+    /// The streams that leave in a drain: also those of load reports.
+    pub fn streams_to_leave(&self) -> i64 {
+        self.streams_open() + self.load_reporters.get()
     }
 
     pub fn streams_open(&self) -> i64 {

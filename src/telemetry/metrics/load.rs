@@ -50,7 +50,6 @@ impl RequestFate {
 /// Wide because each field is a metric.
 #[derive(Debug)]
 pub struct LoadMetrics {
-    reporters: Gauge,
     streams: Gauges<1>,
     entries: Gauge,
     /// Reports of clients.
@@ -73,7 +72,6 @@ impl LoadMetrics {
             fates.get_or_create_owned(&[("outcome", fate.name().into())]);
         }
         LoadMetrics {
-            reporters: catalogue.add("sluice_load_reporters", "Open streams of clients that report load"),
             streams: catalogue.add("sluice_load_streams", "Open streams of load reports to the server"),
             entries: catalogue.add(
                 "sluice_load_entries",
@@ -89,11 +87,6 @@ impl LoadMetrics {
             names_left_out: catalogue
                 .add("sluice_load_names_left_out", "Names in load reports for which there was no room"),
         }
-    }
-
-    /// Counts a reporting stream of a client until the handle is dropped.
-    pub fn reporter(&self) -> GaugePart {
-        GaugePart::new(&self.reporters, 1)
     }
 
     /// Counts a stream to a server until the handle is dropped.

@@ -17,7 +17,7 @@ use sluice::driver::api::clients::{ClientView, Explanation, Holding, NameStatuse
 use sluice::driver::api::content::ContentView;
 use sluice::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use sluice::driver::api::emptying::{AlreadyEmptying, Emptying, EmptyingPhase, EmptyingStatus};
-use sluice::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView};
+use sluice::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView, RowQuery};
 use sluice::driver::api::proof::ProofView;
 use sluice::driver::api::rollouts::RolloutsView;
 use sluice::driver::api::status::{
@@ -246,7 +246,7 @@ impl LoadsView for Empty {
         Vec::new()
     }
 
-    fn load_rows(&self, _number: u64, _cluster: Option<&str>) -> Vec<LoadRow> {
+    fn load_rows(&self, _number: u64, _query: &RowQuery<'_>) -> Vec<LoadRow> {
         Vec::new()
     }
 }

@@ -137,4 +137,26 @@ mod tests {
         let finished: u64 = messages.iter().map(|message| message.finished).sum();
         assert_eq!((localities, drops, finished), (9_000, 21, 9_000));
     }
+
+    #[test]
+    fn a_locality_with_many_endpoints_goes_in_messages_below_the_limit_of_grpc() {
+        let addresses: Vec<Vec<u8>> =
+            (0..5_000).map(|number| format!("{number:01500}").into_bytes()).collect();
+        let endpoint = |address| report::EndpointStats { address, in_progress: 1, ..Default::default() };
+        let endpoints: Vec<_> = addresses.iter().map(|address| endpoint(address)).collect();
+        let counters = Counters { success: 9, ..Counters::default() };
+        let gauges = crate::counters::Gauges { in_progress: 7, active_connections: 0 };
+        let locality = report::LocalityStats { counters, gauges, endpoints, ..Default::default() };
+        let mut writer = ReportWriter::default();
+        writer.push(&report::ClusterStats { name: "c", localities: vec![locality], ..Default::default() });
+        let messages = writer.finish();
+        assert!(messages.len() > 2 && messages.iter().all(|message| message.bytes.len() < 4 << 20));
+        let read = messages.iter().map(|message| read_report(&message.bytes).unwrap());
+        let localities: Vec<_> =
+            read.flat_map(|report| report.clusters).flat_map(|cluster| cluster.localities).collect();
+        let sum = |count: fn(&report::LocalityStats<'_>) -> u64| localities.iter().map(count).sum::<u64>();
+        assert_eq!(sum(|row| row.endpoints.len() as u64), 5_000);
+        assert_eq!((sum(|row| row.counters.success), sum(|row| row.gauges.in_progress)), (9, 7));
+        assert_eq!(messages.iter().map(|message| message.finished).sum::<u64>(), 9);
+    }
 }

@@ -57,7 +57,7 @@ pub struct ReportWriter {
 
 impl ReportWriter {
     /// Adds a cluster. A cluster that is too large for a message has several elements; the first has the
-    /// drops.
+    /// drops. So has a locality with too many endpoints; the first has the locality's own numbers.
     pub fn push(&mut self, cluster: &ClusterStats<'_>) {
         let head = |is_first: bool| {
             build(0, |sink| {
@@ -75,13 +75,15 @@ impl ReportWriter {
         };
         let (mut element, mut finished) = (head(true), 0u64);
         for locality in &cluster.localities {
-            let row = build(0, |sink| put_message(sink, 2, |row| put_locality(row, locality)));
-            if element.len() + row.len() > MESSAGE_MAX {
-                self.add(&element, finished);
-                (element, finished) = (head(false), 0);
+            let mut counted = locality.counters.finished();
+            for row in rows(locality) {
+                if element.len() + row.len() > MESSAGE_MAX {
+                    self.add(&element, finished);
+                    (element, finished) = (head(false), 0);
+                }
+                put_element(&mut element, 2, &row);
+                finished = finished.saturating_add(std::mem::take(&mut counted));
             }
-            element.extend_from_slice(&row);
-            finished = finished.saturating_add(locality.counters.finished());
         }
         self.add(&element, finished);
     }
@@ -107,6 +109,22 @@ impl ReportWriter {
     }
 }
 
+/// The encoded locality, in as many parts as its endpoints need. A single endpoint fits into a message,
+/// because its names have a bound.
+fn rows(stats: &LocalityStats<'_>) -> Vec<Vec<u8>> {
+    let mut rows = vec![build(0, |sink| put_locality(sink, stats))];
+    for endpoint in &stats.endpoints {
+        let endpoint = build(0, |sink| put_message(sink, 7, |sink| put_endpoint(sink, endpoint)));
+        if rows.last().is_none_or(|row| row.len() + endpoint.len() > MESSAGE_MAX / 2) {
+            let rest = LocalityStats { place: stats.place, priority: stats.priority, ..Default::default() };
+            rows.push(build(0, |sink| put_locality(sink, &rest)));
+        }
+        rows.last_mut().into_iter().for_each(|row| row.extend_from_slice(&endpoint));
+    }
+    rows
+}
+
+/// A locality without its endpoints.
 fn put_locality(sink: &mut dyn Sink, stats: &LocalityStats<'_>) {
     let (place, counters) = (&stats.place, &stats.counters);
     if *place != Default::default() {
@@ -120,9 +138,6 @@ fn put_locality(sink: &mut dyn Sink, stats: &LocalityStats<'_>) {
     put_varint(sink, 3, stats.gauges.in_progress);
     put_varint(sink, 4, counters.error);
     put_varint(sink, 6, u64::from(stats.priority));
-    for endpoint in &stats.endpoints {
-        put_message(sink, 7, |sink| put_endpoint(sink, endpoint));
-    }
     put_varint(sink, 8, counters.issued);
     put_varint(sink, 9, stats.gauges.active_connections);
     put_varint(sink, 10, counters.new_connections);

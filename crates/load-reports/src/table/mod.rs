@@ -1,8 +1,11 @@
 //! The counters and gauges of a class at one server, and the streams behind them.
 
 mod keys;
+mod shares;
+mod gauges;
 mod row;
 mod rows;
+mod room;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +13,16 @@ use std::time::Duration;
 use crate::codec::{ReportMessage, ReportWriter};
 use crate::counters::{Counters, Gauges, Group, Oddities, PerGroup, Tally};
 use crate::limits::LoadLimits;
-use crate::report::{ClusterStats, DroppedRequests, EndpointStats, LoadReport, LocalityStats, Place};
+use crate::report::{ClusterStats, EndpointStats, LoadReport, LocalityStats, Place};
 use crate::wish::Wish;
-use keys::{ClusterKey, Map, RowKey};
-use row::{IDLE, Metrics};
+use gauges::{StreamGauge, StreamGauges};
+use keys::{ClusterKey, RowKey};
+use row::{Cluster, Metrics, Row, listed};
 pub use rows::LeftOut;
-use rows::{Adding, Rows, StreamGauge};
+use rows::{Adder, Adding, Interval, Rows, cluster_cost, row_cost};
+pub use shares::level;
+use shares::{NOBODY, Owner, Shares, Stay};
+use sluice_engine::Time;
 use sluice_xds::Locality;
 
 /// A stream of a client, by its number within the process.
@@ -26,14 +33,16 @@ pub struct StreamId(pub u64);
 #[derive(Clone, Debug, Default)]
 struct Stream {
     group: Group,
-    /// Gauges that are not zero.
-    gauges: Vec<StreamGauge>,
-    /// New entries since the latest look at idle entries.
-    created: usize,
+    gauges: StreamGauges,
+    owner: Owner,
     /// The observation with a begin before the whole time of the next report.
     observed: Option<u32>,
     /// The latest observation with a share of this stream.
     counted: Option<u32>,
+    /// The latest report that was a voice.
+    spoken_at: Option<Time>,
+    /// The next report is no voice.
+    is_mute: bool,
 }
 
 /// The gauges of a stream on its way to another class (ADR 36). Counters stay.
@@ -73,6 +82,8 @@ pub struct RowView<'a> {
     pub place: Place<'a>,
     pub priority: u32,
     pub tallies: PerGroup<Tally>,
+    /// The begin of the tallies, unless the observation began later.
+    pub since: Time,
     pub gauges: Gauges,
 }
 
@@ -85,18 +96,28 @@ struct Pending {
     metadata: Option<Box<[u8]>>,
 }
 
-fn listed(categories: &Map<Box<str>, u64>) -> Vec<DroppedRequests<'_>> {
-    categories.iter().map(|(category, count)| DroppedRequests { category, count: *count }).collect()
+/// The gauges by row, each row once: a report may name a locality many times.
+fn summed(gauges: &mut Vec<StreamGauge>) -> &[StreamGauge] {
+    gauges.sort_unstable_by_key(|gauge| gauge.row);
+    gauges.dedup_by(|more, gauge| more.row == gauge.row && gauge.take_in(more));
+    gauges
 }
 
-/// The table of a class.
+/// The table of a class. Wide because a report is one step over all of it.
 #[derive(Clone, Debug)]
 pub struct Table {
     limits: LoadLimits,
+    /// The bounds by the entries of other classes: of all entries, and of new ones.
+    room_max: usize,
+    free: usize,
     rows: Rows,
     streams: BTreeMap<StreamId, Stream>,
-    /// The number of the interval.
-    interval: u32,
+    shares: Shares,
+    /// The most entries of a connection that adds some to a nearly full table, until the interval ends.
+    level: Option<usize>,
+    /// The interval in which no cut of the largest shares helped.
+    pressed: Option<u32>,
+    interval: Interval,
     /// The number of the latest report.
     report: u64,
     observation: u32,
@@ -110,12 +131,17 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(limits: LoadLimits) -> Table {
+    pub fn new(limits: LoadLimits, now: Time) -> Table {
         Table {
             limits,
+            room_max: usize::MAX,
+            free: usize::MAX,
             rows: Rows::default(),
             streams: BTreeMap::new(),
-            interval: 0,
+            shares: Shares::new(),
+            level: None,
+            pressed: None,
+            interval: Interval { number: 0, since: now },
             report: 0,
             observation: 0,
             reporters: PerGroup::default(),
@@ -130,12 +156,34 @@ impl Table {
         self.limits = limits;
     }
 
+    fn stream(&mut self, id: StreamId) -> &mut Stream {
+        let shares = &mut self.shares;
+        self.streams.entry(id).or_insert_with(|| Stream { owner: shares.arrive(), ..Stream::default() })
+    }
+
+    /// The connection of a stream, by the caller's number (LRS-18).
+    pub fn join(&mut self, id: StreamId, connection: u64) {
+        let owner = self.stream(id).owner;
+        self.shares.join(owner, connection);
+    }
+
     /// A stream has a group, now and for later reports.
     pub fn set_group(&mut self, id: StreamId, group: Group) {
-        let stream = self.streams.entry(id).or_default();
+        let stream = self.stream(id);
         if stream.group != group {
             // The next report covers time in both groups.
             (stream.group, stream.observed) = (group, None);
+        }
+    }
+
+    /// Before a report: whether it counts in the judgement of a push. A stream has a voice once in `gap`, and
+    /// none for time before the observation.
+    pub fn hear(&mut self, id: StreamId, is_of_observation: bool, gap: Duration, now: Time) {
+        let stream = self.stream(id);
+        let is_free = stream.spoken_at.is_none_or(|spoken_at| now >= spoken_at + gap);
+        stream.is_mute = !(is_of_observation && is_free);
+        if !stream.is_mute {
+            stream.spoken_at = Some(now);
         }
     }
 
@@ -145,7 +193,7 @@ impl Table {
 
     /// The memory of a stream's gauges.
     pub fn gauge_bytes(&self, id: StreamId) -> usize {
-        self.streams.get(&id).map_or(0, |stream| stream.gauges.capacity() * size_of::<StreamGauge>())
+        self.streams.get(&id).map_or(0, |stream| stream.gauges.bytes())
     }
 
     pub fn stream_count(&self) -> usize {
@@ -161,23 +209,25 @@ impl Table {
         keeping: Keeping,
         takes: impl Fn(&str) -> bool,
     ) -> u64 {
-        let stream = self.streams.entry(id).or_default();
         self.report += 1;
-        let is_observed = stream.observed.replace(self.observation) == Some(self.observation);
-        if is_observed && stream.counted.replace(self.observation) != Some(self.observation) {
-            *self.reporters.in_group(stream.group) += 1;
+        let (observation, stream) = (self.observation, self.stream(id));
+        let is_observed = stream.observed.replace(observation) == Some(observation);
+        let is_first = is_observed && stream.counted.replace(observation) != Some(observation);
+        let (group, owner, is_voice) = (stream.group, stream.owner, !stream.is_mute);
+        if is_first {
+            *self.reporters.in_group(group) += 1;
         }
-        let in_class = self.limits.load_rows.saturating_sub(self.rows.entries());
-        let in_stream = self.limits.load_rows_per_stream.saturating_sub(stream.created);
-        let allowance = in_class.min(in_stream);
+        let allowance = self.allowance(owner);
         let names_before = self.left_out.names;
         self.scratch.clear();
+        let most = self.limits.load_rows_per_stream;
         let mut adding = Adding {
             keeps_pending: keeping.pending,
             // Endpoints give way first (LRS-18): they may take half of the room.
             has_endpoints: keeping.endpoints && self.rows.entries() < self.limits.load_rows / 2,
-            group: is_observed.then_some(stream.group),
-            allowance,
+            group: is_observed.then_some(group),
+            is_voice,
+            by: Adder { owner, shares: &mut self.shares, allowance, most },
             report: self.report,
             interval: self.interval,
             gauges: Some(&mut self.scratch),
@@ -190,12 +240,12 @@ impl Table {
             finished = rows.fold(finished, u64::saturating_add);
             self.rows.add(cluster, &mut adding);
         }
-        stream.created += allowance - adding.allowance;
         if self.left_out.names > names_before {
-            self.shortage = Some(self.interval);
+            self.shortage = Some(self.interval.number);
         }
         self.oddities.saturated += report.cut;
         self.replace_gauges(id);
+        self.relieve();
         finished
     }
 
@@ -204,23 +254,17 @@ impl Table {
     fn replace_gauges(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let rows = &mut self.rows;
-        // A report may name a locality many times.
-        self.scratch.sort_unstable_by_key(|gauge| gauge.row);
-        self.scratch.dedup_by(|more, gauge| more.row == gauge.row && gauge.take_in(more));
-        stream.gauges.retain(|gauge| {
-            let Some((key, row)) = rows.rows.get_index_mut(gauge.row as usize) else { return false };
+        for gauge in stream.gauges.iter() {
+            let Some((key, row)) = rows.rows.get_index_mut(gauge.row as usize) else { continue };
             let cluster = rows.clusters.get_index(key.cluster as usize);
             let is_named = cluster.is_some_and(|entry| entry.1.report == self.report);
             if is_named {
                 row.take_back(gauge.gauges());
+            } else {
+                self.scratch.push(gauge);
             }
-            !is_named
-        });
-        stream.gauges.reserve_exact(self.scratch.len());
-        stream.gauges.extend_from_slice(&self.scratch);
-        if stream.gauges.capacity() > 2 * stream.gauges.len() {
-            stream.gauges.shrink_to_fit();
         }
+        stream.gauges = StreamGauges::pack(summed(&mut self.scratch));
     }
 
     /// The stream ended: the gauges are taken back, and the counters stay.
@@ -231,7 +275,9 @@ impl Table {
     /// The stream moves to another class, with its gauges.
     pub fn leave(&mut self, id: StreamId) -> Departure {
         let mut departing = Vec::new();
-        for gauge in self.streams.remove(&id).into_iter().flat_map(|stream| stream.gauges) {
+        let Some(stream) = self.streams.remove(&id) else { return Departure::default() };
+        self.shares.leave(stream.owner);
+        for gauge in stream.gauges.iter() {
             let Some((key, row)) = self.rows.rows.get_index_mut(gauge.row as usize) else { continue };
             row.take_back(gauge.gauges());
             let Some((cluster, _)) = self.rows.clusters.get_index(key.cluster as usize) else { continue };
@@ -248,21 +294,44 @@ impl Table {
     /// A stream comes from another class, with its gauges.
     pub fn arrive(&mut self, id: StreamId, group: Group, departure: Departure) {
         self.set_group(id, group);
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let (owner, mut gauges) = (self.stream(id).owner, self.stream(id).gauges.iter().collect::<Vec<_>>());
         for DepartingGauge { cluster, locality, priority, mut gauge } in departure.0 {
-            let number = self.rows.clusters.get_index_of(&cluster).map(|number| number as u32);
-            let number = number.unwrap_or_else(|| self.rows.insert_cluster(cluster));
             let place = Place::from(&locality);
-            let row = self.rows.row_number(number, &place, priority, None);
-            let row = row.unwrap_or_else(|| self.rows.insert_row(number, &place, priority, None));
+            // Without room, the next report brings the gauge again.
+            let Some(row) = self.place(owner, cluster, &place, priority) else { continue };
             gauge.row = row as u32;
             if let Some((_, row)) = self.rows.rows.get_index_mut(row) {
                 row.gauges.in_progress += u64::from(gauge.in_progress);
                 row.gauges.active_connections += u64::from(gauge.active_connections);
-                row.touched = self.interval;
-                stream.gauges.push(gauge);
+                row.touched = self.interval.number;
+                gauges.push(gauge);
             }
         }
+        self.stream(id).gauges = StreamGauges::pack(summed(&mut gauges));
+    }
+
+    /// Finds or adds the row of a locality.
+    fn place(
+        &mut self,
+        owner: Owner,
+        cluster: ClusterKey,
+        place: &Place<'_>,
+        priority: u32,
+    ) -> Option<usize> {
+        let number = self.rows.clusters.get_index_of(&cluster).map(|number| number as u32);
+        let row = number.and_then(|number| self.rows.row_number(number, place, priority, None));
+        if row.is_some() {
+            return row;
+        }
+        let new_cluster = if number.is_some() { 0 } else { cluster_cost(&cluster) };
+        let cost = new_cluster + row_cost(place, None);
+        if cost > self.allowance(owner) {
+            return None;
+        }
+        self.shares.take(owner, cost, Stay::Lasting);
+        let number = number.unwrap_or_else(|| self.rows.insert_cluster(cluster, Cluster::new(owner)));
+        let row = Row::new(owner, self.interval.number, self.interval.since);
+        Some(self.rows.insert_row(number, place, priority, None, row))
     }
 
     /// Adds a report of this relay or a predecessor back: counters alone, whatever the bounds.
@@ -271,7 +340,8 @@ impl Table {
             keeps_pending: true,
             has_endpoints: true,
             group: None,
-            allowance: usize::MAX,
+            is_voice: false,
+            by: Adder { owner: NOBODY, shares: &mut self.shares, allowance: usize::MAX, most: usize::MAX },
             report: 0,
             interval: self.interval,
             gauges: None,
@@ -284,8 +354,8 @@ impl Table {
     }
 
     /// Takes all pending counters, as the report of an interval.
-    pub fn take(&mut self, wish: &Wish, interval: Duration) -> Taken {
-        let take_drops = |cluster: &mut row::Cluster| {
+    pub fn take(&mut self, wish: &Wish, interval: Duration, now: Time) -> Taken {
+        let take_drops = |cluster: &mut Cluster| {
             (std::mem::take(&mut cluster.dropped), std::mem::take(&mut cluster.categories))
         };
         let drops: Vec<_> = self.rows.clusters.values_mut().map(take_drops).collect();
@@ -324,7 +394,7 @@ impl Table {
             cluster.shows_gauges = shows_gauges;
         }
         let messages = writer.finish();
-        self.next_interval();
+        self.next_interval(now);
         Taken { messages, unwanted }
     }
 
@@ -340,6 +410,7 @@ impl Table {
         let rows = self.rows.rows.iter_mut().filter(|entry| !entry.1.is_empty());
         let mut pending: Vec<Pending> = rows.map(take_row).collect();
         self.rows.emptied();
+        self.shares.emptied();
         pending.sort_unstable_by_key(|row| row.key);
         pending
     }
@@ -375,58 +446,13 @@ impl Table {
         localities
     }
 
-    /// Begins the next interval: idle entries make room after a shortage.
-    pub fn next_interval(&mut self) {
-        self.interval = self.interval.saturating_add(1);
-        // The entries behind a shortage are idle two intervals later.
-        if self.shortage.is_some_and(|interval| interval.saturating_add(IDLE) >= self.interval) {
-            self.make_room();
-        }
-    }
-
-    /// Drops idle entries.
-    fn make_room(&mut self) {
-        let before = std::mem::take(&mut self.rows);
-        let mut numbers = vec![None; before.rows.len()];
-        let mut clusters = vec![None; before.clusters.len()];
-        for (place, (key, row)) in before.rows.iter().enumerate() {
-            let cluster = before.clusters.get_index(key.cluster as usize);
-            let Some((name, cluster)) = cluster.filter(|_| !row.is_idle(self.interval)) else { continue };
-            let number = *clusters[key.cluster as usize].get_or_insert_with(|| {
-                let number = self.rows.insert_cluster(name.clone());
-                self.rows.clusters[number as usize] = cluster.clone();
-                number
-            });
-            let address = key.address.map(|address| before.names.address(address));
-            let place_name = before.names.place(key.place);
-            let row_number = self.rows.insert_row(number, &place_name, key.priority, address);
-            self.rows.rows[row_number] = row.clone();
-            numbers[place] = Some(row_number as u32);
-        }
-        let left = before.clusters.iter().zip(&clusters).filter(|entry| entry.1.is_none());
-        for ((key, cluster), _) in left.filter(|entry| !entry.0.1.is_idle(self.interval)) {
-            let number = self.rows.insert_cluster(key.clone());
-            self.rows.clusters[number as usize] = cluster.clone();
-        }
-        self.rows.carry_over(&before);
-        for stream in self.streams.values_mut() {
-            stream.created = 0;
-            stream.gauges.retain_mut(|gauge| {
-                let number = numbers.get(gauge.row as usize).copied().flatten();
-                gauge.row = number.unwrap_or_default();
-                number.is_some()
-            });
-        }
-    }
-
     /// Begins another observation: tallies go back to zero. The next report of each stream covers time
     /// before, so no tally has a share of the report.
     pub fn observe(&mut self) {
         self.observation += 1;
         self.reporters = PerGroup::default();
-        for row in self.rows.rows.values_mut() {
-            row.tallies = PerGroup::default();
-        }
+        self.rows.rows.values_mut().for_each(|row| row.tallies = PerGroup::default());
+        self.rows.clusters.values_mut().for_each(|cluster| cluster.voices = PerGroup::default());
     }
 
     /// The streams of each group with a share of the tallies.
@@ -445,6 +471,7 @@ impl Table {
                 place: self.rows.names.place(key.place),
                 priority: key.priority,
                 tallies: row.tallies,
+                since: row.since,
                 gauges: row.gauges,
             })
         })
@@ -460,17 +487,10 @@ impl Table {
         self.rows.has_pending
     }
 
-    /// The tallies of each cluster.
-    pub fn tallies(&self) -> BTreeMap<&str, PerGroup<Tally>> {
-        let mut clusters = BTreeMap::<&str, PerGroup<Tally>>::new();
-        for view in self.views() {
-            let sums = clusters.entry(view.cluster).or_default();
-            for group in [Group::Admitted, Group::Others] {
-                let Tally { success, error } = *view.tallies.clone().in_group(group);
-                sums.in_group(group).add(success, error);
-            }
-        }
-        clusters
+    /// The word of all clients about each cluster.
+    pub fn voices(&self) -> impl Iterator<Item = (&str, PerGroup<Tally>)> {
+        let clusters = self.rows.clusters.iter().map(|(key, cluster)| (&*key.name, cluster.voices));
+        clusters.filter(|entry| entry.1 != PerGroup::default())
     }
 
     pub fn left_out(&self) -> LeftOut {
@@ -486,3 +506,6 @@ impl Table {
         self.rows.entries()
     }
 }
+
+#[cfg(test)]
+mod tests;

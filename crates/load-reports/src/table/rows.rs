@@ -1,9 +1,12 @@
 //! The rows of a class, with the bounds of one stream.
 
+use super::gauges::StreamGauge;
 use super::keys::{ClusterKey, ClusterRef, Map, Names, RowKey};
-use super::row::{Cluster, Metrics, Row};
-use crate::counters::{Counters, Gauges, Group, Oddities};
+use super::row::{Cluster, Metrics, Owned, Row};
+use super::shares::{Owner, Shares, Stay};
+use crate::counters::{Counters, Gauges, Group, MetricSum, Oddities, Tally};
 use crate::report::{ClusterStats, EndpointStats, LocalityStats, NamedMetric, Place};
+use sluice_engine::Time;
 
 /// Longer names have no entry.
 const NAME_MAX: usize = 4_096;
@@ -11,6 +14,8 @@ const NAME_MAX: usize = 4_096;
 const METADATA_MAX: usize = 256;
 /// A long name counts as several entries.
 const BYTES_PER_ENTRY: usize = 128;
+/// The drop categories of a cluster, and the metric names of a row: 500, so that neither fills a message.
+const NAMES_MAX: usize = 500;
 
 /// The counters without room, as a row of their own (LRS-18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,28 +26,21 @@ pub struct LeftOut {
     pub dropped: u64,
 }
 
-/// The gauges of a stream in a row, of 32 bits each, because a class has up to millions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamGauge {
-    pub row: u32,
-    pub in_progress: u32,
-    pub active_connections: u32,
+/// An interval of the table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interval {
+    pub number: u32,
+    pub since: Time,
 }
 
-impl StreamGauge {
-    /// Adds gauges of the same row; false, and nothing is added, if the sum has no room.
-    pub fn take_in(&mut self, more: &StreamGauge) -> bool {
-        let in_progress = self.in_progress.checked_add(more.in_progress);
-        let sums = in_progress.zip(self.active_connections.checked_add(more.active_connections));
-        let Some((in_progress, active_connections)) = sums else { return false };
-        (self.in_progress, self.active_connections) = (in_progress, active_connections);
-        true
-    }
-
-    pub fn gauges(&self) -> Gauges {
-        let (in_progress, active) = (self.in_progress, self.active_connections);
-        Gauges { in_progress: u64::from(in_progress), active_connections: u64::from(active) }
-    }
+/// The stream that adds a report.
+pub struct Adder<'a> {
+    pub owner: Owner,
+    pub shares: &'a mut Shares,
+    /// The new entries that the stream may add.
+    pub allowance: usize,
+    /// The most entries of a stream.
+    pub most: usize,
 }
 
 /// The circumstances under which a report is added.
@@ -53,11 +51,12 @@ pub struct Adding<'a> {
     pub has_endpoints: bool,
     /// The group with a tally for the report, if there is one.
     pub group: Option<Group>,
-    /// The new entries that the stream may add.
-    pub allowance: usize,
+    /// The report counts in the judgement of a push.
+    pub is_voice: bool,
+    pub by: Adder<'a>,
     /// The number of the report.
     pub report: u64,
-    pub interval: u32,
+    pub interval: Interval,
     /// The gauges of the stream; `None`: gauges do not count.
     pub gauges: Option<&'a mut Vec<StreamGauge>>,
     pub oddities: &'a mut Oddities,
@@ -66,14 +65,33 @@ pub struct Adding<'a> {
 
 impl Adding<'_> {
     /// Takes an entry for a name out of the allowance. False: the name has no room.
-    fn admit(&mut self, bytes: usize) -> bool {
-        let cost = cost(bytes);
-        if bytes > NAME_MAX || cost > self.allowance {
+    fn admit(&mut self, bytes: usize, stay: Stay) -> bool {
+        let (cost, held) = (cost(bytes), self.by.shares.held(self.by.owner));
+        if bytes > NAME_MAX || cost > self.by.allowance.min(self.by.most.saturating_sub(held)) {
             self.left_out.names += 1;
             return false;
         }
-        self.allowance -= cost;
+        self.by.allowance -= cost;
+        self.by.shares.take(self.by.owner, cost, stay);
         true
+    }
+
+    /// The same for a name among others of its cluster or row.
+    fn admit_among(&mut self, count: usize, bytes: usize) -> bool {
+        if count >= NAMES_MAX {
+            self.left_out.names += 1;
+            return false;
+        }
+        self.admit(bytes, Stay::Passing)
+    }
+
+    /// The stream has an entry in its report.
+    fn touch(&mut self, owner: &mut Owner, bytes: usize) {
+        self.by.shares.adopt(owner, self.by.owner, cost(bytes), self.by.most);
+    }
+
+    fn new_row(&self) -> Row {
+        Row::new(self.by.owner, self.interval.number, self.interval.since)
     }
 
     fn leave_out(&mut self, locality: &LocalityStats<'_>) {
@@ -88,7 +106,8 @@ impl Adding<'_> {
     }
 }
 
-fn cost(bytes: usize) -> usize {
+/// The entries for a name of so many bytes.
+pub fn cost(bytes: usize) -> usize {
     1 + bytes / BYTES_PER_ENTRY
 }
 
@@ -125,20 +144,27 @@ impl Rows {
             return;
         };
         let Some((_, cluster)) = self.clusters.get_index_mut(number as usize) else { return };
-        (cluster.touched, cluster.report) = (adding.interval, adding.report);
+        (cluster.touched, cluster.report) = (adding.interval.number, adding.report);
+        adding.touch(&mut cluster.owner, stats.name.len() + stats.service.len());
         self.has_pending |= adding.keeps_pending;
         if adding.keeps_pending {
             adding.oddities.add(&mut cluster.dropped, stats.dropped);
             for dropped in &stats.categories {
-                match cluster.categories.get_mut(dropped.category) {
-                    Some(sum) => adding.oddities.add(sum, dropped.count),
-                    None if adding.admit(dropped.category.len()) => {
-                        self.passing += cost(dropped.category.len());
-                        cluster.categories.insert(dropped.category.into(), dropped.count);
-                    }
-                    None => {}
+                let name = dropped.category;
+                if let Some(kept) = cluster.categories.get_mut(name) {
+                    adding.oddities.add(&mut kept.sum, dropped.count);
+                } else if adding.admit_among(cluster.categories.len(), name.len()) {
+                    self.passing += cost(name.len());
+                    let kept = Owned { sum: dropped.count, owner: adding.by.owner };
+                    cluster.categories.insert(name.into(), kept);
                 }
             }
+        }
+        if let Some(group) = adding.group.filter(|_| adding.is_voice) {
+            let mut tally = Tally::default();
+            stats.localities.iter().for_each(|row| tally.add(row.counters.success, row.counters.error));
+            let Tally { success, error } = tally.as_voice();
+            cluster.voices.in_group(group).add(success, error);
         }
         for locality in &stats.localities {
             self.add_locality(number, locality, adding);
@@ -149,29 +175,32 @@ impl Rows {
         let bytes = key.name.len() + key.service.len();
         match self.clusters.get_index_of(&key) {
             Some(number) => Some(number as u32),
-            None if adding.admit(bytes) => Some(self.insert_cluster(key.to_key())),
+            None if adding.admit(bytes, Stay::Lasting) => {
+                Some(self.insert_cluster(key.to_key(), Cluster::new(adding.by.owner)))
+            }
             None => None,
         }
     }
 
-    /// Adds a new cluster, whatever the bounds.
-    pub fn insert_cluster(&mut self, key: ClusterKey) -> u32 {
-        self.lasting += cost(key.name.len() + key.service.len());
-        self.clusters.insert_full(key, Cluster::default()).0 as u32
+    /// Adds a new cluster, whatever the bounds and the shares.
+    pub fn insert_cluster(&mut self, key: ClusterKey, cluster: Cluster) -> u32 {
+        self.lasting += cluster_cost(&key);
+        self.clusters.insert_full(key, cluster).0 as u32
     }
 
-    /// Adds a new row, whatever the bounds.
+    /// Adds a new row, whatever the bounds and the shares.
     pub fn insert_row(
         &mut self,
         cluster: u32,
         place: &Place<'_>,
         priority: u32,
         address: Option<&[u8]>,
+        row: Row,
     ) -> usize {
-        self.lasting += cost(row_bytes(place, address));
+        self.lasting += row_cost(place, address);
         let place = self.names.add_place(place);
         let address = address.map(|address| self.names.add_address(address));
-        self.rows.insert_full(RowKey { cluster, place, priority, address }, Row::default()).0
+        self.rows.insert_full(RowKey { cluster, place, priority, address }, row).0
     }
 
     /// The number of a row; `None` without a row.
@@ -193,13 +222,14 @@ impl Rows {
     fn add_locality(&mut self, cluster: u32, stats: &LocalityStats<'_>, adding: &mut Adding<'_>) {
         let number = match self.row_number(cluster, &stats.place, stats.priority, None) {
             Some(number) => number,
-            None if adding.admit(row_bytes(&stats.place, None)) => {
-                self.insert_row(cluster, &stats.place, stats.priority, None)
+            None if adding.admit(row_bytes(&stats.place, None), Stay::Lasting) => {
+                self.insert_row(cluster, &stats.place, stats.priority, None, adding.new_row())
             }
             None => return adding.leave_out(stats),
         };
         let Some((_, row)) = self.rows.get_index_mut(number) else { return };
-        row.touched = adding.interval;
+        row.touched = adding.interval.number;
+        adding.touch(&mut row.owner, row_bytes(&stats.place, None));
         if adding.keeps_pending {
             row.counters.add(&stats.counters, adding.oddities);
             self.pending = self.pending.saturating_add(stats.counters.finished());
@@ -232,13 +262,14 @@ impl Rows {
         let address = Some(stats.address);
         let number = match self.row_number(cluster, &locality.place, locality.priority, address) {
             Some(number) => number,
-            None if adding.admit(row_bytes(&locality.place, address)) => {
-                self.insert_row(cluster, &locality.place, locality.priority, address)
+            None if adding.admit(row_bytes(&locality.place, address), Stay::Lasting) => {
+                self.insert_row(cluster, &locality.place, locality.priority, address, adding.new_row())
             }
             None => return,
         };
         let Some((_, row)) = self.rows.get_index_mut(number) else { return };
-        row.touched = adding.interval;
+        row.touched = adding.interval.number;
+        adding.touch(&mut row.owner, row_bytes(&locality.place, address));
         row.counters.add(&stats.counters, adding.oddities);
         if (1..=METADATA_MAX).contains(&stats.metadata.len()) {
             row.metadata = Some(stats.metadata.into());
@@ -255,10 +286,23 @@ impl Rows {
         self.has_pending = before.has_pending;
     }
 
+    /// Names of drop categories or metrics are gone.
+    pub fn forget_names(&mut self, cost: usize) {
+        self.passing = self.passing.saturating_sub(cost);
+    }
+
     /// All pending counters have left.
     pub fn emptied(&mut self) {
         (self.pending, self.passing, self.has_pending) = (0, 0, false);
     }
+}
+
+pub fn cluster_cost(key: &ClusterKey) -> usize {
+    cost(key.name.len() + key.service.len())
+}
+
+pub fn row_cost(place: &Place<'_>, address: Option<&[u8]>) -> usize {
+    cost(row_bytes(place, address))
 }
 
 fn row_bytes(place: &Place<'_>, address: Option<&[u8]>) -> usize {
@@ -269,13 +313,13 @@ fn row_bytes(place: &Place<'_>, address: Option<&[u8]>) -> usize {
 fn add_named(metrics: &mut Metrics, named: &[NamedMetric<'_>], adding: &mut Adding<'_>) -> usize {
     let mut entries = 0;
     for metric in named {
-        match metrics.named.get_mut(metric.name) {
-            Some(sum) => sum.add(&metric.sum, adding.oddities),
-            None if adding.admit(metric.name.len()) => {
-                entries += cost(metric.name.len());
-                metrics.named.entry(metric.name.into()).or_default().add(&metric.sum, adding.oddities);
-            }
-            None => {}
+        if let Some(kept) = metrics.named.get_mut(metric.name) {
+            kept.sum.add(&metric.sum, adding.oddities);
+        } else if adding.admit_among(metrics.named.len(), metric.name.len()) {
+            entries += cost(metric.name.len());
+            let mut kept = Owned { sum: MetricSum::default(), owner: adding.by.owner };
+            kept.sum.add(&metric.sum, adding.oddities);
+            metrics.named.insert(metric.name.into(), kept);
         }
     }
     entries

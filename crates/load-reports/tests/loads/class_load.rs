@@ -25,7 +25,11 @@ fn at(seconds: u64) -> Time {
 
 fn load(load_rows: usize, load_rows_per_stream: usize) -> ClassLoad {
     let destination = Destination::Server { node: Bytes::from_static(b"node"), backoff: Backoff::default() };
-    let mut load = ClassLoad::new(destination, LoadLimits { load_rows, load_rows_per_stream }, at(0));
+    let mut load = ClassLoad::new(
+        destination,
+        LoadLimits { load_rows, load_rows_per_stream, ..LoadLimits::default() },
+        at(0),
+    );
     load.arrive(ONE, Group::Others, Departure::default(), at(0));
     load.arrive(OTHER, Group::Others, Departure::default(), at(0));
     load
@@ -232,8 +236,34 @@ fn lrs_18_categories_metrics_and_long_names_have_bounds_too() {
     let read = read_report(&bytes).unwrap();
     assert_eq!(
         (read.clusters.len(), read.clusters[0].dropped, read.clusters[0].categories.len()),
-        (1, 200, 99)
+        (1, 200, 87)
     );
+}
+
+/// Servers and gRPC libraries take messages of 4 MiB.
+#[test]
+fn lrs_18_no_message_to_a_server_is_larger_than_4_mib_whatever_the_names() {
+    let mut load = load(100_000, 100_000);
+    load.answered(&wish(true), at(1));
+    let names: Vec<String> = (0..2_000).map(|number| format!("{number:04000}")).collect();
+    let named: Vec<_> =
+        names.iter().map(|name| NamedMetric { name, sum: MetricSum { finished: 1, total: 1.0 } }).collect();
+    let metrics = MetricStats { named: named.clone(), ..MetricStats::default() };
+    let endpoint = EndpointStats { address: b"a", named, ..EndpointStats::default() };
+    let stats =
+        LocalityStats { metrics: Some(Box::new(metrics)), endpoints: vec![endpoint], ..locality(1, 0) };
+    let categories = names.iter().map(|category| DroppedRequests { category, count: 1 }).collect();
+    let cluster = ClusterStats { categories, dropped: 2_000, ..cluster("c", vec![stats]) };
+    load.report(ONE, &report(vec![cluster]), |_| true);
+    assert_eq!((load.left_out().names, load.accounts().left_out), (3 * 1_500, 0));
+    load.handle_timeout(at(10));
+    let mut sizes = Vec::new();
+    while let Some(output) = load.poll_output() {
+        let Output::Send(bytes) = output else { continue };
+        sizes.push(bytes.len());
+        load.written(at(10));
+    }
+    assert!(sizes.len() > 1 && sizes.iter().all(|size| *size < 4 << 20), "{sizes:?}");
 }
 
 #[test]
@@ -306,6 +336,24 @@ fn lrs_21_a_server_without_the_service_costs_a_word_and_a_try_each_minute() {
     assert_eq!(load.accounts().pending, 6);
 }
 
+/// Each new wish wakes all clients of the class.
+#[test]
+fn lrs_19_clients_hear_of_one_wish_a_second_and_of_the_last_one() {
+    let mut load = load(1_000, 1_000);
+    let (mut told, mut latest) = (0, None);
+    for step in 0..500 {
+        let now = Time::from_micros(step * 10_000);
+        load.handle_timeout(now);
+        load.answered(&write_answer(&Wish::new(Clusters::All, Duration::from_secs(60 + step), false)), now);
+        let changes = outputs(&mut load).into_iter().filter(|output| *output == Output::WishChanged).count();
+        (told, latest) = (told + changes, if changes > 0 { load.wish().cloned() } else { latest });
+    }
+    assert_eq!((told, load.poll_timeout()), (5, Some(at(5))));
+    load.handle_timeout(at(5));
+    assert!(outputs(&mut load).contains(&Output::WishChanged) && load.wish() != latest.as_ref());
+    assert_eq!(load.wish().map(|wish| wish.interval.as_secs()), Some(559));
+}
+
 #[test]
 fn lrs_12_lost_streams_are_tried_by_the_backoff() {
     let mut load = load(1_000, 1_000);
@@ -320,6 +368,39 @@ fn lrs_12_lost_streams_are_tried_by_the_backoff() {
         load.handle_timeout(now);
     }
     assert_eq!(gaps, [1_000, 1_600, 2_560, 4_096, 6_553, 10_485, 16_777, 26_843, 30_000]);
+}
+
+/// The voices about a cluster.
+fn voice(load: &ClassLoad, name: &str) -> PerGroup<Tally> {
+    load.voices().find(|entry| entry.0 == name).map(|entry| entry.1).unwrap_or_default()
+}
+
+/// A client counts for at most 100 requests of each interval, with its share of errors, and not for time
+/// before the step.
+#[test]
+fn lrs_24_no_client_drowns_out_the_others() {
+    let mut load = load(1_000, 1_000);
+    let told = |load: &mut ClassLoad, id, success, error, seconds, now| {
+        let mut cluster = cluster("c", vec![locality(success, error)]);
+        cluster.interval = Duration::from_secs(seconds);
+        let report = report(vec![cluster]);
+        load.hear(id, &report, now);
+        load.report(id, &report, |_| true);
+    };
+    load.observe(at(100));
+    const TWO: StreamId = StreamId(2);
+    for id in [ONE, TWO] {
+        told(&mut load, id, 0, 9, 10, at(101));
+    }
+    told(&mut load, ONE, 0, u64::MAX, 10, at(111));
+    told(&mut load, TWO, 60, 0, 10, at(111));
+    assert_eq!(voice(&load, "c").others, Tally { success: 60, error: 100 });
+    told(&mut load, ONE, 0, 5_000, 1, at(112));
+    assert_eq!(voice(&load, "c").others.requests(), 160, "a second word in an interval");
+    told(&mut load, TWO, 0, 50, 60, at(121));
+    assert_eq!(voice(&load, "c").others.requests(), 160, "it covers time before the step");
+    told(&mut load, TWO, 999, 333, 10, at(131));
+    assert_eq!(voice(&load, "c").others, Tally { success: 135, error: 125 });
 }
 
 #[test]
@@ -341,7 +422,7 @@ fn lrs_14_a_local_class_counts_for_operators_and_keeps_nothing() {
     assert_eq!((outputs(&mut load), load.wish()), (vec![], Some(&Wish::all())));
     let accounts = load.accounts();
     assert_eq!((accounts.read, accounts.local, accounts.pending), (8, 8, 0));
-    assert_eq!(load.tallies()["c"].others, Tally { success: 3, error: 1 });
+    assert_eq!(voice(&load, "c").others, Tally { success: 3, error: 1 });
     load.drain(at(1));
     assert!(load.is_drained());
 }
@@ -357,21 +438,21 @@ fn lrs_24_a_report_counts_in_the_group_that_its_client_had_all_the_time() {
     traffic(&mut load, ONE);
     load.observe(at(5));
     load.set_group(ONE, Group::Admitted);
-    assert_eq!((load.tallies()["c"], load.observed_since()), (PerGroup::default(), at(5)));
+    assert_eq!((voice(&load, "c"), load.observed_since()), (PerGroup::default(), at(5)));
     // These reports cover time before the step, too.
     traffic(&mut load, ONE);
     traffic(&mut load, OTHER);
-    assert_eq!((load.tallies()["c"], load.reporters()), (PerGroup::default(), PerGroup::default()));
+    assert_eq!((voice(&load, "c"), load.reporters()), (PerGroup::default(), PerGroup::default()));
     traffic(&mut load, ONE);
     traffic(&mut load, OTHER);
     traffic(&mut load, OTHER);
     let (admitted, others) = (Tally { success: 9, error: 1 }, Tally { success: 18, error: 2 });
-    assert_eq!(load.tallies()["c"], PerGroup { admitted, others, ..PerGroup::default() });
+    assert_eq!(voice(&load, "c"), PerGroup { admitted, others, ..PerGroup::default() });
     assert_eq!(load.reporters(), PerGroup { admitted: 1, others: 1, unjudged: 0 });
     // The next step admits the other, whose reports begin anew.
     load.set_group(OTHER, Group::Admitted);
     traffic(&mut load, OTHER);
     traffic(&mut load, OTHER);
-    assert_eq!(load.tallies()["c"].admitted.requests(), 20);
+    assert_eq!(voice(&load, "c").admitted.requests(), 20);
     assert_eq!(load.accounts().pending, 90, "all reports go to the server");
 }

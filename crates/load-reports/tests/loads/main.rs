@@ -4,6 +4,7 @@
 
 mod class_load;
 mod cost;
+mod room;
 mod world;
 
 use proptest::prelude::*;

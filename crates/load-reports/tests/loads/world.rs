@@ -140,7 +140,7 @@ struct Class {
     in_doubt: u64,
     delivered: u64,
     unwanted: u64,
-    /// The requests that this process has read, or taken over.
+    /// The requests that this process has read.
     read: u64,
     /// The end of the time that the last report covers. `None`: only the machine knows.
     covered: Option<Time>,
@@ -514,7 +514,7 @@ impl World {
         self.settle();
     }
 
-    /// Another process takes over, with or without a drain before.
+    /// Another process begins, with or without a drain before.
     fn restart(&mut self, number: usize, is_orderly: bool) {
         let now = self.now;
         if is_orderly {
@@ -542,31 +542,9 @@ impl World {
                 self.fail(|| "a drained class has unconfirmed requests".to_owned());
             }
         }
-        let class = &mut self.classes[number];
-        let passed = if is_orderly { class.load.pass_on(now) } else { Vec::new() };
-        let kept = class.load.accounts().pending;
-        if is_orderly && kept > 0 {
-            self.failure
-                .get_or_insert_with(|| format!("a process keeps {kept} requests that its successor has"));
-        }
-        let mut pending = std::mem::take(&mut class.pending);
-        let mut covered = class.covered;
-        if let Some(report) = class.wire.unwritten.take() {
-            add(&mut pending, &report.rows);
-            covered = report.since;
-        }
         let mut successor = Class::new(number, now);
-        successor.arrived = std::mem::take(&mut class.arrived);
-        for message in &passed {
-            if successor.load.take_over(message, now).is_err() {
-                self.failure.get_or_insert_with(|| "a message for the successor is unreadable".to_owned());
-            }
-        }
-        if is_orderly {
-            (successor.read, successor.pending) = (finished(&pending), pending);
-            // Without requests, the message has no time.
-            successor.covered = covered.filter(|_| finished(&successor.pending) > 0);
-        }
+        // What waits is lost with the process, and the server keeps what it has.
+        successor.arrived = std::mem::take(&mut self.classes[number].arrived);
         self.classes[number] = successor;
         // The streams of the process end with it.
         for peer in &mut self.peers {
@@ -674,7 +652,7 @@ impl World {
             ("delivered", class.delivered, accounts.delivered),
             ("in doubt", class.in_doubt, accounts.in_doubt),
             ("unwanted", class.unwanted, accounts.unwanted),
-            ("read", class.read, accounts.read + accounts.taken_over),
+            ("read", class.read, accounts.read),
         ];
         let wrong = expected.iter().find(|entry| entry.1 != entry.2);
         if let Some((name, expected, account)) = wrong {

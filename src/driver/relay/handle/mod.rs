@@ -194,9 +194,9 @@ impl Relay {
     }
 
     /// Sends each server the last report, after the last client (LRS-16). Resolves when all have said that
-    /// they have it, or a few seconds later.
-    pub async fn finish_loads(&self) {
-        self.loads.finish().await;
+    /// they have it, or after `within`, and after a few seconds in any case.
+    pub async fn finish_loads(&self, within: Duration) {
+        self.loads.finish(within).await;
     }
 
     /// The stream with this id.
