@@ -1,13 +1,15 @@
 //! Load reports judge the pushes of a plan (LRS-24): the clients with a push, against all others, in the same clusters.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::commands::sluice;
 use crate::enforced::Fleet;
 use crate::support::client::{connect, node};
-use crate::support::load::{ALL, LRS, Reporter, stats};
+use crate::support::load::{ALL, LRS, Reporter, Wish, stats};
 use crate::support::proto::Node;
 use crate::support::{CDS, Setup};
 
@@ -27,8 +29,9 @@ struct Judged {
 
 impl Judged {
     async fn start(plan: &str) -> Judged {
-        let setup = |setup: Setup| setup.server_line("lrs: local");
+        let setup = |setup: Setup| setup.server_line("lrs: aggregate");
         let fleet = Fleet::with(setup, plan, 20).await;
+        fleet.origin.load().wish(Wish::all(1));
         let channel = connect(&fleet.relay.address).await;
         let mut reporters = Vec::new();
         for number in 0..20 {
@@ -43,8 +46,10 @@ impl Judged {
         judged
     }
 
-    /// Each client reports so many errors among 100 requests to the cluster `a`, and none to `b`.
+    /// Each client reports, a second after its report before, so many errors among 100 requests to the cluster `a`, and none to `b`.
     async fn report(&self, errors: impl Fn(usize) -> u64) {
+        // The interval of the control plane.
+        sleep(Duration::from_secs(1)).await;
         let read = self.fleet.relay.metric("sluice_load_requests_total", &[]).await;
         for (number, reporter) in self.reporters.iter().enumerate() {
             let errors = errors(number);

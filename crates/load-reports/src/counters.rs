@@ -109,8 +109,8 @@ impl Tally {
         self.success.saturating_add(self.error)
     }
 
-    /// The share of a client in the word of all: at most [`VOICE_MAX`] requests, with the same share of errors.
-    /// Else a client that tries again and again, or lies, would drown out a hundred others (LRS-24).
+    /// The share of a client in the word of all: at most [`VOICE_MAX`] requests, with the same share of
+    /// errors. Else a client that tries again and again would drown out a hundred others (LRS-24).
     pub fn as_voice(self) -> Tally {
         let requests = self.requests();
         if requests <= VOICE_MAX {
