@@ -35,7 +35,7 @@ use sluice_engine::downstream::{
 };
 use sluice_setting::Epoch;
 use sluice_wire::response;
-use sluice_xds::{Code, Node, Request, SetMark, Status, TypeUrl};
+use sluice_xds::{Code, Coding, Node, Request, SetMark, Status, TypeUrl};
 
 /// The memory of a stream before any name is requested: with its buffers, its
 /// subscriptions and HTTP/2's part, rounded up (ADR 66).
@@ -382,9 +382,16 @@ impl StreamInner {
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = self.session.nonce_text(nonce);
             let mark = self.session.mark(index, &answer, encoded.messages.len());
-            let (private, shared) = match written(context, &answer.type_url, message, &nonce, mark.as_ref()) {
-                Ok(parts) => parts,
-                Err(status) => return Poll::Ready(Some(Err(status))),
+            let compressed = match context.kind.coding {
+                None => None,
+                Some(coding) => compressed(coding, context, &answer.type_url, message, &nonce, mark.as_ref()),
+            };
+            let (private, shared) = match compressed {
+                Some(parts) => parts,
+                None => match response::head(&nonce, mark.as_ref(), message.body.len()) {
+                    Ok(head) => (head, message.body.clone()),
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                },
             };
             trace!(stream = context.id, type_url = %answer.type_url, nonce, version = %version, "response");
             let bytes = private.len() + shared.len();
@@ -489,21 +496,20 @@ impl StreamInner {
     }
 }
 
-/// The private and the shared part of a message. Hardly any client reads marks, or compressed messages.
-fn written(
+/// The private and the shared part of a message for a client that reads compressed ones. `None`: the message
+/// goes as it is.
+fn compressed(
+    coding: Coding,
     context: &StreamContext,
     type_url: &TypeUrl,
     message: &EncodedMessage,
     nonce: &str,
     mark: Option<&SetMark>,
-) -> Result<(Bytes, Bytes), Status> {
-    if let Some(coding) = context.kind.coding.filter(|_| !type_url.is_secret())
-        && let Some(body) = message.compressed(coding, &context.shared.metrics)
-        && let Some(parts) = response::compressed(nonce, mark, body)
-    {
-        return Ok(parts);
+) -> Option<(Bytes, Bytes)> {
+    if type_url.is_secret() {
+        return None;
     }
-    Ok((response::head(nonce, mark, message.body.len())?, message.body.clone()))
+    response::compressed(nonce, mark, message.compressed(coding, &context.shared.metrics)?)
 }
 
 // === Moves to other sources ===

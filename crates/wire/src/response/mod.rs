@@ -144,12 +144,13 @@ pub fn compressed(nonce: &str, mark: Option<&SetMark>, body: &CompressedBody) ->
 
 /// The fields of one client: the nonce, and the mark for a client that reads marks.
 fn own_fields(reserved: usize, nonce: &str, mark: Option<&SetMark>) -> Vec<u8> {
-    build(reserved, |sink| {
-        put_bytes(sink, NONCE, nonce.as_bytes());
-        if let Some(mark) = mark {
+    match mark {
+        None => build(reserved, |sink| put_bytes(sink, NONCE, nonce.as_bytes())),
+        Some(mark) => build(reserved, |sink| {
+            put_bytes(sink, NONCE, nonce.as_bytes());
             super::mark::put(sink, mark);
-        }
-    })
+        }),
+    }
 }
 
 fn framed(mut head: Vec<u8>, body_len: usize) -> Result<Bytes, Status> {
