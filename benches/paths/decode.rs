@@ -148,7 +148,7 @@ pub fn delta_response(clusters: usize) -> Bytes {
     let resources = resources.iter().map(Arc::as_ref);
     let body =
         delta_body(&type_url, Version(1), resources, [].iter(), &[], Beside::default(), "control-plane-0");
-    let head = head("1", body.len()).expect("a message that can be framed");
+    let head = head("1", None, body.len()).expect("a message that can be framed");
     [&head[HEADER_BYTES..], &body].concat().into()
 }
 

@@ -300,7 +300,7 @@ impl Relay {
         if session.variant() == Variant::Sotw {
             *text = version.to_string();
         }
-        let head = response::head(nonce, body.len()).expect("a message that can be framed");
+        let head = response::head(nonce, None, body.len()).expect("a message that can be framed");
         head.len() + body.len()
     }
 

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event::Arrival;
+use sluice_wire::coding::decompress;
 use sluice_wire::{ReadError, ResponseReader, read_mark, upstream};
-use sluice_xds::{Code, Response, SetMark, Status, Variant};
+use sluice_xds::{Code, Coding, Response, SetMark, Status, Variant};
 
 /// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -28,13 +29,29 @@ pub(super) enum Decoded {
 pub(super) struct Decoder {
     content: StreamContent,
     reader: ResponseReader,
+    coding: Option<Coding>,
+    /// The limit of a message.
+    message_bytes_max: usize,
     reads_marks: bool,
     mark: Option<SetMark>,
 }
 
 impl Decoder {
     pub(super) fn new(content: StreamContent) -> Decoder {
-        Decoder { content, reader: ResponseReader::default(), reads_marks: false, mark: None }
+        Decoder {
+            content,
+            reader: ResponseReader::default(),
+            coding: None,
+            message_bytes_max: 0,
+            reads_marks: false,
+            mark: None,
+        }
+    }
+
+    /// The server compresses its messages so.
+    pub(super) fn decompress(&mut self, coding: Option<Coding>) {
+        self.coding = coding;
+        self.reader.accept(coding);
     }
 
     /// From now on, expect marks in responses.
@@ -49,6 +66,7 @@ impl Decoder {
 
     /// `message_bytes_max`: the limit for messages that begin in this chunk.
     pub(super) fn push(&mut self, chunk: Bytes, message_bytes_max: usize) {
+        self.message_bytes_max = message_bytes_max;
         self.reader.limit(message_bytes_max);
         self.reader.push(chunk);
     }
@@ -58,6 +76,14 @@ impl Decoder {
         let message = match self.reader.next()? {
             Ok(message) => message,
             Err(error) => return Some(Err(unreadable(&error))),
+        };
+        let coding = self.coding.filter(|_| self.reader.is_compressed());
+        let message = match coding {
+            None => message,
+            Some(coding) => match decompressed(coding, message, self.message_bytes_max).await {
+                Ok(message) => message,
+                Err(status) => return Some(Err(status)),
+            },
         };
         let StreamContent::Responses(variant) = self.content else {
             return Some(Ok(Decoded::Message(message)));
@@ -77,6 +103,13 @@ impl Decoder {
     pub(super) fn finish(&self) -> Result<(), Status> {
         self.reader.finish().map_err(|error| unreadable(&error))
     }
+}
+
+/// A short message may be long in plain, so each is read on a blocking thread.
+async fn decompressed(coding: Coding, message: Bytes, message_bytes_max: usize) -> Result<Bytes, Status> {
+    let read = tokio::task::spawn_blocking(move || decompress(coding, &message, message_bytes_max)).await;
+    let read = read.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+    read.map_err(|error| unreadable(&error))
 }
 
 fn decode(variant: Variant, message: Bytes) -> Result<Response, Status> {

@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
-use sluice_xds::{Code, Status, Variant, mark, relay_path};
+use sluice_xds::{Code, Coding, Status, Variant, coding, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -202,7 +202,8 @@ impl StreamTask {
             .version(http::Version::HTTP_2)
             .header(header::TE, "trailers")
             .header(header::CONTENT_TYPE, "application/grpc")
-            .header(header::USER_AGENT, USER_AGENT);
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(coding::ACCEPT_HEADER, coding::ACCEPTED);
         // The server may be a sluice or not. Other servers ignore the headers.
         let request = match self.content {
             StreamContent::Responses(Variant::Delta) => request.header(mark::HEADER, mark::HEADER_VALUE),
@@ -266,6 +267,7 @@ impl StreamTask {
             return StreamEnd::by_server(status);
         }
         let mut decoder = Decoder::new(self.content);
+        decoder.decompress(coding_of(&head.headers));
         if self.content == StreamContent::Responses(Variant::Delta) && sets_marks(&head.headers) {
             decoder.read_marks();
             self.report(StreamEvent::Marks).await;
@@ -419,6 +421,11 @@ async fn send_all(request: &mut SendStream<Bytes>, mut message: Bytes) -> Result
         }
     }
     Ok(())
+}
+
+/// The compression of the server's messages.
+fn coding_of(headers: &HeaderMap) -> Option<Coding> {
+    Coding::of_name(headers.get(coding::HEADER)?.to_str().ok()?)
 }
 
 /// Whether the server is a sluice that marks complete answers (ADR 14).

@@ -13,7 +13,7 @@ use super::tls::read_server_tls;
 use super::tree::Tree;
 use super::units::{boolean, text, word};
 use crate::driver::api::downstream::WhenUnavailable;
-use crate::server::listener::REST_HOLD;
+use crate::server::listener::{Compression, REST_HOLD};
 use crate::server::{ListenerOptions, LoadReports};
 use crate::trust::server::ServerTls;
 use sluice_setting::Read;
@@ -76,6 +76,9 @@ impl fmt::Display for Address {
 const WHEN_UNAVAILABLE: &[(&str, WhenUnavailable)] =
     &[("hold", WhenUnavailable::Hold), ("fail", WhenUnavailable::Fail)];
 
+const COMPRESSION: &[(&str, Compression)] =
+    &[("relays", Compression::Relays), ("all", Compression::All), ("off", Compression::Off)];
+
 const LOAD_REPORTS: &[(&str, LoadReports)] = &[("drop", LoadReports::Drop), ("refuse", LoadReports::Refuse)];
 
 /// The longest path of a unix socket on Linux, without the final NUL, in bytes.
@@ -124,6 +127,7 @@ impl ListenerSettings {
             rest_hold: map.value(&REST_HOLD),
             when_unavailable: map.or("when_unavailable", d.when_unavailable, word(WHEN_UNAVAILABLE)),
             load_reports: map.optional("load_reports", word(LOAD_REPORTS)),
+            compression: map.or("compression", d.compression, word(COMPRESSION)),
         };
         let name = Arc::from(name?);
         // Nothing ever falls back to plaintext (TLS-8).

@@ -1,6 +1,7 @@
 //! `rollouts:`: the plans for pushes of configuration (WAV-12 to WAV-14, WAV-19).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintext};
 use super::classes::{read_keys, read_node_match, read_type};
@@ -16,9 +17,10 @@ use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projec
 use sluice_fleet::rollout::hook::{Hook, HookSettings};
 use sluice_fleet::rollout::plan::{
     BUCKETS, BUCKETS_PER_PERCENT, BucketBy, Gated, Gather, GuardAction, Guards, HaltOn, History, Mode,
-    OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch,
+    OnHalt, Plan, STEPS_MAX, Step, StepSettings, Times, UnitMatch, default_steps,
 };
 use sluice_setting::count;
+use sluice_text::span;
 
 /// Each plan has a task, and labels of metrics.
 const PLANS_MAX: usize = 64;
@@ -142,7 +144,7 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
     let steps = map.item("steps").and_then(|item| read_steps(&item, &units));
     let halt_on = map.section("halt_on", |map| {
         let halt_on = HaltOn::read(map);
-        check_error_points(map, &halt_on, mode, &bucket_by);
+        check_error_points(map, &halt_on, mode, &bucket_by, steps.as_deref().unwrap_or(&default_steps()));
         halt_on
     });
     let guards = map.section("guards", |map| {
@@ -179,8 +181,11 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
     })
 }
 
+/// The interval of load reports that clients are asked for where the control plane wishes none.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Load reports compare the clients with a push with all others (LRS-24).
-fn check_error_points(map: &Map<'_>, halt_on: &HaltOn, mode: Mode, bucket_by: &BucketBy) {
+fn check_error_points(map: &Map<'_>, halt_on: &HaltOn, mode: Mode, bucket_by: &BucketBy, steps: &[Step]) {
     if halt_on.error_points == 0 {
         return;
     }
@@ -188,6 +193,19 @@ fn check_error_points(map: &Map<'_>, halt_on: &HaltOn, mode: Mode, bucket_by: &B
         let text =
             "needs `mode: enforce`: otherwise all clients have the push, and none is left to compare with";
         map.contradiction("error_points", text);
+    }
+    let has_seats = |step: &Step| step.threshold < BUCKETS && (step.threshold > 0 || step.at_least > 0);
+    if !steps.iter().any(has_seats) {
+        let text = "compares clients that a step chooses by their seats with all others, and no step of the plan is such a step";
+        map.contradiction("error_points", text);
+    }
+    let bake = steps.iter().map(|step| step.bake).max().unwrap_or_default();
+    if bake < 2 * REPORT_INTERVAL {
+        let text = format!(
+            "a verdict takes two intervals of load reports, 20s unless the control plane asks for another, and no step bakes longer than {}",
+            span(bake)
+        );
+        map.warn_at("error_points", text);
     }
     if bucket_by.is_of_place() {
         let text = "load reports cannot tell whether a push is worse: with this `bucket_by`, the clients of a step are those of a \

@@ -24,7 +24,7 @@ use super::service::{Routed, Service};
 use super::status;
 use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
-use sluice_xds::{Status, mark};
+use sluice_xds::{Status, coding, mark};
 
 /// A call, until its response is written or the client has left. Dropping the call resets an unfinished
 /// stream.
@@ -58,10 +58,14 @@ pub(super) fn answer<R: OpenStreams>(
             let (streams, options) = (service.streams.clone(), service.options.clone());
             Some(alone(load_reports::serve(reports, send, stream, reading, options, streams)))
         }
-        Routed::Stream { requests, registered, marks } => {
+        Routed::Stream { requests, registered, kind } => {
             let mut response = status::stream_response(());
-            if marks {
-                response.headers_mut().insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));
+            let headers = response.headers_mut();
+            if kind.marks {
+                headers.insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));
+            }
+            if let Some(coding) = kind.coding {
+                headers.insert(coding::HEADER, HeaderValue::from_static(coding.name()));
             }
             let send = send_head(&mut respond, response, false)?;
             let life = Life::Open(registered);

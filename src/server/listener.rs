@@ -58,6 +58,18 @@ pub struct ListenerOptions {
     pub when_unavailable: WhenUnavailable,
     /// `None`: the server of each cluster decides.
     pub load_reports: Option<LoadReports>,
+    pub compression: Compression,
+}
+
+/// The clients whose large responses are compressed, if they read that. Never Secrets: a peer that chooses a
+/// part of a message could learn the rest by its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Other sluices. Most libraries of gRPC say that they read gzip, and gain nothing nearby.
+    #[default]
+    Relays,
+    All,
+    Off,
 }
 
 /// The treatment of streams of load reports, whatever the servers take.
@@ -76,6 +88,7 @@ impl Default for ListenerOptions {
             rest_hold: REST_HOLD.default,
             when_unavailable: WhenUnavailable::Hold,
             load_reports: None,
+            compression: Compression::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
 use super::body::{self, RequestBody, ResponseBody};
-use super::listener::{ListenerOptions, LoadReports};
+use super::listener::{Compression, ListenerOptions, LoadReports};
 use super::load_reports;
 use super::reader::{Requests, read_requests};
 use super::streams::{RegisteredStream, Streams};
@@ -25,7 +25,9 @@ use crate::telemetry::Limit;
 use crate::telemetry::metrics::CallKind;
 use sluice_setting::InForce;
 use sluice_wire::RequestReader;
-use sluice_xds::{ApiVersion, Call, Code, Method, RelayPath, Status, StreamKind, Variant, mark, relay_path};
+use sluice_xds::{
+    ApiVersion, Call, Code, Coding, Method, RelayPath, Status, StreamKind, Variant, coding, mark, relay_path,
+};
 
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +67,11 @@ pub(super) enum Routed<F, S: RelayStream> {
     /// A stream of load reports, over HTTP/2 only.
     LoadReports(RecvStream, Box<dyn LoadStream>),
     /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the
-    /// stream. `marks`: the client understands marks, and the headers confirm them.
+    /// stream. The headers confirm the marks and the coding of the kind.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
-        marks: bool,
+        kind: StreamKind,
     },
 }
 
@@ -147,11 +149,12 @@ impl<R: OpenStreams> Service<R> {
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
-                let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks };
+                let coding = self.coding(request.headers());
+                let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks, coding };
                 let peer = self.peer(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
-                    Ok((requests, registered)) => Routed::Stream { requests, registered, marks },
+                    Ok((requests, registered)) => Routed::Stream { requests, registered, kind },
                     Err(status) => Routed::Now(body::trailers_only(&status)),
                 }
             }
@@ -212,6 +215,17 @@ impl<R: OpenStreams> Service<R> {
         }
         let relays = relays.map(Arc::new);
         Ok(Arc::new(Peer { when_unavailable, relays, ..Peer::clone(&self.peer) }))
+    }
+
+    /// The compression of a client's large responses.
+    fn coding(&self, headers: &HeaderMap) -> Option<Coding> {
+        let is_meant = match self.options.get().compression {
+            Compression::Relays => headers.contains_key(relay_path::HEADER),
+            Compression::All => true,
+            Compression::Off => false,
+        };
+        let accepted = headers.get(coding::ACCEPT_HEADER).filter(|_| is_meant)?;
+        Coding::best_of(accepted.to_str().ok()?)
     }
 
     fn takes_load_reports(&self, api: ApiVersion) -> bool {

@@ -213,7 +213,7 @@ impl<R: OpenStreams> Unary<R> {
             return Err(draining());
         }
         let (variant, v2, marks) = (Variant::Sotw, self.options.get().v2, false);
-        let kind = StreamKind { variant, service: Some(service), api, v2, marks };
+        let kind = StreamKind { variant, service: Some(service), api, v2, marks, coding: None };
         let stream = self.shared.relay.open(kind, self.peer.clone())?;
         // Registered, so that a drain ends the wait.
         let _registered = self.streams.register(stream.clone(), None).ok_or_else(draining)?;

@@ -61,10 +61,13 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             tell!(events, warn(Push, text).detail(&why); { plan, push, why } = "{text}");
         }
         What::HookSaid { step, answer } => tell_hook(&events, *step, answer),
-        What::LoadCannotTell { step, missing } => {
-            let missing = missing_text(missing);
-            tell!(events, info(Push, "load reports cannot tell whether a step is worse").detail(&missing);
-                { plan, push, step, missing } = "a step goes on, and load reports cannot tell whether it is worse");
+        What::LoadJudged { step, judgement } => {
+            metrics.judged_load(judgement.name());
+            if let LoadJudgement::CannotTell(missing) = judgement {
+                let missing = missing_text(missing);
+                tell!(events, info(Push, "load reports cannot tell whether a step is worse").detail(&missing);
+                    { plan, push, step, missing } = "a step goes on, and load reports cannot tell whether it is worse");
+            }
         }
         What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),
         What::Condemned(condemned) => {
@@ -205,8 +208,7 @@ pub fn stands(report: &RolloutReport) -> Vec<String> {
         units => Some(format!("goes on without {}: barred", count(units, "unit"))),
     };
     let hook = report.push.as_deref().and_then(hook_waits);
-    let load = report.push.as_deref().and_then(load_cannot_tell);
-    [pinned, frozen, full, lost, barred, hook, load].into_iter().flatten().collect()
+    [pinned, frozen, full, lost, barred, hook].into_iter().flatten().collect()
 }
 
 /// The wait for a server that is lost (WAV-18).
@@ -258,17 +260,6 @@ pub fn hook_text(answer: &HookAnswer) -> String {
     }
 }
 
-/// Load reports do not suffice for a judgement of the step under way (LRS-24).
-pub fn load_cannot_tell(push: &PushReport) -> Option<String> {
-    let step = push.steps.last().filter(|_| push.verdict.is_none() && push.end.is_none())?;
-    match &step.load {
-        Some(judgement @ LoadJudgement::CannotTell(_)) => {
-            Some(format!("step {}: {}", step.number, load_text(judgement)))
-        }
-        _ => None,
-    }
-}
-
 /// The words of load reports about each step.
 pub fn load_notes(push: &PushReport) -> impl Iterator<Item = String> {
     let judged = push.steps.iter().filter_map(|step| Some((step.number, step.load.as_ref()?)));
@@ -278,9 +269,15 @@ pub fn load_notes(push: &PushReport) -> impl Iterator<Item = String> {
 /// A judgement by load reports in words.
 pub fn load_text(judgement: &LoadJudgement) -> String {
     match judgement {
-        LoadJudgement::Equal { clusters } => {
+        LoadJudgement::Equal { clusters, uncompared } => {
             let clusters = count(*clusters as u64, "cluster");
-            format!("by load reports, none of {clusters} fails more often with the push")
+            let rest = match uncompared {
+                0 => String::new(),
+                more => {
+                    format!("; {} had too few requests of one group", count(*more as u64, "other cluster"))
+                }
+            };
+            format!("by load reports, none of {clusters} fails more often with the push{rest}")
         }
         LoadJudgement::Worse(worse) => format!("by load reports, {}", worse_text(worse)),
         LoadJudgement::CannotTell(missing) => format!("load reports cannot tell: {}", missing_text(missing)),
@@ -289,8 +286,8 @@ pub fn load_text(judgement: &LoadJudgement) -> String {
 
 fn missing_text(missing: &[Missing]) -> String {
     let text = |missing: &Missing| match missing {
-        Missing::AdmittedReporters => "no client with the push has reported yet".to_owned(),
-        Missing::OtherReporters => "no client without the push has reported yet".to_owned(),
+        Missing::AdmittedReporters => "no client with the push has reported since the step began".to_owned(),
+        Missing::OtherReporters => "no client without the push has reported since the step began".to_owned(),
         Missing::Requests { most, needed } => {
             format!("no cluster has {needed} requests of both groups of clients, at most {most}")
         }
@@ -300,6 +297,9 @@ fn missing_text(missing: &[Missing]) -> String {
     };
     missing.iter().map(text).collect::<Vec<_>>().join("; ")
 }
+
+/// The begin of a cluster's name, in words about the cluster.
+const CLUSTER_BYTES_MAX: usize = 200;
 
 fn worse_text(worse: &WorseLoad) -> String {
     let ClusterRequests { cluster, admitted, others, .. } = &worse.worst;
@@ -311,6 +311,7 @@ fn worse_text(worse: &WorseLoad) -> String {
         more => format!(", and so do those to {}", count(more as u64, "other cluster")),
     };
     let (with, without) = (failed(admitted), failed(others));
+    let cluster = &cluster[..cluster.floor_char_boundary(CLUSTER_BYTES_MAX)];
     format!("{with} to {cluster:?} fail with the push, and {without} without it{more}")
 }
 

@@ -7,7 +7,7 @@ use h2::Reason;
 use h2::server::Builder;
 use http::Response;
 use sluice::client::{ClientSettings, StreamEvent};
-use sluice_wire::response::{Beside, delta_body, marked_head};
+use sluice_wire::response::{Beside, delta_body, head};
 use sluice_xds::{Code, SetMark, TypeUrl, Variant, Version};
 
 use crate::peer::*;
@@ -48,7 +48,7 @@ async fn marks_are_read_where_the_server_sets_them() {
     let none = std::iter::empty();
     let body = delta_body(&url, Version(1), none, [].iter(), &[], Beside::default(), "");
     let mark = SetMark { requests: 1, whole: true, globs: Vec::new() };
-    let head = marked_head("1", &mark, body.len()).unwrap();
+    let head = head("1", Some(&mark), body.len()).unwrap();
     for (variant, set, expected) in
         [(Variant::Delta, "1", true), (Variant::Delta, "2", false), (Variant::Sotw, "1", false)]
     {

@@ -20,6 +20,7 @@ mod client_status;
 mod clients;
 mod command_line;
 mod commands;
+mod compression;
 mod configure;
 mod credentials;
 mod documents;

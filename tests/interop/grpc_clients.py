@@ -1,7 +1,7 @@
 """Proxyless gRPC over a unix socket, and over connections that end all the time."""
 
 import resources
-from harness import Case, GrpcCaller, eventually, server_entry
+from harness import PORTS, Case, GrpcCaller, eventually, server_entry
 from packages import LANGUAGES
 
 
@@ -68,8 +68,49 @@ def connection_age(stage):
     assert not plane.nacks, plane.nacks
 
 
+# Routes that are worth a compression.
+HOSTS = 600
+
+
+def compressed(stage):
+    """A listener that compresses for all who read gzip: the clients of each language follow, and their routes take a small part of the bytes."""
+    plane = stage.control_plane("the control plane")
+    plane.start()
+    first, second = stage.grpc_backend(), stage.grpc_backend()
+    hosts = [
+        {"name": f"host-{number}", "domains": [f"service-{number}.example.test"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "one"}}]}
+        for number in range(HOSTS)
+    ]
+    hosts.append({"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": "one"}}]})
+    plane.put(
+        resources.cluster("one"),
+        resources.endpoints("one", first),
+        resources.api_listener("greeter", "main"),
+        {"@type": resources.ROUTES, "name": "main", "virtual_hosts": hosts},
+    )
+    listeners = [{"name": "main", "address": f"127.0.0.1:{PORTS.take()}", "compression": "all"}]
+    stage.relay([server_entry(plane, "AGGREGATED_DELTA_GRPC")], listeners=listeners)
+
+    def written():
+        return sum(float(line.split()[-1]) for line in stage.metrics('sluice_downstream_response_bytes_total{type="RouteConfiguration"}'))
+
+    clients = []
+    for language in LANGUAGES:
+        before = written()
+        clients.append(GrpcCaller(stage, "greeter", language=language, name=language))
+        clients[-1].begins()
+        clients[-1].has_reached(first)
+        took = written() - before
+        assert 0 < took < HOSTS * 20, f"{language} took {took:.0f} bytes for {HOSTS} hosts"
+    plane.put(resources.endpoints("one", second))
+    for client in clients:
+        client.has_reached(first, second)
+    assert not plane.nacks, plane.nacks
+
+
 CASES = [
     Case(f"grpc {name}, unix socket", {LANGUAGES[name]}, lambda stage, name=name: over_unix(stage, name), relay_only=True)
     for name in ("C-core", "Node.js", "Go")
 ]
+CASES.append(Case("grpc compressed", set(LANGUAGES.values()), compressed, relay_only=True))
 CASES.append(Case("grpc connection age", set(LANGUAGES.values()), connection_age, relay_only=True))

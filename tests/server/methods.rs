@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sluice::driver::api::downstream::WhenUnavailable;
+use sluice::server::listener::Compression;
 use sluice::server::{Listener, ListenerOptions, LoadReports, ServerLimits};
 use sluice_xds::{ApiVersion, Code, Status, Variant};
 
@@ -11,6 +12,34 @@ use crate::kit::*;
 const V2_CLUSTERS: &str = "/envoy.api.v2.ClusterDiscoveryService/DeltaClusters";
 const FETCH: &str = "/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters";
 const LOAD_REPORTS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
+
+/// The header with the compression of a stream's messages.
+async fn coding(client: &mut Client, headers: &[(&str, &str)]) -> Option<String> {
+    let request = http::Request::post(format!("http://relay{SOTW}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    let head = client.call(request.body(()).unwrap()).await.head().await;
+    head.headers().get("grpc-encoding").map(|value| value.to_str().unwrap().to_owned())
+}
+
+/// A relay is known by the path of its calls; any other client gets nothing compressed unless the listener says so.
+#[tokio::test]
+async fn responses_are_compressed_for_relays_and_for_others_where_the_listener_says_so() {
+    let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (address, options) = (listener.address().unwrap(), listener.options());
+    let server = start_on(ServerLimits::default(), vec![listener], address);
+    let mut client = server.connect().await;
+    let (relay, reads) = (("x-sluice-path", "leaf~1"), |list| ("grpc-accept-encoding", list));
+    assert_eq!(coding(&mut client, &[relay, reads("gzip,zstd")]).await.as_deref(), Some("zstd"));
+    assert_eq!(coding(&mut client, &[relay, reads("identity")]).await, None);
+    assert_eq!(coding(&mut client, &[relay]).await, None);
+    assert_eq!(coding(&mut client, &[reads("gzip,zstd")]).await, None);
+    options.publish(ListenerOptions { compression: Compression::All, ..ListenerOptions::default() });
+    assert_eq!(coding(&mut client, &[reads("identity, deflate, gzip")]).await.as_deref(), Some("gzip"));
+    options.publish(ListenerOptions { compression: Compression::Off, ..ListenerOptions::default() });
+    assert_eq!(coding(&mut client, &[relay, reads("zstd")]).await, None);
+}
 
 #[tokio::test]
 async fn rpc_2_a_method_of_one_type_opens_a_stream_of_it() {
@@ -79,6 +108,7 @@ async fn rel_5_calls_follow_the_options_in_force() {
         rest_hold: Duration::from_millis(70),
         when_unavailable: WhenUnavailable::Fail,
         load_reports: Some(LoadReports::Refuse),
+        ..ListenerOptions::default()
     });
     client.open(V2_CLUSTERS).await.head().await;
     let stream = server.relay.stream(1).await;

@@ -105,8 +105,8 @@ pub trait Client {
     /// Whether the client may have every cluster there is.
     fn may_have_all(&self) -> bool;
 
-    /// The clusters of the client's class, for a client without a word for "all". Clients of a class share the
-    /// set.
+    /// The clusters of the client's class, for a client without a word for "all". Clients of a class share
+    /// the set.
     fn clusters(&self) -> Arc<BTreeSet<Arc<str>>>;
 }
 

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 
 use super::fields::Malformed;
-use sluice_xds::{Code, Status};
+use sluice_xds::{Code, Coding, Status};
 
 pub(super) const HEADER_LEN: usize = 5;
 
@@ -84,6 +84,13 @@ pub(super) fn header(length: usize) -> Option<[u8; HEADER_LEN]> {
     Some([0, a, b, c, d])
 }
 
+/// The header for a compressed message of this length; `None` if gRPC can't frame the message.
+pub(super) fn compressed_header(length: usize) -> Option<[u8; HEADER_LEN]> {
+    let mut header = header(length)?;
+    header[0] = 1;
+    Some(header)
+}
+
 /// A message with its header; `None` if gRPC can't frame the message (4 GiB or more).
 pub fn framed(message: &[u8]) -> Option<Bytes> {
     Some([&header(message.len())?, message].concat().into())
@@ -97,8 +104,8 @@ pub(super) struct HeaderReader {
 }
 
 impl HeaderReader {
-    /// The length of the next message, once the header is complete.
-    pub fn read(&mut self, chunk: &mut Bytes) -> Result<Option<usize>, ReadError> {
+    /// Whether the next message is compressed, and its length, once the header is complete.
+    pub fn read(&mut self, chunk: &mut Bytes) -> Result<Option<(bool, usize)>, ReadError> {
         while self.filled < HEADER_LEN {
             if chunk.is_empty() {
                 return Ok(None);
@@ -108,8 +115,7 @@ impl HeaderReader {
         }
         let [flag, length @ ..] = self.bytes;
         match flag {
-            0 => Ok(Some(u32::from_be_bytes(length) as usize)),
-            1 => Err(ReadError::Compressed),
+            0 | 1 => Ok(Some((flag == 1, u32::from_be_bytes(length) as usize))),
             _ => Err(Malformed(format!("the flag byte of a gRPC message is {flag}")).into()),
         }
     }
@@ -174,6 +180,10 @@ pub struct ResponseReader {
     chunk: Bytes,
     header: HeaderReader,
     message: Option<Gather>,
+    /// The sender may compress messages so.
+    coding: Option<Coding>,
+    /// The latest message is compressed.
+    is_compressed: bool,
     failed: bool,
 }
 
@@ -181,7 +191,16 @@ impl ResponseReader {
     /// `max_bytes`: the limit of one message on the wire.
     pub fn new(max_bytes: usize) -> Self {
         let (chunk, header) = (Bytes::new(), HeaderReader::default());
-        ResponseReader { bound: Bound::ResponseBytes, max_bytes, chunk, header, message: None, failed: false }
+        ResponseReader {
+            bound: Bound::ResponseBytes,
+            max_bytes,
+            chunk,
+            header,
+            message: None,
+            coding: None,
+            is_compressed: false,
+            failed: false,
+        }
     }
 
     /// The reader of a client's messages, without a limit before [`ResponseReader::limit`].
@@ -192,6 +211,16 @@ impl ResponseReader {
     /// Sets another limit, for messages whose header is not yet read.
     pub fn limit(&mut self, max_bytes: usize) {
         self.max_bytes = max_bytes;
+    }
+
+    /// The sender compresses messages so, or not at all.
+    pub fn accept(&mut self, coding: Option<Coding>) {
+        self.coding = coding;
+    }
+
+    /// Whether the latest message has to be [decompressed](super::coding::decompress).
+    pub fn is_compressed(&self) -> bool {
+        self.is_compressed
     }
 
     pub fn push(&mut self, chunk: Bytes) {
@@ -218,7 +247,13 @@ impl ResponseReader {
         let gather = match &mut self.message {
             Some(gather) => gather,
             None => {
-                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
+                let Some((is_compressed, length)) = self.header.read(&mut self.chunk)? else {
+                    return Ok(None);
+                };
+                if is_compressed && self.coding.is_none() {
+                    return Err(ReadError::Compressed);
+                }
+                self.is_compressed = is_compressed;
                 ReadError::check(self.bound, length, self.max_bytes)?;
                 self.message.insert(Gather::new(length))
             }

@@ -10,6 +10,7 @@ mod dynamic;
 pub mod frame;
 mod status;
 mod mark;
+pub mod coding;
 
 pub mod deframe;
 pub mod response;

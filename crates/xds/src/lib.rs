@@ -13,9 +13,11 @@ pub mod node;
 pub mod status;
 pub mod message;
 pub mod mark;
+pub mod coding;
 pub mod relay_path;
 pub mod service;
 
+pub use coding::Coding;
 pub use dynamic::{Constraint, Constraints, Parameters};
 pub use mark::SetMark;
 pub use message::{

@@ -13,7 +13,7 @@ use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::telemetry::rollouts::{load_cannot_tell, load_text, note_text, percent, why, without_server};
+use crate::telemetry::rollouts::{load_text, note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::Until;
@@ -84,11 +84,10 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
     }
 }
 
-/// The verdict about the latest push, the evidence that the push lacks, and the wait for a server. A push
-/// that clients keep may be halted while another one waits.
+/// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while
+/// another one waits.
 fn why_of(status: &RolloutStatus) -> Option<String> {
-    let push = status.report.push.as_deref();
-    let verdict = push.and_then(|push| why(push).or_else(|| load_cannot_tell(push)));
+    let verdict = status.report.push.as_deref().and_then(why);
     let parts: Vec<_> = verdict.into_iter().chain(without_server(&status.report)).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -200,12 +199,7 @@ pub(super) fn whole_push<'a>(status: &'a RolloutStatus, push: &'a PushReport) ->
 }
 
 fn step_load(judgement: &LoadJudgement) -> StepLoad {
-    let verdict = match judgement {
-        LoadJudgement::Equal { .. } => "equal",
-        LoadJudgement::Worse(_) => "worse",
-        LoadJudgement::CannotTell(_) => "cannot_tell",
-    };
-    StepLoad { verdict: verdict.to_owned(), why: load_text(judgement) }
+    StepLoad { verdict: judgement.name().to_owned(), why: load_text(judgement) }
 }
 
 fn pushed_type(push: &TypePush) -> PushedType<'_> {

@@ -162,6 +162,13 @@ fn lrs_24_load_reports_need_a_server_that_counts_them_and_clients_without_the_pu
     }
     let observing = problem(&with_load("local", &format!("mode: observe, {points}")));
     assert!(observing.contains("rollouts[0].halt_on.error_points: needs `mode: enforce`"), "{observing}");
+    for steps in ["{percent: 100}", "{clients: {cluster: edge}}"] {
+        let text = with_load("local", &format!("mode: enforce, {points}, steps: [{steps}]"));
+        assert!(problem(&text).contains("no step of the plan is such a step"), "{}", problem(&text));
+    }
+    let short = with_load("local", &format!("mode: enforce, {points}, steps: [{{percent: 10, bake: 5s}}]"));
+    let warnings = read(&short).unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.to_string().contains("no step bakes longer than 5")));
     let zones =
         read(&with_load("local", &format!("mode: enforce, bucket_by: locality.zone, {points}"))).unwrap();
     assert!(zones.warnings.iter().any(|warning| warning.to_string().contains("load reports cannot tell")));

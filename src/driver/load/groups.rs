@@ -47,26 +47,39 @@ pub fn observe(loads: &Loads, sources: &[Arc<SourceHandle>]) {
     loads.filter(is_observed).for_each(|load| load.observe(now));
 }
 
-/// The load of the units' clients since the step began. Locks one class at a time, and lets other tasks run
-/// in between.
-pub async fn gather(loads: &Loads, units: &[(UnitId, Arc<SourceHandle>)]) -> LoadEvidence {
+/// The load of the plan's clients since the step began. A push may reach them by a type whose classes differ
+/// from those of clusters, so all classes of the plan count. `is_of_push`: whether a unit can be blamed.
+/// Locks one class at a time, and lets other tasks run in between.
+pub async fn gather(
+    loads: &Loads,
+    units: &[(UnitId, Arc<SourceHandle>)],
+    is_of_push: impl Fn(UnitId) -> bool,
+) -> LoadEvidence {
     let mut evidence = LoadEvidence::default();
     let mut clusters = BTreeMap::<Arc<str>, ClusterRequests>::new();
-    for load in loads.all() {
+    let loads = loads.all().into_iter().filter_map(|load| {
         let of_load = units.iter().filter(|entry| is_of(&load, &entry.1)).map(|entry| entry.0);
         let of_load: BTreeSet<UnitId> = of_load.collect();
-        if of_load.is_empty() {
-            continue;
-        }
+        (!of_load.is_empty()).then_some((load, of_load))
+    });
+    let loads: Vec<_> = loads.collect();
+    // A class with very many names takes no room from the others.
+    let new_max = CLUSTERS_MAX / loads.len().max(1);
+    for (load, of_load) in loads {
+        let mut new = 0;
         let reporters = load.tally(|name, tallies| {
-            if !clusters.contains_key(name) && clusters.len() < CLUSTERS_MAX {
+            if !clusters.contains_key(name) && new < new_max {
                 clusters.insert(name.into(), ClusterRequests::default());
+                new += 1;
             }
             let Some(cluster) = clusters.get_mut(name) else { return };
             add(&mut cluster.admitted, &tallies.admitted);
             add(&mut cluster.others, &tallies.others);
             if tallies.admitted.error > 0 {
-                cluster.failing.extend(&of_load);
+                let mut of_unit = Requests::default();
+                add(&mut of_unit, &tallies.admitted);
+                let blamable = of_load.iter().filter(|unit| is_of_push(**unit));
+                cluster.by_unit.extend(blamable.map(|unit| (*unit, of_unit)));
             }
         });
         evidence.admitted += reporters.admitted;

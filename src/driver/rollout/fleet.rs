@@ -42,12 +42,6 @@ impl Fleet {
         self.sources().iter().map(|source| unit_of(source)).collect()
     }
 
-    /// The sources of these units.
-    pub(super) fn sources_of_units(&self, units: &[UnitId]) -> Vec<(UnitId, Arc<SourceHandle>)> {
-        let sources = self.sources().into_iter().map(|source| (unit_of(&source), source));
-        sources.filter(|entry| units.contains(&entry.0)).collect()
-    }
-
     /// All sources of the relay, also those outside of the plan.
     pub(super) fn all_sources(&self) -> HashMap<UnitId, Arc<SourceHandle>> {
         let sources = self.tables.sources.all().into_iter();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::driver::ground::plans::PushWatch;
 use crate::driver::load::groups;
 use crate::driver::rollout::clients::PushClients;
-use crate::driver::rollout::fleet::Fleet;
+use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
@@ -159,6 +159,9 @@ impl Tallier {
         if self.hook.is_some() {
             metrics.expect_hook();
         }
+        if plan.halt_on.error_points > 0 {
+            metrics.expect_load();
+        }
     }
 
     /// Asks the hook about a step of the push under way.
@@ -199,8 +202,8 @@ impl Tallier {
 async fn load_evidence(state: &PlanState, fleet: &Fleet) -> Option<LoadEvidence> {
     let is_judged = state.enforces() && state.plan().halt_on.error_points > 0;
     let push = state.rollout.under_way().filter(|_| is_judged)?;
-    let units = fleet.sources_of_units(&push.units);
-    Some(groups::gather(&fleet.loads, &units).await)
+    let units: Vec<_> = fleet.sources().into_iter().map(|source| (unit_of(&source), source)).collect();
+    Some(groups::gather(&fleet.loads, &units, |unit| push.units.contains(&unit)).await)
 }
 
 /// Wakes the streams with another release by the new admission.

@@ -12,7 +12,7 @@ use tracing::{debug, trace};
 
 use crate::driver::api::downstream::{Charge, Message, WhenUnavailable};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
-use crate::driver::ground::encoder::{Encoded, Maker};
+use crate::driver::ground::encoder::{Encoded, EncodedMessage, Maker};
 use crate::driver::ground::rate::LISTED_PER_NAME;
 use crate::driver::ground::unread::Unread;
 use crate::driver::source::handle::SourceHandle;
@@ -382,19 +382,19 @@ impl StreamInner {
             let (Some(message), Some(nonce)) = (message, nonce) else { continue };
             let nonce = self.session.nonce_text(nonce);
             let mark = self.session.mark(index, &answer, encoded.messages.len());
-            let private = match head(&nonce, mark, message.body.len()) {
-                Ok(head) => head,
+            let (private, shared) = match written(context, &answer.type_url, message, &nonce, mark.as_ref()) {
+                Ok(parts) => parts,
                 Err(status) => return Poll::Ready(Some(Err(status))),
             };
             trace!(stream = context.id, type_url = %answer.type_url, nonce, version = %version, "response");
-            let bytes = private.len() + message.body.len();
+            let bytes = private.len() + shared.len();
             self.note_message(
                 context,
                 &SentMessage { index, answer: &answer, encoded: &encoded, nonce: &nonce, bytes },
                 now,
             );
             let delivery = Some(unread.hand_out(bytes));
-            let message = Message { private, shared: message.body.clone(), delivery };
+            let message = Message { private, shared, delivery };
             return Poll::Ready(Some(Ok((index, message))));
         }
     }
@@ -489,12 +489,21 @@ impl StreamInner {
     }
 }
 
-/// The private part of a message. Hardly any client reads marks.
-fn head(nonce: &str, mark: Option<SetMark>, body_len: usize) -> Result<Bytes, Status> {
-    match mark {
-        None => response::head(nonce, body_len),
-        Some(mark) => response::marked_head(nonce, &mark, body_len),
+/// The private and the shared part of a message. Hardly any client reads marks, or compressed messages.
+fn written(
+    context: &StreamContext,
+    type_url: &TypeUrl,
+    message: &EncodedMessage,
+    nonce: &str,
+    mark: Option<&SetMark>,
+) -> Result<(Bytes, Bytes), Status> {
+    if let Some(coding) = context.kind.coding.filter(|_| !type_url.is_secret())
+        && let Some(body) = message.compressed(coding, &context.shared.metrics)
+        && let Some(parts) = response::compressed(nonce, mark, body)
+    {
+        return Ok(parts);
     }
+    Ok((response::head(nonce, mark, message.body.len())?, message.body.clone()))
 }
 
 // === Moves to other sources ===

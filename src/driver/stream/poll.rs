@@ -117,7 +117,7 @@ impl SinglePoll {
                     context.note_large(answer, None, body.len());
                 }
                 let nonce = inner.lock().session.nonce_text(1);
-                (response::head(&nonce, body.len())?, body)
+                (response::head(&nonce, None, body.len())?, body)
             }
         };
         let bytes = head.len() + shared.len();

@@ -7,6 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::catalogue::{Catalogue, Counters, Gauges};
 use sluice_engine::Time;
 use sluice_fleet::rollout::hook::HookVerdict;
+use sluice_fleet::rollout::load::LoadJudgement;
 use sluice_fleet::rollout::report::Outcome;
 use sluice_fleet::rollout::{Counts, RolloutReport, RolloutState};
 
@@ -34,6 +35,7 @@ pub struct RolloutMetrics {
     frozen: Gauges<1>,
     held: Gauges<1>,
     hook_answers: Counters<2>,
+    load_judgements: Counters<2>,
     condemned_given: Counters<1>,
 }
 
@@ -47,6 +49,10 @@ impl RolloutMetrics {
             pushes: catalogue.add("sluice_rollout_pushes", "Pushes that are over, by their outcome"),
             hook_answers: catalogue
                 .add("sluice_rollout_hook_answers", "Questions to the hook of the plan, by the verdict"),
+            load_judgements: catalogue.add(
+                "sluice_rollout_load_judgements",
+                "Steps that are over, by the last word of load reports about them",
+            ),
             condemned_given: catalogue.add(
                 "sluice_rollout_condemned_given",
                 "Condemned contents that units gave as first answers, because nothing older is known",
@@ -115,6 +121,20 @@ impl PlanMetrics {
     /// The plan has a hook: its counters begin at 0.
     pub fn expect_hook(&self) {
         HookVerdict::ALL.iter().for_each(|verdict| drop(self.hook_answers(*verdict)));
+    }
+
+    /// The plan judges by load: its counters begin at 0.
+    pub fn expect_load(&self) {
+        LoadJudgement::NAMES.iter().for_each(|name| drop(self.load_judgements(name)));
+    }
+
+    fn load_judgements(&self, name: &str) -> Counter {
+        self.all.load_judgements.get_or_create_owned(&self.labels("result", name))
+    }
+
+    /// A step is over, with this last word of load reports (LRS-24).
+    pub(in crate::telemetry) fn judged_load(&self, name: &str) {
+        self.load_judgements(name).inc();
     }
 
     /// The questions to the hook that ended so.

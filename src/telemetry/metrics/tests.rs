@@ -65,6 +65,7 @@ fn shown_plan(metrics: &Metrics) -> PlanMetrics {
     plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report(), Time::ZERO);
     plan.weigh(1);
     plan.expect_hook();
+    plan.expect_load();
     plan
 }
 

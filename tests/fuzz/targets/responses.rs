@@ -161,7 +161,7 @@ fn read_sotw(data: &[u8]) {
     let all = resources.iter().map(|resource| &***resource);
     let version = of_response(all.clone());
     let body = sotw_body(&response.type_url, version, all, Beside::default(), &response.control_plane);
-    let again = message(&head(&response.nonce, body.len()).expect("a head"), &body);
+    let again = message(&head(&response.nonce, None, body.len()).expect("a head"), &body);
     let again = decode_sotw_response(again).expect("our own response");
     assert_eq!((&again.type_url, &again.nonce), (&response.type_url, &response.nonce));
     assert_eq!(again.control_plane, response.control_plane);
@@ -204,7 +204,7 @@ fn read_delta(data: &[u8]) {
     let version = of_response(all.clone());
     let (control_plane, beside) = (&response.control_plane, Beside::default());
     let body = delta_body(&response.type_url, version, all, removed.iter(), &[], beside, control_plane);
-    let again = message(&head(&response.nonce, body.len()).expect("a head"), &body);
+    let again = message(&head(&response.nonce, None, body.len()).expect("a head"), &body);
     let again = decode_delta_response(again).expect("our own response");
     assert_eq!((&again.type_url, &again.nonce), (&response.type_url, &response.nonce));
     assert_eq!(again.removed, removed);

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	// grpc-go says that it reads gzip only with this.
+	_ "google.golang.org/grpc/encoding/gzip"
 	_ "google.golang.org/grpc/xds"
 )
 

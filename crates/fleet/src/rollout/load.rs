@@ -31,8 +31,8 @@ pub struct ClusterRequests {
     pub cluster: Arc<str>,
     pub admitted: Requests,
     pub others: Requests,
-    /// The units with errors of admitted clients.
-    pub failing: Vec<UnitId>,
+    /// The admitted clients' requests by unit of the push.
+    pub by_unit: Vec<(UnitId, Requests)>,
 }
 
 impl ClusterRequests {
@@ -41,11 +41,21 @@ impl ClusterRequests {
         self.admitted.finished.min(self.others.finished)
     }
 
-    /// Whether the share of the admitted is larger by the points, and by the factor.
     fn is_worse(&self, error_points: u32) -> bool {
-        let (admitted, others) = (self.admitted.error_share(), self.others.error_share());
-        admitted > others + f64::from(error_points) / 100.0 && admitted > FACTOR * others
+        is_worse(self.admitted, self.others, error_points)
     }
+
+    /// The units whose clients fail more often than the others.
+    fn failing(&self, error_points: u32) -> impl Iterator<Item = UnitId> {
+        let failing = self.by_unit.iter().filter(move |entry| is_worse(entry.1, self.others, error_points));
+        failing.map(|entry| entry.0)
+    }
+}
+
+/// Whether the share of the admitted is larger by the points, and by the factor.
+fn is_worse(admitted: Requests, others: Requests, error_points: u32) -> bool {
+    let (admitted, others) = (admitted.error_share(), others.error_share());
+    admitted > others + f64::from(error_points) / 100.0 && admitted > FACTOR * others
 }
 
 /// The material of a judgement.
@@ -83,11 +93,27 @@ pub enum Missing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadJudgement {
     Worse(WorseLoad),
-    /// So many clusters have enough requests, and none is worse.
+    /// So many clusters have enough requests, and none is worse. So many others have requests of admitted
+    /// clients, and too few of one group.
     Equal {
         clusters: usize,
+        uncompared: usize,
     },
     CannotTell(Vec<Missing>),
+}
+
+impl LoadJudgement {
+    /// The words of all judgements.
+    pub const NAMES: [&str; 3] = ["equal", "worse", "cannot_tell"];
+
+    pub fn name(&self) -> &'static str {
+        let [equal, worse, cannot_tell] = LoadJudgement::NAMES;
+        match self {
+            LoadJudgement::Equal { .. } => equal,
+            LoadJudgement::Worse(_) => worse,
+            LoadJudgement::CannotTell(_) => cannot_tell,
+        }
+    }
 }
 
 impl BucketBy {
@@ -109,9 +135,11 @@ pub(super) fn judge(evidence: &LoadEvidence, error_points: u32) -> (LoadJudgemen
     let worse = || evidence.clusters.iter().filter(is_judged).filter(|load| load.is_worse(error_points));
     let share = |load: &&ClusterRequests| load.admitted.error_share();
     let Some(worst) = worse().max_by(|one, other| share(one).total_cmp(&share(other))) else {
-        return (LoadJudgement::Equal { clusters }, Vec::new());
+        let used = evidence.clusters.iter().filter(|load| load.admitted.finished > 0);
+        let uncompared = used.filter(|load| !is_judged(load)).count();
+        return (LoadJudgement::Equal { clusters, uncompared }, Vec::new());
     };
-    let units = worse().flat_map(|load| load.failing.iter().copied()).collect();
+    let units = worse().flat_map(|load| load.failing(error_points)).collect();
     (LoadJudgement::Worse(WorseLoad { worst: worst.clone(), more: worse().count() - 1 }), units)
 }
 
@@ -134,7 +162,7 @@ mod tests {
     }
 
     fn load(cluster: &str, admitted: Requests, others: Requests) -> ClusterRequests {
-        ClusterRequests { cluster: cluster.into(), admitted, others, failing: vec![UnitId(1)] }
+        ClusterRequests { cluster: cluster.into(), admitted, others, by_unit: vec![(UnitId(1), admitted)] }
     }
 
     fn judged(clusters: &[ClusterRequests]) -> LoadJudgement {
@@ -170,7 +198,19 @@ mod tests {
         ];
         let LoadJudgement::Worse(worse) = judged(&clusters) else { panic!("the push is worse") };
         assert_eq!((&*worse.worst.cluster, worse.more), ("worst", 1));
-        assert_eq!(judged(&clusters[..1]), LoadJudgement::Equal { clusters: 1 });
+        assert_eq!(judged(&clusters[..1]), LoadJudgement::Equal { clusters: 1, uncompared: 0 });
+        let [good, _, _, rare] = &clusters;
+        let equal = LoadJudgement::Equal { clusters: 1, uncompared: 1 };
+        assert_eq!(judged(&[good.clone(), rare.clone()]), equal, "a new cluster has no control group");
+    }
+
+    #[test]
+    fn lrs_24_units_are_blamed_that_are_worse_than_the_others() {
+        let by_unit =
+            vec![(UnitId(1), requests(1, 200)), (UnitId(2), requests(150, 150)), (UnitId(3), requests(0, 0))];
+        let cluster = ClusterRequests { by_unit, ..load("c", requests(151, 350), requests(1, 400)) };
+        let evidence = LoadEvidence { clusters: vec![cluster], admitted: 3, others: 9 };
+        assert_eq!(judge(&evidence, 5).1, [UnitId(2)]);
     }
 
     #[test]

@@ -212,7 +212,7 @@ settings! {
         /// A cluster whose error share at the admitted clients is larger than at all others by more than so
         /// many percentage points halts the push; 0: load reports do not judge (LRS-24). Clients differ by
         /// nature, and a single broken client is a whole step, so the operator decides.
-        error_points: u32 = 0, count(0..=100);
+        error_points: u32 = 0, count(0..=50);
     }
 }
 

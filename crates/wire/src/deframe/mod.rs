@@ -124,7 +124,12 @@ impl RequestReader {
         let message = match &mut self.message {
             Some(message) => message,
             None => {
-                let Some(length) = self.header.read(&mut self.chunk)? else { return Ok(None) };
+                let Some((is_compressed, length)) = self.header.read(&mut self.chunk)? else {
+                    return Ok(None);
+                };
+                if is_compressed {
+                    return Err(ReadError::Compressed);
+                }
                 ReadError::check(Bound::RequestBytes, length, limits.request_bytes)?;
                 let message = MessageReader::new(self.variant, length, !self.seen_node);
                 self.message.insert(Box::new(message))

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::coding::CompressedBody;
 use super::dynamic::put_name;
 use super::fields::{Sink, build, put_bytes, put_element, put_message, put_varint};
 use super::frame::{self, HEADER_LEN};
@@ -126,21 +127,29 @@ pub fn delta_body<'a>(
     body.into()
 }
 
-/// The per-stream part of a response of either variant: gRPC's header for the whole message, and the nonce.
+/// The per-stream part of a response of either variant: gRPC's header for the whole message, the nonce, and a
+/// mark for a client that reads marks.
 ///
 /// # Errors
 /// The message has 4 GiB or more, which gRPC can't frame.
-pub fn head(nonce: &str, body_len: usize) -> Result<Bytes, Status> {
-    framed(build(HEADER_LEN, |sink| put_bytes(sink, NONCE, nonce.as_bytes())), body_len)
+pub fn head(nonce: &str, mark: Option<&SetMark>, body_len: usize) -> Result<Bytes, Status> {
+    framed(own_fields(HEADER_LEN, nonce, mark), body_len)
 }
 
-/// Like [`head`], with a mark for a client that reads marks.
-pub fn marked_head(nonce: &str, mark: &SetMark, body_len: usize) -> Result<Bytes, Status> {
-    let head = build(HEADER_LEN, |sink| {
+/// A client's own part and the shared part of a response with a compressed body. `None`: the body goes as it
+/// is.
+pub fn compressed(nonce: &str, mark: Option<&SetMark>, body: &CompressedBody) -> Option<(Bytes, Bytes)> {
+    body.message(&own_fields(0, nonce, mark))
+}
+
+/// The fields of one client: the nonce, and the mark for a client that reads marks.
+fn own_fields(reserved: usize, nonce: &str, mark: Option<&SetMark>) -> Vec<u8> {
+    build(reserved, |sink| {
         put_bytes(sink, NONCE, nonce.as_bytes());
-        super::mark::put(sink, mark);
-    });
-    framed(head, body_len)
+        if let Some(mark) = mark {
+            super::mark::put(sink, mark);
+        }
+    })
 }
 
 fn framed(mut head: Vec<u8>, body_len: usize) -> Result<Bytes, Status> {

@@ -25,7 +25,7 @@ fn resource(type_url: &TypeUrl, name: &str, value: &'static [u8]) -> Resource {
 
 /// The message that a client reads: head and body, one behind the other.
 fn message(nonce: &str, body: &Bytes) -> Bytes {
-    let head = head(nonce, body.len()).unwrap();
+    let head = head(nonce, None, body.len()).unwrap();
     let whole = [&head[..], &body[..]].concat();
     let (header, message) = whole.split_at(HEADER_LEN);
     assert_eq!(header, frame::header(message.len()).unwrap());
@@ -162,8 +162,8 @@ fn del_16_a_name_both_sent_and_removed_is_a_bug_of_ours() {
 
 #[test]
 fn a_message_beyond_grpc_is_an_error_not_a_lie() {
-    assert!(head("1", u32::MAX as usize - 3).is_ok());
-    assert_eq!(head("1", u32::MAX as usize - 2).unwrap_err().code, Code::ResourceExhausted);
+    assert!(head("1", None, u32::MAX as usize - 3).is_ok());
+    assert_eq!(head("1", None, u32::MAX as usize - 2).unwrap_err().code, Code::ResourceExhausted);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_mark_is_a_field_that_others_skip() {
     let body = delta_body(&url, a.version, [&a].into_iter(), [].iter(), &[], Beside::default(), "relay");
     let globs = (0..3).map(|number| ResourceName::from(format!("xdstp://x/C/{number}/*"))).collect();
     for mark in [SetMark { requests: 300, whole: true, globs }, SetMark::default()] {
-        let head = marked_head("17", &mark, body.len()).unwrap();
+        let head = head("17", Some(&mark), body.len()).unwrap();
         let whole = [&head[..], &body[..]].concat();
         let (header, marked) = whole.split_at(HEADER_LEN);
         assert_eq!(header, frame::header(marked.len()).unwrap());
@@ -267,7 +267,7 @@ fn a_mark_that_cannot_be_read_says_nothing_and_a_long_one_is_cut() {
         assert_eq!(crate::read_mark(&[&nonce[..], &field].concat()), None);
     }
     let globs = (0..2000).map(|number| ResourceName::from(format!("xdstp://x/C/{number}/*"))).collect();
-    let head = marked_head("1", &SetMark { globs, ..SetMark::default() }, 0).unwrap();
+    let head = head("1", Some(&SetMark { globs, ..SetMark::default() }), 0).unwrap();
     let read = crate::read_mark(&head[HEADER_LEN..]).unwrap();
     assert_eq!(read.globs.len(), sluice_xds::mark::GLOBS_MAX);
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{TypeUrl, Variant};
+use super::{Coding, TypeUrl, Variant};
 
 /// The service of one type: its names on the wire (RPC-2 to RPC-4).
 #[derive(Debug, PartialEq, Eq)]
@@ -221,12 +221,14 @@ pub struct StreamKind {
     pub v2: bool,
     /// The client reads marks ([`super::mark`]). Only delta streams have marks.
     pub marks: bool,
+    /// Large responses are compressed so.
+    pub coding: Option<Coding>,
 }
 
 impl From<Variant> for StreamKind {
     /// An aggregated v3 stream.
     fn from(variant: Variant) -> Self {
-        StreamKind { variant, service: None, api: ApiVersion::V3, v2: false, marks: false }
+        StreamKind { variant, service: None, api: ApiVersion::V3, v2: false, marks: false, coding: None }
     }
 }
 

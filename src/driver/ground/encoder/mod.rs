@@ -8,7 +8,7 @@ pub mod private_body;
 pub mod single_flight;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -31,8 +31,9 @@ use sluice_engine::lanes::Published;
 use sluice_engine::view::View;
 use sluice_json::write_response;
 use sluice_setting::InForce;
+use sluice_wire::coding::CompressedBody;
 use sluice_wire::response::{self, Beside};
-use sluice_xds::{Code, ResourceName, Status, TypeUrl, Variant, Version};
+use sluice_xds::{Code, Coding, ResourceName, Status, TypeUrl, Variant, Version};
 
 /// A body that was unused for this time is dropped. An update reaches its clients sooner, and the next update
 /// has another key.
@@ -65,6 +66,23 @@ pub struct EncodedMessage {
     /// The number of resources, and of removed names.
     pub resources: usize,
     pub removed: usize,
+    compressed: CompressedForms,
+}
+
+/// The body in each coding, once a client has asked for it; `None`: the body goes as it is.
+type CompressedForms = [OnceLock<Option<(CompressedBody, GaugePart)>>; Coding::ALL.len()];
+
+impl EncodedMessage {
+    /// The compressed body, for all clients with the coding. The first of them makes it: at most 4 MiB, in
+    /// some 2 ms.
+    pub fn compressed(&self, coding: Coding, metrics: &Metrics) -> Option<&CompressedBody> {
+        let form = self.compressed[coding as usize].get_or_init(|| {
+            let body = CompressedBody::new(coding, &self.body)?;
+            let bytes = metrics.encodings.bytes(body.bytes());
+            Some((body, bytes))
+        });
+        form.as_ref().map(|form| &form.0)
+    }
 }
 
 /// A complete set in JSON.
@@ -398,6 +416,7 @@ impl Encoder {
                 errors: chunk.errors.iter().map(|(_, error)| error.code).collect(),
                 resources: chunk.resources.len(),
                 removed: chunk.removed.len(),
+                compressed: CompressedForms::default(),
             })
             .collect();
         let bytes = messages.iter().map(|message| message.body.len()).sum();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rollout::hook::HookAnswer;
-use crate::rollout::load::Missing;
+use crate::rollout::load::LoadJudgement;
 use crate::rollout::push::{Content, UnitId};
 use crate::rollout::report::{Note, Outcome, RolloutState, Verdict};
 use crate::rollout::seat::Seat;
@@ -156,11 +156,11 @@ pub enum What {
         step: u8,
         answer: HookAnswer,
     },
-    /// A step went on by the plan's other evidence, because its load reports did not suffice for a judgement
-    /// (LRS-24).
-    LoadCannotTell {
+    /// The last word of load reports about a step that is over (LRS-24). A step that they cannot tell about
+    /// goes on by the plan's other evidence.
+    LoadJudged {
         step: u8,
-        missing: Vec<Missing>,
+        judgement: LoadJudgement,
     },
     Over(Outcome),
     /// A unit waits, and the others go on.

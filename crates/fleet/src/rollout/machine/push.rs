@@ -51,6 +51,8 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
+    /// An operator let the push begin, whatever was known against it.
+    is_promoted: bool,
 }
 
 /// The step under way.
@@ -114,6 +116,7 @@ impl Push {
         let GatheredPush { number, from, units, holders_of, start } = gathered;
         let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
+        push.is_promoted = matches!(start, PushStart::Promoted(_));
         let resources = push.report.resources();
         push.tell(What::Gathered { units: units.len(), resources }, outputs);
         let Findings { reason, blamed, notes } = match start {
@@ -159,6 +162,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
+            is_promoted: false,
         }
     }
 
@@ -227,8 +231,12 @@ impl Push {
         };
         step.load = Some(judgement.clone());
         let LoadJudgement::Worse(worse) = judgement else { return None };
-        self.blame(&units);
-        Some(Reason::Errors(worse))
+        // An operator who promotes a push has the last word about its load.
+        let is_promoted = self.is_promoted;
+        (!is_promoted).then(|| {
+            self.blame(&units);
+            Reason::Errors(worse)
+        })
     }
 
     /// Raises the threshold of the step, so that some affected clients are admitted: of a new step at once,
@@ -385,11 +393,6 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        if let Some(LoadJudgement::CannotTell(missing)) =
-            self.report.steps.last().and_then(|step| step.load.clone())
-        {
-            self.tell(What::LoadCannotTell { step: number, missing }, outputs);
-        }
         match self.current.is_last {
             true => self.is_finished = true,
             false => self.begin_step(plan, number + 1, outputs, now),
@@ -401,6 +404,7 @@ impl Push {
     }
 
     pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+        self.tell_load(outputs);
         self.end_step(now);
         let before = self.report.steps.last().map_or(0, |step| step.threshold);
         let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
@@ -422,6 +426,14 @@ impl Push {
             outputs,
         );
         self.admit(outputs);
+    }
+
+    /// Tells the last word of load reports about the step under way.
+    fn tell_load(&self, outputs: &mut Outputs) {
+        let step = self.report.steps.last().filter(|step| step.ended.is_none());
+        if let Some((step, judgement)) = step.and_then(|step| Some((step.number, step.load.clone()?))) {
+            self.tell(What::LoadJudged { step, judgement }, outputs);
+        }
     }
 
     fn end_step(&mut self, now: Time) {
@@ -461,6 +473,7 @@ impl Push {
     }
 
     pub(super) fn halt(&mut self, reason: Reason, outputs: &mut Outputs, now: Time) {
+        self.tell_load(outputs);
         self.end_step(now);
         let stays = self.on_halt == OnHalt::Stay && reason != Reason::Operator;
         if self.report.mode == Mode::Enforce && !self.report.steps.is_empty() {

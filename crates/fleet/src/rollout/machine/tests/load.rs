@@ -22,8 +22,8 @@ fn judging() -> Plan {
 /// The requests of a cluster: errors among 1,000 at the admitted, and none among 1,000 at the others.
 fn cluster(name: &str, errors: u64, failing: &[u64]) -> ClusterRequests {
     let requests = |errors| Requests { finished: 1_000, errors };
-    let failing = failing.iter().copied().map(UnitId).collect();
-    ClusterRequests { cluster: name.into(), admitted: requests(errors), others: requests(0), failing }
+    let by_unit = failing.iter().map(|number| (UnitId(*number), requests(errors))).collect();
+    ClusterRequests { cluster: name.into(), admitted: requests(errors), others: requests(0), by_unit }
 }
 
 fn told(clusters: Vec<ClusterRequests>) -> Tally {
@@ -66,11 +66,15 @@ fn lrs_24_equal_load_changes_nothing_about_the_bake() {
     let mut world = begun(judging());
     for second in 3..=30 {
         world.tally(second * 1_000, told(vec![cluster("c", 10, &[1])]));
-        assert_eq!((world.step().0, word(&world)), (1, Some(LoadJudgement::Equal { clusters: 1 })));
+        assert_eq!(
+            (world.step().0, word(&world)),
+            (1, Some(LoadJudgement::Equal { clusters: 1, uncompared: 0 }))
+        );
     }
     world.tally(32_000, told(vec![cluster("c", 10, &[1])]));
     assert_eq!(world.step().0, 2);
-    assert!(!world.events.iter().any(|event| matches!(event, What::LoadCannotTell { .. })));
+    let judgement = LoadJudgement::Equal { clusters: 1, uncompared: 0 };
+    assert!(world.events.contains(&What::LoadJudged { step: 1, judgement }));
 }
 
 /// The step goes on by what clients accept, and says that the load could not tell.
@@ -87,7 +91,8 @@ fn lrs_24_a_step_without_load_follows_the_other_evidence_and_is_told_of() {
     assert_eq!(world.state(), RolloutState::Paused, "nobody has accepted the push in time");
     world.tally(94_000, silent());
     assert_eq!(world.step().0, 2);
-    assert!(world.events.contains(&What::LoadCannotTell { step: 1, missing }));
+    let judgement = LoadJudgement::CannotTell(missing);
+    assert!(world.events.contains(&What::LoadJudged { step: 1, judgement }));
 }
 
 /// The first step by labels, and the next by seats.
@@ -115,6 +120,21 @@ fn lrs_24_a_label_and_a_place_choose_no_control_group() {
         world.tally(3_000, bad());
         assert_eq!(world.state(), RolloutState::Waving);
     }
+}
+
+/// The operator has seen the errors, and lets the push go on: the same evidence does not halt it again.
+#[test]
+fn lrs_24_a_promoted_push_is_not_halted_by_load() {
+    let mut world = begun(judging());
+    let bad = || told(vec![cluster("c", 900, &[1])]);
+    world.tally(3_000, bad());
+    assert_eq!(world.state(), RolloutState::Halted);
+    world.command(4_000, Command::Promote { push: 1, to: Promotion::Anew }).unwrap();
+    world.ready(5_000, vec![unit_push(1), unit_push(2)]);
+    world.tally(6_000, bad());
+    world.tally(7_000, bad());
+    assert_eq!((world.push_number(), world.state()), (Some(2), RolloutState::Waving));
+    assert!(matches!(word(&world), Some(LoadJudgement::Worse(_))), "the errors are told");
 }
 
 /// In the last bake all clients have the push.
