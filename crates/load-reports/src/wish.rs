@@ -105,8 +105,9 @@ pub trait Client {
     /// Whether the client may have every cluster there is.
     fn may_have_all(&self) -> bool;
 
-    /// The clusters of the client's class, for a client without a word for "all".
-    fn clusters(&self) -> BTreeSet<Arc<str>>;
+    /// The clusters of the client's class, for a client without a word for "all". Clients of a class share
+    /// the set.
+    fn clusters(&self) -> Arc<BTreeSet<Arc<str>>>;
 }
 
 /// The clusters to ask a client for: the wish, within the rights of the client. `takes_all`: the client
@@ -114,7 +115,10 @@ pub trait Client {
 pub fn clusters_for(wish: &Clusters, takes_all: bool, client: &dyn Client) -> Clusters {
     match wish {
         Clusters::All if takes_all && client.may_have_all() => Clusters::All,
-        Clusters::All => Clusters::listed(client.clusters().into_iter().filter(|name| client.may_have(name))),
+        Clusters::All if client.may_have_all() => Clusters::Listed(client.clusters()),
+        Clusters::All => {
+            Clusters::listed(client.clusters().iter().filter(|name| client.may_have(name)).cloned())
+        }
         Clusters::Listed(_) if client.may_have_all() => wish.clone(),
         Clusters::Listed(names) => {
             Clusters::listed(names.iter().filter(|name| client.may_have(name)).cloned())
@@ -168,8 +172,8 @@ mod tests {
             false
         }
 
-        fn clusters(&self) -> BTreeSet<Arc<str>> {
-            ["a", "b", "c"].map(Arc::from).into()
+        fn clusters(&self) -> Arc<BTreeSet<Arc<str>>> {
+            Arc::new(["a", "b", "c"].map(Arc::from).into())
         }
     }
 

@@ -280,6 +280,10 @@ impl Iterator for ResponseReader {
         }
         let message = self.read();
         self.failed = message.is_err();
+        if self.chunk.is_empty() {
+            // An empty slice of a chunk would keep the connection's read buffer alive.
+            self.chunk = Bytes::new();
+        }
         message.transpose()
     }
 }
@@ -301,6 +305,17 @@ mod tests {
 
     fn framed(message: &[u8]) -> Vec<u8> {
         [&header(message.len()).unwrap()[..], message].concat()
+    }
+
+    #[test]
+    fn an_idle_reader_keeps_no_buffer_of_the_connection() {
+        for message in [&b"report"[..], b""] {
+            let chunk = Bytes::from(framed(message));
+            let mut reader = ResponseReader::default();
+            reader.push(chunk.slice(..));
+            assert_eq!(reader.next().unwrap().unwrap(), message);
+            assert!(chunk.is_unique(), "{message:?}");
+        }
     }
 
     #[test]

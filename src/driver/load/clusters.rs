@@ -1,14 +1,18 @@
 //! The clusters of one client: those it may see, those of its classes, and their lists of servers.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
 
 use crate::driver::ground::context::DriverSettings;
 use crate::driver::ground::source_key::SourceKey;
+use crate::driver::source::handle::SourceHandle;
 use crate::driver::source::table::Sources;
 use sluice_engine::authority::Authority;
 use sluice_engine::authorization::Grant;
 use sluice_engine::class::NameStyle;
+use sluice_engine::downstream::SourceId;
 use sluice_load_reports::Client;
 use sluice_xds::{Node, ResourceName, TypeUrl};
 
@@ -23,6 +27,7 @@ const XDSTP: &str = "xdstp:";
 pub struct ClusterRights<'a> {
     pub grant: &'a Grant,
     pub sources: &'a Sources,
+    pub lists: &'a ClusterLists,
     /// The sources of the client's classes.
     pub classes: Vec<&'a SourceKey>,
 }
@@ -46,9 +51,26 @@ impl Client for ClusterRights<'_> {
         may_see_all(self.grant)
     }
 
-    fn clusters(&self) -> BTreeSet<Arc<str>> {
-        let sources = self.classes.iter().filter_map(|key| self.sources.find(key));
-        let mut names = BTreeSet::new();
+    fn clusters(&self) -> Arc<ClusterNames> {
+        let sources: Vec<_> = self.classes.iter().filter_map(|key| self.sources.find(key)).collect();
+        self.lists.of(&sources)
+    }
+}
+
+type ClusterNames = BTreeSet<Arc<str>>;
+
+/// The clusters of classes, shared by the clients that are asked for them by name: 10,000 copies would be
+/// the largest part of the memory for reports.
+#[derive(Default)]
+pub struct ClusterLists(Mutex<HashMap<Vec<(SourceId, u64)>, Weak<ClusterNames>>>);
+
+impl ClusterLists {
+    fn of(&self, sources: &[Arc<SourceHandle>]) -> Arc<ClusterNames> {
+        let key: Vec<_> = sources.iter().map(|source| (source.id(), source.shown_change())).collect();
+        if let Some(names) = self.0.lock().get(&key).and_then(Weak::upgrade) {
+            return names;
+        }
+        let mut names = ClusterNames::new();
         for source in sources {
             let published = source.published();
             let resources = published.snapshots().filter_map(|snapshot| snapshot.of(&CLUSTER));
@@ -56,6 +78,9 @@ impl Client for ClusterRights<'_> {
                 resources.flat_map(|types| types.resources().map(|resource| resource.name.as_str().into())),
             );
         }
+        let (names, mut lists) = (Arc::new(names), self.0.lock());
+        lists.retain(|_, names| names.strong_count() > 0);
+        lists.insert(key, Arc::downgrade(&names));
         names
     }
 }

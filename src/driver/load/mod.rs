@@ -6,12 +6,12 @@
 //! client.
 
 mod room;
+mod clusters;
 pub mod handle;
 mod uplink;
 mod task;
 mod forward;
 pub mod table;
-mod clusters;
 pub mod groups;
 pub mod reporter;
 

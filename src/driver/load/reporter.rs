@@ -284,7 +284,12 @@ impl ReportingStream {
     fn answer(&mut self, now: Time) -> Option<Bytes> {
         let client = self.client.as_ref().filter(|client| now >= client.admitted_at)?;
         let classes = client.seats.iter().map(|seat| &seat.source).collect();
-        let rights = ClusterRights { grant: &client.grant, sources: self.loads.sources(), classes };
+        let rights = ClusterRights {
+            grant: &client.grant,
+            sources: self.loads.sources(),
+            lists: self.loads.lists(),
+            classes,
+        };
         let (wish, number) = client.wish(&rights, self.machine.takes_all());
         let asking = Asking { wish: wish.as_ref(), number, client: &rights };
         let answer = self.machine.poll_answer(asking, now)?;

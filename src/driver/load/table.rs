@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use super::clusters::ClusterLists;
 use super::handle::{LoadFacts, LoadHandle, LoadKey};
 use super::room::LoadRoom;
 use super::task::{LoadListing, LoadTask};
@@ -39,6 +40,7 @@ pub struct Loads {
     sources: Arc<Sources>,
     table: Arc<LoadTable>,
     room: Arc<LoadRoom>,
+    lists: ClusterLists,
     tasks: TaskTracker,
     /// The streams of clients, to be woken when another configuration is in force.
     reporters: Mutex<HashMap<u64, Weak<AtomicWaker>>>,
@@ -73,7 +75,8 @@ pub struct FirstReporter<'a> {
 impl Loads {
     pub fn new(shared: Arc<DriverContext>, sources: Arc<Sources>) -> Loads {
         let (table, room, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
-        Loads { shared, sources, table, room, tasks, reporters: Mutex::default() }
+        let lists = ClusterLists::default();
+        Loads { shared, sources, table, room, lists, tasks, reporters: Mutex::default() }
     }
 
     pub fn now(&self) -> Time {
@@ -82,6 +85,10 @@ impl Loads {
 
     pub fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    pub fn lists(&self) -> &ClusterLists {
+        &self.lists
     }
 
     /// Registers a stream of a client.

@@ -19,8 +19,8 @@ impl Client for Everything {
         true
     }
 
-    fn clusters(&self) -> BTreeSet<Arc<str>> {
-        ["held"].map(Arc::from).into()
+    fn clusters(&self) -> Arc<BTreeSet<Arc<str>>> {
+        Arc::new(["held"].map(Arc::from).into())
     }
 }
 
@@ -138,9 +138,9 @@ impl Client for Growing {
         true
     }
 
-    fn clusters(&self) -> BTreeSet<Arc<str>> {
+    fn clusters(&self) -> Arc<BTreeSet<Arc<str>>> {
         self.1.set(self.1.get() + 1);
-        self.0.borrow().clone()
+        Arc::new(self.0.borrow().clone())
     }
 }
 

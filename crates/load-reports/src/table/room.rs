@@ -48,13 +48,15 @@ impl Table {
         let (room, entries) = (self.room(), self.rows.entries());
         let in_stream = self.limits.load_rows_per_stream.saturating_sub(self.shares.held(owner));
         let free = (room - room / 8).saturating_sub(entries);
-        if free >= in_stream {
-            return in_stream.min(self.free);
-        }
+        let allowed = if free >= in_stream { free } else { free.max(self.fair_share(owner, room)) };
+        allowed.min(in_stream).min(room.saturating_sub(entries)).min(self.free)
+    }
+
+    /// The new entries of a stream in the last eighth of the room.
+    fn fair_share(&mut self, owner: Owner, room: usize) -> usize {
         let level = self.level.or_else(|| Some(self.shares.level(room * 3 / 4)).filter(|at| *at < room));
         self.level = level;
-        let fair = level.map_or(0, |level| level.saturating_sub(self.shares.of_connection(owner)));
-        free.max(fair).min(in_stream).min(room.saturating_sub(entries)).min(self.free)
+        level.map_or(0, |level| level.saturating_sub(self.shares.of_connection(owner)))
     }
 
     /// All classes together have a bound: this one may have so many entries, and gets as many new ones as are

@@ -208,8 +208,10 @@ fn lrs_24_endless_names_of_a_client_drop_no_evidence_of_others() {
     let quiet = names("quiet", 20);
     class.load.observe(at(0));
     for round in 0..12 {
-        if round < 2 {
-            class.report(1, &quiet);
+        match round {
+            0 | 1 => class.report(1, &quiet),
+            2 => class.load.close(StreamId(1)),
+            _ => {}
         }
         let hostile = class.new_names(300);
         class.report(0, &hostile);
@@ -223,8 +225,6 @@ fn lrs_24_endless_names_of_a_client_drop_no_evidence_of_others() {
         class.report(0, &hostile);
         class.interval();
     }
-    class.load.close(StreamId(1));
-    class.interval();
     assert_eq!(class.rows_of(&quiet), 0);
 }
 

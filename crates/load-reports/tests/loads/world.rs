@@ -84,8 +84,8 @@ impl Client for Everything {
         true
     }
 
-    fn clusters(&self) -> BTreeSet<Arc<str>> {
-        CLUSTERS.map(Arc::from).into()
+    fn clusters(&self) -> Arc<BTreeSet<Arc<str>>> {
+        Arc::new(CLUSTERS.map(Arc::from).into())
     }
 }
 
