@@ -59,14 +59,17 @@ impl Client for ClusterRights<'_> {
 
 type ClusterNames = BTreeSet<Arc<str>>;
 
+/// The contents of sources, by the number of the latest change.
+type ContentNumbers = Vec<(SourceId, u64)>;
+
 /// The clusters of classes, shared by the clients that are asked for them by name: 10,000 copies would be
 /// the largest part of the memory for reports.
 #[derive(Default)]
-pub struct ClusterLists(Mutex<HashMap<Vec<(SourceId, u64)>, Weak<ClusterNames>>>);
+pub struct ClusterLists(Mutex<HashMap<ContentNumbers, Weak<ClusterNames>>>);
 
 impl ClusterLists {
     fn of(&self, sources: &[Arc<SourceHandle>]) -> Arc<ClusterNames> {
-        let key: Vec<_> = sources.iter().map(|source| (source.id(), source.shown_change())).collect();
+        let key: ContentNumbers = sources.iter().map(|source| (source.id(), source.shown_change())).collect();
         if let Some(names) = self.0.lock().get(&key).and_then(Weak::upgrade) {
             return names;
         }
