@@ -72,7 +72,7 @@ pub(super) fn run<R: OpenStreams>(
             return;
         }
         let max = shared.limits.get().streams_per_connection;
-        let streams = Streams::new(shared.metrics.clone(), max, peer.address);
+        let streams = Streams::new(shared.metrics.clone(), max, peer.clone());
         let cut = peer.connection.clone();
         let until = Until { departure, cut, leaf, listener: peer.listener.clone() };
         let service = Service { shared: shared.clone(), streams: streams.clone(), peer, options };
