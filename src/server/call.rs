@@ -325,6 +325,6 @@ mod tests {
     #[test]
     fn an_idle_call_costs_little() {
         let size = call_size(read_requests::<<Relay as OpenStreams>::Stream>);
-        assert!(size <= 448, "{size}");
+        assert!(size <= 384, "{size}");
     }
 }

@@ -30,9 +30,16 @@ pub(super) struct Gate {
 /// A place among the open connections, returned on drop.
 pub(super) struct ConnectionPermit {
     _open: GaugePart,
+    /// Boxed: few relays limit connections in this way.
+    counted: Option<Box<CountedClient>>,
+    gate: Arc<Gate>,
+}
+
+/// The client of a connection, as far as the number of its connections is limited.
+#[derive(Default)]
+struct CountedClient {
     address: Option<IpAddr>,
     identity: Option<Arc<Identity>>,
-    gate: Arc<Gate>,
 }
 
 impl ConnectionPermit {
@@ -50,7 +57,7 @@ impl ConnectionPermit {
             self.gate.metrics.limit_hit(Limit::ConnectionsPerIdentity);
             return Err(Limit::ConnectionsPerIdentity);
         }
-        self.identity = Some(identity.clone());
+        self.counted.get_or_insert_default().identity = Some(identity.clone());
         Ok(())
     }
 }
@@ -86,7 +93,7 @@ impl Gate {
         }
         let limits = self.limits.get();
         // A connection from before there was a limit per address does not count for its address.
-        let counted = match (address, limits.connections_per_ip) {
+        let address = match (address, limits.connections_per_ip) {
             (Some(address), Some(max)) => {
                 if !enter(&mut self.addresses.lock(), address, max) {
                     return Err(Limit::ConnectionsPerIp);
@@ -99,10 +106,12 @@ impl Gate {
         let (max, limit) = connections_max(limits.connections, descriptors);
         match self.metrics.connection(max) {
             Some(open) => {
-                Ok(ConnectionPermit { _open: open, address: counted, identity: None, gate: self.clone() })
+                let counted =
+                    address.map(|address| Box::new(CountedClient { address: Some(address), identity: None }));
+                Ok(ConnectionPermit { _open: open, counted, gate: self.clone() })
             }
             None => {
-                leave(&self.addresses, counted.as_ref());
+                leave(&self.addresses, address.as_ref());
                 Err(limit)
             }
         }
@@ -131,8 +140,9 @@ fn leave<K: Eq + Hash>(table: &Mutex<HashMap<K, u64>>, key: Option<&K>) {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        leave(&self.gate.addresses, self.address.as_ref());
-        leave(&self.gate.identities, self.identity.as_ref());
+        let Some(counted) = &self.counted else { return };
+        leave(&self.gate.addresses, counted.address.as_ref());
+        leave(&self.gate.identities, counted.identity.as_ref());
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use futures_util::task::waker_ref;
 use pin_project_lite::pin_project;
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -55,7 +56,6 @@ struct OpenCalls(Vec<OpenCall>);
 struct OpenCall {
     call: Call,
     wake: Arc<CallWake>,
-    waker: Waker,
 }
 
 /// Sends SETTINGS to a client whose preface was received.
@@ -184,9 +184,8 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
 impl OpenCalls {
     fn begin(&mut self, call: Call, wakes: &Arc<Wakes>) {
         let wake = CallWake::new(wakes.clone());
-        let waker = Waker::from(wake.clone());
         self.0.reserve_exact(1);
-        self.0.push(OpenCall { call, wake, waker });
+        self.0.push(OpenCall { call, wake });
     }
 
     /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls,
@@ -198,7 +197,7 @@ impl OpenCalls {
             let Some(open) = self.0.get_mut(index) else { return };
             if open.wake.take() {
                 woken -= 1;
-                if open.call.as_mut().poll(&mut Context::from_waker(&open.waker)).is_ready() {
+                if open.call.as_mut().poll(&mut Context::from_waker(&waker_ref(&open.wake))).is_ready() {
                     self.0.swap_remove(index);
                 }
             }
@@ -257,6 +256,7 @@ impl Keepalive {
 mod tests {
     use super::*;
 
+    use futures_util::task::waker;
     use parking_lot::Mutex;
 
     use super::super::wakes::Part;
@@ -282,7 +282,7 @@ mod tests {
             calls.poll(wakes.take_calls());
             let mut numbers = std::mem::take(&mut *polled.lock());
             numbers.sort_unstable();
-            (numbers, calls.0.iter().map(|open| open.waker.clone()).collect::<Vec<_>>())
+            (numbers, calls.0.iter().map(|open| waker(open.wake.clone())).collect::<Vec<_>>())
         };
         let (first, wakers) = poll(&[]);
         assert_eq!(first, (0..100).collect::<Vec<_>>(), "all begin woken");

@@ -116,30 +116,31 @@ pub(super) fn read_requests<S: RelayStream>(
     }
 }
 
-async fn pump<S: RelayStream>(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` would store each argument twice for the life of its future"
+)]
+fn pump<S: RelayStream>(
     requests: &mut Requests,
     stream: &S,
     first_request_deadline: Instant,
-) -> Result<Infallible, RequestsEnd> {
-    let mut is_first = true;
-    loop {
-        let request = match std::mem::take(&mut is_first) {
-            // Boxed: used once per stream, and otherwise part of every stream's future.
-            true => timeout_at(first_request_deadline, requests.next()).boxed().await.unwrap_or_else(|_| {
-                requests.metrics.limit_hit(Limit::FirstRequestTimeout);
-                // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients
-                // retry both alike, with back-off.
-                Err(RequestsEnd::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
-            }),
-            false => requests.next().await,
-        }?;
-        let mut taken = pin!(stream.request(request));
-        let mut weighed = None;
-        poll_fn(|context| match taken.as_mut().poll(context) {
-            Poll::Ready(taken) => Poll::Ready(taken.map_err(RequestsEnd::Failed)),
-            Poll::Pending => requests.poll_unread(&mut weighed, context).map(Err),
-        })
-        .await?;
+) -> impl Future<Output = Result<Infallible, RequestsEnd>> + Send {
+    async move {
+        let mut is_first = true;
+        loop {
+            let request = match std::mem::take(&mut is_first) {
+                // Boxed: used once per stream, and otherwise part of every stream's future.
+                true => requests.first(first_request_deadline).boxed().await,
+                false => requests.next().await,
+            }?;
+            let mut taken = pin!(stream.request(request));
+            let mut weighed = None;
+            poll_fn(|context| match taken.as_mut().poll(context) {
+                Poll::Ready(taken) => Poll::Ready(taken.map_err(RequestsEnd::Failed)),
+                Poll::Pending => requests.poll_unread(&mut weighed, context).map(Err),
+            })
+            .await?;
+        }
     }
 }
 
@@ -152,6 +153,15 @@ impl Requests {
         metrics: Arc<DownstreamMetrics>,
     ) -> Requests {
         Requests { body, reader, metrics, received, limits, late: None }
+    }
+
+    async fn first(&mut self, deadline: Instant) -> Result<Request, RequestsEnd> {
+        timeout_at(deadline, self.next()).await.unwrap_or_else(|_| {
+            self.metrics.limit_hit(Limit::FirstRequestTimeout);
+            // Not UNAVAILABLE: the client is at fault, and dashboards shouldn't blame the server. Clients
+            // retry both alike, with back-off.
+            Err(RequestsEnd::Failed(Status::new(Code::DeadlineExceeded, "no request arrived in time")))
+        })
     }
 
     async fn next(&mut self) -> Result<Request, RequestsEnd> {

@@ -1,6 +1,6 @@
 //! gRPC statuses as HTTP headers and trailers.
 
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
 use sluice_xds::Status;
 
@@ -9,6 +9,9 @@ use sluice_xds::Status;
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// A constant: HTTP/2 keeps the names that a connection has sent, and each would have a text of its own.
+const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// The trailers that end a stream with `status`; the message is percent-encoded.
 pub(super) fn trailers(status: &Status) -> HeaderMap {
@@ -22,7 +25,7 @@ pub(super) fn stream_response<B>(body: B) -> Response<B> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, GRPC);
-    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     response
 }
 

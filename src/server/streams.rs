@@ -1,12 +1,11 @@
 //! The open xDS streams of one connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::driver::api::downstream::{RelayStream, Signal, Variant};
+use crate::driver::api::downstream::{Peer, RelayStream, Signal, Variant};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::{DownstreamMetrics, GaugePart};
 use sluice_xds::{Code, Status};
@@ -20,7 +19,7 @@ pub(super) struct Streams<S> {
     /// The limit of HTTP/2 on open streams.
     max: u32,
     /// The client, for the log.
-    peer: Option<SocketAddr>,
+    peer: Arc<Peer>,
     metrics: Arc<DownstreamMetrics>,
 }
 
@@ -34,7 +33,7 @@ struct OpenStreamList<S> {
 pub(super) type StreamId = u64;
 
 impl<S: RelayStream> Streams<S> {
-    pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32, peer: Option<SocketAddr>) -> Arc<Self> {
+    pub(super) fn new(metrics: Arc<DownstreamMetrics>, max: u32, peer: Arc<Peer>) -> Arc<Self> {
         let open = Mutex::new(OpenStreamList { streams: Vec::new(), next_id: 0, refuses_new: false });
         Arc::new(Streams { open, used: AtomicBool::new(false), going: Signal::default(), max, peer, metrics })
     }
@@ -53,6 +52,8 @@ impl<S: RelayStream> Streams<S> {
         }
         let id = open.next_id;
         open.next_id += 1;
+        // Most connections have one stream.
+        open.streams.reserve_exact(1);
         open.streams.push((id, stream.clone()));
         let is_full = open.streams.len() == self.max as usize;
         let first = open.streams.first().filter(|_| is_full).map(|(_, first)| first.clone());
@@ -60,7 +61,7 @@ impl<S: RelayStream> Streams<S> {
         // The next stream waits in the client, or HTTP/2 refuses the stream silently.
         if let Some(first) = first {
             let node = first.node_id().unwrap_or_default();
-            self.metrics.limit_delays(Limit::StreamsPerConnection, &node, self.peer);
+            self.metrics.limit_delays(Limit::StreamsPerConnection, &node, self.peer.address);
         }
         let counted = variant.map(|variant| self.metrics.stream(variant));
         Some(RegisteredStream { streams: self.clone(), id, stream, _counted: counted })
@@ -146,5 +147,19 @@ impl<S: RelayStream> RegisteredStream<S> {
 impl<S: RelayStream> Drop for RegisteredStream<S> {
     fn drop(&mut self) {
         self.streams.remove(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Relay;
+    use crate::driver::api::downstream::OpenStreams;
+
+    /// With the two counters of its allocation, a size class of the allocator: each connection has one.
+    #[test]
+    fn the_streams_of_an_idle_connection_cost_little() {
+        let size = size_of::<Streams<<Relay as OpenStreams>::Stream>>();
+        assert!(size + 16 <= 128, "{size}");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use futures_util::task::AtomicWaker;
+use futures_util::task::{ArcWake, AtomicWaker};
 use pin_project_lite::pin_project;
 
 /// A part of a connection.
@@ -111,14 +111,11 @@ impl CallWake {
     }
 }
 
-impl Wake for CallWake {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            self.connection.woke_call();
+/// Polled with a waker that is borrowed from the [`Arc`], so that no call needs room for one.
+impl ArcWake for CallWake {
+    fn wake_by_ref(wake: &Arc<Self>) {
+        if !wake.is_woken.swap(true, Ordering::AcqRel) {
+            wake.connection.woke_call();
         }
     }
 }
@@ -228,7 +225,7 @@ mod tests {
         assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
 
         // Within the task no wake is sent, but the part is marked.
-        call.wake_by_ref();
+        CallWake::wake_by_ref(&call);
         assert!(!wakes.leave());
         wakes.watch(&waker);
         assert!(wakes.take(Part::Calls) && call.take());
@@ -237,9 +234,9 @@ mod tests {
         assert_eq!(task.wakes(), 0);
 
         // While the task waits, the first wake is enough.
-        call.wake_by_ref();
+        CallWake::wake_by_ref(&call);
         wakes.wake_by_ref();
-        call.wake_by_ref();
+        CallWake::wake_by_ref(&call);
         assert_eq!(task.wakes(), 1);
         wakes.watch(&waker);
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The resource types with rules of their own. Every other type URL is `Other`, and relayed generically
 /// (TYP-1).
@@ -111,20 +111,46 @@ impl Kind {
 /// Ordered by send order on a stream (ORD-1), so that a map with this key iterates in send order. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct TypeUrl {
+pub struct TypeUrl(Text);
+
+/// A known type has one text for all clients: each of them asks for a few types, and would have a copy of
+/// each text. The text lives as long as the process, so that a clone counts nothing that threads share.
+#[derive(Clone)]
+enum Text {
+    Known(&'static TypeText),
+    Other(Arc<TypeText>),
+}
+
+struct TypeText {
     url: Arc<str>,
     kind: Kind,
     is_sent_unasked: bool,
 }
 
+static KNOWN: LazyLock<Vec<TypeText>> = LazyLock::new(|| {
+    let urls = KINDS.iter().map(|(message, kind)| (format!("{PREFIX}{message}").into(), *kind));
+    urls.map(|(url, kind)| TypeText { url, kind, is_sent_unasked: false }).collect()
+});
+
 impl TypeUrl {
     pub fn new(url: &str) -> Self {
+        if let Some(text) = KNOWN.iter().find(|text| *text.url == *url) {
+            return TypeUrl(Text::Known(text));
+        }
         let message = url.strip_prefix(PREFIX);
-        let kind = message
-            .and_then(|message| KINDS.iter().find(|(name, _)| *name == message))
-            .map_or(Kind::Other, |(_, kind)| *kind);
         let is_sent_unasked = message.is_some_and(|message| SENT_UNASKED.contains(&message));
-        TypeUrl { url: Arc::from(url), kind, is_sent_unasked }
+        TypeUrl(Text::Other(Arc::new(TypeText { url: Arc::from(url), kind: Kind::Other, is_sent_unasked })))
+    }
+
+    fn text(&self) -> &TypeText {
+        match &self.0 {
+            Text::Known(text) => text,
+            Text::Other(text) => text,
+        }
+    }
+
+    fn is_same_text(&self, other: &TypeUrl) -> bool {
+        std::ptr::eq(self.text(), other.text())
     }
 
     /// All types with a [`Kind`] other than `Other`.
@@ -138,36 +164,36 @@ impl TypeUrl {
     }
 
     pub fn as_str(&self) -> &str {
-        &self.url
+        &self.text().url
     }
 
     /// The text of the URL, to be shared with the resources of the type.
     pub fn shared(&self) -> Arc<str> {
-        self.url.clone()
+        self.text().url.clone()
     }
 
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.text().kind
     }
 
     /// The full message name, without `type.googleapis.com/`.
     pub fn message(&self) -> &str {
-        self.url.strip_prefix(PREFIX).unwrap_or(&self.url)
+        self.as_str().strip_prefix(PREFIX).unwrap_or(self.as_str())
     }
 
     /// The last segment of the message name, for display: `Cluster`, `RouteConfiguration`.
     pub fn short(&self) -> &str {
-        self.url.rsplit(['.', '/']).next().unwrap_or(&self.url)
+        self.as_str().rsplit(['.', '/']).next().unwrap_or(self.as_str())
     }
 
     pub fn is_full_state(&self) -> bool {
-        self.kind.is_full_state()
+        self.kind().is_full_state()
     }
 
     /// A server sends a delta client further resources of this type beside those that the client named, and
     /// counts them as subscribed on the stream (DEL-17).
     pub fn is_sent_unasked(&self) -> bool {
-        self.is_sent_unasked
+        self.text().is_sent_unasked
     }
 
     /// Resources of this type may have an empty name, and clients may subscribe to the empty name (TYP-2).
@@ -178,10 +204,10 @@ impl TypeUrl {
     /// Whether resources of the type may be secret. A server may be less strict about the spelling of a URL
     /// than the relay, so every spelling counts.
     pub fn is_secret(&self) -> bool {
-        match self.kind {
+        match self.kind() {
             Kind::Secret => true,
             Kind::Other => {
-                let message = self.url.rsplit('/').next().unwrap_or_default();
+                let message = self.as_str().rsplit('/').next().unwrap_or_default();
                 let is_secret = |(listed, kind): &(&str, Kind)| {
                     *kind == Kind::Secret && listed.eq_ignore_ascii_case(message.trim())
                 };
@@ -202,7 +228,7 @@ impl TypeUrl {
 
 impl PartialEq for TypeUrl {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.url, &other.url) || self.url == other.url
+        self.is_same_text(other) || self.as_str() == other.as_str()
     }
 }
 
@@ -216,21 +242,22 @@ impl PartialOrd for TypeUrl {
 
 impl Ord for TypeUrl {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.kind.cmp(&other.kind).then_with(|| {
-            if Arc::ptr_eq(&self.url, &other.url) { Ordering::Equal } else { self.url.cmp(&other.url) }
-        })
+        if self.is_same_text(other) {
+            return Ordering::Equal;
+        }
+        self.kind().cmp(&other.kind()).then_with(|| self.as_str().cmp(other.as_str()))
     }
 }
 
 impl std::hash::Hash for TypeUrl {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.url.hash(state);
+        self.as_str().hash(state);
     }
 }
 
 impl fmt::Display for TypeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
+        f.write_str(self.as_str())
     }
 }
 
@@ -253,6 +280,14 @@ mod tests {
         }
         assert!(TypeUrl::of_message("envoy.config.cluster.v3.Cluster").is_full_state());
         assert!(!TypeUrl::of_message("envoy.config.endpoint.v3.ClusterLoadAssignment").is_full_state());
+    }
+
+    /// Each client has a few of them, and the tables of its sources, too.
+    #[test]
+    fn a_known_type_takes_no_memory_of_its_own() {
+        let [one, other] = [(); 2].map(|()| TypeUrl::of_message("envoy.config.cluster.v3.Cluster"));
+        assert!(one.is_same_text(&other));
+        assert_eq!(size_of::<TypeUrl>(), 16);
     }
 
     #[test]

@@ -27,12 +27,19 @@ pub struct Account {
     /// Unread documents of the connection's polls, in bytes.
     pub(crate) polled: AtomicU64,
     is_awaited: AtomicBool,
-    /// The streams that may send nothing before the client reads, by number.
-    pub(crate) waiting: Mutex<BTreeMap<u64, Waker>>,
-    /// The rate of polls and of new sources; `None` before the first. Boxed: most connections have neither.
-    polls: Mutex<Option<Box<Limiter>>>,
     /// The opened sources before the rate has counted them.
     opened: AtomicUsize,
+    /// Boxed: most connections have none of it.
+    pacing: Mutex<Option<Box<Pacing>>>,
+}
+
+/// The reasons for which the streams of a connection wait.
+#[derive(Debug, Default)]
+struct Pacing {
+    /// The streams that may send nothing before the client reads, by number.
+    waiting: BTreeMap<u64, Waker>,
+    /// The rate of polls and of new sources; `None` before the first.
+    polls: Option<Limiter>,
 }
 
 impl Default for Account {
@@ -43,8 +50,8 @@ impl Default for Account {
 
 impl Account {
     pub fn new(max: u64) -> Account {
-        let (held, unread, polled, is_awaited, waiting, polls, opened) = Default::default();
-        Account { max, held, unread, polled, is_awaited, waiting, polls, opened }
+        let (held, unread, polled, is_awaited, opened, pacing) = Default::default();
+        Account { max, held, unread, polled, is_awaited, opened, pacing }
     }
 
     /// The bytes that only this connection holds.
@@ -67,19 +74,24 @@ impl Account {
 
     /// Wakes the stream once the client has read something.
     pub(crate) fn wait(&self, stream: u64, waker: &Waker) {
-        self.waiting.lock().entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
+        let mut pacing = self.pacing.lock();
+        let waiting = &mut pacing.get_or_insert_default().waiting;
+        waiting.entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
+        drop(pacing);
         self.is_awaited.store(true, Ordering::Release);
     }
 
     /// Ends the wait of a stream that has ended.
     pub(crate) fn forget(&self, stream: u64) {
-        self.waiting.lock().remove(&stream);
+        if let Some(pacing) = &mut *self.pacing.lock() {
+            pacing.waiting.remove(&stream);
+        }
     }
 
     pub(crate) fn was_read(&self) {
         if self.is_awaited.swap(false, Ordering::AcqRel) {
-            let waiting = std::mem::take(&mut *self.waiting.lock());
-            waiting.into_values().for_each(Waker::wake);
+            let waiting = self.pacing.lock().as_mut().map(|pacing| std::mem::take(&mut pacing.waiting));
+            waiting.into_iter().flatten().for_each(|(_, waker)| waker.wake());
         }
     }
 
@@ -95,10 +107,21 @@ impl Account {
     /// When a poll for this many names may be answered. Each poll is a stream of its own, so the rate belongs
     /// to the connection.
     pub(crate) fn admit_poll(&self, names: usize, now: Time, per_second: u32, burst: u32) -> RateDecision {
-        let mut polls = self.polls.lock();
-        let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
+        self.pace(per_second, burst, |limiter| limiter.admit_poll(names, now))
+    }
+
+    fn pace<T>(&self, per_second: u32, burst: u32, admit: impl FnOnce(&mut Limiter) -> T) -> T {
+        let mut pacing = self.pacing.lock();
+        let polls = &mut pacing.get_or_insert_default().polls;
+        let limiter = polls.get_or_insert_with(|| Limiter::new(per_second, burst));
         limiter.configure(per_second, burst);
-        limiter.admit_poll(names, now)
+        admit(limiter)
+    }
+
+    /// The number of streams that may send nothing before the client reads.
+    #[cfg(test)]
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.pacing.lock().as_ref().map_or(0, |pacing| pacing.waiting.len())
     }
 
     /// A request of the connection opened a source.
@@ -112,10 +135,8 @@ impl Account {
         if self.opened.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut polls = self.polls.lock();
-        let limiter = polls.get_or_insert_with(|| Box::new(Limiter::new(per_second, burst)));
-        limiter.configure(per_second, burst);
-        (0..self.opened.swap(0, Ordering::Relaxed)).map(|_| limiter.admit_poll(0, now)).last()
+        let opened = self.opened.swap(0, Ordering::Relaxed);
+        self.pace(per_second, burst, |limiter| (0..opened).map(|_| limiter.admit_poll(0, now)).last())
     }
 
     pub fn over_budget(&self) -> Status {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::driver::ground::account::Account;
-use crate::driver::ground::signal::{Raised, Signal};
+use crate::driver::ground::signal::{SoleSignal, SolelyRaised};
 use sluice_xds::Status;
 
 /// No sweep happens with fewer entries.
@@ -20,7 +20,7 @@ pub struct ConnectionCut(Arc<ConnectionState>);
 /// The driver's part of a connection.
 #[derive(Debug, Default)]
 pub struct ConnectionState {
-    cut: Signal,
+    cut: SoleSignal,
     is_left: AtomicBool,
     account: Account,
 }
@@ -65,8 +65,9 @@ impl ConnectionCut {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// Resolves when the connection is to be cut, also if the request came earlier; see [`Signal::raised`].
-    pub fn requested(&self) -> Raised<'_> {
+    /// Resolves when the connection is to be cut, also if the request came earlier; see
+    /// [`SoleSignal::raised`].
+    pub fn requested(&self) -> SolelyRaised<'_> {
         self.0.cut.raised()
     }
 }
@@ -198,6 +199,13 @@ mod tests {
         assert!(account.has_room());
     }
 
+    /// With the two counters of its allocation, a size class of the allocator.
+    #[test]
+    fn an_idle_connection_costs_little() {
+        let size = size_of::<ConnectionState>();
+        assert!(size + 16 <= 128, "{size}");
+    }
+
     #[test]
     fn a_stream_that_is_gone_waits_no_more() {
         let connection = ConnectionCut::with_budget(1000);
@@ -208,7 +216,7 @@ mod tests {
             account.forget(stream);
         }
         account.wait(1000, Waker::noop());
-        assert_eq!(account.waiting.lock().len(), 1);
+        assert_eq!(account.waiting_len(), 1);
     }
 
     /// Two requests are needed for so many names, by `names_per_request`.

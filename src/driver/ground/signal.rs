@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use futures_util::task::AtomicWaker;
 use pin_project_lite::pin_project;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -62,6 +63,49 @@ impl Future for Raised<'_> {
     }
 }
 
+/// A [`Signal`] for one task alone. Both the signal and the wait take less memory, and each connection has
+/// one of both.
+#[derive(Debug, Default)]
+pub struct SoleSignal {
+    is_raised: AtomicBool,
+    waiting: AtomicWaker,
+}
+
+impl SoleSignal {
+    pub fn raise(&self) {
+        self.is_raised.store(true, Ordering::Release);
+        self.waiting.wake();
+    }
+
+    pub fn is_raised(&self) -> bool {
+        self.is_raised.load(Ordering::Acquire)
+    }
+
+    /// As [`Signal::raised`]. Only the task that waited last is woken.
+    pub fn raised(&self) -> SolelyRaised<'_> {
+        SolelyRaised { signal: self, is_registered: false }
+    }
+}
+
+/// See [`SoleSignal::raised`].
+#[derive(Debug)]
+pub struct SolelyRaised<'a> {
+    signal: &'a SoleSignal,
+    is_registered: bool,
+}
+
+impl Future for SolelyRaised<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !std::mem::replace(&mut self.is_registered, true) {
+            self.signal.waiting.register(context.waker());
+        }
+        // A signal raised before the registration is noticed here.
+        if self.signal.is_raised() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +133,20 @@ mod tests {
             assert!(task.await.is_ok());
         }
         signal.raise();
+        signal.raised().await;
+    }
+
+    #[tokio::test]
+    async fn a_signal_for_one_task_wakes_it_and_stays_raised() {
+        let signal = Arc::new(SoleSignal::default());
+        let waiting = tokio::spawn({
+            let signal = signal.clone();
+            async move { signal.raised().await }
+        });
+        yield_now().await;
+        assert!(!waiting.is_finished() && !signal.is_raised());
+        signal.raise();
+        assert!(waiting.await.is_ok());
         signal.raised().await;
     }
 

@@ -263,6 +263,8 @@ impl EndpointsDue {
             (self.lists, self.all) = (Vec::new(), true);
             return;
         }
+        // Mostly the only one.
+        self.lists.reserve_exact(1);
         self.lists.push(endpoints.clone());
     }
 
