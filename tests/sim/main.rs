@@ -494,8 +494,6 @@ const CORPUS: &[u64] = &[
     1125901480674744,
     // A stream that gave the wildcard up, to another server, stays silent.
     562949963447946,
-    // A glob whose server never answers: listeners wait for its members for a second, and no longer.
-    2251799813685370,
 ];
 
 /// Seeds that violate an invariant, from the machines' fault or the judge's; README.md tells what is known.
@@ -667,10 +665,10 @@ fn a_schedule_has_at_least_200_events() -> Result<String, String> {
 }
 
 fn no_seed_of_the_corpus_violates_an_invariant() -> Result<String, String> {
-    for seed in CORPUS {
+    for seed in CORPUS.iter().chain(shadows::MENDED) {
         run_seeds(Batch { first: *seed, count: 1, within: None, threads: 1, shows_progress: false })?;
     }
-    Ok(format!("({} schedules)", CORPUS.len()))
+    Ok(format!("({} schedules)", CORPUS.len() + shadows::MENDED.len()))
 }
 
 /// A message only. A seed that violates nothing any more belongs in the corpus.

@@ -187,6 +187,11 @@ impl Splits {
         splits.iter().find(|split| split.part(class).is_some())
     }
 
+    /// Whether an operator made the class.
+    pub fn is_operators(&self, class: &NodeClass) -> bool {
+        self.origin(class).is_some_and(|split| split.cause == SplitCause::Operator)
+    }
+
     /// The members of a class return to the class from which it was split off. Returns whether it was.
     fn join(&mut self, class: &NodeClass) -> bool {
         let Some(parent) = &class.split_from else { return false };
@@ -276,6 +281,11 @@ impl SplitStore {
     /// See [`Splits::join`].
     pub fn join(&self, class: &NodeClass) -> bool {
         self.change(|splits| splits.join(class))
+    }
+
+    /// Undoes a split of the proof (PRF-31). An operator's split is not the proof's to undo.
+    pub fn undo(&self, class: &NodeClass) {
+        self.change(|splits| !splits.is_operators(class) && splits.join(class));
     }
 
     /// See [`Splits::join_all`].
@@ -433,6 +443,19 @@ mod tests {
         assert_eq!(splits.apply(whole(), Some(&blue)), whole());
         assert_ne!(splits.apply(whole(), Some(&none)), whole());
         assert!(splits.join_all(&class_digest(&whole())) && splits.is_empty());
+    }
+
+    #[test]
+    fn prf_31_the_proof_undoes_its_own_splits_and_none_of_an_operator() {
+        let found = SplitCause::Proof { client: "a-1".into(), type_name: "Cluster".into() };
+        for (cause, is_operators) in [(found, false), (SplitCause::Operator, true)] {
+            let store = SplitStore::default();
+            store.add(NewSplit { cause, ..by_team(&whole(), &[BLUE]) }, UNIX_EPOCH);
+            let part = store.get().apply(whole(), Some(&node(Some("blue"), "a")));
+            assert_eq!(store.get().is_operators(&part), is_operators);
+            store.undo(&part);
+            assert_eq!(store.get().is_empty(), !is_operators);
+        }
     }
 
     #[test]

@@ -20,6 +20,17 @@ use sluice_proof::node_fields::NodeFields;
 use sluice_proof::proof::{ClassFacts, ClassKey, Content, Proof, RestoredSplit};
 use sluice_xds::{Code, Node, TypeUrl};
 
+/// A fact as the machine knows it, if the machine was told.
+#[derive(Default)]
+struct Told(Option<bool>);
+
+impl Told {
+    /// Whether the machine has to hear of the fact now.
+    fn is_news(&mut self, fact: bool) -> bool {
+        self.0.replace(fact) != Some(fact)
+    }
+}
+
 /// A class and its source. Held weakly: the proof keeps no source.
 pub(super) struct FollowedClass {
     pub key: ClassKey,
@@ -28,8 +39,10 @@ pub(super) struct FollowedClass {
     facts: Option<(Arc<str>, Arc<Node>)>,
     /// The content that the machine knows.
     content: Option<Arc<Snapshot>>,
-    /// Whether a plan holds content of the class back, as the machine knows; `None`: not told yet.
-    is_held: Option<bool>,
+    /// Whether a plan holds content of the class back. The machine may know the class from another source.
+    is_held: Told,
+    /// Whether an operator split the class off.
+    is_operators: Told,
     /// The machine knows the split of before this task that made the class, if there is one.
     is_restored: bool,
 }
@@ -74,7 +87,8 @@ impl ClassFollower {
                 source,
                 facts: None,
                 content: None,
-                is_held: None,
+                is_held: Told::default(),
+                is_operators: Told::default(),
                 is_restored: false,
             };
             self.0.entry(id).or_insert_with(new);
@@ -133,8 +147,19 @@ impl ClassFollower {
         for class in self.0.values_mut() {
             let Some(source) = class.source.upgrade() else { continue };
             let is_held = source.published().lanes.is_some();
-            if class.is_held.replace(is_held) != Some(is_held) {
+            if class.is_held.is_news(is_held) {
                 machine.hold(&class.key, is_held, now);
+            }
+        }
+    }
+
+    /// Tells the machine which classes operators split off (PRF-31).
+    pub fn leave_to_operators(&mut self, splits: &Splits, machine: &mut Proof, now: Time) {
+        for class in self.0.values_mut() {
+            let Some(source) = class.source.upgrade() else { continue };
+            let is_operators = splits.is_operators(&source.key().class);
+            if class.is_operators.is_news(is_operators) {
+                machine.leave_to_operator(&class.key, is_operators, now);
             }
         }
     }
@@ -227,5 +252,17 @@ impl FollowedClass {
         let of_class = ClassFacts { rule: rule.clone(), node: node.clone(), fields, is_never, split_from };
         machine.class(&self.key, of_class, now);
         self.facts = Some((rule, node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prf_30_a_new_source_of_a_class_tells_even_that_nothing_is_held() {
+        let mut is_held = Told::default();
+        let news = [false, false, true, true, false].map(|fact| is_held.is_news(fact));
+        assert_eq!(news, [true, false, true, false, true]);
     }
 }

@@ -176,12 +176,9 @@ impl ProofTask {
         let rules = self.rules.clone();
         self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
         self.classes.hold(&mut self.machine, now);
-        self.classes.restore(
-            &self.shared().durable.splits.get(),
-            &self.moves.classes,
-            &mut self.machine,
-            now,
-        );
+        let splits = self.shared().durable.splits.get();
+        self.classes.leave_to_operators(&splits, &mut self.machine, now);
+        self.classes.restore(&splits, &self.moves.classes, &mut self.machine, now);
         let (classes, machine) = (&mut self.classes, &mut self.machine);
         let mut walk =
             MemberWalk { settings: &settings, rules: &rules, tables: &self.tables, classes, machine, now };
@@ -261,13 +258,10 @@ impl ProofTask {
         self.moves.until = Instant::now() + MOVING;
     }
 
-    /// Undoes a split of the proof (PRF-31). An operator's split of the same values is not the proof's to
-    /// undo.
+    /// Undoes a split of the proof (PRF-31).
     fn join(&mut self, class: &ClassKey) {
-        let Some(source) = self.classes.source(class) else { return };
-        let (splits, class) = (&self.shared().durable.splits, &source.key().class);
-        if splits.get().origin(class).is_some_and(|split| split.cause != SplitCause::Operator) {
-            splits.join(class);
+        if let Some(source) = self.classes.source(class) {
+            self.shared().durable.splits.undo(&source.key().class);
         }
     }
 

@@ -12,7 +12,7 @@ mod judge;
 mod losses;
 mod splits;
 
-pub use splits::OPEN;
+pub use splits::{MENDED, OPEN};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -14,7 +14,30 @@ use super::plane::{LABELS, NAMES, Node};
 use super::{CLASSES, Class, Job, MILLI, SECOND, Shadows, key};
 
 /// Schedules with splits that violate an invariant (README.md).
-pub const OPEN: &[u64] = &[4503599628420263, 4503599628420897, 4503599628420978];
+pub const OPEN: &[u64] = &[4503599628420287];
+
+/// Schedules with splits that once violated an invariant.
+pub const MENDED: &[u64] = &[
+    // A sample that is equal in one type says nothing about it, and a split by another type takes both members along.
+    4503599628420978,
+    // Two rules whose answers are encoded at random count as one.
+    4503599628420263,
+    4503599628425609,
+    // What was known before a held push is acted upon after it, and the member that is most like the class is not asked.
+    4503599628420897,
+    // All members that are known to differ share a value, which is a part of the reason.
+    4503599628420526,
+    // A split does not wait for an ordinary sample that has said nothing so far.
+    4503599628419628,
+    // A sample begins in the slot that a witness with a difference waits for.
+    4503599628420482,
+    // A sample that has said enough for a split keeps its slot.
+    4503599628426070,
+    // An operator's class has the values of a split of the machine, and joins.
+    4503599628424165,
+    // A glob whose server never answers: listeners wait for its members for a second, and no longer.
+    2251799813685370,
+];
 
 /// Classes for which the relay has room.
 const CLASSES_MAX: usize = 10;
@@ -167,6 +190,7 @@ impl Shadows {
         let (node, stream) = (begun.node, begun.stream);
         let (facts, now) = (self.facts(class, node), self.time());
         self.proof.class(&key(class), facts, now);
+        self.leave_to_operator(class);
         if self.divisions.held.contains(&class) {
             self.proof.hold(&key(class), true, now);
         }
@@ -175,6 +199,12 @@ impl Shadows {
             stream.last = None;
         }
         self.publish(stream);
+    }
+
+    fn leave_to_operator(&mut self, class: usize) {
+        let is_operators = self.divisions.learned(class).is_some_and(|learned| learned.is_operators);
+        let now = self.time();
+        self.proof.leave_to_operator(&key(class), is_operators, now);
     }
 
     /// The relay looks at its sources once a second: the machine hears which node a new class shows.
@@ -378,6 +408,7 @@ impl Shadows {
             }
             let facts = self.facts(class, node);
             self.proof.class(&key(class), facts, now);
+            self.leave_to_operator(class);
             self.proof.hold(&key(class), self.divisions.held.contains(&class), now);
             let stream = self.classes.get(&class).map_or(0, |class| class.stream);
             if let Some(stream) = self.streams.get_mut(&stream) {

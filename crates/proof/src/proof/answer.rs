@@ -27,6 +27,11 @@ impl DifferingAnswer {
         DifferingAnswer { states, wants }
     }
 
+    /// The decided states.
+    pub fn states(&self) -> impl Iterator<Item = (&NameKey, Stance)> {
+        self.states.iter().filter_map(|(key, stance)| Some((key, (*stance)?)))
+    }
+
     /// Whether both members may not be in one class: one was shown a state that the other was not, under a
     /// name that both ask for. What is undecided, or encoded at random and not compared, is no reason.
     pub fn is_unlike(&self, other: &DifferingAnswer, meanings: &Meanings) -> bool {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::DifferingAnswer;
-use super::comparison::Stance;
+use super::comparison::{Differing, Stance, is_same};
 use super::evidence::shown_id;
 use super::history::NameKey;
 use super::input::MemberId;
 use super::meaning::Meanings;
-use super::population::{FieldNumber, FieldPaths, Population, Print, Resident, Row, shown_value};
+use super::population::{FieldNumber, FieldPaths, Pair, Population, Print, Resident, Row, shown_value};
 use super::report::{Divergence, DivergentName};
-use super::trial::{Confirmed, Subject, Trial};
+use super::trial::{Confirmed, Subject, Trial, Unasked, unasked};
 use crate::explanation::{explain_rows, value_at, values_at};
 use crate::node_fields::FieldRank;
 use sluice_engine::Time;
@@ -102,8 +102,18 @@ pub struct Theory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitQuestion {
     pub member: MemberId,
-    /// The answer tells explanations apart; otherwise the answer supports the only one.
-    pub tells_apart: bool,
+    pub purpose: QuestionPurpose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionPurpose {
+    /// The answer tells explanations apart.
+    TellApart,
+    /// The answer supports the only explanation.
+    Support,
+    /// The explanation is supported, and may be wrong for the member. A split does not wait until the member
+    /// can be asked.
+    Doubt,
 }
 
 /// Members that leave the class together (PRF-27).
@@ -123,6 +133,13 @@ impl Departure {
         match self.fields.is_empty() {
             true => self.tuples.contains([node_key].as_slice()),
             false => self.tuples.contains(&values_at(row, &self.fields)),
+        }
+    }
+
+    /// Leaves out the members with the values of a row.
+    pub fn leave_out(&mut self, row: &Row) {
+        if !self.fields.is_empty() {
+            self.tuples.remove(&values_at(row, &self.fields));
         }
     }
 
@@ -251,12 +268,19 @@ impl Record {
 
     /// Before a counterexample is added: another answer than all before is the sign of another rule at the
     /// server. Members that were equal before that rule came are no evidence about the rule (PRF-27).
-    pub fn forget_equal(&mut self, subject: &Subject, confirmed: &[Confirmed], now: Time) {
+    pub fn forget_equal(
+        &mut self,
+        subject: &Subject,
+        confirmed: &[Confirmed],
+        meanings: &Meanings,
+        now: Time,
+    ) {
         self.alike.remove(&subject.node_key);
         self.equal.retain(|row| *row != subject.row);
         let is_new = |one: &Confirmed| {
-            let shown = self.differences.shown.get(&one.differing.key);
-            shown.is_none_or(|shown| !shown.contains(&one.differing.shadow))
+            let Differing { key, shadow, .. } = &one.differing;
+            let is_known = |shown: &Stance| is_same(key, *shadow, *shown, meanings) == Some(true);
+            self.differences.shown.get(key).is_none_or(|shown| !shown.iter().any(is_known))
         };
         if !self.members.is_empty() && confirmed.iter().any(is_new) {
             self.equal.clear();
@@ -280,12 +304,15 @@ impl Record {
         self.members.is_empty()
     }
 
-    /// Takes the present answer of a sample: of a differing member, or of one with such an answer. Returns
-    /// whether the member was not known to have the answer of a differing member.
+    /// Takes the present answer of a sample: of a differing member, of one with such an answer, or of one
+    /// that is equal in the type, whatever other types say. Returns whether the answer was not known.
     pub fn note(&mut self, trial: &Trial, meanings: &Meanings, now: Time) -> bool {
         let (node_key, row) = (trial.subject.node_key, &trial.subject.row);
         let shown = &self.differences.shown;
         let is_member = self.members.contains_key(&node_key);
+        if !is_member && trial.was_equal_in(&self.type_url) {
+            return self.add_equal(row);
+        }
         if !is_member && !trial.is_like(shown, meanings, now) {
             return false;
         }
@@ -307,8 +334,12 @@ impl Record {
         self.alike.remove(&node_key).is_some()
     }
 
-    pub fn is_alike(&self, node_key: u64) -> bool {
-        self.alike.contains_key(&node_key)
+    /// Whether the answer of a sample that explains the divergence is known: equal to the class, or like that
+    /// of a differing member, with no meaning left to ask for.
+    pub fn is_enough(&self, trial: &Trial, meanings: &Meanings) -> bool {
+        let is_alike = || self.alike.contains_key(&trial.subject.node_key);
+        trial.was_equal_in(&self.type_url)
+            || is_alike() && self.unasked([trial].into_iter(), meanings).is_empty()
     }
 
     pub fn since(&self) -> Time {
@@ -412,12 +443,13 @@ impl Record {
         }
     }
 
-    /// The member of the class whose answer makes a theory better: the answer tells explanations apart, or
-    /// shows that another client with the values differs, too. `None`: enough was asked, or nobody is free.
+    /// The member of the class whose answer makes a theory better. `class`: the row of the class's own node.
+    /// `None`: enough was asked, or nobody is free.
     pub fn question(
         &self,
         theory: &Theory,
         population: &Population,
+        class: &Row,
         is_free: impl Fn(&Resident, Time) -> bool,
         now: Time,
     ) -> Option<SplitQuestion> {
@@ -432,15 +464,15 @@ impl Record {
         };
         let free = |print| population.with_print(print).find(|entry| is_free(entry.1));
         let first = |prints: Vec<Print>| prints.into_iter().find_map(free).map(|entry| entry.0);
-        let telling = match self.tries < TRIES_MAX {
-            true => first(self.telling(theory, population)),
-            false => None,
-        };
-        match telling {
-            Some(member) => Some(SplitQuestion { member, tells_apart: true }),
-            None => first(self.supporting(theory, population, now))
-                .map(|member| SplitQuestion { member, tells_apart: false }),
-        }
+        let may_try = self.tries < TRIES_MAX;
+        let tell_apart = || first(self.telling(theory, population)).filter(|_| may_try);
+        let support = || first(self.supporting(theory, population, now));
+        let doubt = || first(self.doubtful(theory, population, class, now)).filter(|_| may_try);
+        let question = |purpose| move |member| SplitQuestion { member, purpose };
+        tell_apart()
+            .map(question(QuestionPurpose::TellApart))
+            .or_else(|| support().map(question(QuestionPurpose::Support)))
+            .or_else(|| doubt().map(question(QuestionPurpose::Doubt)))
     }
 
     /// The fingerprints that tell explanations apart, those that refute most first.
@@ -485,6 +517,74 @@ impl Record {
         supporting.into_iter().map(|entry| entry.1).collect()
     }
 
+    /// The fingerprints with the values of a member that leave by a wrong field, if the explanation is wrong:
+    /// those that have more in common with the class than all nodes that are known to differ; and those that
+    /// lack most of what all these nodes have in common, which may be a part of the reason.
+    fn doubtful(&self, theory: &Theory, population: &Population, class: &Row, now: Time) -> Vec<Print> {
+        let fields = theory.fields();
+        let has = |row: &Row, pair: &Pair| row.binary_search(pair).is_ok();
+        let mut doubtful: Vec<(Reverse<usize>, Print)> = Vec::new();
+        let members = theory.members.iter().filter_map(|key| self.members.get(key));
+        for member in members.filter(|member| now < member.asks_until) {
+            let values = values_at(&member.shown.row, &fields);
+            let alike: Vec<&Row> =
+                theory.rows.iter().filter(|row| values_at(row, &fields) == values).collect();
+            for (print, row) in population.prints_with(&fields, &values) {
+                let of_print = |pair: &&Pair| row.binary_search_by_key(&pair.0, |one| one.0).is_ok();
+                let of_class =
+                    |other: &Row| other.iter().filter(of_print).filter(|pair| has(class, pair)).count();
+                let is_like_class = alike.iter().all(|other| of_class(other) < of_class(row));
+                let is_shared = |pair: &&Pair| alike.iter().all(|other| has(other, pair));
+                let lacks = |pair: &&Pair| !has(row, pair);
+                let lacking = member.shown.row.iter().filter(of_print).filter(is_shared).filter(lacks);
+                let doubts = lacking.count() + usize::from(is_like_class);
+                if doubts > 0 {
+                    doubtful.push((Reverse(doubts), print));
+                }
+            }
+        }
+        doubtful.sort_unstable();
+        doubtful.into_iter().map(|entry| entry.1).collect()
+    }
+
+    /// Members waited for reasons of their class, and what explains them is found anew: `equal` are the
+    /// members that are equal now. Differing members are asked again all the time.
+    pub fn begin_anew(&mut self, equal: Vec<Row>, now: Time) {
+        (self.equal, self.tries, self.evidence_since) = (equal, 0, now);
+        self.alike.clear();
+        for member in self.members.values_mut() {
+            (member.asks_until, member.shown.answered_at) = (now + ASKED_FOR, now);
+        }
+    }
+
+    /// Pairs of states with unknown meaning: of members that may differ in one way or in two, and of samples
+    /// that may be equal to the class (PRF-14). Only where equal content is encoded at random: elsewhere
+    /// unequal bytes are unequal answers.
+    pub fn unasked<'a>(&self, trials: impl Iterator<Item = &'a Trial>, meanings: &Meanings) -> Vec<Unasked> {
+        if !meanings.is_encoded_at_random(&self.type_url) {
+            return Vec::new();
+        }
+        let (mut firsts, mut pairs): (BTreeMap<&NameKey, Vec<Stance>>, Vec<Unasked>) = Default::default();
+        let answers = self.all_shown().flat_map(|shown| shown.answer.states());
+        let differing: Vec<(&NameKey, Stance, Stance)> =
+            trials.flat_map(|trial| trial.differing_states(&self.type_url)).collect();
+        pairs.extend(
+            differing.iter().filter_map(|(key, class, shadow)| unasked(key, *class, *shadow, meanings)),
+        );
+        for (key, stance) in answers.chain(differing.iter().map(|(key, _, shadow)| (*key, *shadow))) {
+            let firsts = firsts.entry(key).or_default();
+            if firsts.iter().any(|first| is_same(key, *first, stance, meanings) == Some(true)) {
+                continue;
+            }
+            let before = pairs.len();
+            pairs.extend(firsts.iter().filter_map(|first| unasked(key, *first, stance, meanings)));
+            if pairs.len() == before {
+                firsts.push(stance);
+            }
+        }
+        pairs
+    }
+
     /// The members that leave now by a theory. `is_asked`: a sample may make the theory better yet.
     ///
     /// If several explanations are left, the members leave by the values of all of their fields. Values that
@@ -518,6 +618,12 @@ impl Record {
             }
         }
         departures
+    }
+
+    /// The rows of the members that wait for a better explanation.
+    pub fn waiting(&self, theory: &Theory, now: Time) -> Vec<Row> {
+        let members = theory.members.iter().filter_map(|key| self.members.get(key));
+        members.filter(|member| now < member.asks_until).map(|member| member.shown.row.clone()).collect()
     }
 
     /// The id of a differing node.

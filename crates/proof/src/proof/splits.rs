@@ -10,7 +10,7 @@ use super::comparison::{compare, is_same_subscription, shared, stance};
 use super::divergence::{Departure, REFINED_MAX};
 use super::evidence::HOUR;
 use super::history::NameKey;
-use super::input::{ClassFacts, ClassKey, RestoredSplit, Wanted};
+use super::input::{ClassKey, RestoredSplit, Wanted};
 use super::meaning::{Meanings, Relation};
 use super::output::Split;
 use super::population::Row;
@@ -83,13 +83,11 @@ impl MadeSplit {
         self.split.class == *class && now.since(self.made_at) < MOVED_WITHIN
     }
 
-    /// Whether the class has one of the tuples.
-    fn is_origin_of(&self, facts: &ClassFacts) -> bool {
-        let value = |path: &Arc<str>| {
-            facts.fields.0.iter().find(|field| field.path == *path).map(|field| field.value.clone())
-        };
-        let values: Vec<Option<Arc<str>>> = self.split.fields.iter().map(value).collect();
-        self.split.values.contains(&values)
+    /// Whether the split made the class: the class came from the class of the split, with one of the tuples.
+    fn is_origin_of(&self, class: &ClassProof) -> bool {
+        let shown = &class.representative;
+        class.split_from.as_ref() == Some(&self.split.class)
+            && self.departure.covers(shown.node_key, &shown.row)
     }
 }
 
@@ -98,6 +96,8 @@ impl MadeSplit {
 struct Waiting {
     reason: Arc<str>,
     type_url: TypeUrl,
+    /// The number of classes that the members leave for.
+    classes: usize,
 }
 
 /// Whether members may leave a class.
@@ -119,6 +119,8 @@ pub struct Splits {
     barred: BTreeMap<ClassKey, (Arc<str>, Time)>,
     waiting: BTreeMap<ClassKey, Waiting>,
     made: VecDeque<MadeSplit>,
+    /// Classes that operators split off.
+    operators: BTreeSet<ClassKey>,
     /// New classes of the last minute.
     begins: VecDeque<Time>,
     /// The times for which the next splits of classes hold, since when: classes that came together again.
@@ -181,22 +183,39 @@ impl Splits {
         self.made.push_back(made);
     }
 
-    /// A class began, or has another representative. The class belongs to a split of the machine if the class
-    /// came from the class of the split, with a tuple of the split: an operator's class has none.
-    pub fn class_began(&mut self, class: &ClassKey, facts: &ClassFacts, now: Time) {
-        let Some(parent) = &facts.split_from else { return };
-        if self.made.iter().any(|made| made.children.contains_key(class)) {
+    /// A class began, or has another representative; or members may be split off into the class again, while
+    /// it lasts after their return. The newest split that made the class says how long it holds.
+    pub fn adopt(&mut self, key: &ClassKey, class: &ClassProof, now: Time) {
+        if self.operators.contains(key) {
             return;
         }
-        let is_origin = |made: &&mut MadeSplit| made.split.class == *parent && made.is_origin_of(facts);
-        if let Some(made) = self.made.iter_mut().rev().find(is_origin) {
-            made.children.insert(class.clone(), Watch::default());
-            self.wake_at(now);
+        let Some(newest) = self.made.iter().rposition(|made| made.is_origin_of(class)) else { return };
+        let is_apart =
+            |made: &MadeSplit| made.children.get(key).is_some_and(|watch| watch.joined_at.is_none());
+        let has_class = |made: &MadeSplit| made.children.contains_key(key);
+        if self.made.iter().any(is_apart) || self.made.get(newest).is_some_and(has_class) {
+            return;
         }
+        self.made.iter_mut().for_each(|made| drop(made.children.remove(key)));
+        if let Some(made) = self.made.get_mut(newest) {
+            made.children.insert(key.clone(), Watch::default());
+        }
+        self.wake_at(now);
+    }
+
+    /// An operator split the class off: it is the operator's, and never joined (PRF-31).
+    pub fn leave_to_operator(&mut self, class: &ClassKey, is_operators: bool) {
+        if !is_operators {
+            self.operators.remove(class);
+            return;
+        }
+        self.operators.insert(class.clone());
+        self.made.iter_mut().for_each(|made| drop(made.children.remove(class)));
     }
 
     pub fn class_ended(&mut self, class: &ClassKey) {
         self.held.remove(class);
+        self.operators.remove(class);
         self.waiting.remove(class);
         for made in &mut self.made {
             made.children.retain(|child, watch| child != class || watch.joined_at.is_none());
@@ -247,10 +266,17 @@ impl Splits {
             return Passage::Free;
         };
         until.into_iter().for_each(|until| self.wake_at(until));
-        match self.wait(class, type_url, &reason) {
+        match self.wait(class, type_url, classes, &reason) {
             true => Passage::BeginsToWait(reason),
             false => Passage::Waits,
         }
+    }
+
+    /// Whether the class has waited until now.
+    pub fn ends_wait(&mut self, class: &ClassKey, now: Time) -> bool {
+        let Some(classes) = self.waiting.get(class).map(|waiting| waiting.classes) else { return false };
+        let is_over = self.breaker.open().is_none() && self.reason_to_wait(class, classes, now).is_none();
+        is_over && self.waiting.remove(class).is_some()
     }
 
     /// Whether the breaker stops splits and refusals (PRF-29).
@@ -258,13 +284,13 @@ impl Splits {
         let Some((reason, until)) = self.breaker.open() else { return false };
         let reason = reason.clone();
         self.wake_at(until);
-        self.wait(class, type_url, &reason);
+        self.wait(class, type_url, 1, &reason);
         true
     }
 
     /// Returns whether the reason is another one than before.
-    fn wait(&mut self, class: &ClassKey, type_url: &TypeUrl, reason: &Arc<str>) -> bool {
-        let waiting = Waiting { reason: reason.clone(), type_url: type_url.clone() };
+    fn wait(&mut self, class: &ClassKey, type_url: &TypeUrl, classes: usize, reason: &Arc<str>) -> bool {
+        let waiting = Waiting { reason: reason.clone(), type_url: type_url.clone(), classes };
         let before = self.waiting.insert(class.clone(), waiting);
         before.is_none_or(|before| before.reason != *reason)
     }
@@ -364,7 +390,8 @@ impl Splits {
                 wakes.extend(watch.look(origin, class, meanings, settle, now));
                 if age < holds {
                     wakes.push(now + (holds - age));
-                } else if watch.may_join(now)
+                } else if class.population.len() > 0
+                    && watch.may_join(now)
                     && origin.records.is_empty()
                     && class.records.is_empty()
                     && is_still(parent)
@@ -492,6 +519,7 @@ mod tests {
     use super::*;
     use crate::proof::class::Published;
     use crate::proof::content::Content;
+    use crate::proof::input::ClassFacts;
     use crate::proof::population::FieldPaths;
     use crate::proof::tests::bench::{at_ms, endpoints, fields, named, node};
     use sluice_engine::collection::CollectionKind;

@@ -47,7 +47,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// then, and the look costs a comparison of digests.
 pub const LOOK_AFTER: Duration = Duration::from_millis(300);
 /// Pairs in one question.
-const ASKED_MAX: usize = 100;
+pub const ASKED_MAX: usize = 100;
 /// Restless names change so often within a window, at both sides (PRF-13).
 const RESTLESS_CHANGES: usize = 3;
 
@@ -199,8 +199,8 @@ pub struct Trial {
     pub is_witness: bool,
     pub order: Option<OrderId>,
     pub look_at: Option<Time>,
-    /// The last look found both sides equal, with a word for everything.
-    pub was_equal: bool,
+    /// At the last look both sides had a word for everything.
+    has_word: bool,
     confirming_since: Option<Time>,
     unsettled: BTreeMap<NameKey, Unsettled>,
     /// Decided differences that still stand.
@@ -219,7 +219,7 @@ impl Trial {
             is_witness: false,
             order,
             look_at,
-            was_equal: false,
+            has_word: false,
             confirming_since: None,
             unsettled: BTreeMap::new(),
             settled: BTreeMap::new(),
@@ -243,6 +243,16 @@ impl Trial {
     pub fn end_confirming(&mut self) -> Vec<Probe> {
         self.confirming_since = None;
         [self.second.take(), self.control.take()].into_iter().flatten().collect()
+    }
+
+    /// Whether the last look found both sides equal, with a word for everything.
+    pub fn was_equal(&self) -> bool {
+        self.has_word && self.unsettled.is_empty() && self.settled.is_empty()
+    }
+
+    /// Whether the last look found both sides equal in a type, with a word for everything.
+    pub fn was_equal_in(&self, type_url: &TypeUrl) -> bool {
+        self.has_word && !self.differing_types().contains(type_url)
     }
 
     /// Whether some difference is undecided.
@@ -272,6 +282,14 @@ impl Trial {
         let of_type = settled.chain(unsettled).filter(|state| state.0.type_url == *type_url);
         let states = of_type.map(|(key, shadow, is_sure)| (key.clone(), is_sure.then_some(shadow)));
         DifferingAnswer::new(states.collect(), self.sample.wants.clone())
+    }
+
+    /// The states of a type in which class and sample are unlike now.
+    pub fn differing_states(&self, type_url: &TypeUrl) -> impl Iterator<Item = (&NameKey, Stance, Stance)> {
+        let settled = self.settled.iter().map(|(key, decided)| (key, decided.class, decided.shadow));
+        let unsettled =
+            self.unsettled.iter().map(|(key, difference)| (key, difference.class, difference.shadow));
+        settled.chain(unsettled).filter(move |state| state.0.type_url == *type_url)
     }
 
     /// The decided differences want another second and control (PRF-29).
@@ -319,19 +337,18 @@ impl Trial {
         };
         let compared = compare(&self.sample.wants, class, shadow);
         let without_word = compared.without_word;
-        if without_word == 0 {
+        self.has_word = without_word == 0;
+        if self.has_word {
             self.sample.answered_at.get_or_insert(around.now);
         }
         self.update(compared, around);
         if !self.unsettled.is_empty() {
-            self.was_equal = false;
             return self.decide(around);
         }
-        self.was_equal = without_word == 0 && self.settled.is_empty();
-        if self.was_equal {
+        if self.was_equal() {
             return Judgement::Equal;
         }
-        let next = if without_word == 0 { Judgement::Waits } else { self.wait_for_word(around) };
+        let next = if self.has_word { Judgement::Waits } else { self.wait_for_word(around) };
         // A confirmation without a difference would stay open for ever.
         if next == Judgement::Waits && self.is_confirming() { Judgement::Relax } else { next }
     }
@@ -611,7 +628,8 @@ fn is_apart(one: Option<u64>, other: Option<u64>) -> bool {
     one.zip(other).is_some_and(|pair| pair.0 != pair.1)
 }
 
-fn unasked(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<Unasked> {
+/// The two versions, if the caller has to ask whether they mean the same.
+pub fn unasked(key: &NameKey, one: Stance, other: Stance, meanings: &Meanings) -> Option<Unasked> {
     if is_same(key, one, other, meanings).is_some() {
         return None;
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::breaker::{Breaker, Share};
 use super::class::{ClassProof, Published, RETRY};
 use super::content::Content;
-use super::divergence::{Departure, SplitQuestion, Theory};
+use super::divergence::{Departure, QuestionPurpose, SplitQuestion, Theory};
 use super::input::{
     ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, RestoredSplit, ShadowId,
     Surroundings,
@@ -104,11 +104,11 @@ impl Proof {
     /// A class began, or has another rule or representative.
     pub fn class(&mut self, class: &ClassKey, facts: ClassFacts, now: Time) {
         self.shows(class, &facts.node, now);
-        self.splits.class_began(class, &facts, now);
         match self.classes.get_mut(class) {
             Some(proof) => proof.restate(facts, &mut self.paths),
             None => drop(self.classes.insert(class.clone(), ClassProof::new(facts, &mut self.paths))),
         }
+        self.adopt(class, now);
         self.search_soon(now);
     }
 
@@ -121,7 +121,7 @@ impl Proof {
         connection: Option<u64>,
         now: Time,
     ) {
-        let is_watched = self.trials.of_class(class).any(|trial| trial.is_witness && trial.was_equal);
+        let is_watched = self.trials.of_class(class).any(|trial| trial.is_witness && trial.was_equal());
         let Some(proof) = self.classes.get_mut(class) else { return };
         let is_first = proof.live.newest.is_none();
         proof.publish(Published { content, connection, is_watched }, now, self.settings.pace.window);
@@ -296,14 +296,28 @@ impl Proof {
                 });
             }
         }
-        if let Some(trial) = self.trials.by_sample.get_mut(&asked.trial) {
-            trial.look_soon(now);
-        }
+        // Other samples of the class may have the same versions.
+        let of_class = |trial: &&mut Trial| class.as_ref().is_some_and(|class| trial.class == *class);
+        self.trials.by_sample.values_mut().filter(of_class).for_each(|trial| trial.look_soon(now));
+        self.decide_soon(now);
     }
 
     /// The unit of the class has a plan that is not open: splits and joins of the class wait (PRF-30).
     pub fn hold(&mut self, class: &ClassKey, is_held: bool, now: Time) {
         self.splits.hold(class, is_held, now);
+    }
+
+    /// Whether an operator split the class off, after the class began: then the class is the operator's, and
+    /// never joined (PRF-31).
+    pub fn leave_to_operator(&mut self, class: &ClassKey, is_operators: bool, now: Time) {
+        self.splits.leave_to_operator(class, is_operators);
+        self.adopt(class, now);
+    }
+
+    fn adopt(&mut self, class: &ClassKey, now: Time) {
+        if let Some(proof) = self.classes.get(class) {
+            self.splits.adopt(class, proof, now);
+        }
     }
 
     /// The split could not be made: no room (`limits.node_classes`), or the like. The class stays as under
@@ -464,8 +478,8 @@ impl Proof {
             for trial in self.trials.of_class(key).filter(|trial| trial.is_witness) {
                 let node_key = trial.subject.node_key;
                 let differs = class.evidence.is_differing(node_key);
-                if trial.was_equal || differs {
-                    nodes.insert(node_key, differs && !trial.was_equal);
+                if trial.was_equal() || differs {
+                    nodes.insert(node_key, differs && !trial.was_equal());
                 }
             }
             let differing = nodes.values().filter(|differs| **differs).count();
@@ -518,17 +532,21 @@ impl Proof {
     }
 
     fn split_class(&mut self, key: &ClassKey, now: Time) {
+        if self.splits.ends_wait(key, now) {
+            self.begin_anew(key, now);
+        }
         let types = self.classes.get(key).map(|class| class.records.keys().cloned().collect::<Vec<_>>());
-        let (mut departures, mut fields) = (Vec::new(), BTreeSet::new());
+        let (mut departures, mut fields, mut asked) = (Vec::new(), BTreeSet::new(), Vec::new());
         for type_url in types.unwrap_or_default() {
             self.note_answers(key, &type_url, now);
+            let is_compared = self.ask_between(key, &type_url, now);
             let is_doubted = self.is_doubted(key, &type_url);
             for theory in self.theories(key, &type_url, now) {
                 fields.extend(theory.fields());
                 if is_doubted {
                     continue;
                 }
-                let is_asked = self.ask_for_split(key, &type_url, &theory, now);
+                let is_asked = self.ask_for_split(key, &type_url, &theory, now) || is_compared;
                 if is_asked {
                     self.splits.wake_at(now + ASKED_EVERY);
                 }
@@ -536,7 +554,15 @@ impl Proof {
                 let Some(record) = class.records.get(&type_url) else { continue };
                 let due = record.departures(&theory, &class.population, is_asked, now);
                 departures.extend(due.into_iter().map(|departure| (type_url.clone(), departure)));
+                if is_asked {
+                    asked.push((type_url.clone(), record.waiting(&theory, now)));
+                }
             }
+        }
+        // Nobody is moved with a member whose other differences nothing explains yet.
+        for (type_url, departure) in &mut departures {
+            let others = asked.iter().filter(|asked| asked.0 != *type_url).flat_map(|asked| &asked.1);
+            others.for_each(|row| departure.leave_out(row));
         }
         // A member that leaves alone is not to be shown for the others.
         departures.sort_by_key(|entry| !entry.1.fields.is_empty());
@@ -570,6 +596,33 @@ impl Proof {
         }
     }
 
+    /// The class waits for nothing any more. What explains its divergences is found anew, because the rules
+    /// of the server may have changed meanwhile (PRF-27).
+    fn begin_anew(&mut self, key: &ClassKey, now: Time) {
+        let Some(class) = self.classes.get_mut(key) else { return };
+        for (type_url, record) in &mut class.records {
+            let equal = self.trials.of_class(key).filter(|trial| trial.was_equal_in(type_url));
+            let rows = equal.map(|trial| &trial.subject.row).chain([&class.representative.row]);
+            record.begin_anew(rows.cloned().collect(), now);
+            record.explain(&class.population, &self.paths);
+        }
+    }
+
+    /// Asks whether answers of the class that are encoded at random mean the same. Returns whether an answer
+    /// is due.
+    fn ask_between(&mut self, key: &ClassKey, type_url: &TypeUrl, now: Time) -> bool {
+        let record = self.classes.get(key).and_then(|class| class.records.get(type_url));
+        let open = self.trials.of_class(key).filter(|trial| trial.subject.member.is_some());
+        let pairs = record.map(|record| record.unasked(open, &self.meanings)).unwrap_or_default();
+        let samples = self.samples_of(|trial| trial.class == *key);
+        if samples.iter().any(|sample| self.trials.has_question(*sample)) {
+            return !pairs.is_empty();
+        }
+        let Some(first) = samples.first().filter(|_| !pairs.is_empty()) else { return false };
+        self.ask(*first, pairs, now);
+        self.trials.has_question(*first)
+    }
+
     /// Opens samples that make a theory better, as far as there is room. They have a bound of their own:
     /// a split is not to wait for the turn of a sample. Returns whether an answer is due.
     fn ask_for_split(&mut self, key: &ClassKey, type_url: &TypeUrl, theory: &Theory, now: Time) -> bool {
@@ -579,12 +632,14 @@ impl Proof {
                 && self.has_slot(now);
             let record = self.classes.get_mut(key).and_then(|class| class.records.get_mut(type_url));
             let Some(record) = record else { return false };
-            if !is_free {
-                record.wait_for_samples(now);
-                return true;
-            }
-            if question.tells_apart {
-                record.try_once();
+            match question.purpose {
+                QuestionPurpose::Doubt if !is_free => return true,
+                QuestionPurpose::TellApart | QuestionPurpose::Support if !is_free => {
+                    record.wait_for_samples(now);
+                    return true;
+                }
+                QuestionPurpose::TellApart | QuestionPurpose::Doubt => record.try_once(),
+                QuestionPurpose::Support => {}
             }
             self.pace.begin_explanation(now);
             self.open_sample(key, question.member, SampleReason::Split, now);
@@ -614,32 +669,44 @@ impl Proof {
                 && !prints.contains(&resident.print)
                 && class.evidence.sampled_at(resident.node_key).is_none_or(|at| at < since)
         };
-        class.records.get(type_url)?.question(theory, &class.population, is_free, now)
+        let (record, shown) = (class.records.get(type_url)?, &class.representative.row);
+        record.question(theory, &class.population, shown, is_free, now)
     }
 
-    /// Whether a sample for the explanation has said nothing so far.
+    /// Whether a sample has said nothing so far, or one for the explanation has not said enough.
     fn awaits_answer(&self, key: &ClassKey, type_url: &TypeUrl) -> bool {
         let record = self.classes.get(key).and_then(|class| class.records.get(type_url));
-        let is_silent = |trial: &Trial| {
-            trial.subject.is_for_split
-                && !trial.is_witness
-                && record.is_some_and(|record| !record.is_alike(trial.subject.node_key))
+        let says_enough =
+            |trial: &Trial| record.is_some_and(|record| record.is_enough(trial, &self.meanings));
+        let is_silent = |trial: &Trial| match trial.subject.is_for_split {
+            true => !trial.is_witness && !says_enough(trial),
+            false => trial.subject.member.is_some() && trial.sample.answered_at.is_none(),
         };
         self.trials.of_class(key).any(is_silent)
     }
 
-    /// Whether a slot of `streams` is free. A sample in wait for a late stream gives its slot away.
+    /// Whether a slot of `streams` is free. A sample in wait for a late stream gives its slot away, and one
+    /// that has said enough for a split.
     fn has_slot(&mut self, now: Time) -> bool {
         if self.trials.in_slots() < self.settings.pace.streams as usize {
             return true;
         }
         let settle = self.settings.pace.settle;
-        let lagging = self.samples_of(|trial| {
-            trial.is_lagging(settle, now) && trial.order.is_none() && !trial.subject.is_for_split
-        });
-        let lagging = lagging.into_iter().next();
-        lagging.into_iter().for_each(|sample| self.end(sample, Some(SampleResult::Lag), now));
-        lagging.is_some()
+        let is_enough = |trial: &Trial| {
+            let mut records =
+                self.classes.get(&trial.class).into_iter().flat_map(|class| class.records.values());
+            !trial.is_witness
+                && !trial.is_confirming()
+                && records.all(|record| record.is_enough(trial, &self.meanings))
+        };
+        let gives_way = |trial: &Trial| match trial.subject.is_for_split {
+            true => is_enough(trial),
+            false => trial.is_lagging(settle, now) && trial.order.is_none(),
+        };
+        let Some(sample) = self.samples_of(gives_way).into_iter().next() else { return false };
+        let is_for_split = self.trials.by_sample.get(&sample).is_some_and(|trial| trial.subject.is_for_split);
+        self.end(sample, (!is_for_split).then_some(SampleResult::Lag), now);
+        true
     }
 
     /// Tells the caller to move members, unless the split has to wait (PRF-29, PRF-30).
@@ -677,6 +744,7 @@ impl Proof {
         let member_id = record.node_id(departure.first).unwrap_or_default().into();
         let split = Arc::new(Split { class, type_url, member_id, fields, values, holds });
         self.splits.begin(&split, departure, now);
+        self.classes.iter().for_each(|(key, class)| self.splits.adopt(key, class, now));
         self.outputs.push_back(Output::Split(Split::clone(&split)));
     }
 

@@ -17,7 +17,9 @@ use super::super::probe::Probe;
 use super::super::report::{SampleResult, ShadowKind};
 use super::super::reports::Bounds;
 use super::super::settings::Policy;
-use super::super::trial::{Confirmed, Judgement, LOOK_AFTER, Outcome, Subject, Surround, Trial, Unasked};
+use super::super::trial::{
+    ASKED_MAX, Confirmed, Judgement, LOOK_AFTER, Outcome, Subject, Surround, Trial, Unasked,
+};
 use super::Proof;
 use super::trials::{
     AGE_EVERY, ANSWER_MAX, Asked, IDLE, RENEWED_AFTER, REPLICAS_EVERY, Role, TEST_MAX, TOLD_EVERY,
@@ -134,7 +136,7 @@ impl Proof {
     fn watched_result(&self, key: &ClassKey, node_key: u64) -> Option<SampleResult> {
         let mut witnesses = self.trials.of_class(key).filter(|trial| trial.is_witness);
         let witness = witnesses.find(|trial| trial.subject.node_key == node_key)?;
-        if witness.was_equal {
+        if witness.was_equal() {
             return Some(SampleResult::Equal);
         }
         if self.classes.get(key)?.evidence.is_differing(node_key) {
@@ -164,7 +166,9 @@ impl Proof {
         if next > now {
             return self.search_at(next);
         }
-        if self.gives_way(now).is_some() || self.trials.in_slots() >= self.settings.pace.streams as usize {
+        let has_slot =
+            self.trials.in_slots() < self.settings.pace.streams as usize && self.trials.waiting.is_empty();
+        if self.gives_way(now).is_some() || !has_slot {
             return self.search_at(now + WAIT);
         }
         if self.begin_replica(now) {
@@ -332,6 +336,7 @@ impl Proof {
 
     /// Looks at a trial, and takes the next step.
     pub(super) fn look(&mut self, sample: ShadowId, now: Time) {
+        self.trials.waiting.remove(&sample);
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         let Some(class) = self.classes.get(&trial.class) else { return };
         let around = Surround {
@@ -430,25 +435,30 @@ impl Proof {
     }
 
     /// Asks for the meaning of bodies, unless an answer is due already.
-    fn ask(&mut self, sample: ShadowId, pairs: Vec<Unasked>, now: Time) {
+    pub(super) fn ask(&mut self, sample: ShadowId, pairs: Vec<Unasked>, now: Time) {
         let has_question = self.trials.has_question(sample);
         let Some(trial) = self.trials.by_sample.get_mut(&sample) else { return };
         trial.look_soon(now + ANSWER_MAX);
         if has_question {
             return;
         }
-        let Some(class) = self.classes.get(&trial.class).and_then(|class| class.live.newest.as_ref()) else {
+        let key = trial.class.clone();
+        let Some(class) = self.classes.get(&key).and_then(|class| class.live.newest.as_ref()) else {
             return;
         };
+        let probes = self.trials.of_class(&key).flat_map(Trial::probes);
         let contents: Vec<&Content> =
-            trial.probes().filter_map(|probe| probe.content.as_ref()).chain([class]).collect();
+            probes.filter_map(|probe| probe.content.as_ref()).chain([class]).collect();
         let bodies = |pair: &Unasked| {
             let one = contents.iter().find_map(|content| body(content, pair, pair.one))?;
             let other = contents.iter().find_map(|content| body(content, pair, pair.other))?;
             Some(ResourcePair { class: one.clone(), shadow: other.clone() })
         };
-        let held: Vec<(Unasked, ResourcePair)> =
-            pairs.into_iter().filter_map(|pair| bodies(&pair).map(|bodies| (pair, bodies))).collect();
+        let held: Vec<(Unasked, ResourcePair)> = pairs
+            .into_iter()
+            .filter_map(|pair| bodies(&pair).map(|bodies| (pair, bodies)))
+            .take(ASKED_MAX)
+            .collect();
         let Some(type_url) = held.first().map(|pair| pair.0.key.type_url.clone()) else { return };
         let (pairs, bodies) = held.into_iter().unzip();
         self.trials.last_question += 1;
@@ -467,6 +477,7 @@ impl Proof {
         }
         let (is_witness, is_replica) = (trial.is_witness, trial.subject.member.is_none());
         if is_witness && !self.has_slot(now) {
+            self.trials.waiting.insert(sample);
             if let Some(trial) = self.trials.by_sample.get_mut(&sample) {
                 trial.look_soon(now + WAIT);
             }
@@ -521,7 +532,7 @@ impl Proof {
             }
             self.twins = Twins::Allowed;
         }
-        if trial.was_equal {
+        if trial.was_equal() {
             return;
         }
         if gives_way {
@@ -628,14 +639,17 @@ impl Proof {
             let record =
                 class.records.entry(type_url.clone()).or_insert_with(|| Record::new(type_url.clone(), since));
             if self.settings.policy == Policy::Split {
-                record.forget_equal(&trial.subject, &confirmed, now);
+                record.forget_equal(&trial.subject, &confirmed, &self.meanings, now);
             }
             let compared = trial.compared_names(&content, &type_url);
             record.add(trial, &confirmed, compared, &self.meanings, now);
             record.add_equal(&class.representative.row);
             // Witnesses that are equal now are evidence about the explanation.
-            let witnesses =
-                self.trials.by_sample.values().filter(|other| other.class == trial.class && other.was_equal);
+            let witnesses = self
+                .trials
+                .by_sample
+                .values()
+                .filter(|other| other.class == trial.class && other.was_equal());
             for witness in witnesses {
                 record.add_equal(&witness.subject.row);
             }
@@ -708,6 +722,7 @@ impl Proof {
     pub(super) fn end(&mut self, sample: ShadowId, result: Option<SampleResult>, now: Time) {
         self.relax(sample);
         let Some(mut trial) = self.trials.by_sample.remove(&sample) else { return };
+        self.trials.waiting.remove(&sample);
         self.search_soon(now);
         self.trials.questions.retain(|_, asked| asked.trial != sample);
         // A replica proves nothing about members.

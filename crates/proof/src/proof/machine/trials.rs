@@ -1,6 +1,6 @@
 //! The open trials of a server, and the constants of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::class::is_refusal;
@@ -72,6 +72,8 @@ pub struct Asked {
 pub struct Trials {
     pub by_sample: BTreeMap<ShadowId, Trial>,
     pub roles: BTreeMap<ShadowId, (ShadowId, Role)>,
+    /// Witnesses with a difference that wait for a slot of `streams`.
+    pub waiting: BTreeSet<ShadowId>,
     pub questions: BTreeMap<QuestionId, Asked>,
     pub last_shadow: u64,
     pub last_question: u64,

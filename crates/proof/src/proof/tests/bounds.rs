@@ -61,6 +61,30 @@ fn prf_20_nothing_begins_while_clients_wait_and_witnesses_close_the_newest_first
 }
 
 #[test]
+fn prf_19_a_witness_with_a_difference_has_the_next_slot() {
+    let mut bench = bench(&["blue", "blue", "red", "red", "red", "red"]);
+    let pace = ProofPace { streams: 1, ..ProofPace::default() };
+    bench.proof.configure(ProofSettings { pace, ..ProofSettings::default() }, bench.now);
+    let witness = loop {
+        if let Some(witness) = bench.find(ShadowKind::Witness) {
+            break witness;
+        }
+        bench.pass(100);
+        answer(&mut bench);
+    };
+    let sample = bench.wait_for(ShadowKind::Sample);
+    bench.answer(witness, wildcard(&clusters(), &[("a", 2)]));
+    bench.pass(6_000);
+    bench.differs();
+    bench.pass(1_500);
+    assert_eq!(bench.find(ShadowKind::Second), None, "the only slot is taken");
+    let opened = bench.opened.len();
+    bench.answer(sample, wildcard(&clusters(), CONTENT));
+    bench.pass(1_100);
+    assert_eq!(bench.opened.get(opened).map(|open| open.1.kind), Some(ShadowKind::Second));
+}
+
+#[test]
 fn prf_20_all_shadows_close_when_the_relay_leaves() {
     let mut bench = bench(&["blue", "green"]);
     bench.wait_for(ShadowKind::Sample);

@@ -6,12 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::bench::*;
+use crate::proof::content::Content;
 use crate::proof::*;
 use sluice_engine::Time;
-use sluice_xds::Node;
+use sluice_engine::collection::Collection;
+use sluice_xds::{Node, TypeUrl};
 
-/// The server's version of the cluster `a`; times 2^64, of the cluster `b`, which is absent with 0.
+/// The server's version of the cluster `a`; times 2^64, of `b`, which is absent with 0.
 pub type Plane = Box<dyn Fn(&Node) -> u128>;
+
+/// From this bit on a version says how the content is spelled.
+const SPELLED: u32 = 64;
 
 /// The label of a node, without quotes.
 pub fn label(node: &Node, key: &str) -> String {
@@ -38,6 +43,12 @@ pub struct Fleet {
     pub silent: BTreeSet<String>,
     /// Whether splits are carried out.
     pub obeys: bool,
+    /// Whether equal content has other bytes on each stream.
+    pub is_random: bool,
+    /// Whether the sources of classes without members go on.
+    pub lingers: bool,
+    /// The type of `b`; clients ask for all of both types.
+    pub type_of_b: TypeUrl,
     pub splits: Vec<(Time, Split)>,
     pub joins: Vec<ClassKey>,
     pub refusals: Vec<(bool, ClassKey)>,
@@ -57,6 +68,9 @@ impl Fleet {
             published: BTreeMap::new(),
             silent: BTreeSet::new(),
             obeys: true,
+            is_random: false,
+            lingers: false,
+            type_of_b: clusters(),
             splits: Vec::new(),
             joins: Vec::new(),
             refusals: Vec::new(),
@@ -101,14 +115,17 @@ impl Fleet {
             self.proof.class(class, facts, self.now);
             self.classes.insert(class.clone(), FleetClass { node: node.clone(), split_from: from });
         }
-        self.proof.member(class, MemberId(id), member(&node), self.now);
+        let both: Vec<Wanted> =
+            [clusters(), self.type_of_b.clone()].map(|url| (url, Collection::Wildcard)).into();
+        let wants = if self.type_of_b == clusters() { all_clusters() } else { both.into() };
+        self.proof.member(class, MemberId(id), Member { wants, ..member(&node) }, self.now);
         self.members.insert(id, (class.clone(), node));
     }
 
     fn leave(&mut self, id: u64) -> Option<Arc<Node>> {
         let (class, node) = self.members.remove(&id)?;
         self.proof.member_left(&class, MemberId(id), self.now);
-        if !self.members.values().any(|member| member.0 == class) {
+        if !self.lingers && !self.members.values().any(|member| member.0 == class) {
             self.proof.class_ended(&class, self.now);
             self.classes.remove(&class);
             self.published.remove(&format!("class {class}"));
@@ -166,15 +183,25 @@ impl Fleet {
         self.now.since(begun)
     }
 
+    /// The content of a stream.
+    fn content(&self, version: u128, stream: u64) -> Content {
+        let spelling = if self.is_random { u128::from(stream) << SPELLED } else { 0 };
+        let (a, b) = ((version & u128::from(u64::MAX)) | spelling, version >> 64);
+        let of_b: &[(&str, u128)] = if b == 0 { &[] } else { &[("b", b | spelling)] };
+        if self.type_of_b == clusters() {
+            return wildcard(&clusters(), &[&[("a", a)], of_b].concat());
+        }
+        let mut content = wildcard(&clusters(), &[("a", a)]);
+        content.types.extend(wildcard(&self.type_of_b, of_b).types);
+        content
+    }
+
     fn publish(&mut self) {
-        let content = |version: u128| match (version & u128::from(u64::MAX), version >> 64) {
-            (a, 0) => wildcard(&clusters(), &[("a", a)]),
-            (a, b) => wildcard(&clusters(), &[("a", a), ("b", b)]),
-        };
         for (key, class) in self.classes.clone() {
             let version = self.version_of(&class.node);
             if self.published.insert(format!("class {key}"), version) != Some(version) {
-                self.proof.class_published(&key, content(version), Some(1), self.now);
+                let stream = self.now.as_micros();
+                self.proof.class_published(&key, self.content(version, stream), Some(1), self.now);
                 self.drain();
             }
         }
@@ -182,7 +209,7 @@ impl Fleet {
             let version = self.version_of(&open.node);
             let is_silent = self.silent.contains(&open.node.id);
             if !is_silent && self.published.insert(format!("shadow {}", id.0), version) != Some(version) {
-                self.proof.shadow_published(id, content(version), Some(1), self.now);
+                self.proof.shadow_published(id, self.content(version, id.0), Some(1), self.now);
                 self.proof.handle_timeout(self.now);
                 self.drain();
             }
@@ -196,8 +223,13 @@ impl Fleet {
                 Output::Close(id) => drop(self.shadows.remove(&id)),
                 Output::Keep(_) => {}
                 Output::Ask(question) => {
-                    let differs = Meaning::Differs { paths: vec!["field".into()], ignored: Vec::new() };
-                    let meanings = question.pairs.iter().map(|_| differs.clone()).collect();
+                    let meaning = |pair: &ResourcePair| match pair.class.version.0 ^ pair.shadow.version.0 {
+                        unlike if unlike & ((1 << SPELLED) - 1) == 0 => {
+                            Meaning::Equal { ignored: Vec::new() }
+                        }
+                        _ => Meaning::Differs { paths: vec!["field".into()], ignored: Vec::new() },
+                    };
+                    let meanings = question.pairs.iter().map(meaning).collect();
                     self.proof.meant(question.id, meanings, self.now);
                 }
                 Output::Tell(happening) => self.happenings.push(happening),
@@ -215,6 +247,11 @@ impl Fleet {
                 Output::Admit { class, .. } => self.refusals.push((false, class)),
             }
         }
+    }
+
+    /// The classes of the splits.
+    pub fn split_classes(&self) -> Vec<&str> {
+        self.splits.iter().map(|split| &*split.1.class).collect()
     }
 
     fn split(&mut self, split: &Split) {

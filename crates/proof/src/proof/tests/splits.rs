@@ -122,6 +122,62 @@ fn prf_27_members_with_unlike_answers_do_not_leave_together() {
     assert!(origins.iter().all(|class| *class == "all"), "{:?}", fleet.splits);
 }
 
+/// Three clients of each kind: the values of team, zone and version.
+fn kinds(kinds: &[[&str; 3]]) -> Fleet {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    for [team, zone, version] in kinds {
+        for one in 0..3 {
+            let labels = [("team", *team), ("zone", *zone), ("version", *version)];
+            fleet.class("all", &[(&format!("{team}{zone}{version}-{one}"), &labels)]);
+        }
+    }
+    fleet
+}
+
+/// All clients that differ leave their first class, and nobody is given the content of a neighbour.
+fn all_leave_the_first_class(fleet: &mut Fleet, seconds: u64) {
+    fleet.pass_until(seconds, |fleet| fleet.wrong() == 0);
+    assert!(fleet.split_classes().iter().all(|class| *class == "all"), "{:?}", fleet.splits);
+}
+
+#[test]
+fn prf_27_nobody_leaves_with_a_client_that_has_another_difference_in_another_type() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    let settings =
+        ProofSettings { policy: Policy::Split, standing: Standing::Count(0), ..ProofSettings::default() };
+    fleet.proof.configure(settings, fleet.now);
+    fleet.type_of_b = super::bench::endpoints();
+    fleet.class("all", &[("n0", &[("team", "red"), ("zone", "c")])]);
+    for (name, zone) in [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")] {
+        fleet.class("all", &[(name, &[("team", "blue"), ("zone", zone)])]);
+    }
+    // All blue clients have other endpoints, and the first of them has a cluster of its own.
+    fleet.push(|node| {
+        let own = if node.id == "n1" { 2 } else { 1 };
+        own + if is_blue(node) { 3 << 64 } else { 2 << 64 }
+    });
+    fleet.silent = ["n2", "n3", "n4"].map(str::to_owned).into();
+    fleet.pass_until(7_200, |fleet| fleet.count(|told| matches!(told, Happening::Diverged(_))) > 0);
+    fleet.silent.clear();
+    all_leave_the_first_class(&mut fleet, 7_200);
+    assert!(fleet.splits.iter().any(|split| *split.1.fields[0] == *"id"), "{:?}", fleet.splits);
+}
+
+#[test]
+fn prf_14_answers_that_are_encoded_at_random_are_compared_with_each_other() {
+    let mut fleet = kinds(&[["b", "c", "b"], ["a", "a", "b"], ["b", "a", "b"], ["b", "a", "a"]]);
+    fleet.is_random = true;
+    fleet.pass(240_000);
+    // Two rules that share a zone, and none for the zone.
+    fleet.push(|node| match (label(node, "team").as_str(), label(node, "version").as_str()) {
+        ("a", _) => 2,
+        (_, "a") => 3,
+        _ => 1,
+    });
+    all_leave_the_first_class(&mut fleet, 7_200);
+    assert_eq!(fleet.members_of("all"), 6);
+}
+
 #[test]
 fn prf_27_several_explanations_in_the_end_split_by_all_of_their_fields() {
     let mut fleet = Fleet::new(Policy::Split, |_| 1);
@@ -227,6 +283,24 @@ fn prf_30_a_split_waits_for_the_end_of_a_held_push() {
     fleet.proof.hold(&"all".into(), false, fleet.now);
     fleet.pass(200);
     assert_eq!((fleet.splits.len(), fleet.wrong()), (1, 0));
+}
+
+#[test]
+fn prf_30_after_a_held_push_members_are_asked_again_before_they_leave() {
+    let mut fleet = kinds(&[["b", "c", "a"], ["b", "b", "b"], ["c", "b", "a"], ["b", "b", "a"]]);
+    let settings =
+        ProofSettings { policy: Policy::Split, standing: Standing::Count(0), ..ProofSettings::default() };
+    fleet.proof.configure(settings, fleet.now);
+    fleet.proof.hold(&"all".into(), true, fleet.now);
+    fleet.push(|node| if label(node, "team") == "b" && label(node, "version") == "a" { 2 } else { 1 });
+    fleet.pass_until(7_200, |fleet| fleet.report("all").state == ClassState::SplitWaits);
+    fleet.pass(60_000);
+    let samples = |fleet: &Fleet| fleet.count(|told| matches!(told, Happening::Sampled { .. }));
+    let before = samples(&fleet);
+    fleet.proof.hold(&"all".into(), false, fleet.now);
+    fleet.pass_until(10, |fleet| !fleet.splits.is_empty());
+    assert!(samples(&fleet) > before);
+    all_leave_the_first_class(&mut fleet, 7_200);
 }
 
 #[test]
@@ -372,6 +446,47 @@ fn prf_31_a_class_that_an_operator_split_off_is_the_operators() {
     assert!(fleet.joins.is_empty());
     let report = fleet.report("child");
     assert_eq!((report.split_from.as_deref(), report.split), (Some("all"), None));
+}
+
+#[test]
+fn prf_31_an_operators_class_with_values_of_a_split_is_the_operators() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    fleet.class_of("zone", "all", "n99", &[("team", "blue"), ("zone", "a"), ("app", "x")]);
+    fleet.proof.leave_to_operator(&"zone".into(), true, fleet.now);
+    flow(&mut fleet, 120);
+    assert_eq!(fleet.joins, ["all/\"blue\"".into()] as [ClassKey; 1]);
+    assert_eq!(fleet.report("zone").split, None);
+}
+
+#[test]
+fn prf_31_the_parts_of_a_class_come_together_before_the_class_goes() {
+    let mut fleet = settled(Policy::Split);
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    fleet.push(|node| if is_blue(node) && label(node, "zone") == "b" { 3 } else { blue(node) });
+    fleet.pass_until(7_200, |fleet| fleet.wrong() == 0);
+    assert_eq!(fleet.split_classes(), ["all", "all/\"blue\""]);
+    flow(&mut fleet, 300);
+    let part = fleet.splits[1].1.values[0][0].clone().unwrap();
+    assert_eq!(fleet.joins, [format!("all/\"blue\"/{part}").into(), "all/\"blue\"".into()] as [ClassKey; 2]);
+}
+
+#[test]
+fn prf_31_a_class_that_lasts_after_its_return_holds_anew_when_it_is_split_off_again() {
+    let mut fleet = settled(Policy::Split);
+    fleet.lingers = true;
+    fleet.push(blue);
+    fleet.pass_until(20, |fleet| fleet.wrong() == 0);
+    flow(&mut fleet, 80);
+    assert_eq!((fleet.joins.len(), fleet.classes()), (1, 2));
+    fleet.push(blue);
+    fleet.pass_until(600, |fleet| fleet.wrong() == 0);
+    let made = fleet.report("all/\"blue\"").split.unwrap();
+    assert!(made.age.as_secs() <= 600 && made.holds.as_secs() == 7_200, "{made:?}");
+    flow(&mut fleet, 110);
+    assert_eq!(fleet.joins.len(), 1);
 }
 
 #[test]
