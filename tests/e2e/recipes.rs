@@ -280,6 +280,8 @@ async fn sec_12_a_leaf_in_the_place_of_an_authority_changes_nothing() {
     put(format!("{}{}", issuers.0[0].pem(), leaf.certificate));
     let failing = || async { relay.metric("sluice_tls_reload_failing", &[]).await };
     eventually("the leaf is told", || async { failing().await == 1.0 }).await;
+    // The metric is told first, and a line of the log is written by another thread.
+    eventually("the words", || async { relay.log_lines("WARN").join("\n").contains("stay in force") }).await;
     let warnings = relay.log_lines("WARN").join("\n");
     for named in ["ca_certificate_file", "id/ca.crt, PEM block 2 of 2: not an authority", "stay in force"] {
         assert!(warnings.contains(named), "{named}: {warnings}");
