@@ -66,7 +66,7 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
             if let LoadJudgement::CannotTell(missing) = judgement {
                 let missing = missing_text(missing);
                 tell!(events, info(Push, "load reports cannot tell whether a step is worse").detail(&missing);
-                    { plan, push, step, missing } = "a step goes on, and load reports cannot tell whether it is worse");
+                    { plan, push, step, missing } = "a step of a push is over, and load reports cannot tell whether it was worse");
             }
         }
         What::Resumed => tell!(events, info(Push, "a paused push has gone on"); { plan, push }),

@@ -134,7 +134,7 @@ async fn lrs_24_without_traffic_a_step_goes_on_and_says_that_it_cannot_tell() {
     );
     assert_eq!(push["way"][1]["load"], Value::Null, "nobody is left to compare with: {push}");
     let log = judged.fleet.relay.log();
-    assert!(log.contains("load reports cannot tell whether it is worse"), "{log}");
+    assert!(log.contains("load reports cannot tell whether it was worse"), "{log}");
     let too_few = "no cluster has 100 requests of both groups of clients";
     assert!(log.contains(too_few), "{log}");
 }

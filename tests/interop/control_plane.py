@@ -241,6 +241,8 @@ class ControlPlane(grpc.GenericRpcHandler):
         self.refuses = False
         self.fatal = None
         self.server = self.rest = None
+        # The compression of all responses: grpc.Compression.
+        self.compression = None
         # TLS of the gRPC port: grpc.ServerCredentials.
         self.credentials = None
         self.rest_context = None
@@ -283,7 +285,7 @@ class ControlPlane(grpc.GenericRpcHandler):
 
     def start(self):
         with self.running:
-            self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)])
+            self.server = grpc.server(futures.ThreadPoolExecutor(max_workers=64), options=[("grpc.so_reuseport", 0)], compression=self.compression)
             self.server.add_generic_rpc_handlers((self, *self.beside))
             if self.credentials:
                 self.server.add_secure_port(f"127.0.0.1:{self.port}", self.credentials)

@@ -1,5 +1,7 @@
 """Proxyless gRPC over a unix socket, and over connections that end all the time."""
 
+import grpc
+
 import resources
 from harness import PORTS, Case, GrpcCaller, eventually, server_entry
 from packages import LANGUAGES
@@ -75,6 +77,8 @@ HOSTS = 600
 def compressed(stage):
     """A listener that compresses for all who read gzip: the clients of each language follow, and their routes take a small part of the bytes."""
     plane = stage.control_plane("the control plane")
+    # The relay reads what C-core compresses.
+    plane.compression = grpc.Compression.Gzip
     plane.start()
     first, second = stage.grpc_backend(), stage.grpc_backend()
     hosts = [
@@ -106,6 +110,9 @@ def compressed(stage):
     for client in clients:
         client.has_reached(first, second)
     assert not plane.nacks, plane.nacks
+    # A stream for each class asks for the routes, and each answer would be 30 KB.
+    received = sum(float(line.split()[-1]) for line in stage.metrics("sluice_upstream_received_bytes_total"))
+    assert received < len(LANGUAGES) * HOSTS * 30, f"{received:.0f} bytes from the control plane"
 
 
 CASES = [

@@ -1,12 +1,13 @@
 //! The load of clients with a push, beside that of all other clients (LRS-24).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::handle::{LoadFacts, LoadHandle};
 use super::table::Loads;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::context::StreamContext;
+use sluice_engine::class::NodeClass;
 use sluice_fleet::rollout::UnitId;
 use sluice_fleet::rollout::load::{ClusterRequests, LoadEvidence, Requests};
 use sluice_load_reports::counters::{Group, Tally};
@@ -33,18 +34,32 @@ pub(super) fn group(context: &StreamContext, load: &LoadFacts, node: &Node) -> G
     }
 }
 
-/// Whether the load is that of a source's class. Reports of a class go to one server of a list, whichever
-/// server the clients have (LRS-22).
-fn is_of(load: &LoadHandle, source: &SourceHandle) -> bool {
-    load.facts.key.class == source.key().class && load.facts.list == source.status().list
+/// The units of a plan by list and class. Reports of a class go to one server of a list, whichever server the
+/// clients have (LRS-22).
+struct UnitsByClass(HashMap<(Arc<str>, NodeClass), BTreeSet<UnitId>>);
+
+impl UnitsByClass {
+    fn new(sources: &[Arc<SourceHandle>]) -> UnitsByClass {
+        let mut units = HashMap::<_, BTreeSet<UnitId>>::new();
+        for source in sources {
+            let key = (source.status().list.clone(), source.key().class.clone());
+            units.entry(key).or_default().insert(UnitId(source.id().0));
+        }
+        UnitsByClass(units)
+    }
+
+    /// The loads of the units, each with its units.
+    fn loads(&self, loads: &Loads) -> Vec<(Arc<LoadHandle>, BTreeSet<UnitId>)> {
+        let units_of =
+            |load: &LoadHandle| self.0.get(&(load.facts.list.clone(), load.facts.key.class.clone())).cloned();
+        loads.all().into_iter().filter_map(|load| units_of(&load).map(|units| (load, units))).collect()
+    }
 }
 
 /// A step begins: the tallies of the classes begin at zero.
 pub fn observe(loads: &Loads, sources: &[Arc<SourceHandle>]) {
     let now = loads.now();
-    let loads = loads.all().into_iter();
-    let is_observed = |load: &Arc<LoadHandle>| sources.iter().any(|source| is_of(load, source));
-    loads.filter(is_observed).for_each(|load| load.observe(now));
+    UnitsByClass::new(sources).loads(loads).iter().for_each(|(load, _)| load.observe(now));
 }
 
 /// The load of the plan's clients since the step began. A push may reach them by a type whose classes differ
@@ -52,17 +67,12 @@ pub fn observe(loads: &Loads, sources: &[Arc<SourceHandle>]) {
 /// Locks one class at a time, and lets other tasks run in between.
 pub async fn gather(
     loads: &Loads,
-    units: &[(UnitId, Arc<SourceHandle>)],
+    sources: &[Arc<SourceHandle>],
     is_of_push: impl Fn(UnitId) -> bool,
 ) -> LoadEvidence {
     let mut evidence = LoadEvidence::default();
     let mut clusters = BTreeMap::<Arc<str>, ClusterRequests>::new();
-    let loads = loads.all().into_iter().filter_map(|load| {
-        let of_load = units.iter().filter(|entry| is_of(&load, &entry.1)).map(|entry| entry.0);
-        let of_load: BTreeSet<UnitId> = of_load.collect();
-        (!of_load.is_empty()).then_some((load, of_load))
-    });
-    let loads: Vec<_> = loads.collect();
+    let loads = UnitsByClass::new(sources).loads(loads);
     // A class with very many names takes no room from the others.
     let new_max = CLUSTERS_MAX / loads.len().max(1);
     for (load, of_load) in loads {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::driver::ground::plans::PushWatch;
 use crate::driver::load::groups;
 use crate::driver::rollout::clients::PushClients;
-use crate::driver::rollout::fleet::{Fleet, unit_of};
+use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
 use crate::driver::rollout::state::PlanState;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
@@ -202,8 +202,7 @@ impl Tallier {
 async fn load_evidence(state: &PlanState, fleet: &Fleet) -> Option<LoadEvidence> {
     let is_judged = state.enforces() && state.plan().halt_on.error_points > 0;
     let push = state.rollout.under_way().filter(|_| is_judged)?;
-    let units: Vec<_> = fleet.sources().into_iter().map(|source| (unit_of(&source), source)).collect();
-    Some(groups::gather(&fleet.loads, &units, |unit| push.units.contains(&unit)).await)
+    Some(groups::gather(&fleet.loads, &fleet.sources(), |unit| push.units.contains(&unit)).await)
 }
 
 /// Wakes the streams with another release by the new admission.
