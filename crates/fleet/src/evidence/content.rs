@@ -41,6 +41,7 @@ pub fn sum_up(
         returns_to: None,
         stable,
         candidate,
+        shared: None,
     };
     (changes, pushed)
 }
@@ -318,6 +319,7 @@ mod tests {
                 returns_to: None,
                 stable,
                 candidate,
+                shared: None,
             }
         };
         let mut pushed = [unit(1, &["main"]), unit(2, &["main"])];

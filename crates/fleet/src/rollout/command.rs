@@ -106,6 +106,8 @@ pub enum CommandError {
     Frozen,
     /// A new process has taken over.
     Succeeded,
+    /// The ledger is away: the other replicas would not hear of it.
+    NoLedger,
     /// The server of a unit of the push is lost.
     ServerLost(UnitId),
     /// The push has fewer steps.

@@ -17,6 +17,7 @@ pub mod tally;
 pub mod load;
 pub mod report;
 pub mod command;
+pub mod ledger;
 mod loosened;
 mod digest;
 mod machine;

@@ -280,6 +280,29 @@ impl Plan {
             && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
     }
 
+    /// What replicas must agree on to lead a push together: the seats, and the buckets of the steps. Replicas of all
+    /// builds compute the same.
+    pub fn shared_rules(&self) -> u128 {
+        let mut hasher = blake3::Hasher::new_derive_key("sluice 2026 shared rules");
+        let mut text = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        let (by, path): (&str, &[String]) = match &self.bucket_by {
+            BucketBy::Id => ("id", &[]),
+            BucketBy::Cluster => ("cluster", &[]),
+            BucketBy::Zone => ("zone", &[]),
+            BucketBy::Metadata(path) => ("metadata", path),
+        };
+        [&*self.name, &*self.salt, by].into_iter().chain(path.iter().map(String::as_str)).for_each(&mut text);
+        for step in &self.steps {
+            hasher.update(&step.threshold.to_le_bytes());
+        }
+        let mut first = [0; 16];
+        first.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        u128::from_le_bytes(first)
+    }
+
     /// The steps of a push, with the step that admits all clients.
     pub fn step_count(&self) -> u8 {
         u8::try_from(self.steps.len() + 1).unwrap_or(u8::MAX)

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ledger::UnitChanges;
 pub use sluice_admin_api::rollouts::Growth;
 use sluice_engine::change::NameList;
 use sluice_xds::{ResourceName, TypeUrl, Version};
@@ -31,6 +32,8 @@ pub struct UnitPush {
     pub stable: ReleaseDigest,
     /// The content of the push.
     pub candidate: ReleaseDigest,
+    /// The changes, for other replicas. `None`: the plan has no ledger.
+    pub shared: Option<UnitChanges>,
 }
 
 /// The identity of the gated content of a unit: equal contents have equal digests, in each process. Written
@@ -40,7 +43,7 @@ pub struct UnitPush {
 pub struct ReleaseDigest(#[serde(with = "hex")] pub u128);
 
 /// 128 bits as 32 hexadecimal digits.
-pub(super) mod hex {
+pub(in crate::rollout) mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 

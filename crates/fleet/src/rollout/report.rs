@@ -204,12 +204,43 @@ pub enum Reason {
     Succeeded,
     /// The push was halted or paused when the relay began anew.
     Restarted,
+    /// The ledger is away, or not to be relied on, in words (LDG-5).
+    Ledger(Box<str>),
+    /// Another replica halted the push.
+    Replica {
+        replica: Box<str>,
+        why: Box<str>,
+    },
 }
 
 impl Reason {
     /// The clocks of the push stand, and go on when the reason is gone.
     pub(super) fn stops_clocks(&self) -> bool {
-        matches!(self, Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Succeeded)
+        matches!(
+            self,
+            Reason::ServerLost(_) | Reason::Operator | Reason::Frozen | Reason::Succeeded | Reason::Ledger(_)
+        )
+    }
+
+    /// The reason for other replicas: without names, words of clients, and content.
+    pub(super) fn shared_text(&self) -> Box<str> {
+        match self {
+            Reason::Rejected { rejected, clients } => {
+                format!("{rejected} of {clients} clients rejected it").into()
+            }
+            Reason::Lost { lost, clients, .. } => format!("{lost} clients were lost beside {clients}").into(),
+            Reason::Errors(_) => "requests of its clients fail more often".into(),
+            Reason::Grown(_) | Reason::Found(_) => "a guard found a fault in it".into(),
+            Reason::Condemned(_) => "it brings a condemned content".into(),
+            Reason::NoEvidence { accepted, clients } => {
+                format!("{accepted} of {clients} clients accepted it").into()
+            }
+            Reason::Hook(_) => "the hook halted it".into(),
+            Reason::ServerLost(_) => "a server is lost".into(),
+            Reason::Operator | Reason::Frozen => "an operator stopped it".into(),
+            Reason::Succeeded | Reason::Restarted => "the relay began anew".into(),
+            Reason::Ledger(why) | Reason::Replica { why, .. } => why.clone(),
+        }
     }
 
     /// Whether the reason is evidence against certain units. Without it, a halted push blames all of its

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::rollout::hook::HookAnswer;
+use crate::rollout::ledger::Write;
 use crate::rollout::load::LoadJudgement;
 use crate::rollout::push::{Content, UnitId};
 use crate::rollout::report::{Note, Outcome, RolloutState, Verdict};
@@ -48,6 +49,8 @@ pub enum Output {
     /// All units of the plan: nobody is held back any more.
     Open,
     Event(RolloutEvent),
+    /// Write to the ledger, and answer with [`Rollout::wrote`](super::Rollout::wrote).
+    Write(Write),
     /// No tally of the push will be asked for: its snapshots may go.
     Release {
         push: u64,

@@ -1,12 +1,18 @@
-//! The commands of operators (HIS-3 to HIS-5).
+//! The words of operators (HIS-3 to HIS-5), and of the ledger (LDG-3 to LDG-5).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::gather::Gathering;
 use super::{Output, Push, Rollout, What};
 use crate::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion, Until};
-use crate::rollout::push::UnitId;
-use crate::rollout::report::{Outcome, Pin};
+use crate::rollout::ledger::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
+use crate::rollout::ledger::{
+    Consent, LedgerEvent, Rules, Share, Sorted, UnitKey, Word, WriteResult, shared,
+};
+use crate::rollout::plan::BUCKETS;
+use crate::rollout::push::{UnitId, UnitPush};
+use crate::rollout::report::{Outcome, Pin, Reason};
 use sluice_engine::Time;
 
 type Done = Result<(), CommandError>;
@@ -45,6 +51,20 @@ impl Rollout {
     /// # Errors
     /// The reason why nothing was done.
     pub fn command(&mut self, command: Command, now: Time) -> Done {
+        if self.share.as_ref().is_some_and(Share::is_away) && self.plan.enforces() {
+            return Err(CommandError::NoLedger);
+        }
+        self.command_here(command, now)?;
+        self.spread_orders(now);
+        self.tell_ledger(now);
+        Ok(())
+    }
+
+    /// Carries out a command at this replica alone, whatever the ledger says.
+    ///
+    /// # Errors
+    /// The reason why nothing was done.
+    pub fn command_here(&mut self, command: Command, now: Time) -> Done {
         if !self.plan.enforces() {
             return Err(CommandError::Observes);
         }
@@ -140,10 +160,14 @@ impl Rollout {
         self.stand_or_go(now);
         if let Some(push) = &mut self.push {
             push.promote(&plan, step, &mut self.outputs, now);
-            if is_over {
-                let outcome = push.outcome();
-                self.close(outcome, now);
-                self.advance(now);
+            match &mut push.consent {
+                Some(consent) if is_over => consent.promoted = Some(step + 1),
+                None if is_over => {
+                    let outcome = push.outcome();
+                    self.close(outcome, now);
+                    self.advance(now);
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -244,6 +268,7 @@ impl Rollout {
             self.held.pinned.clear();
             self.tell(What::Unpinned(pin.release));
             self.gather_held(now);
+            self.spread_orders(now);
             self.advance(now);
         }
     }
@@ -252,6 +277,174 @@ impl Rollout {
         if self.stops.frozen.take().is_some() {
             self.tell(What::Unfrozen);
             self.stand_or_go(now);
+        }
+    }
+
+    // === The ledger ===
+
+    /// Other replicas share the decisions about the plan from now on. `keys`: the units of a push from before a
+    /// restart, of which only the units are known.
+    pub fn share(&mut self, share: Share, keys: &BTreeMap<UnitId, UnitKey>, now: Time) {
+        if let Some(push) = &mut self.push {
+            let units = push.report.units.iter().filter_map(|unit| Some((*unit, *keys.get(unit)?)));
+            push.consent.get_or_insert_with(|| Consent::restored(units));
+        }
+        self.share = Some(share);
+        self.follow_ledger(now);
+    }
+
+    /// The ledger tells something. `wall`: microseconds since 1970, now.
+    pub fn hear_ledger(&mut self, event: LedgerEvent, wall: u64, now: Time) {
+        if let Some(share) = &mut self.share {
+            share.handle(event, wall, now);
+            self.follow_ledger(now);
+        }
+    }
+
+    /// The result of [`Output::Write`].
+    pub fn wrote(&mut self, ticket: u64, result: WriteResult, now: Time) {
+        if let Some(share) = &mut self.share {
+            share.wrote(ticket, result, now);
+            self.follow_ledger(now);
+        }
+    }
+
+    /// The number of the next push. `None`: the ledger lets none begin.
+    pub(super) fn next_number(&self) -> Option<u64> {
+        let Some(share) = self.share.as_ref().filter(|_| self.plan.enforces()) else {
+            return Some(self.last_push + 1);
+        };
+        share.number(self.push.as_ref().map(|push| push.report.number), self.last_push)
+    }
+
+    /// What becomes of a cut, as far as the ledger decides.
+    pub(super) fn sort(&mut self, number: u64, units: &[UnitPush]) -> Sorted {
+        let may_begin = self.next_number() == Some(number);
+        let rules = self.plan.shared_rules();
+        let is_promoted = self.next.promoted.is_some();
+        match self.share.as_mut().filter(|_| self.plan.enforces()) {
+            None => Sorted::Begin,
+            Some(_) if !may_begin => Sorted::Wait,
+            Some(share) => share.sort(number, &shared(units), rules, is_promoted),
+        }
+    }
+
+    /// Does what the record says.
+    pub(super) fn follow_ledger(&mut self, now: Time) {
+        let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+        self.stops.ledger = share.stop(now);
+        if let Some((before, orders)) = share.take_orders() {
+            self.follow_orders(&before, &orders, now);
+        }
+        self.follow_word(now);
+        self.stand_or_go(now);
+        self.tell_ledger(now);
+    }
+
+    fn follow_word(&mut self, now: Time) {
+        let (Some(share), Some(push)) = (&self.share, &mut self.push) else { return };
+        let (number, Some(consent)) = (push.report.number, &push.consent) else { return };
+        if push.is_halted() {
+            if let Some(step) = share.promoted_after(number).filter(|_| self.next.promoted.is_none()) {
+                self.begin_again(step, now);
+            } else if push.is_halted_elsewhere() && share.is_innocent(number, consent.units.values()) {
+                push.withdraw(&mut self.outputs);
+                self.close(Outcome::Halted, now);
+                self.gather_held(now);
+            }
+            return;
+        }
+        match share.word(number, &consent.changes) {
+            Word::Gate => {}
+            Word::Moving { step, threshold } => {
+                push.follow(&self.plan, step, threshold, &mut self.outputs, now);
+            }
+            Word::Halted(SharedHalt { replica, why, blamed }) => {
+                push.report.blamed = consent.units(&blamed);
+                push.halt(Reason::Replica { replica, why }, &mut self.outputs, now);
+            }
+            Word::Finished => {
+                let outcome = if push.is_at_gate() { Outcome::Restored } else { push.outcome_everywhere() };
+                push.follow(&self.plan, self.plan.step_count(), BUCKETS, &mut self.outputs, now);
+                self.close(outcome, now);
+            }
+            Word::Ended => {
+                push.withdraw(&mut self.outputs);
+                self.close(Outcome::Abandoned, now);
+                self.gather_held(now);
+            }
+        }
+    }
+
+    /// Writes what the record lacks.
+    pub(super) fn tell_ledger(&mut self, now: Time) {
+        let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+        let rules = Rules { hash: self.plan.shared_rules(), quiet: self.plan.gather.quiet };
+        let local = self.push.as_ref().and_then(|push| push.local(&self.plan, share.name()));
+        let record = share.next_write(local.as_ref(), rules, now);
+        let tally = share.next_tally(local.as_ref(), now);
+        self.outputs.extend(record.into_iter().chain(tally).map(Output::Write));
+    }
+
+    /// What operators want here is for all replicas.
+    fn spread_orders(&mut self, now: Time) {
+        let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+        let until = |until| match until {
+            Until::NextPush => SharedPinEnd::NextPush,
+            Until::Unpin => SharedPinEnd::Unpin,
+            Until::Time(until) => SharedPinEnd::Time(share.wall(until)),
+        };
+        let push = self.push.as_ref();
+        let barred: Vec<UnitId> = self.held.barred.iter().copied().collect();
+        let orders = Orders {
+            paused: push.filter(|push| push.is_paused).map(|push| push.report.number),
+            frozen_until: self.stops.frozen.map(|frozen| share.wall(frozen.until)),
+            pin: self.stops.pin.map(|pin| SharedPin { release: pin.release, until: until(pin.until) }),
+            barred: push
+                .and_then(|push| push.consent.as_ref())
+                .map_or_else(Vec::new, |consent| consent.keys_of(&barred)),
+        };
+        share.order(orders);
+        self.tell_ledger(now);
+    }
+
+    fn follow_orders(&mut self, before: &Orders, orders: &Orders, now: Time) {
+        let Some(share) = &self.share else { return };
+        let frozen = orders.frozen_until.map(|until| share.time(until)).filter(|until| *until > now);
+        let pin = orders.pin.map(|pin| {
+            let until = match pin.until {
+                SharedPinEnd::NextPush => PinFor::NextPush,
+                SharedPinEnd::Unpin => PinFor::Unpin,
+                SharedPinEnd::Time(until) => PinFor::Length(share.time(until).since(now)),
+            };
+            (pin.release, until)
+        });
+        if let Some(push) = self.push.as_mut().filter(|_| before.paused != orders.paused) {
+            push.is_paused = orders.paused == Some(push.report.number);
+        }
+        if before.frozen_until != orders.frozen_until {
+            match frozen {
+                Some(until) => {
+                    self.stops.frozen = Some(Freeze::new(until, now));
+                    self.tell(What::Frozen(until.since(now)));
+                }
+                None => self.unfreeze(now),
+            }
+        }
+        if before.pin != orders.pin {
+            match pin {
+                // A replica without the release goes on with its content, and its units diverge (HIS-3).
+                Some((release, until)) => drop(self.pin(release, until, now)),
+                None => self.unpin(now),
+            }
+        }
+        let halted = self.push.as_ref().filter(|push| push.is_halted() && before.barred != orders.barred);
+        if let Some((number, consent)) =
+            halted.and_then(|push| Some((push.report.number, push.consent.as_ref()?)))
+        {
+            let units = consent.units(&orders.barred);
+            // Each of them is a unit of the push.
+            let _ = self.bar(number, &units, now);
         }
     }
 }

@@ -16,8 +16,9 @@ pub(super) struct NextPush {
     pub gathering: Option<Gathering>,
     /// The changes that the driver was asked to cut.
     pub cutting: Option<Gathering>,
-    /// The units of the latest cut.
+    /// The units of the latest cut, and its number.
     pub cut_units: Vec<UnitId>,
+    pub number: u64,
     /// An operator's step.
     pub promoted: Option<u8>,
 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::hook::HookAnswer;
+use super::ledger::{Consent, Share, Sorted};
 use super::plan::Plan;
 use super::push::{Differs, UnitId, UnitPush};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
@@ -67,6 +68,8 @@ pub struct Rollout {
     taken: BTreeSet<UnitId>,
     held: HeldContents,
     stops: Stops,
+    /// `None`: this replica decides alone.
+    share: Option<Share>,
     outputs: VecDeque<Output>,
 }
 
@@ -77,6 +80,8 @@ struct Stops {
     pin: Option<Pin>,
     /// Another process decides.
     is_succeeded: bool,
+    /// The ledger is away, or not to be relied on (LDG-5).
+    ledger: Option<Box<str>>,
 }
 
 impl Rollout {
@@ -91,6 +96,7 @@ impl Rollout {
             taken: BTreeSet::new(),
             held: HeldContents::default(),
             stops: Stops::default(),
+            share: None,
             outputs: VecDeque::new(),
         }
     }
@@ -119,7 +125,7 @@ impl Rollout {
             self.held.lose_the_past();
         }
         if self.next.cutting.take().is_some() {
-            self.outputs.push_back(Output::Release { push: self.last_push + 1 });
+            self.outputs.push_back(Output::Release { push: self.next.number });
         }
         self.next.gathering = None;
         self.next.promoted = None;
@@ -264,12 +270,14 @@ impl Rollout {
             return;
         }
         let Some(push) = &mut self.push else { return };
-        push.tally(&self.plan, tally, &mut self.outputs, now);
+        let others = self.share.as_mut().map(|share| share.count(&push.report, &tally));
+        push.tally(&self.plan, tally, others.as_ref(), &mut self.outputs, now);
         if push.is_finished {
             let outcome = push.outcome();
             self.close(outcome, now);
         }
         self.advance(now);
+        self.tell_ledger(now);
     }
 
     /// The answer to [`Output::Ask`]. An answer that nobody waits for has no effect.
@@ -289,6 +297,7 @@ impl Rollout {
     pub fn handle_timeout(&mut self, now: Time) {
         self.follow_clocks(now);
         self.advance(now);
+        self.follow_ledger(now);
     }
 
     /// When [`Rollout::handle_timeout`] is due.
@@ -303,7 +312,8 @@ impl Rollout {
             Until::Time(until) => Some(until),
             Until::NextPush | Until::Unpin => None,
         });
-        [cut, pin, self.stops.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
+        let ledger = self.share.as_ref().and_then(Share::poll_timeout);
+        [cut, pin, ledger, self.stops.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
     }
 
     /// The number of the latest push that has begun.
@@ -373,14 +383,15 @@ impl Rollout {
 
     /// Nothing begins, whatever has been gathered.
     fn stands_still(&self) -> bool {
-        let Stops { frozen, pin, is_succeeded } = self.stops;
-        frozen.is_some() || pin.is_some() || is_succeeded || self.held.is_full
+        let Stops { frozen, pin, is_succeeded, ledger } = &self.stops;
+        frozen.is_some() || pin.is_some() || *is_succeeded || ledger.is_some() || self.held.is_full
     }
 
     /// A push that goes on is not disturbed. A push with a verdict only waits for the next push; under `mode:
     /// enforce`, the content of all blamed units must have changed.
     fn may_cut(&self) -> bool {
-        if self.next.cutting.is_some() || self.stands_still() || self.waits_for_server() {
+        let waits = self.stands_still() || self.waits_for_server() || self.next_number().is_none();
+        if self.next.cutting.is_some() || waits {
             return false;
         }
         let Some(push) = &self.push else { return true };
@@ -413,7 +424,8 @@ impl Rollout {
             return;
         }
         self.next.cut_units.clone_from(&units);
-        self.outputs.push_back(Output::Cut { push: self.last_push + 1, units });
+        self.next.number = self.next_number().unwrap_or(self.last_push + 1);
+        self.outputs.push_back(Output::Cut { push: self.next.number, units });
         self.next.cutting = Some(gathering);
     }
 
@@ -471,7 +483,7 @@ impl Rollout {
             || self.stands_still()
             || self.has_lost_one_of(&units)
             || units.iter().all(UnitPush::is_empty)
-            || !self.returned_to_halted(&units).is_empty();
+            || !self.returned_to_halted(&units, &Sorted::Begin).is_empty();
         if is_put_off {
             self.ready(units, now);
         }
@@ -493,10 +505,14 @@ impl Rollout {
     /// The answer to [`Output::Cut`].
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
         let Some(cut) = self.next.cutting.take() else { return };
-        let number = self.last_push + 1;
-        let returned = self.returned_to_halted(&units);
-        let may_not = self.stands_still() || self.has_lost_one_of(&units);
+        let number = self.next.number;
+        let sorted = self.sort(number, &units);
+        let returned = self.returned_to_halted(&units, &sorted);
+        let may_not = self.stands_still() || self.has_lost_one_of(&units) || sorted == Sorted::Wait;
         if may_not || self.is_stale(&cut, &units, now) || !returned.is_empty() {
+            let is_ledgers = matches!(sorted, Sorted::Wait | Sorted::Halted(_));
+            // However long the ledger has another word, each look is a while after the last.
+            let cut = if is_ledgers { cut.begin_anew(now) } else { cut };
             let again = Some(cut.retry(self.next.gathering.take(), &self.plan, now));
             self.next.gathering =
                 returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
@@ -517,16 +533,19 @@ impl Rollout {
         self.last_push = number;
         let start = match self.next.promoted.take() {
             Some(step) => PushStart::Promoted(step),
+            None if sorted == Sorted::Known => PushStart::Restored,
             None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
             None => PushStart::Judged,
         };
         self.held.begin(&units);
-        let gathered = GatheredPush { number, from: cut.first, units, holders_of, start };
+        let consent = self.share.as_ref().map(|_| Consent::of(&units));
+        let gathered = GatheredPush { number, from: cut.first, units, holders_of, start, consent };
         let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
-        if start == PushStart::Restored && !push.is_halted() {
+        if start == PushStart::Restored && !push.is_halted() && push.consent.is_none() {
             self.close(Outcome::Restored, now);
         }
         self.stand_or_go(now);
+        self.follow_ledger(now);
         if let Some(push) = self.push.as_mut().filter(|push| push.is_at_gate()) {
             // The hook is asked once the clocks run.
             push.leave_gate(&self.plan, &mut self.outputs, now);
@@ -540,7 +559,12 @@ impl Rollout {
 
     /// The blamed units of a halted push with the same content again, after a change and a change back before
     /// the cut (WAV-17).
-    fn returned_to_halted(&self, units: &[UnitPush]) -> Vec<UnitId> {
+    fn returned_to_halted(&self, units: &[UnitPush], sorted: &Sorted) -> Vec<UnitId> {
+        if let Sorted::Halted(keys) = sorted {
+            let is_of =
+                |unit: &&UnitPush| unit.shared.as_ref().is_some_and(|shared| keys.contains(&shared.unit));
+            return units.iter().filter(is_of).map(|unit| unit.unit).collect();
+        }
         let halted = self.push.as_ref().filter(|push| push.is_halted() && self.plan.enforces());
         let Some(push) = halted.filter(|_| self.next.promoted.is_none()) else { return Vec::new() };
         let is_blamed = |unit: &&UnitPush| push.report.blamed.contains(&unit.unit);
@@ -631,6 +655,7 @@ impl Rollout {
                 _ if self.stops.frozen.is_some() => Some(Reason::Frozen),
                 _ if push.is_paused => Some(Reason::Operator),
                 _ if self.stops.is_succeeded => Some(Reason::Succeeded),
+                _ if self.stops.ledger.is_some() => self.stops.ledger.clone().map(Reason::Ledger),
                 lost => lost.map(Reason::ServerLost),
             };
             push.stand_or_go(reason, &mut self.outputs, now);

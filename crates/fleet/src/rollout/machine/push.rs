@@ -9,6 +9,8 @@ use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use super::record::{PushRecord, UnitRecord};
 use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
+use crate::rollout::ledger::record::SharedHalt;
+use crate::rollout::ledger::{Bid, Consent, ContentSet, LocalPush, Others};
 use crate::rollout::load::{self, LoadJudgement, Missing};
 use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
 use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
@@ -53,6 +55,8 @@ pub(super) struct Push {
     pub(super) is_paused: bool,
     /// An operator let the push begin, whatever was known against it.
     is_promoted: bool,
+    /// `None`: this replica decides alone.
+    pub(super) consent: Option<Consent>,
 }
 
 /// The step under way.
@@ -98,6 +102,7 @@ pub(super) struct GatheredPush {
     pub units: Vec<UnitPush>,
     pub holders_of: Option<u64>,
     pub start: PushStart,
+    pub consent: Option<Consent>,
 }
 
 /// The begin of a push.
@@ -113,8 +118,8 @@ pub(super) enum PushStart {
 
 impl Push {
     pub(super) fn begin(plan: &Plan, gathered: GatheredPush, outputs: &mut Outputs, now: Time) -> Push {
-        let GatheredPush { number, from, units, holders_of, start } = gathered;
-        let mut push = Push { holders_of, ..Push::new(plan, number, &units, now) };
+        let GatheredPush { number, from, units, holders_of, start, consent } = gathered;
+        let mut push = Push { holders_of, consent, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
         push.is_promoted = matches!(start, PushStart::Promoted(_));
         let resources = push.report.resources();
@@ -131,9 +136,15 @@ impl Push {
         match (reason, start) {
             (Some(reason), _) => push.halt(reason, outputs, now),
             (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
-            (None, PushStart::Judged) => push.begin_step(plan, 1, outputs, now),
-            (None, PushStart::Promoted(step)) => push.begin_step(plan, step, outputs, now),
-            (None, PushStart::Restored) => push.begin_step(plan, plan.step_count(), outputs, now),
+            (None, PushStart::Judged) => push.ask_for_step(plan, 1, outputs, now),
+            (None, PushStart::Promoted(step)) => push.ask_for_step(plan, step, outputs, now),
+            (None, PushStart::Restored) => match &mut push.consent {
+                Some(consent) => {
+                    consent.bid = Some(Bid::finish(plan.step_count()));
+                    push.admit(outputs);
+                }
+                None => push.begin_step(plan, plan.step_count(), outputs, now),
+            },
         }
         push
     }
@@ -163,6 +174,7 @@ impl Push {
             has_holders: false,
             is_paused: false,
             is_promoted: false,
+            consent: None,
         }
     }
 
@@ -176,6 +188,11 @@ impl Push {
         }
     }
 
+    /// The outcome of a push that all clients of all replicas have.
+    pub(super) fn outcome_everywhere(&self) -> Outcome {
+        if self.is_judged { Outcome::Finished } else { Outcome::Unjudged }
+    }
+
     pub(super) fn close(mut self, outcome: Outcome, outputs: &mut Outputs, now: Time) -> PushReport {
         self.end_step(now);
         self.report.end = Some(End { at: now, outcome });
@@ -184,12 +201,28 @@ impl Push {
         self.report
     }
 
-    pub(super) fn tally(&mut self, plan: &Plan, tally: Tally, outputs: &mut Outputs, now: Time) {
+    /// `others`: the tallies of the other replicas, if there are any.
+    pub(super) fn tally(
+        &mut self,
+        plan: &Plan,
+        tally: Tally,
+        others: Option<&Others>,
+        outputs: &mut Outputs,
+        now: Time,
+    ) {
         if self.is_halted() {
             self.note_late(tally, outputs);
             return self.watch_on(outputs, now);
         }
         self.note_tally(&tally, outputs);
+        let tally = match others {
+            Some(others) => others.with(&tally, plan.at_least_max().max(1)),
+            None => tally,
+        };
+        if let Some(consent) = self.consent.as_mut().filter(|_| !self.report.steps.is_empty()) {
+            // Each tally bids anew.
+            consent.bid = None;
+        }
         let at = usize::from(self.number_of_step()).checked_sub(1);
         self.current.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
         // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
@@ -198,6 +231,10 @@ impl Push {
         }
         if let Some(reason) = self.judge_load(plan, &tally) {
             return self.halt(reason, outputs, now);
+        }
+        if self.number_of_step() > 0 && others.is_some_and(|others| !others.are_all_there) {
+            // The evidence of a replica is missing (LDG-4).
+            return;
         }
         // The tally was made with the former threshold, so its silence does not count.
         let is_raised = self.raise(plan, &tally, outputs, now);
@@ -260,12 +297,20 @@ impl Push {
                 self.current.from = now;
             }
         }
+        let step = self.number_of_step();
+        match &mut self.consent {
+            Some(consent) => consent.bid = Some(Bid { step, threshold, is_finish: false }),
+            None => self.raise_to(threshold, outputs),
+        }
+        true
+    }
+
+    fn raise_to(&mut self, threshold: u16, outputs: &mut Outputs) {
         if let Some(step) = self.report.steps.last_mut() {
             step.threshold = threshold;
         }
         self.renew_gate();
         self.admit(outputs);
-        true
     }
 
     /// The threshold that admits as many connected and affected clients as the step asks for; `None` if they
@@ -370,7 +415,7 @@ impl Push {
         let number = self.number_of_step();
         if self.is_deserted(plan) {
             self.note(Note::NobodyInStep(number), outputs);
-            return self.begin_step(plan, number + 1, outputs, now);
+            return self.ask_for_step(plan, number + 1, outputs, now);
         }
         let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
         let baked = self.current.from + bake;
@@ -393,9 +438,65 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        match self.current.is_last {
-            true => self.is_finished = true,
-            false => self.begin_step(plan, number + 1, outputs, now),
+        match (self.current.is_last, &mut self.consent) {
+            (true, None) => self.is_finished = true,
+            (true, Some(consent)) => consent.bid = Some(Bid::finish(number)),
+            (false, _) => self.ask_for_step(plan, number + 1, outputs, now),
+        }
+    }
+
+    /// Begins a step, or asks the ledger for it: no client is admitted before the record says so (LDG-4).
+    fn ask_for_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
+        let threshold = self.threshold_of(plan, number);
+        let Some(consent) = &mut self.consent else { return self.begin_step(plan, number, outputs, now) };
+        let bid = Bid { step: number, threshold, is_finish: false };
+        if consent.bid.replace(bid).is_none() && self.report.steps.is_empty() {
+            self.admit(outputs);
+        }
+    }
+
+    /// What other replicas have to know of the push.
+    pub(super) fn local(&self, plan: &Plan, replica: &str) -> Option<LocalPush<'_>> {
+        let consent = self.consent.as_ref()?;
+        let halt = self.report.verdict.as_ref().filter(|_| self.is_halted()).map(|verdict| {
+            let why = verdict.reason.shared_text();
+            let blamed = consent.keys_of(&self.report.blamed);
+            let is_own = !matches!(verdict.reason, Reason::Replica { .. });
+            let changed =
+                if is_own { consent.changes_of(&self.report.blamed) } else { ContentSet::default() };
+            (SharedHalt { replica: replica.into(), why, blamed }, changed)
+        });
+        let promoted = consent.promoted.map(|step| match step > plan.step_count() {
+            true => Bid::finish(step),
+            false => Bid { step, threshold: self.threshold_of(plan, step), is_finish: false },
+        });
+        let bid = promoted.or(consent.bid);
+        Some(LocalPush {
+            number: self.report.number,
+            changes: &consent.changes,
+            promoted: self.is_promoted.then_some(bid.map_or(1, |bid| bid.step)),
+            halt,
+            bid,
+            is_urgent: self.is_promoted || promoted.is_some() || bid.is_some_and(|bid| bid.is_finish),
+        })
+    }
+
+    /// The record admits a step and a threshold.
+    pub(super) fn follow(&mut self, plan: &Plan, step: u8, threshold: u16, outputs: &mut Outputs, now: Time) {
+        if step > self.number_of_step() {
+            if self.report.verdict.is_some() && self.stands_since.is_none() {
+                self.resume(outputs);
+            }
+            self.begin_step(plan, step, outputs, now);
+        }
+        let reached = self.report.steps.last().map_or(0, |step| step.threshold);
+        if step == self.number_of_step() && threshold > reached {
+            self.raise_to(threshold, outputs);
+        }
+        let reached = (step, threshold);
+        if let Some(consent) = &mut self.consent {
+            consent.bid.take_if(|bid| !bid.is_finish && (bid.step, bid.threshold) <= reached);
+            consent.promoted.take_if(|promoted| *promoted <= step);
         }
     }
 
@@ -406,9 +507,8 @@ impl Push {
     pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
         self.tell_load(outputs);
         self.end_step(now);
-        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let threshold = self.threshold_of(plan, number);
         let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
-        let threshold = step.map_or(BUCKETS, |step| step.threshold.max(before));
         let admitted = Counts::default();
         self.report.steps.push(StepReport {
             number,
@@ -426,6 +526,13 @@ impl Push {
             outputs,
         );
         self.admit(outputs);
+    }
+
+    /// The buckets that a step admits at least.
+    fn threshold_of(&self, plan: &Plan, number: u8) -> u16 {
+        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
+        step.map_or(BUCKETS, |step| step.threshold.max(before))
     }
 
     /// Tells the last word of load reports about the step under way.
@@ -460,6 +567,12 @@ impl Push {
 
     pub(super) fn is_halted(&self) -> bool {
         self.report.state == RolloutState::Halted
+    }
+
+    /// By another replica.
+    pub(super) fn is_halted_elsewhere(&self) -> bool {
+        let verdict = self.report.verdict.as_ref().filter(|_| self.is_halted());
+        verdict.is_some_and(|verdict| matches!(verdict.reason, Reason::Replica { .. }))
     }
 
     /// The units to blame for a halt: without evidence all.
@@ -655,7 +768,7 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        self.begin_step(plan, 1, outputs, now);
+        self.ask_for_step(plan, 1, outputs, now);
     }
 
     // === The commands of operators ===
@@ -689,7 +802,10 @@ impl Push {
             self.resume(outputs);
         }
         if step > self.number_of_step() {
-            self.begin_step(plan, step, outputs, now);
+            match &mut self.consent {
+                Some(consent) => consent.promoted = Some(step),
+                None => self.begin_step(plan, step, outputs, now),
+            }
         }
     }
 

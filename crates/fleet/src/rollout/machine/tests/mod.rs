@@ -66,6 +66,7 @@ fn unit_push(number: u64) -> UnitPush {
         returns_to: None,
         stable: ReleaseDigest(0),
         candidate: ReleaseDigest(1),
+        shared: None,
     }
 }
 
@@ -120,6 +121,7 @@ impl World {
                 | Output::Open => self.moves.push(output),
                 Output::Ask { push, step } => self.asked.push((push, step)),
                 Output::Event(event) => self.events.push(event.what),
+                Output::Write(write) => panic!("a plan without a ledger writes {write:?}"),
                 Output::Release { push } => self.released.push(push),
             }
         }

@@ -1,0 +1,34 @@
+//! Several replicas with one plan, and a ledger between them (LDG-3 to LDG-5).
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod ledger;
+mod world;
+
+use world::World;
+
+const SCHEDULES: u64 = if cfg!(debug_assertions) { 300 } else { 100_000 };
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with one
+/// schedule, its story is printed.
+#[test]
+fn i30_no_schedule_of_replicas_breaks_a_promise() {
+    let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));
+    let (mut failed, mut sums) = (Vec::new(), [0u64; 4]);
+    for seed in first..first + count {
+        let mut world = World::new(seed, count == 1);
+        match world.run() {
+            Ok(()) => world.counts.iter().zip(&mut sums).for_each(|(count, sum)| *sum += count),
+            Err(error) => failed.push(format!("{seed}: {error}")),
+        }
+    }
+    let shown = failed.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
+    assert!(failed.is_empty(), "{} of {count} schedules fail:\n{shown}", failed.len());
+    println!("{count} schedules: {sums:?} pushes begun, finished, halted, and steps in the ledger");
+    let is_lively = sums.iter().all(|sum| *sum >= count / 20);
+    assert!(is_lively, "too little happens: {sums:?}");
+}

@@ -1,0 +1,671 @@
+//! A world of replicas: each with a control plane, units and clients of its own, and the machine of one plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_engine::Time;
+use sluice_engine::change::NameList;
+use sluice_fleet::rollout::ledger::record::{PlanRecord, ReplicaTally, SharedState, read};
+use sluice_fleet::rollout::ledger::{ChangeHash, LedgerEvent, Replica as Name, Share, UnitChanges, UnitKey};
+use sluice_fleet::rollout::plan::{Step, Times};
+use sluice_fleet::rollout::push::{Growth, TypePush};
+use sluice_fleet::rollout::{
+    Admission, Counts, Differs, Mode, Output, Plan, ReleaseDigest, Rollout, Seat, Tally, UnitId, UnitPush,
+};
+use sluice_xds::{ResourceName, TypeUrl, Version};
+
+use crate::ledger::{Delivery, ModelLedger};
+
+const TICK_MS: u64 = 100;
+const UNITS: u64 = 2;
+const NAMES: u64 = 3;
+/// The busy part of a schedule, and the calm end.
+const BUSY_MS: u64 = 90_000;
+const CALM_MS: u64 = 240_000;
+const RECORD: &str = "plan/edge";
+
+/// A version that all clients reject.
+fn is_bad(version: u64) -> bool {
+    version % 4 == 3
+}
+
+type Content = BTreeMap<u64, u64>;
+
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Unit {
+    stable: Content,
+    candidate: Option<(u64, Content)>,
+    latest: Option<Content>,
+    live: Content,
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    unit: u64,
+    bucket: u16,
+    content: Content,
+    served: Option<u64>,
+    /// Since when the client has the content.
+    since: u64,
+    /// How long the client takes to answer.
+    takes: u64,
+    stays: bool,
+}
+
+struct Replica {
+    rollout: Rollout,
+    units: BTreeMap<u64, Unit>,
+    cut: Option<(u64, BTreeMap<u64, Content>)>,
+    admission: Admission,
+    clients: Vec<Client>,
+    /// What the control plane has sent, with the time of its arrival.
+    coming: Vec<(u64, u64, Content)>,
+    next_tally: u64,
+    tallied: Tally,
+    is_away: bool,
+    heard_halted: BTreeSet<u64>,
+    /// The tallies of the others, as far as they have come.
+    heard_tallies: BTreeMap<String, ReplicaTally>,
+}
+
+pub struct World {
+    dice: Dice,
+    now: u64,
+    plan: Arc<Plan>,
+    ledger: ModelLedger,
+    replicas: Vec<Replica>,
+    /// The newest content of the control plane, by unit.
+    live: BTreeMap<u64, Content>,
+    last_version: u64,
+    processes: u64,
+    /// The largest threshold of each push in the ledger.
+    admitted: BTreeMap<u64, u16>,
+    /// Pushes begun, finished and halted, and steps in the ledger.
+    pub counts: [u64; 4],
+    error: Option<String>,
+    tells: bool,
+}
+
+fn plan() -> Plan {
+    let step = |threshold| Step { clients: None, threshold, at_least: 1, bake: Duration::from_secs(4) };
+    let times = Times { final_bake: Duration::from_secs(4), ..Times::default() };
+    Plan { mode: Mode::Enforce, steps: vec![step(1_000), step(5_000)], times, ..Plan::new("edge") }
+}
+
+fn keys() -> BTreeMap<UnitId, UnitKey> {
+    (0..UNITS).map(|unit| (UnitId(unit), UnitKey(u128::from(unit)))).collect()
+}
+
+fn digest(content: &Content) -> ReleaseDigest {
+    ReleaseDigest(
+        content.iter().fold(1, |sum, (name, version)| sum * 1_000_003 + u128::from(name * 7_919 + version)),
+    )
+}
+
+impl World {
+    pub fn new(seed: u64, tells: bool) -> World {
+        let mut dice = Dice(seed);
+        let count = 2 + dice.roll(3) as usize;
+        let live: BTreeMap<u64, Content> =
+            (0..UNITS).map(|unit| (unit, (0..NAMES).map(|name| (name, 0)).collect())).collect();
+        let plan = Arc::new(plan());
+        let mut world = World {
+            dice,
+            now: 0,
+            ledger: ModelLedger::new(count),
+            replicas: Vec::new(),
+            live,
+            last_version: 0,
+            processes: 0,
+            admitted: BTreeMap::new(),
+            counts: [0; 4],
+            error: None,
+            tells,
+            plan,
+        };
+        for number in 0..count {
+            let replica = world.replica(number);
+            world.replicas.push(replica);
+        }
+        world
+    }
+
+    fn time(&self) -> Time {
+        Time::from_micros(self.now * 1_000)
+    }
+
+    fn share(&mut self, number: usize) -> Share {
+        self.processes += 1;
+        let name = format!("r{number}").into();
+        Share::new("edge", Name { name, process: self.processes, lease: Duration::from_secs(5) })
+    }
+
+    fn replica(&mut self, number: usize) -> Replica {
+        // All replicas have the first unit, and some have the second.
+        let units: Vec<u64> = (0..UNITS).filter(|unit| *unit == 0 || self.dice.roll(3) > 0).collect();
+        let content = |unit: &u64| Unit {
+            stable: self.live[unit].clone(),
+            live: self.live[unit].clone(),
+            ..Unit::default()
+        };
+        let contents = units.iter().map(|unit| (*unit, content(unit))).collect();
+        let mut clients = Vec::new();
+        for unit in &units {
+            for place in 0..=self.dice.roll(3) {
+                let (bucket, takes) = (self.dice.roll(10_000) as u16, self.dice.roll(20) * TICK_MS);
+                let (content, since) = (self.live[unit].clone(), 0);
+                clients.push(Client {
+                    unit: *unit,
+                    bucket,
+                    content,
+                    served: None,
+                    since,
+                    takes,
+                    stays: place == 0,
+                });
+            }
+        }
+        let mut rollout = Rollout::new(self.plan.clone());
+        rollout.share(self.share(number), &keys(), self.time());
+        Replica {
+            rollout,
+            units: contents,
+            cut: None,
+            admission: Admission::NOBODY,
+            clients,
+            coming: Vec::new(),
+            next_tally: self.dice.roll(1_000),
+            tallied: Tally::default(),
+            is_away: true,
+            heard_halted: BTreeSet::new(),
+            heard_tallies: BTreeMap::new(),
+        }
+    }
+
+    /// Plays the schedule.
+    pub fn run(&mut self) -> Result<(), String> {
+        while self.now < BUSY_MS + CALM_MS && self.error.is_none() {
+            if self.now < BUSY_MS {
+                self.act();
+            } else if self.now == BUSY_MS {
+                self.ledger.heal();
+            }
+            self.tick();
+            self.now += TICK_MS;
+        }
+        match self.error.take() {
+            Some(error) => Err(format!("at {} ms: {error}", self.now)),
+            None => self.judge_end(),
+        }
+    }
+
+    fn tell(&self, words: impl FnOnce() -> String) {
+        if self.tells {
+            println!("{:7} {}", self.now, words());
+        }
+    }
+
+    fn fail(&mut self, words: String) {
+        self.tell(|| format!("FAILED {words}"));
+        self.error.get_or_insert(words);
+    }
+
+    fn act(&mut self) {
+        let replica = self.dice.roll(self.replicas.len() as u64) as usize;
+        match self.dice.roll(600) {
+            0..=7 => self.publish(),
+            8..=10 => {
+                self.tell(|| format!("r{replica} is cut off"));
+                self.ledger.cut(replica, true);
+            }
+            11..=16 => {
+                self.tell(|| format!("r{replica} is connected"));
+                self.ledger.cut(replica, false);
+            }
+            17 => {
+                self.tell(|| "the ledger is down".into());
+                self.ledger.set_down(true);
+            }
+            18..=20 => {
+                self.tell(|| "the ledger is up".into());
+                self.ledger.set_down(false);
+            }
+            21 => self.restart(replica),
+            22..=26 => self.move_client(replica),
+            _ => {}
+        }
+    }
+
+    /// The control plane changes a name, or takes the latest change back.
+    fn publish(&mut self) {
+        let (unit, name) = (self.dice.roll(UNITS), self.dice.roll(NAMES));
+        self.last_version += 1;
+        let version = self.last_version;
+        self.live.get_mut(&unit).unwrap().insert(name, version);
+        let content = self.live[&unit].clone();
+        self.tell(|| {
+            format!(
+                "unit {unit}: name {name} has version {version}{}",
+                if is_bad(version) { ", which is bad" } else { "" }
+            )
+        });
+        for number in 0..self.replicas.len() {
+            let at = self.now + self.dice.roll(20) * TICK_MS;
+            self.replicas[number].coming.push((at, unit, content.clone()));
+        }
+    }
+
+    /// A new process, with the state on disk.
+    fn restart(&mut self, number: usize) {
+        self.tell(|| format!("r{number} restarts"));
+        let now = self.time();
+        let share = self.share(number);
+        self.ledger.restart(number);
+        let plan = self.plan.clone();
+        let replica = &mut self.replicas[number];
+        let record = replica.rollout.record(now);
+        replica.rollout = Rollout::restore(plan, record, Duration::ZERO, now);
+        replica.rollout.share(share, &keys(), now);
+        (replica.admission, replica.cut, replica.is_away) = (Admission::NOBODY, None, true);
+        replica.tallied = Tally::default();
+        for unit in replica.units.values_mut() {
+            (unit.candidate, unit.latest) = (None, None);
+        }
+        for client in &mut replica.clients {
+            client.served = None;
+        }
+        self.compare(number);
+        self.outputs(number);
+    }
+
+    /// A client goes to another replica with its unit.
+    fn move_client(&mut self, from: usize) {
+        let to = self.dice.roll(self.replicas.len() as u64) as usize;
+        let unit_is_there = |client: &Client, replica: &Replica| replica.units.contains_key(&client.unit);
+        let place = self.replicas[from]
+            .clients
+            .iter()
+            .position(|client| !client.stays && unit_is_there(client, &self.replicas[to]));
+        if let Some(place) = place.filter(|_| from != to) {
+            self.tell(|| format!("a client goes from r{from} to r{to}"));
+            let client = self.replicas[from].clients.remove(place);
+            self.replicas[to].clients.push(Client { served: None, since: self.now, ..client });
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now;
+        let dice = &mut self.dice;
+        self.ledger.tick(now, || dice.roll(3) * TICK_MS);
+        for number in 0..self.replicas.len() {
+            for delivery in self.ledger.deliver(number, now) {
+                self.deliver(number, delivery);
+                self.outputs(number);
+            }
+            self.hear_control_plane(number);
+            let time = self.time();
+            let replica = &mut self.replicas[number];
+            if replica.rollout.poll_timeout().is_some_and(|due| due <= time) {
+                replica.rollout.handle_timeout(time);
+                self.outputs(number);
+            }
+            if self.replicas[number].next_tally <= now {
+                self.replicas[number].next_tally = now + 1_000;
+                self.tally(number);
+                self.outputs(number);
+            }
+            self.serve(number);
+        }
+    }
+
+    fn deliver(&mut self, number: usize, delivery: Delivery) {
+        let (now, wall) = (self.time(), self.now * 1_000);
+        let replica = &mut self.replicas[number];
+        match delivery {
+            Delivery::Event(event) => {
+                if let LedgerEvent::Lost(_) = &event {
+                    replica.is_away = true;
+                }
+                let entries = match &event {
+                    LedgerEvent::Loaded(entries) => {
+                        replica.is_away = false;
+                        replica.heard_tallies.clear();
+                        entries.clone()
+                    }
+                    LedgerEvent::Changed(entry) => vec![entry.clone()],
+                    LedgerEvent::Gone { key, .. } => {
+                        replica.heard_tallies.remove(key);
+                        Vec::new()
+                    }
+                    LedgerEvent::Lost(_) => Vec::new(),
+                };
+                for entry in entries.iter().filter(|entry| entry.key.starts_with("tally/")) {
+                    replica.heard_tallies.insert(entry.key.clone(), read(&entry.value).unwrap());
+                }
+                for entry in entries.iter().filter(|entry| entry.key == RECORD) {
+                    let record: PlanRecord = read(&entry.value).unwrap();
+                    if record.state == SharedState::Halted {
+                        replica.heard_halted.insert(record.push);
+                    }
+                }
+                replica.rollout.hear_ledger(event, wall, now);
+            }
+            Delivery::Wrote(ticket, result) => replica.rollout.wrote(ticket, result, now),
+        }
+    }
+
+    fn hear_control_plane(&mut self, number: usize) {
+        let now = self.now;
+        let replica = &mut self.replicas[number];
+        let coming = std::mem::take(&mut replica.coming);
+        let (due, later): (Vec<_>, Vec<_>) = coming.into_iter().partition(|(at, ..)| *at <= now);
+        replica.coming = later;
+        let mut is_changed = false;
+        for (_, unit, content) in due {
+            // A later word of the control plane may have come before.
+            let is_newer = |live: &Content| content.values().max() > live.values().max();
+            if let Some(unit) = replica.units.get_mut(&unit).filter(|unit| is_newer(&unit.live)) {
+                unit.live = content;
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.compare(number);
+            self.outputs(number);
+        }
+    }
+
+    fn compare(&mut self, number: usize) {
+        let now = self.time();
+        let replica = &mut self.replicas[number];
+        for (id, unit) in &mut replica.units {
+            if unit.live == unit.stable {
+                unit.latest = None;
+            }
+            let from_stable = unit.live != unit.stable;
+            let from_candidate = unit.latest.as_ref().map_or(from_stable, |latest| *latest != unit.live);
+            replica.rollout.compared(UnitId(*id), Differs { from_stable, from_candidate }, now);
+        }
+    }
+
+    fn outputs(&mut self, number: usize) {
+        while let Some(output) = self.replicas[number].rollout.poll_output() {
+            self.perform(number, output);
+        }
+    }
+
+    fn perform(&mut self, number: usize, output: Output) {
+        match output {
+            Output::Cut { push, units } => self.cut(number, push, &units),
+            Output::Admit(admission) => self.admit(number, admission),
+            Output::Back { push } => {
+                let units = self.replicas[number].units.values_mut();
+                units.for_each(|unit| drop(unit.candidate.take_if(|(candidate, _)| *candidate == push)));
+                self.compare(number);
+            }
+            Output::Settle { push } => {
+                for unit in self.replicas[number].units.values_mut() {
+                    if let Some((_, content)) = unit.candidate.take_if(|(candidate, _)| *candidate == push) {
+                        (unit.stable, unit.latest) = (content, None);
+                    }
+                }
+                let key = format!("done/edge/{push}");
+                if self.ledger.value(&key).is_none() {
+                    self.fail(format!(
+                        "r{number} gives push {push} to all, and the ledger does not have it as done"
+                    ));
+                }
+                self.compare(number);
+            }
+            Output::Event(event) => {
+                self.tell(|| format!("r{number} push {}: {:?}", event.push, event.what));
+            }
+            Output::Write(write) => {
+                let dice = &mut self.dice;
+                let (key, value) = (write.key.clone(), write.value.clone());
+                let before = self.ledger.value(RECORD).map(|value| read::<PlanRecord>(value).unwrap());
+                let is_new = self.ledger.value(&key).is_none();
+                if self.ledger.write(number, write, self.now, || dice.roll(3) * TICK_MS) && key == RECORD {
+                    self.recorded(number, before.as_ref(), &read(&value.unwrap()).unwrap());
+                } else if key.starts_with("done/") && is_new && self.ledger.value(&key).is_some() {
+                    let before = before.unwrap();
+                    if before.state == SharedState::Moving {
+                        self.check_evidence(number, &before);
+                    }
+                }
+            }
+            Output::Release { .. } => {}
+            Output::Ask { .. } | Output::Stay { .. } | Output::Serve { .. } | Output::Open => {
+                self.fail(format!("r{number}: {output:?}"));
+            }
+        }
+    }
+
+    fn cut(&mut self, number: usize, push: u64, units: &[UnitId]) {
+        let now = self.time();
+        let replica = &mut self.replicas[number];
+        let (mut pushed, mut contents, mut before) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        for id in units {
+            let unit = replica.units.get_mut(&id.0).unwrap();
+            let part = unit_push(*id, unit);
+            before.insert(id.0, unit.latest.clone());
+            if !part.is_empty() {
+                contents.insert(id.0, unit.live.clone());
+                unit.latest = Some(unit.live.clone());
+            }
+            pushed.push(part);
+        }
+        replica.cut = Some((push, contents));
+        replica.rollout.ready(pushed, now);
+        if self.tells && replica.rollout.last_push() < push {
+            println!("{:7} r{number} puts the cut of push {push} off", self.now);
+        }
+        if replica.rollout.last_push() < push {
+            before.into_iter().for_each(|(id, latest)| replica.units.get_mut(&id).unwrap().latest = latest);
+            self.compare(number);
+        }
+    }
+
+    fn admit(&mut self, number: usize, admission: Admission) {
+        let replica = &mut self.replicas[number];
+        if let Some((_, contents)) = replica.cut.take_if(|(push, _)| *push == admission.push) {
+            for (id, content) in contents {
+                replica.units.get_mut(&id).unwrap().candidate = Some((admission.push, content));
+            }
+        }
+        let before = std::mem::replace(&mut replica.admission, admission);
+        let grows = before.push == admission.push
+            && (admission.step, admission.threshold) > (before.step, before.threshold);
+        if replica.is_away && grows {
+            self.fail(format!("r{number} is cut off, and admits {admission:?} after {before:?}"));
+        }
+    }
+
+    /// Gives clients what they may have.
+    fn serve(&mut self, number: usize) {
+        let mut faults = Vec::new();
+        let replica = &mut self.replicas[number];
+        for client in &mut replica.clients {
+            let unit = &replica.units[&client.unit];
+            let seat = Seat { bucket: client.bucket, labelled_step: None };
+            let candidate = unit.candidate.as_ref().filter(|(push, _)| {
+                *push == replica.admission.push && replica.admission.admits(seat, client.served)
+            });
+            let content = candidate.map_or(&unit.stable, |(_, content)| content);
+            if let Some((push, _)) = candidate {
+                if client.served != Some(*push) {
+                    if self.admitted.get(push).is_none_or(|threshold| client.bucket >= *threshold) {
+                        faults.push(format!(
+                            "r{number} gives push {push} to bucket {}, beyond the ledger",
+                            client.bucket
+                        ));
+                    }
+                    if replica.heard_halted.contains(push) {
+                        faults.push(format!("r{number} gives push {push}, and knows that it is halted"));
+                    }
+                }
+                client.served = Some(*push);
+            }
+            if client.content != *content {
+                (client.content, client.since) = (content.clone(), self.now);
+            }
+        }
+        faults.into_iter().for_each(|fault| self.fail(fault));
+    }
+
+    fn tally(&mut self, number: usize) {
+        self.serve(number);
+        let (now, time) = (self.now, self.time());
+        let replica = &mut self.replicas[number];
+        if !replica.rollout.wants_tally() {
+            return;
+        }
+        let mut tally = Tally::default();
+        let Some(report) = replica.rollout.under_way() else { return };
+        for client in replica.clients.iter().filter(|client| report.units.contains(&UnitId(client.unit))) {
+            let seat = Seat { bucket: client.bucket, labelled_step: None };
+            if !replica.admission.is_seated(seat) {
+                tally.smallest.push(client.bucket);
+                continue;
+            }
+            tally.voices += 1;
+            let counts = &mut tally.admitted;
+            let unit = &replica.units[&client.unit];
+            let has = unit.candidate.as_ref().is_some_and(|(_, content)| *content == client.content);
+            if !has || now < client.since + client.takes {
+                counts.pending += 1;
+            } else if client.content.values().any(|version| is_bad(*version)) {
+                counts.rejected += 1;
+                tally.blamed.push(UnitId(client.unit));
+            } else {
+                counts.accepted += 1;
+            }
+        }
+        tally.smallest.sort_unstable();
+        tally.smallest.truncate(1);
+        replica.tallied = tally.clone();
+        replica.rollout.tally(tally, time);
+    }
+
+    /// A replica wrote the record.
+    fn recorded(&mut self, number: usize, before: Option<&PlanRecord>, record: &PlanRecord) {
+        self.tell(|| {
+            let PlanRecord { push, state, step, threshold, .. } = record;
+            format!("r{number} writes push {push}: {state:?}, step {step}, threshold {threshold}")
+        });
+        let blank = PlanRecord::default();
+        let before = before.unwrap_or(&blank);
+        if record.push != before.push {
+            self.counts[0] += 1;
+            if matches!(before.state, SharedState::Gathering | SharedState::Moving) {
+                self.fail(format!("push {} begins, and {} is under way", record.push, before.push));
+            }
+        } else if (record.step, record.threshold) < (before.step, before.threshold) {
+            self.fail(format!("steps fall in push {}", record.push));
+        } else if before.state == SharedState::Halted && record.state != SharedState::Halted {
+            self.fail(format!("push {} goes on after its halt", record.push));
+        }
+        let is_done = self.ledger.value(&format!("done/edge/{}", record.push)).is_some();
+        match record.state {
+            SharedState::Moving => drop(self.admitted.insert(record.push, record.threshold)),
+            SharedState::Over if is_done => {
+                self.admitted.insert(record.push, 10_000);
+                self.counts[1] += u64::from(before.state != SharedState::Over);
+            }
+            SharedState::Halted => self.counts[2] += u64::from(before.state != SharedState::Halted),
+            _ => {}
+        }
+        let goes_on =
+            record.push == before.push && before.state == SharedState::Moving && record.step > before.step;
+        if goes_on {
+            self.counts[3] += 1;
+            self.check_evidence(number, before);
+        }
+    }
+
+    /// No step goes on without its evidence.
+    fn check_evidence(&mut self, number: usize, before: &PlanRecord) {
+        let mut sum: Counts = self.replicas[number].tallied.admitted;
+        let mut faults = Vec::new();
+        let name = format!("tally/edge/r{number}");
+        for (key, tally) in self.replicas[number].heard_tallies.iter().filter(|(key, _)| **key != name) {
+            if (tally.push, tally.step, tally.threshold) != (before.push, before.step, before.threshold) {
+                faults.push(format!("push {} goes on without {key}: {tally:?}", before.push));
+            }
+            sum = sum + tally.admitted;
+        }
+        if sum.rejected > 0 || sum.accepted * 100 < sum.evidence() * 95 {
+            faults.push(format!("push {} goes on with {sum:?}", before.push));
+        }
+        faults.into_iter().for_each(|fault| self.fail(fault));
+    }
+
+    /// After the calm, all replicas agree, and clients have what they may have.
+    fn judge_end(&mut self) -> Result<(), String> {
+        let is_good = self.live.values().flat_map(Content::values).all(|version| !is_bad(*version));
+        for (number, replica) in self.replicas.iter().enumerate() {
+            for client in &replica.clients {
+                let live = &replica.units[&client.unit].live;
+                if *live != self.live[&client.unit] {
+                    return Err(format!("r{number} has not heard its control plane"));
+                }
+                let state = replica.rollout.state();
+                if client.content.values().any(|version| is_bad(*version)) {
+                    return Err(format!("r{number} ({state:?}): a client is left with {:?}", client.content));
+                }
+                if is_good && client.content != *live {
+                    let record = self.ledger.value(RECORD).map(String::from_utf8_lossy);
+                    return Err(format!(
+                        "r{number} ({state:?}): a client has {:?} and not {live:?}; {record:?}",
+                        client.content
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unit_push(id: UnitId, unit: &Unit) -> UnitPush {
+    let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
+    let (mut changed, key) = (NameList::default(), UnitKey(u128::from(id.0)));
+    let mut changes = BTreeSet::new();
+    for (name, version) in unit.live.iter().filter(|(name, version)| unit.stable[name] != **version) {
+        let name = ResourceName::from(name.to_string().as_str());
+        changed.add(&name);
+        changes.insert(ChangeHash::new(key, &type_url, &name, Some(Version(u128::from(*version)))));
+    }
+    let part = TypePush {
+        type_url,
+        added: NameList::default(),
+        changed,
+        removed: NameList::default(),
+        resources: Growth { before: 3, after: 3 },
+        bytes: Growth { before: 300, after: 300 },
+        largest: None,
+    };
+    UnitPush {
+        unit: id,
+        types: vec![part],
+        condemned: None,
+        findings: Vec::new(),
+        is_current: true,
+        is_former: unit.latest.as_ref() == Some(&unit.live),
+        returns_to: None,
+        stable: digest(&unit.stable),
+        candidate: digest(&unit.live),
+        shared: Some(UnitChanges { unit: key, changes }),
+    }
+}
