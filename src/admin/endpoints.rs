@@ -85,6 +85,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Admin> {
         Endpoint::Pushes => get(rollouts::pushes),
         Endpoint::Push => get(rollouts::push),
         Endpoint::Candidate => get(content::candidate),
+        Endpoint::Ledger => get(rollouts::ledger),
+        Endpoint::InitLedger => post(rollouts::init_ledger),
         Endpoint::Refused => get(refused),
         Endpoint::Drain => get(drain::show),
         Endpoint::BeginDrain => post(drain::begin),

@@ -118,6 +118,11 @@ pub(super) fn conflict(reason: String) -> Declined {
     Declined { status: StatusCode::CONFLICT, reason }
 }
 
+/// Something that the answer needs is away.
+pub(super) fn unavailable(reason: String) -> Declined {
+    Declined { status: StatusCode::SERVICE_UNAVAILABLE, reason }
+}
+
 /// An unknown id or name.
 pub(super) fn not_found(reason: String) -> Declined {
     Declined { status: StatusCode::NOT_FOUND, reason }

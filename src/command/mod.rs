@@ -36,6 +36,7 @@ mod tail;
 mod events;
 pub mod learn;
 pub mod splits;
+mod ledger;
 mod loads;
 pub mod classes;
 mod drain;
@@ -86,6 +87,11 @@ pub enum Operate {
     Classes(classes::ClassesArguments),
     /// Show the load that clients report: the clusters with the greatest shares of errors, or the classes.
     Load(loads::LoadArguments),
+    /// Show the ledger that several relays share, or believe it after a loss of its data.
+    Ledger {
+        #[command(subcommand)]
+        ledger: ledger::LedgerCommand,
+    },
     /// Show the requests and responses of one client, live.
     Tail(tail::TailArguments),
     /// Show what happened, once or as it comes.
@@ -122,6 +128,7 @@ impl Operate {
                 Operate::Rollout { rollout } => rollout::run(rollout, console).await,
                 Operate::Classes(classes) => classes::run(classes, console).await,
                 Operate::Load(load) => loads::run(load, console).await,
+                Operate::Ledger { ledger } => ledger::run(ledger, console).await,
                 Operate::Tail(tail) => tail::run(tail, console).await,
                 Operate::Events(events) => events::run(events, console).await,
                 Operate::Wait(wait) => wait::run(wait, console).await,

@@ -73,6 +73,9 @@ pub struct OrderArguments {
     /// The reason, for the log of the relay.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// For this relay alone, whatever the ledger of the replicas says, or if it is away.
+    #[arg(long)]
+    here: bool,
     /// Form of the output; json: the answer of the API, with `relay`.
     #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
     form: AnswerForm,
@@ -340,7 +343,9 @@ fn content(text: &str) -> Result<String, String> {
 pub(super) async fn run(order: RolloutOrder, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let wish = OrderWish::from(order);
     let (by, reason) = (wish.common.by.clone(), wish.common.reason.clone());
-    let wish = wish.with(|parameters| (parameters.r#as, parameters.reason) = (by, reason));
+    let here = wish.common.here.then(|| "1".to_owned());
+    let wish =
+        wish.with(|parameters| (parameters.here, parameters.r#as, parameters.reason) = (here, by, reason));
     let OrderWish { path: target, parameters, numbered, is_for_all, common } = wish;
     let relays = Relays::new(&common.reach).await?;
     if let Some(argument) = numbered.filter(|_| relays.are_several()) {

@@ -340,6 +340,8 @@ fn reason_text(reason: &Reason) -> String {
         Reason::Frozen => "an operator froze the plan".to_owned(),
         Reason::Succeeded => "a new process decides".to_owned(),
         Reason::Restarted => "the relay has begun anew since".to_owned(),
+        Reason::Ledger(why) => format!("the ledger is away: {why}"),
+        Reason::Replica { replica, why } => format!("replica {replica} halted it: {why}"),
     }
 }
 

@@ -133,6 +133,9 @@ endpoints! {
     Push: GET "/rollouts/{plan}/pushes/{push}", View, "", NoParameters, "one push";
     Candidate: GET "/rollouts/{plan}/pushes/{push}/candidate", View, "?after=&limit=", PageParameters,
         "the resources of the push under way, with their content but for secrets";
+    Ledger: GET "/ledger", View, "", NoParameters, "the ledger that replicas share";
+    InitLedger: POST "/ledger/init", Act, "", NoParameters,
+        "believes the ledger as it is now, although it has lost its data";
     Refused: GET "/refused", View, "?after=&limit=", PageParameters,
         "clients for whose node class there was no room";
     Drain: GET "/drain", View, "", NoParameters, "an operator's drain, or none";
@@ -151,10 +154,10 @@ endpoints! {
     ConfirmDeletions: POST "/confirm_deletions", Act, "?server=&type=", DeletionsParameters,
         "confirms mass deletions that are held back";
     CommandPlan: POST "/rollouts/{plan}/{command}", Act,
-        "?push=&step=&all=&class=&condemn=&to=&until=&for=&reason=&as=", PlanParameters,
+        "?push=&step=&all=&class=&condemn=&to=&until=&for=&here=&reason=&as=", PlanParameters,
         "pause, resume, promote, abort, bar, pin, unpin or rollback: a push of a plan";
-    Freeze: POST "/freeze", Act, "?for=&reason=&as=", FreezeParameters, "begins no push for a time";
-    Unfreeze: POST "/unfreeze", Act, "?reason=&as=", UnpinParameters, "lets pushes begin again";
+    Freeze: POST "/freeze", Act, "?for=&here=&reason=&as=", FreezeParameters, "begins no push for a time";
+    Unfreeze: POST "/unfreeze", Act, "?here=&reason=&as=", UnpinParameters, "lets pushes begin again";
     ClientStatus: POST "/v3/discovery:client_status", View, "", NoParameters, "client status (CSDS) in JSON";
     FetchClientStatus: POST "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus", View, "",
         NoParameters, "client status, by gRPC";

@@ -103,16 +103,16 @@ parameters! {
     LogParameters { level, r#for }
     DeletionsParameters { server, r#type }
     /// All commands to a plan. Each takes some of them.
-    PlanParameters { push, step, all, class, condemn, to, until, r#for, r#as, reason }
+    PlanParameters { push, step, all, class, condemn, to, until, r#for, here, r#as, reason }
     /// `pause`, `resume` and `rollback`.
-    PushParameters { push, r#as, reason }
-    PromoteParameters { push, step, all, r#as, reason }
-    AbortParameters { push, condemn, r#as, reason }
-    BarParameters { push, class, r#as, reason }
-    PinParameters { to, until, r#for, r#as, reason }
+    PushParameters { push, here, r#as, reason }
+    PromoteParameters { push, step, all, here, r#as, reason }
+    AbortParameters { push, condemn, here, r#as, reason }
+    BarParameters { push, class, here, r#as, reason }
+    PinParameters { to, until, r#for, here, r#as, reason }
     /// `unpin` and `/unfreeze`.
-    UnpinParameters { r#as, reason }
-    FreezeParameters { r#for, r#as, reason }
+    UnpinParameters { here, r#as, reason }
+    FreezeParameters { r#for, here, r#as, reason }
     /// The page of a client.
     ClientPageParameters { r#type, after, limit }
     /// The page of a client's requests and responses.

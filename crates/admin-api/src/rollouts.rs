@@ -57,6 +57,59 @@ pub struct PlanState<'a> {
     pub waits_for_server: bool,
     /// The releases that `pin` can serve again, the latest first.
     pub releases: Vec<u64>,
+    /// The plan as all replicas have it. Missing without a ledger: then the plan decides for this replica only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<SharedPlan>,
+}
+
+/// A plan in the ledger of several replicas (LDG-7).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedPlan {
+    /// The name of this replica.
+    pub replica: String,
+    /// Why the ledger is not acted on; null: it is here.
+    pub fault: Option<String>,
+    /// The latest push of all replicas, its state and its admitted step.
+    pub push: u64,
+    pub state: String,
+    pub step: u8,
+    /// An operator's order is not in the ledger yet.
+    pub unwritten: bool,
+    /// This replica has acted otherwise than the ledger says.
+    pub diverged: bool,
+    /// The live replicas, with this one.
+    pub replicas: Vec<LiveReplica>,
+}
+
+/// A replica with a living lease.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LiveReplica {
+    pub name: String,
+    /// The push and the step that its clients were counted at last.
+    pub push: u64,
+    pub step: u8,
+    /// The replica has a part of the push.
+    pub takes_part: bool,
+    /// Its clients have not been counted at the admitted step: the push waits for it.
+    pub behind: bool,
+    /// Affected clients among the admitted.
+    pub clients: u64,
+}
+
+/// The answer of `GET /ledger` and `POST /ledger/init`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LedgerState {
+    /// The kind of the store, and its addresses.
+    pub place: String,
+    /// The name of this replica.
+    pub replica: String,
+    /// Why the ledger is away, or not believed; null: it is here.
+    pub fault: Option<String>,
+    pub entries: usize,
+    pub bytes: usize,
 }
 
 impl Listed for PlanState<'_> {

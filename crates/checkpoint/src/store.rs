@@ -21,6 +21,8 @@ pub enum StateFile {
     Plans,
     /// The splits of node classes (PRF-32).
     Splits,
+    /// What is remembered of the ledger of several replicas (LDG-6).
+    Ledger,
 }
 
 impl StateFile {
@@ -28,6 +30,7 @@ impl StateFile {
         match self {
             StateFile::Plans => "rollouts.json",
             StateFile::Splits => "classes.json",
+            StateFile::Ledger => "ledger.json",
         }
     }
 }

@@ -19,7 +19,9 @@ use sluice_admin_api::rollouts::FrozenPlans;
 use tracing::{info, warn};
 
 use super::super::entrance::AdminPeer;
-use super::super::params::{Declined, bad_request, conflict, flag, not_found, number, read, time, word};
+use super::super::params::{
+    Declined, bad_request, conflict, flag, not_found, number, read, time, unavailable, word,
+};
 use super::super::state::Admin;
 use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus};
@@ -157,28 +159,28 @@ fn read_command(word: &str, uri: &Uri) -> Result<PlanParameters, Declined> {
     let none = PlanParameters::default();
     Ok(match word {
         "pause" | "resume" | "rollback" => {
-            let PushParameters { push, r#as, reason } = read(uri)?;
-            PlanParameters { push, r#as, reason, ..none }
+            let PushParameters { push, here, r#as, reason } = read(uri)?;
+            PlanParameters { push, here, r#as, reason, ..none }
         }
         "promote" => {
-            let PromoteParameters { push, step, all, r#as, reason } = read(uri)?;
-            PlanParameters { push, step, all, r#as, reason, ..none }
+            let PromoteParameters { push, step, all, here, r#as, reason } = read(uri)?;
+            PlanParameters { push, step, all, here, r#as, reason, ..none }
         }
         "abort" => {
-            let AbortParameters { push, condemn, r#as, reason } = read(uri)?;
-            PlanParameters { push, condemn, r#as, reason, ..none }
+            let AbortParameters { push, condemn, here, r#as, reason } = read(uri)?;
+            PlanParameters { push, condemn, here, r#as, reason, ..none }
         }
         "bar" => {
-            let BarParameters { push, class, r#as, reason } = read(uri)?;
-            PlanParameters { push, class, r#as, reason, ..none }
+            let BarParameters { push, class, here, r#as, reason } = read(uri)?;
+            PlanParameters { push, class, here, r#as, reason, ..none }
         }
         "pin" => {
-            let PinParameters { to, until, r#for, r#as, reason } = read(uri)?;
-            PlanParameters { to, until, r#for, r#as, reason, ..none }
+            let PinParameters { to, until, r#for, here, r#as, reason } = read(uri)?;
+            PlanParameters { to, until, r#for, here, r#as, reason, ..none }
         }
         "unpin" => {
-            let UnpinParameters { r#as, reason } = read(uri)?;
-            PlanParameters { r#as, reason, ..none }
+            let UnpinParameters { here, r#as, reason } = read(uri)?;
+            PlanParameters { here, r#as, reason, ..none }
         }
         other => return Err(bad_request(format!("command is {other:?}; allowed: {COMMANDS}"))),
     })
@@ -187,6 +189,7 @@ fn read_command(word: &str, uri: &Uri) -> Result<PlanParameters, Declined> {
 /// The command for the machine.
 fn order(status: &Arc<RolloutStatus>, word: &str, params: PlanParameters) -> Result<PlanOrder, Declined> {
     let push = |text: Option<String>| push_number("push", text);
+    let is_here = flag("here", params.here)?;
     let command = match word {
         "pause" => Command::Pause { push: push(params.push)? },
         "resume" => Command::Resume { push: push(params.push)? },
@@ -206,7 +209,7 @@ fn order(status: &Arc<RolloutStatus>, word: &str, params: PlanParameters) -> Res
     };
     let condemn = params.condemn.map(|text| contents(&text)).transpose().map_err(bad_request)?;
     let plan = status.plan.name.to_string();
-    Ok(PlanOrder { plan, command, condemn: condemn.unwrap_or_default() })
+    Ok(PlanOrder { plan, command, condemn: condemn.unwrap_or_default(), is_here })
 }
 
 /// The number of a push or of a release, which has to be named.
@@ -275,10 +278,11 @@ pub(in crate::admin) async fn freeze(
     peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    let FreezeParameters { r#for, r#as, reason } = read(&uri)?;
+    let FreezeParameters { r#for, here, r#as, reason } = read(&uri)?;
     let length = time("for", r#for, FREEZE_TIMES)?.unwrap_or(FREEZE);
     let audit = Audit::new(r#as, reason, peer);
-    command_all(&admin, "freeze", &uri, Command::Freeze { length }, audit).await
+    let is_here = flag("here", here)?;
+    command_all(&admin, "freeze", &uri, Command::Freeze { length }, is_here, audit).await
 }
 
 /// `POST /unfreeze`.
@@ -287,8 +291,9 @@ pub(in crate::admin) async fn unfreeze(
     peer: Option<Extension<Arc<AdminPeer>>>,
     uri: Uri,
 ) -> Result<Response, Declined> {
-    let UnpinParameters { r#as, reason } = read(&uri)?;
-    command_all(&admin, "unfreeze", &uri, Command::Unfreeze, Audit::new(r#as, reason, peer)).await
+    let UnpinParameters { here, r#as, reason } = read(&uri)?;
+    let is_here = flag("here", here)?;
+    command_all(&admin, "unfreeze", &uri, Command::Unfreeze, is_here, Audit::new(r#as, reason, peer)).await
 }
 
 async fn command_all(
@@ -296,6 +301,7 @@ async fn command_all(
     word: &str,
     uri: &Uri,
     command: Command,
+    is_here: bool,
     audit: Audit,
 ) -> Result<Response, Declined> {
     let (mut done, mut observing, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
@@ -312,7 +318,7 @@ async fn command_all(
             }
             continue;
         }
-        let order = PlanOrder { plan: plan.clone(), command: command.clone(), condemn: Vec::new() };
+        let order = PlanOrder { plan: plan.clone(), command: command.clone(), condemn: Vec::new(), is_here };
         match admin.relay.command_plan(order).await {
             Ok(after) => {
                 tell(Ok(after.report.state));
@@ -361,6 +367,11 @@ fn refused(plan: &str, refusal: OrderRefusal) -> (String, fn(String) -> Declined
         CommandError::NotHalted => "the push is not halted; use abort before".to_owned(),
         CommandError::Frozen => "the plan is frozen; use unfreeze before".to_owned(),
         CommandError::Succeeded => "a new process has taken over; nothing was done: say it again".to_owned(),
+        CommandError::NoLedger => {
+            "the ledger is away, and other replicas would not hear of it; nothing was done. here=true acts on this \
+            replica alone"
+                .to_owned()
+        }
         CommandError::ServerLost(_) => "the server of a unit of the push is lost".to_owned(),
         CommandError::NoSuchStep { steps } => format!("step: the push has the steps 1 to {steps}"),
         CommandError::NoStep { reached, steps } => format!(
@@ -386,6 +397,7 @@ fn refused(plan: &str, refusal: OrderRefusal) -> (String, fn(String) -> Declined
         | CommandError::LostRelease
         | CommandError::NoSuchUnit
         | CommandError::NoSuchContent => not_found,
+        CommandError::NoLedger => unavailable,
         CommandError::NoSuchStep { .. } | CommandError::NoStep { .. } | CommandError::TooLong => bad_request,
         _ => conflict,
     };

@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use sluice_admin_api::Text;
 use sluice_admin_api::rollouts::{
-    CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, Pinned, PlanState, Push, PushRejection,
-    PushStep, PushedType, StepLoad, SuspectContent, Unit, UnsentNames, WholePlan, WholePush,
+    CondemnedList, CondemnedUntil, HookQuestion, LargestGrowth, LiveReplica, Pinned, PlanState, Push,
+    PushRejection, PushStep, PushedType, SharedPlan, StepLoad, SuspectContent, Unit, UnsentNames, WholePlan,
+    WholePush,
 };
 
 use super::super::changes::{BoundedNames, changed_names};
@@ -19,7 +20,7 @@ use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::Until;
 use sluice_fleet::rollout::load::LoadJudgement;
 use sluice_fleet::rollout::push::{Content, TypePush};
-use sluice_fleet::rollout::report::StepReport;
+use sluice_fleet::rollout::report::{ReplicaReport, SharedReport, StepReport};
 use sluice_fleet::rollout::tally::Rejection;
 use sluice_fleet::rollout::{PushReport, UnitId};
 
@@ -81,6 +82,28 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
         left_out: classes(status, &status.report.left_out),
         waits_for_server: status.report.waits_for_server,
         releases: status.report.releases.clone(),
+        ledger: status.report.shared.as_ref().map(shared_plan),
+    }
+}
+
+fn shared_plan(shared: &SharedReport) -> SharedPlan {
+    let replica = |replica: &ReplicaReport| LiveReplica {
+        name: replica.name.to_string(),
+        push: replica.push,
+        step: replica.step,
+        takes_part: replica.takes_part,
+        behind: replica.is_behind,
+        clients: replica.clients,
+    };
+    SharedPlan {
+        replica: shared.replica.to_string(),
+        fault: shared.fault.as_deref().map(str::to_owned),
+        push: shared.push,
+        state: shared.state.name().to_owned(),
+        step: shared.step,
+        unwritten: shared.is_unwritten,
+        diverged: shared.is_diverged,
+        replicas: shared.replicas.iter().map(replica).collect(),
     }
 }
 

@@ -14,13 +14,14 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::parameters::NoParameters;
-use sluice_admin_api::rollouts::{PlanState, Push};
+use sluice_admin_api::rollouts::{LedgerState, PlanState, Push};
+use tracing::warn;
 
 use super::list;
 use super::page::{Page, cursor};
 use super::params::{Declined, not_found, read};
 use super::state::Admin;
-use crate::driver::api::rollouts::RolloutStatus;
+use crate::driver::api::rollouts::{LedgerStatus, RolloutStatus};
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{behind_seconds, frozen_until, pinned};
 use sluice_fleet::rollout::PushReport;
@@ -42,6 +43,28 @@ pub(super) async fn plans(
         let plans = plans.into_iter().skip(from);
         writer.about(item::ABOUT).write_all(plans, |plan| cursor(&plan.plan.name), render).await
     }))
+}
+
+/// `GET /ledger`.
+pub(super) async fn ledger(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
+    state_of_ledger(&admin)
+}
+
+/// `POST /ledger/init` (LDG-6).
+pub(super) async fn init_ledger(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
+    read::<NoParameters>(&uri)?;
+    if admin.relay.init_ledger() {
+        warn!("an operator believes the ledger as it is now");
+    }
+    state_of_ledger(&admin)
+}
+
+fn state_of_ledger(admin: &Admin) -> Result<Response, Declined> {
+    let none = || not_found("the relay shares no ledger: its configuration has `ledger: local`".to_owned());
+    let LedgerStatus { place, replica, fault, entries, bytes } = admin.relay.ledger().ok_or_else(none)?;
+    let (replica, fault) = (replica.to_string(), fault.map(String::from));
+    Ok(Json(LedgerState { place, replica, fault, entries, bytes }).into_response())
 }
 
 fn position(plans: &[Arc<RolloutStatus>], name: &str) -> Option<usize> {

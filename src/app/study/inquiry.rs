@@ -59,6 +59,7 @@ fn only_asking(settings: DriverSettings) -> DriverSettings {
         classes: NodeClasses::default(),
         rollouts: Vec::new(),
         checkpoint: None,
+        ledger: None,
         // The loss of the server is an answer, too.
         source: SourceSettings { tells_reach: true, coalescing: Duration::ZERO, ..settings.source },
         ..settings

@@ -25,6 +25,27 @@ pub trait RolloutsView {
     fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
         async { Err(OrderRefusal::NoSuchPlan) }.boxed()
     }
+
+    /// `None`: each plan decides for this replica only.
+    fn ledger(&self) -> Option<LedgerStatus> {
+        None
+    }
+
+    /// An operator believes the ledger as it is now (LDG-6). Returns false without a ledger.
+    fn init_ledger(&self) -> bool {
+        false
+    }
+}
+
+/// The ledger that replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerStatus {
+    pub place: String,
+    pub replica: Box<str>,
+    /// Why it is away, or not believed.
+    pub fault: Option<Box<str>>,
+    pub entries: usize,
+    pub bytes: usize,
 }
 
 /// A command for a plan.
@@ -35,6 +56,8 @@ pub struct PlanOrder {
     /// With [`Command::Abort`]: contents that no later push may bring, each by the name of its type and its
     /// own name.
     pub condemn: Vec<(Box<str>, ResourceName)>,
+    /// For this replica alone, whatever the ledger says.
+    pub is_here: bool,
 }
 
 /// The reason why a command had no effect.

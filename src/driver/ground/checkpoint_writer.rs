@@ -29,6 +29,7 @@ use sluice_checkpoint::store::Unwanted;
 use sluice_checkpoint::{Digest, Header, Identity, Loaded, Refused, Restored, StateFile, Store, StoreError};
 use sluice_engine::source::Image;
 use sluice_fleet::rollout::Record;
+use sluice_fleet::rollout::ledger::trust::{LedgerMemory, decode_memory};
 use sluice_fleet::rollout::stored_plans::decode_plans;
 use sluice_setting::{InForce, Setting, hours, ms, seconds, time};
 use sluice_wire::upstream::encode_node;
@@ -223,6 +224,18 @@ impl CheckpointWriter {
             tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
                 { %file, %reason } = "ignored the splits of node classes; the proof has to find them again");
             Splits::default()
+        })
+    }
+
+    /// What was remembered of the ledger before the restart (LDG-6). Every problem is logged, and means that the ledger
+    /// is new to this replica.
+    pub async fn read_ledger(self: &Arc<Self>) -> Option<LedgerMemory> {
+        let memory = self.read_state(StateFile::Ledger, decode_memory).await;
+        memory.unwrap_or_else(|(file, reason)| {
+            let file = file.display();
+            tell!(self.metrics.events, warn(Checkpoint, "ignored a file of the checkpoint").place(&file).detail(&reason);
+                { %file, %reason } = "ignored the memory of the ledger; its loss would not be noticed");
+            None
         })
     }
 

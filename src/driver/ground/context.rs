@@ -11,7 +11,7 @@ use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::class_refusals::ClassRefusals;
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::connection::Connections;
-use crate::driver::ground::durable::{DurableState, PlanStore};
+use crate::driver::ground::durable::{DurableState, LedgerMemoryStore, PlanStore};
 use crate::driver::ground::encoder::Encoder;
 use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::limits::RelayLimits;
@@ -25,6 +25,7 @@ use crate::driver::ground::servers::{Server, ServerLists};
 use crate::driver::ground::shared_content::{DoNotCacheNames, SharedContent};
 use crate::driver::ground::splits::{SplitStore, Splits};
 use crate::driver::ground::tails::Tails;
+use crate::ledger::Ledger;
 use crate::telemetry::{Metrics, Throttle};
 use sluice_engine::authority::Authority;
 use sluice_engine::authorization::Policy;
@@ -35,6 +36,7 @@ use sluice_engine::collection::HashSeed;
 use sluice_engine::downstream::{ClientFeatures, Limits};
 use sluice_engine::{Time, source};
 use sluice_fleet::rollout::Plan;
+use sluice_fleet::rollout::ledger::Replica;
 use sluice_identity::Identity;
 use sluice_load_reports::LoadLimits;
 use sluice_setting::{Epoch, InForce};
@@ -71,6 +73,15 @@ pub struct DriverSettings {
     pub load: LoadLimits,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.
     pub checkpoint: Option<checkpoint_writer::CheckpointSettings>,
+    /// `None`: each plan decides for this replica only. Read once, at the start.
+    pub ledger: Option<LedgerParts>,
+}
+
+/// The ledger that replicas share, and the name of this one (LDG-1).
+#[derive(Clone, Debug)]
+pub struct LedgerParts {
+    pub ledger: Arc<dyn Ledger>,
+    pub replica: Replica,
 }
 
 impl DriverSettings {
@@ -191,6 +202,7 @@ impl DriverContext {
                 inheritance: Inheritance::default(),
                 plans: PlanStore::default(),
                 splits: SplitStore::default(),
+                ledger: LedgerMemoryStore::default(),
             },
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(settings.encoded_bytes, metrics.clone())),
@@ -227,6 +239,7 @@ impl DriverContext {
                 inheritance: Inheritance::default(),
                 plans: PlanStore::default(),
                 splits: SplitStore::default(),
+                ledger: LedgerMemoryStore::default(),
             },
             content: SharedContent {
                 encoder: Arc::new(Encoder::new(0, metrics.clone())),

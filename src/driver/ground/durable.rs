@@ -10,6 +10,7 @@ use crate::driver::ground::inheritance::Inheritance;
 use crate::driver::ground::splits::SplitStore;
 use sluice_checkpoint::Identity;
 use sluice_fleet::rollout::Record;
+use sluice_fleet::rollout::ledger::trust::LedgerMemory;
 use sluice_fleet::rollout::record::StoredUnit;
 use sluice_fleet::rollout::stored_plans::encode_plans;
 
@@ -23,6 +24,22 @@ pub struct DurableState {
     pub plans: PlanStore,
     /// The splits of node classes (PRF-32).
     pub splits: SplitStore,
+    /// The ledger as this replica knows it (LDG-6).
+    pub ledger: LedgerMemoryStore,
+}
+
+/// What is remembered of the ledger.
+#[derive(Debug, Default)]
+pub struct LedgerMemoryStore(Mutex<Option<LedgerMemory>>);
+
+impl LedgerMemoryStore {
+    pub fn get(&self) -> Option<LedgerMemory> {
+        self.0.lock().clone()
+    }
+
+    pub fn put(&self, memory: Option<LedgerMemory>) {
+        *self.0.lock() = memory;
+    }
 }
 
 /// The latest state of each plan that enforces, by name.

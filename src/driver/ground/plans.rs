@@ -76,6 +76,16 @@ impl Plans {
         let _ = self.turn.subscribe().wait_for(|turn| *turn != Decider::Predecessor).await;
     }
 
+    /// Resolves when a successor decides.
+    pub async fn until_successor(&self) {
+        let _ = self.turn.subscribe().wait_for(|turn| *turn == Decider::Successor).await;
+    }
+
+    /// Resolves when this process decides.
+    pub async fn until_own_turn(&self) {
+        let _ = self.turn.subscribe().wait_for(|turn| *turn == Decider::Own).await;
+    }
+
     /// The plans with a push of the past that this node rejected, each with the latest push that went back or
     /// was halted.
     pub fn rejected_by(&self, node: &str) -> Vec<(Arc<PlanHandle>, u64)> {
@@ -137,6 +147,8 @@ pub struct PendingCommand {
     pub command: Command,
     /// Contents of the push that no later push may bring, each by the name of its type and its own name.
     pub condemn: Vec<(Box<str>, ResourceName)>,
+    /// For this replica alone, whatever the ledger says.
+    pub is_here: bool,
     pub done: oneshot::Sender<Result<(), CommandError>>,
 }
 
@@ -351,9 +363,10 @@ impl PlanHandle {
         &self,
         command: Command,
         condemn: Vec<(Box<str>, ResourceName)>,
+        is_here: bool,
     ) -> oneshot::Receiver<Result<(), CommandError>> {
         let (done, answer) = oneshot::channel();
-        self.notes.orders.lock().push(PendingCommand { command, condemn, done });
+        self.notes.orders.lock().push(PendingCommand { command, condemn, is_here, done });
         self.notes.wake.notify_one();
         answer
     }

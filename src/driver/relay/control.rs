@@ -13,7 +13,7 @@ use crate::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView, RowQuery};
 use crate::driver::api::proof::{
     ProofSummary, ProofView, ProveRefusal, ServerProof, ServerSamples, SplitRefusal, SplitStatus,
 };
-use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
+use crate::driver::api::rollouts::{LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
 use crate::driver::api::study::{LearnOrder, LearnRefusal, LearnState, StudyView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::splits;
@@ -32,16 +32,24 @@ impl RolloutsView for Relay {
 
     fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
         async move {
-            let PlanOrder { plan, command, condemn } = order;
+            let PlanOrder { plan, command, condemn, is_here } = order;
             let plans = self.shared.plans.all();
             let handle = plans.iter().find(|handle| *handle.plan().name == *plan);
-            let reply = handle.ok_or(OrderRefusal::NoSuchPlan)?.command(command, condemn).await;
+            let reply = handle.ok_or(OrderRefusal::NoSuchPlan)?.command(command, condemn, is_here).await;
             // A plan that ended meanwhile is one that the configuration does not have.
             reply.map_err(|_| OrderRefusal::NoSuchPlan)?.map_err(OrderRefusal::Refused)?;
             let all = self.rollouts();
             all.into_iter().find(|status| *status.plan.name == *plan).ok_or(OrderRefusal::NoSuchPlan)
         }
         .boxed()
+    }
+
+    fn ledger(&self) -> Option<LedgerStatus> {
+        self.rollouts.ledger().map(|ledger| ledger.status())
+    }
+
+    fn init_ledger(&self) -> bool {
+        self.rollouts.ledger().map(|ledger| ledger.init()).is_some()
     }
 }
 

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use crate::driver::api::rollouts::UnitStatus;
+use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::load::table::Loads;
+use crate::driver::rollout::hub::PlanLedger;
 use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::{StreamState, Tables};
 use sluice_engine::Time;
 use sluice_fleet::rollout::UnitId;
+use sluice_fleet::rollout::ledger::UnitKey;
 
 /// The number of streams between two turns of other tasks (ADM-6).
 const STREAMS_PER_TURN: usize = 64;
@@ -25,6 +29,8 @@ pub(super) struct Fleet {
     pub(super) shared: Arc<DriverContext>,
     pub(super) tables: Tables,
     pub(super) loads: Arc<Loads>,
+    /// `None`: the plan decides for this replica only.
+    pub(super) ledger: Option<PlanLedger>,
 }
 
 impl Fleet {
@@ -50,6 +56,15 @@ impl Fleet {
 
     pub(super) fn owns(&self, source: &SourceHandle) -> bool {
         is_judged_by(source, &self.handle, &self.shared)
+    }
+
+    /// A unit as replicas name it. `None` without a ledger.
+    pub(super) fn key(&self, source: &SourceHandle) -> Option<UnitKey> {
+        self.ledger.as_ref()?;
+        let settings = self.shared.epoch();
+        let listed = settings.lists.find(source.key().place)?;
+        let stored = stored_unit(&CheckpointWriter::identity(source.key(), listed)?);
+        Some(UnitKey::new(&stored.list, &stored.class))
     }
 
     /// Calls `each` for all streams of the relay. Locks no stream by itself, and lets other tasks run

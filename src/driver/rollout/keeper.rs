@@ -18,6 +18,7 @@ use crate::telemetry::wall_now;
 use sluice_checkpoint::StateFile;
 use sluice_engine::Time;
 use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
+use sluice_fleet::rollout::ledger::UnitKey;
 use sluice_fleet::rollout::record::{StoredContent, StoredUnit};
 use sluice_fleet::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
 use sluice_xds::{ResourceName, TypeUrl, Version};
@@ -84,6 +85,13 @@ impl PlanKeeper {
             restater.recover(recorded, unit);
             state.rollout.found(recorded, unit);
         }
+    }
+
+    /// The units of the plan as replicas name them, also those that are still missing.
+    pub(super) fn keys(&self, fleet: &Fleet) -> BTreeMap<UnitId, UnitKey> {
+        let missing = self.missing.iter().map(|(unit, stored)| (*unit, stored.clone()));
+        let stored = stored_units(fleet).into_iter().chain(missing);
+        stored.map(|(unit, stored)| (unit, UnitKey::new(&stored.list, &stored.class))).collect()
     }
 
     /// Whether a unit that held something back before a restart has a server that has not answered since.

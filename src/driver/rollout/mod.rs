@@ -6,7 +6,7 @@
 //!
 //! In order: the sources and streams that a plan reaches; the state of the plan; the contents of units; the
 //! clients of a push, the hook, and the evidence of both; restated and refused contents; the record; the
-//! commands of operators; the state for readers; the task; and all plans.
+//! commands of operators; the state for readers; the ledger of several replicas; the task; and all plans.
 
 mod fleet;
 mod state;
@@ -20,5 +20,6 @@ mod refuser;
 mod keeper;
 mod orders;
 mod display;
+pub mod hub;
 mod task;
 pub mod table;

@@ -46,8 +46,8 @@ pub(super) fn obey(state: &mut PlanState, contents: &KnownContents, fleet: &Flee
     let stable = |unit| Some(sources.get(&unit)?.published().stable().clone());
     let plan = state.plan().clone();
     let changes = |units: &[UnitId]| contents.changes(&plan, units, &stable);
-    let obeyed = |PendingCommand { command, condemn, done }| {
-        let result = carry_out_order(state, &changes, command, &condemn, now);
+    let obeyed = |PendingCommand { command, condemn, is_here, done }| {
+        let result = carry_out_order(state, &changes, command, &condemn, is_here, now);
         Reply { result, done }
     };
     orders.into_iter().map(obeyed).collect()
@@ -63,6 +63,7 @@ fn carry_out_order(
     changes: &dyn Fn(&[UnitId]) -> (PushSet, bool),
     command: Command,
     condemn: &[(Box<str>, ResourceName)],
+    is_here: bool,
     now: Time,
 ) -> Result<(), CommandError> {
     let is_meant = matches!(command, Command::Abort { .. }) && !condemn.is_empty();
@@ -78,7 +79,10 @@ fn carry_out_order(
             });
         }
     }
-    state.rollout.command(command, now)?;
+    match is_here {
+        true => state.rollout.command_here(command, now)?,
+        false => state.rollout.command(command, now)?,
+    }
     if let Some((set, _)) = &pushed {
         for (type_name, name) in condemn {
             let is_condemned = |type_url: &_, changed: &_| names_type(type_name, type_url) && changed == name;
@@ -136,6 +140,7 @@ mod tests {
             returns_to: None,
             stable,
             candidate,
+            shared: None,
         };
         rollout.ready(vec![push], due);
         assert_eq!(rollout.report().state, RolloutState::Waving);
@@ -150,7 +155,8 @@ mod tests {
                 assert_eq!(units, [UnitId(1)], "the units of the push");
                 (PushSet::new(Vec::new()), are_all_known)
             };
-            let result = carry_out_order(&mut state, &changes, Command::Abort { push }, condemn, Time::ZERO);
+            let result =
+                carry_out_order(&mut state, &changes, Command::Abort { push }, condemn, false, Time::ZERO);
             (result, state.rollout.report().state)
         };
         let content = [("Cluster".into(), ResourceName::from("payments"))];
@@ -166,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn his_5_an_answer_comes_after_the_task_has_shown_the_state() {
         let handle = PlanHandle::new(Arc::new(Plan::new("edge")));
-        let mut answer = handle.command(Command::Unpin, Vec::new());
+        let mut answer = handle.command(Command::Unpin, Vec::new(), false);
         handle.noted().await;
         let order = handle.take_orders().pop().unwrap();
         assert!(answer.try_recv().is_err() && handle.take_orders().is_empty());

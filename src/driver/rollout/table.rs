@@ -13,6 +13,7 @@ use crate::driver::ground::plans::PlanHandle;
 use crate::driver::load::table::Loads;
 use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
+use crate::driver::rollout::hub::LedgerHub;
 use crate::driver::rollout::task::PlanTask;
 use crate::driver::stream::state::Tables;
 use sluice_fleet::rollout::Plan;
@@ -24,7 +25,11 @@ const NO_CHECKPOINT: &str = "a plan holds pushes back without a checkpoint: afte
 
 /// The plans in force, with their tasks.
 #[derive(Default)]
-pub struct Rollouts(Mutex<Vec<RunningPlan>>);
+pub struct Rollouts {
+    running: Mutex<Vec<RunningPlan>>,
+    /// `None`: each plan decides for this replica only.
+    ledger: Option<Arc<LedgerHub>>,
+}
 
 #[derive(Clone)]
 struct RunningPlan {
@@ -33,6 +38,14 @@ struct RunningPlan {
 }
 
 impl Rollouts {
+    pub fn new(ledger: Option<Arc<LedgerHub>>) -> Rollouts {
+        Rollouts { running: Mutex::default(), ledger }
+    }
+
+    pub fn ledger(&self) -> Option<&Arc<LedgerHub>> {
+        self.ledger.as_ref()
+    }
+
     /// Puts plans in force: starts tasks for new plans, exchanges plans with a known name, and ends the
     /// others. Must be called within a tokio runtime if there are plans, and before sources are told.
     pub fn configure(
@@ -42,7 +55,7 @@ impl Rollouts {
         tables: &Tables,
         loads: &Arc<Loads>,
     ) {
-        let mut running = self.0.lock();
+        let mut running = self.running.lock();
         let mut left = std::mem::take(&mut *running);
         for plan in plans.iter().filter(|plan| plan.enforces() && shared.durable.checkpoint.is_none()) {
             let enforced = |running: &RunningPlan| {
@@ -60,32 +73,39 @@ impl Rollouts {
                     present.handle.configure(plan.clone());
                     running.push(present);
                 }
-                None => running.push(start(plan, shared, tables, loads)),
+                None => running.push(self.start(plan, shared, tables, loads)),
             }
         }
         left.iter().for_each(|ended| ended.handle.end());
         shared.plans.exchange(running.iter().map(|running| running.handle.clone()).collect());
     }
 
+    fn start(
+        &self,
+        plan: &Arc<Plan>,
+        shared: &Arc<DriverContext>,
+        tables: &Tables,
+        loads: &Arc<Loads>,
+    ) -> RunningPlan {
+        let handle = Arc::new(PlanHandle::new(plan.clone()));
+        let shown = Arc::new(ShownPlan::new(plan.clone()));
+        let running = RunningPlan { handle, shown };
+        let (shared, tables, loads) = (shared.clone(), tables.clone(), loads.clone());
+        let ledger = self.ledger.as_ref().map(|ledger| ledger.plan(&plan.name));
+        let fleet = Fleet { handle: running.handle.clone(), shared, tables, loads, ledger };
+        tokio::spawn(keep_running(running.clone(), fleet));
+        running
+    }
+
     /// The states of all plans, with all present units.
     pub fn all(&self, shared: &DriverContext, tables: &Tables) -> Vec<Arc<RolloutStatus>> {
-        let running = self.0.lock().clone();
+        let running = self.running.lock().clone();
         let status = |running: &RunningPlan| {
             let sources = sources_of(&running.handle, shared, tables);
             Arc::new(running.shown.status(&sources, shared))
         };
         running.iter().map(status).collect()
     }
-}
-
-fn start(plan: &Arc<Plan>, shared: &Arc<DriverContext>, tables: &Tables, loads: &Arc<Loads>) -> RunningPlan {
-    let handle = Arc::new(PlanHandle::new(plan.clone()));
-    let shown = Arc::new(ShownPlan::new(plan.clone()));
-    let running = RunningPlan { handle, shown };
-    let (shared, tables, loads) = (shared.clone(), tables.clone(), loads.clone());
-    let fleet = Fleet { handle: running.handle.clone(), shared, tables, loads };
-    tokio::spawn(keep_running(running.clone(), fleet));
-    running
 }
 
 async fn keep_running(running: RunningPlan, fleet: Fleet) {

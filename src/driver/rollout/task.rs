@@ -1,6 +1,7 @@
 //! The task of one plan.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use tokio::time::{Instant, sleep_until};
 
@@ -9,6 +10,7 @@ use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
 use crate::driver::rollout::hook::StepAnswer;
+use crate::driver::rollout::hub::{PlanLedger, Told};
 use crate::driver::rollout::keeper::PlanKeeper;
 use crate::driver::rollout::orders::{Reply, obey};
 use crate::driver::rollout::refuser::Refuser;
@@ -16,7 +18,8 @@ use crate::driver::rollout::restater::Restater;
 use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
-use crate::telemetry::rollouts;
+use crate::telemetry::{rollouts, wall_now};
+use sluice_fleet::rollout::ledger::Share;
 use sluice_fleet::rollout::{Admission, Output, RolloutState};
 
 /// A plan at work: the machine, and the parts that supply its inputs and carry out its outputs.
@@ -76,6 +79,7 @@ impl PlanTask {
 
     async fn begin(&mut self) {
         self.restore();
+        self.share();
         adopt(&self.fleet);
         self.tallier.follow_hook(self.state.plan(), &self.display.metrics);
         self.refuse().await;
@@ -95,6 +99,7 @@ impl PlanTask {
             () = self.fleet.handle.noted() => None,
             () = wait_until(due) => None,
             answer = self.tallier.hook_answer() => Some(answer),
+            () = told_by(self.fleet.ledger.as_ref()) => None,
         }
     }
 
@@ -120,12 +125,14 @@ impl PlanTask {
         fleet.shared.plans.until_turn().await;
         if fleet.handle.take_stored() {
             self.keeper.restore(state, &mut self.gatherer, &mut self.restater, fleet);
+            self.share();
         }
         self.follow_configuration();
         let (state, fleet) = (&mut self.state, &self.fleet);
         state.rollout.set_succeeded(fleet.shared.plans.turn() == Decider::Successor, fleet.now());
         self.keeper.find(state, &mut self.gatherer, &mut self.restater, fleet);
         self.gatherer.take_changes(state, fleet);
+        self.hear_ledger();
         self.take_given();
         let (state, fleet) = (&mut self.state, &self.fleet);
         state.handle_timeout(fleet.now());
@@ -169,6 +176,24 @@ impl PlanTask {
         let is_halted = self.state.rollout.state() == RolloutState::Halted;
         let keeps_halted = is_halted && (!self.state.enforces() || self.tallier.has_holders());
         self.display.show(keeps_halted, &mut self.state, &self.fleet);
+    }
+
+    /// Lets the plan share its decisions with other replicas (LDG-1).
+    fn share(&mut self) {
+        let Some(ledger) = &self.fleet.ledger else { return };
+        let share = Share::new(&self.state.plan().name, ledger.replica().clone());
+        self.state.rollout.share(share, &self.keeper.keys(&self.fleet), self.fleet.now());
+        ledger.begin();
+    }
+
+    fn hear_ledger(&mut self) {
+        for told in self.fleet.ledger.iter().flat_map(PlanLedger::take) {
+            let (rollout, now) = (&mut self.state.rollout, self.fleet.now());
+            match told {
+                Told::Event(event) => rollout.hear_ledger(event, wall_micros(), now),
+                Told::Wrote(ticket, result) => rollout.wrote(ticket, result, now),
+            }
+        }
     }
 
     fn restore(&mut self) {
@@ -221,6 +246,7 @@ impl PlanTask {
                 let report = state.rollout.report();
                 rollouts::tell(&fleet.shared.metrics.events, &self.display.metrics, &event, &report);
             }
+            Output::Write(write) => fleet.ledger.iter().for_each(|ledger| ledger.write(write.clone())),
             Output::Release { push } => {
                 let is_counted = tallier.release(push, fleet);
                 self.gatherer.release(push, is_counted);
@@ -255,6 +281,19 @@ impl PlanTask {
     async fn refuse(&mut self) {
         self.refuser.refuse(&self.gatherer.contents, &self.state, &self.fleet).await;
     }
+}
+
+async fn told_by(ledger: Option<&PlanLedger>) {
+    match ledger {
+        Some(ledger) => ledger.told().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Microseconds since 1970.
+fn wall_micros() -> u64 {
+    let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
 async fn wait_until(due: Option<Instant>) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 
+use crate::rollout::ledger::{ChangeHash, UnitChanges, UnitKey};
 use sluice_engine::cache::{CachedBodies, CachedResource, Known, Names};
 use sluice_engine::collection::Collection;
 use sluice_engine::downstream::SourceId;
@@ -101,6 +102,14 @@ impl PushUnit {
             last_change: after.last_change(),
             types: types.filter(|pushed| !pushed.is_empty()).collect(),
         }
+    }
+
+    /// The changes, as other replicas compare them (LDG-3).
+    pub fn shared(&self, unit: UnitKey) -> UnitChanges {
+        let changes = self.types.iter().flat_map(|part| part.names().map(move |name| (&part.type_url, name)));
+        let changes =
+            changes.map(|(type_url, name)| ChangeHash::new(unit, type_url, &name.name, name.version()));
+        UnitChanges { unit, changes: changes.collect() }
     }
 
     /// Whether [`PushUnit::between`] has any change. Ends with the first.

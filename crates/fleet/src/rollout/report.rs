@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::hook::{HookAnswer, HookReport};
+use super::ledger::record::SharedState;
 use super::load::{LoadJudgement, WorseLoad};
 use super::plan::Mode;
 use super::push::{Content, Finding, Growth, TypePush, UnitId, UnitPush};
@@ -46,6 +47,40 @@ pub struct RolloutReport {
     pub proved: BTreeSet<UnitId>,
     /// The units that serve the pinned release.
     pub pinned: BTreeSet<UnitId>,
+    /// `None`: the plan decides for this replica only.
+    pub shared: Option<SharedReport>,
+}
+
+/// The part of this replica among the others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedReport {
+    /// The name of this replica.
+    pub replica: Box<str>,
+    /// Why the ledger is not acted on; `None`: it is here.
+    pub fault: Option<Box<str>>,
+    /// The push of the record; 0 before the first.
+    pub push: u64,
+    pub state: SharedState,
+    pub step: u8,
+    /// What operators want here is not in the record yet.
+    pub is_unwritten: bool,
+    /// This replica has acted otherwise than the record, by an order for it alone or while the ledger was away.
+    pub is_diverged: bool,
+    /// The live replicas, with this one, by name.
+    pub replicas: Vec<ReplicaReport>,
+}
+
+/// A live replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplicaReport {
+    pub name: Box<str>,
+    /// The push and the step that it has counted its clients at.
+    pub push: u64,
+    pub step: u8,
+    pub takes_part: bool,
+    /// It has not counted its clients at the step of the record: nobody goes on without it.
+    pub is_behind: bool,
+    pub clients: u64,
 }
 
 /// A release that is served to all clients, whatever the servers say (HIS-3).

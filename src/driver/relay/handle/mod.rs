@@ -20,6 +20,7 @@ use crate::driver::load::reporter::ReportingStream;
 use crate::driver::load::table::Loads;
 use crate::driver::proof::table::Proofs;
 use crate::driver::relay::{memory, reload};
+use crate::driver::rollout::hub::LedgerHub;
 use crate::driver::rollout::table::Rollouts;
 use crate::driver::source::handle::{Command, SourceHandle, Subscriber};
 use crate::driver::source::table::{Sources, any_class};
@@ -56,7 +57,8 @@ impl Relay {
         let shared = Arc::new(DriverContext::new(settings, metrics));
         let sources = Arc::new(Sources::new(shared.clone()));
         let tables = Tables { sources, streams: Arc::default() };
-        let rollouts = Arc::new(Rollouts::default());
+        let ledger = shared.settings().ledger.as_ref().map(LedgerHub::new);
+        let rollouts = Arc::new(Rollouts::new(ledger));
         let loads = Arc::new(Loads::new(shared.clone(), tables.sources.clone()));
         // Before the first source, which looks for its plan.
         rollouts.configure(&shared.settings().rollouts, &shared, &tables, &loads);
@@ -107,6 +109,10 @@ impl Relay {
             checkpoint.load(&settings.lists).await;
             self.adopt_plans(checkpoint.read_plans().await);
             self.adopt_splits(checkpoint.read_splits().await);
+            self.shared.durable.ledger.put(checkpoint.read_ledger().await);
+        }
+        if let Some(ledger) = self.rollouts.ledger() {
+            ledger.start(&self.shared);
         }
         self.load_directories(&settings.lists).await.map(|_| ())
     }

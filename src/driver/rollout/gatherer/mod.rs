@@ -230,6 +230,8 @@ impl Gatherer {
             let (contents, guards) = (Inspection::new(&difference, &stable, &candidate), plan.guards);
             let inspected = tokio::task::spawn_blocking(move || contents.inspect(&guards)).await;
             push.findings = inspected.unwrap_or_default();
+            let key = sources.get(&unit).and_then(|source| fleet.key(source));
+            push.shared = key.map(|key| difference.shared(key));
             changes.push(difference);
             // Without a known change the unit is in no push.
             if !(plan.enforces() && push.is_empty()) {

@@ -68,6 +68,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         node: Node::default(),
         stream: Limits::default(),
         checkpoint: None,
+        ledger: None,
         splits: Arc::default(),
         load: LoadLimits::default(),
         admin_has_tls: false,

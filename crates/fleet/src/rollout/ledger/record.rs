@@ -53,6 +53,17 @@ pub enum SharedState {
     Over,
 }
 
+impl SharedState {
+    pub fn name(self) -> &'static str {
+        match self {
+            SharedState::Gathering => "gathering",
+            SharedState::Moving => "moving",
+            SharedState::Halted => "halted",
+            SharedState::Over => "over",
+        }
+    }
+}
+
 /// The first halt of a push.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedHalt {

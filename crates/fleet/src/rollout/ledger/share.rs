@@ -12,7 +12,7 @@ use super::record::{
     FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read, write,
 };
 use super::word::{Bid, Others, Sorted, Word, added};
-use crate::rollout::report::PushReport;
+use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::tally::Tally;
 use sluice_engine::Time;
 
@@ -530,6 +530,35 @@ impl Share {
         let is_known = self.record().map_or(orders == Orders::default(), |record| record.orders == orders);
         self.followed.clone_from(&orders);
         self.orders = (!is_known).then_some(orders);
+    }
+
+    /// `fault`: why the ledger is not acted on. `local`: the push of this replica.
+    pub fn report(&self, fault: &Option<Box<str>>, local: Option<&PushReport>) -> SharedReport {
+        let blank = blank();
+        let record = self.record().unwrap_or(&blank);
+        let local = local.filter(|local| local.number == record.push);
+        let is_diverged = local.is_some_and(|local| {
+            let is_halted = local.state == RolloutState::Halted;
+            is_halted && record.state != SharedState::Halted || local.reached() > record.step
+        });
+        let replica = |(name, tally): (&Box<str>, &ReplicaTally)| ReplicaReport {
+            name: name.clone(),
+            push: tally.push,
+            step: tally.step,
+            takes_part: tally.takes_part,
+            is_behind: !tally.is_of(record),
+            clients: tally.admitted.affected(),
+        };
+        SharedReport {
+            replica: self.replica.name.clone(),
+            fault: fault.clone(),
+            push: record.push,
+            state: record.state,
+            step: record.step,
+            is_unwritten: self.orders.is_some(),
+            is_diverged,
+            replicas: self.held.tallies.iter().map(replica).collect(),
+        }
     }
 
     // === What is written ===

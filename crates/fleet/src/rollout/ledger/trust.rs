@@ -18,6 +18,20 @@ pub struct LedgerMemory {
     pub revision: u64,
 }
 
+/// The file of a replica.
+#[must_use]
+pub fn encode_memory(memory: &LedgerMemory) -> Vec<u8> {
+    super::record::write(memory)
+}
+
+/// Reads the file of a replica.
+///
+/// # Errors
+/// The text is no such memory.
+pub fn decode_memory(bytes: &[u8]) -> Result<LedgerMemory, String> {
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
 /// What becomes of a ledger whose entries have just been loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

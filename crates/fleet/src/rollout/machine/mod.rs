@@ -341,6 +341,10 @@ impl Rollout {
             waits_for_server: self.waits_for_server(),
             proved: self.held.proved.clone(),
             pinned: self.held.pinned.clone(),
+            shared: self
+                .share
+                .as_ref()
+                .map(|share| share.report(&self.stops.ledger, self.push.as_ref().map(|push| &push.report))),
         }
     }
 

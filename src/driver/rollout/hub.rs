@@ -1,0 +1,404 @@
+//! The ledger of this process: one session for all plans (LDG-1, LDG-6).
+//!
+//! The hub's task keeps the session, and gives each plan what stands under its name. A plan's task never waits for the
+//! ledger: it puts writes into a queue, and finds events and results in its inbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::driver::api::rollouts::LedgerStatus;
+use crate::driver::ground::context::{DriverContext, LedgerParts};
+use crate::ledger::{
+    Ledger, LedgerEntry, LedgerEvent as StoreEvent, LedgerSession, Precondition, Put, WriteError,
+};
+use sluice_checkpoint::StateFile;
+use sluice_fleet::rollout::ledger::trust::{EPOCH_KEY, LedgerMemory, LedgerTrust, Verdict, encode_memory};
+use sluice_fleet::rollout::ledger::{Entry, Expected, LedgerEvent, Replica, Write, WriteResult};
+
+/// Events that a plan has not taken. Beyond it, the plan is told all that stands under its name instead.
+const INBOX_MAX: usize = 1_000;
+
+/// The time between two writes of the latest revision to disk.
+const WRITTEN_EVERY: Duration = Duration::from_secs(10);
+
+/// The ledger of this process.
+#[derive(Debug)]
+pub struct LedgerHub {
+    ledger: Arc<dyn Ledger>,
+    replica: Replica,
+    state: Mutex<HubState>,
+    orders: mpsc::UnboundedSender<HubOrder>,
+    /// Until the task takes it.
+    queue: Mutex<Option<mpsc::UnboundedReceiver<HubOrder>>>,
+}
+
+#[derive(Debug)]
+struct HubState {
+    inboxes: BTreeMap<Box<str>, Arc<Inbox>>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Away, or not to be believed, in words.
+    Away(Box<str>),
+    /// All entries by key, with their revisions.
+    Here(BTreeMap<String, (Bytes, u64)>),
+}
+
+#[derive(Debug)]
+enum HubOrder {
+    Write(Arc<Inbox>, Write),
+    /// An operator says that the ledger as it is now is to be believed (LDG-6).
+    Init,
+}
+
+/// What the ledger tells a plan.
+#[derive(Debug)]
+pub(super) enum Told {
+    Event(LedgerEvent),
+    Wrote(u64, WriteResult),
+}
+
+/// What a plan has not taken yet.
+#[derive(Debug)]
+struct Inbox {
+    plan: Box<str>,
+    told: Mutex<Vec<Told>>,
+    wake: Notify,
+}
+
+/// The end of a plan's task.
+#[derive(Clone, Debug)]
+pub(super) struct PlanLedger {
+    hub: Arc<LedgerHub>,
+    inbox: Arc<Inbox>,
+}
+
+impl LedgerHub {
+    pub fn new(parts: &LedgerParts) -> Arc<LedgerHub> {
+        let (orders, queue) = mpsc::unbounded_channel();
+        let content = Content::Away("no answer yet".into());
+        let state = Mutex::new(HubState { inboxes: BTreeMap::new(), content });
+        let LedgerParts { ledger, replica } = parts.clone();
+        Arc::new(LedgerHub { ledger, replica, state, orders, queue: Mutex::new(Some(queue)) })
+    }
+
+    /// Opens the session, once. Must be called within a tokio runtime.
+    pub fn start(self: &Arc<Self>, shared: &Arc<DriverContext>) {
+        if let Some(queue) = self.queue.lock().take() {
+            let trust = LedgerTrust::new(shared.durable.ledger.get());
+            let task =
+                HubTask { hub: self.clone(), shared: shared.clone(), trust, stored: None, written: None };
+            tokio::spawn(task.run(queue));
+        }
+    }
+
+    pub fn status(&self) -> LedgerStatus {
+        let (fault, entries, bytes) = match &self.state.lock().content {
+            Content::Away(why) => (Some(why.clone()), 0, 0),
+            Content::Here(entries) => {
+                let bytes = entries.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
+                (None, entries.len(), bytes)
+            }
+        };
+        LedgerStatus {
+            place: self.ledger.place().to_owned(),
+            replica: self.replica.name.clone(),
+            fault,
+            entries,
+            bytes,
+        }
+    }
+
+    /// An operator says that the ledger as it is now is to be believed (LDG-6).
+    pub fn init(&self) {
+        // The task lives as long as the process.
+        let _ = self.orders.send(HubOrder::Init);
+    }
+
+    /// The ledger for a plan.
+    pub(super) fn plan(self: &Arc<Self>, plan: &str) -> PlanLedger {
+        let inbox = Arc::new(Inbox { plan: plan.into(), told: Mutex::default(), wake: Notify::new() });
+        let mut state = self.state.lock();
+        inbox.tell(state.content.all_of(plan));
+        state.inboxes.insert(plan.into(), inbox.clone());
+        PlanLedger { hub: self.clone(), inbox }
+    }
+
+    fn tell_all(&self, inbox: &Inbox) {
+        inbox.tell(self.state.lock().content.all_of(&inbox.plan));
+    }
+
+    fn is_away(&self, why: &str) {
+        let mut state = self.state.lock();
+        state.content = Content::Away(why.into());
+        state.inboxes.values().for_each(|inbox| inbox.tell(LedgerEvent::Lost(why.into())));
+    }
+
+    fn is_here(&self, entries: BTreeMap<String, (Bytes, u64)>) {
+        let mut state = self.state.lock();
+        state.content = Content::Here(entries);
+        let HubState { inboxes, content } = &*state;
+        inboxes.values().for_each(|inbox| inbox.tell(content.all_of(&inbox.plan)));
+    }
+
+    fn changed(&self, key: String, value: Option<Bytes>, revision: u64) {
+        let mut state = self.state.lock();
+        let HubState { inboxes, content } = &mut *state;
+        let Content::Here(entries) = content else { return };
+        match &value {
+            Some(value) => drop(entries.insert(key.clone(), (value.clone(), revision))),
+            None => drop(entries.remove(&key)),
+        }
+        let Some(inbox) = plan_of(&key).and_then(|plan| inboxes.get(plan)) else { return };
+        let event = match value {
+            Some(value) => LedgerEvent::Changed(Entry { key, value: value.to_vec(), revision }),
+            None => LedgerEvent::Gone { key, revision },
+        };
+        if !inbox.tell_if_room(event) {
+            inbox.tell(content.all_of(&inbox.plan));
+        }
+    }
+}
+
+impl Content {
+    fn all_of(&self, plan: &str) -> LedgerEvent {
+        match self {
+            Content::Away(why) => LedgerEvent::Lost(why.clone()),
+            Content::Here(entries) => {
+                let entries = entries.iter().filter(|(key, _)| plan_of(key) == Some(plan));
+                let entry = |(key, (value, revision)): (&String, &(Bytes, u64))| Entry {
+                    key: key.clone(),
+                    value: value.to_vec(),
+                    revision: *revision,
+                };
+                LedgerEvent::Loaded(entries.map(entry).collect())
+            }
+        }
+    }
+}
+
+/// The plan of a key: its second part.
+fn plan_of(key: &str) -> Option<&str> {
+    key.split('/').nth(1)
+}
+
+impl Inbox {
+    /// Tells the state as a whole: events before it are out of date, and results are not.
+    fn tell(&self, event: LedgerEvent) {
+        let mut told = self.told.lock();
+        told.retain(|told| matches!(told, Told::Wrote(..)));
+        told.push(Told::Event(event));
+        self.wake.notify_one();
+    }
+
+    fn tell_if_room(&self, event: LedgerEvent) -> bool {
+        let mut told = self.told.lock();
+        let has_room = told.len() < INBOX_MAX;
+        if has_room {
+            told.push(Told::Event(event));
+            self.wake.notify_one();
+        }
+        has_room
+    }
+
+    fn wrote(&self, ticket: u64, result: WriteResult) {
+        // One write of a kind is under way at a time.
+        self.told.lock().push(Told::Wrote(ticket, result));
+        self.wake.notify_one();
+    }
+}
+
+impl PlanLedger {
+    pub(super) fn replica(&self) -> &Replica {
+        &self.hub.replica
+    }
+
+    /// The plan begins with nothing known of the ledger.
+    pub(super) fn begin(&self) {
+        self.hub.tell_all(&self.inbox);
+    }
+
+    /// What the ledger has told since the last call.
+    pub(super) fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut *self.inbox.told.lock())
+    }
+
+    /// Resolves when there is something to take.
+    pub(super) async fn told(&self) {
+        self.inbox.wake.notified().await;
+    }
+
+    /// Puts a write into the queue.
+    pub(super) fn write(&self, write: Write) {
+        let _ = self.hub.orders.send(HubOrder::Write(self.inbox.clone(), write));
+    }
+}
+
+type Writing = BoxFuture<'static, (Arc<Inbox>, u64, WriteResult)>;
+
+struct HubTask {
+    hub: Arc<LedgerHub>,
+    shared: Arc<DriverContext>,
+    trust: LedgerTrust,
+    /// A loaded ledger that is not believed yet.
+    stored: Option<Unbelieved>,
+    /// The latest memory on disk, and when it was written.
+    written: Option<(LedgerMemory, Instant)>,
+}
+
+struct Unbelieved {
+    identity: String,
+    revision: u64,
+    entries: BTreeMap<String, (Bytes, u64)>,
+}
+
+impl HubTask {
+    /// One process of a name at a time: a successor opens its session when this one has closed it (HND-3).
+    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<HubOrder>) {
+        let shared = self.shared.clone();
+        loop {
+            shared.plans.until_own_turn().await;
+            let (session, mut events) = self.hub.ledger.open();
+            let mut writes: FuturesUnordered<Writing> = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    event = events.recv() => match event {
+                        Some(event) => self.hear(event, &*session),
+                        None => break,
+                    },
+                    Some(order) = queue.recv() => match order {
+                        HubOrder::Write(inbox, write) => writes.push(writing(&*session, inbox, write)),
+                        HubOrder::Init => {
+                            self.trust.init();
+                            self.judge(&*session);
+                        }
+                    },
+                    Some((inbox, ticket, result)) = writes.next() => inbox.wrote(ticket, result),
+                    () = shared.plans.until_successor() => break,
+                }
+            }
+            self.stored = None;
+            self.hub.is_away("a new process decides");
+            session.close().await;
+        }
+    }
+
+    fn hear(&mut self, event: StoreEvent, session: &dyn LedgerSession) {
+        match event {
+            StoreEvent::Loaded { identity, revision, entries } => {
+                let entry = |entry: LedgerEntry| (entry.key, (entry.value, entry.revision));
+                let entries = entries.into_iter().map(entry).collect();
+                self.stored = Some(Unbelieved { identity, revision, entries });
+                self.judge(session);
+            }
+            StoreEvent::Changed(LedgerEntry { key, value, revision }) => {
+                self.change(key, Some(value), revision, session);
+            }
+            StoreEvent::Gone { key, revision } => self.change(key, None, revision, session),
+            StoreEvent::Lost(why) => {
+                self.stored = None;
+                self.hub.is_away(&why);
+            }
+        }
+    }
+
+    fn change(&mut self, key: String, value: Option<Bytes>, revision: u64, session: &dyn LedgerSession) {
+        let is_epoch = key == EPOCH_KEY;
+        if let Some(stored) = &mut self.stored {
+            stored.revision = revision;
+            match value {
+                Some(value) => drop(stored.entries.insert(key, (value, revision))),
+                None => drop(stored.entries.remove(&key)),
+            }
+            if is_epoch {
+                self.judge(session);
+            }
+            return;
+        }
+        if is_epoch {
+            let why = "the ledger has lost its data: its epoch has changed; see `sluice ledger init`";
+            warn!(ledger = self.hub.ledger.place(), "{why}");
+            return self.hub.is_away(why);
+        }
+        self.hub.changed(key, value, revision);
+        self.remember(revision);
+    }
+
+    /// Whether the loaded ledger is the one that this replica knows.
+    fn judge(&mut self, session: &dyn LedgerSession) {
+        let Some(stored) = self.stored.take() else { return };
+        let epoch =
+            stored.entries.get(EPOCH_KEY).map(|(value, _)| String::from_utf8_lossy(value).into_owned());
+        match self.trust.loaded(&stored.identity, stored.revision, epoch.as_deref()) {
+            Verdict::Believed => {
+                info!(ledger = self.hub.ledger.place(), "the ledger is here");
+                let revision = stored.revision;
+                self.hub.is_here(stored.entries);
+                self.remember(revision);
+            }
+            Verdict::IsNew => {
+                self.stored = Some(stored);
+                let value = Bytes::from(format!("{:016x}", self.hub.replica.process));
+                let put = Put { key: EPOCH_KEY.into(), value, only_if: Precondition::Absent, leased: false };
+                // The event of this write, or of another replica's, tells the epoch.
+                tokio::spawn(session.put(put));
+            }
+            Verdict::Refused(why) => {
+                warn!(ledger = self.hub.ledger.place(), "{why}");
+                self.stored = Some(stored);
+                self.hub.is_away(&why);
+            }
+        }
+    }
+
+    /// Keeps the epoch on disk, and the revision once in a while: writes of the disk are never waited for.
+    fn remember(&mut self, revision: u64) {
+        self.trust.saw(revision);
+        let Some(memory) = self.trust.memory() else { return };
+        self.shared.durable.ledger.put(Some(memory.clone()));
+        let is_fresh = self
+            .written
+            .as_ref()
+            .is_some_and(|(written, at)| written.epoch == memory.epoch && at.elapsed() < WRITTEN_EVERY);
+        if let Some(checkpoint) = self.shared.durable.checkpoint.as_ref().filter(|_| !is_fresh) {
+            self.written = Some((memory.clone(), Instant::now()));
+            tokio::spawn(checkpoint.clone().write_state(StateFile::Ledger, encode_memory(memory)));
+        }
+    }
+}
+
+fn writing(session: &dyn LedgerSession, inbox: Arc<Inbox>, write: Write) -> Writing {
+    let Write { ticket, key, value, expected, is_leased } = write;
+    let only_if = match expected {
+        Expected::Absent => Precondition::Absent,
+        Expected::Revision(revision) => Precondition::Revision(revision),
+        Expected::Any => Precondition::Any,
+    };
+    let writing = match value {
+        Some(value) => session.put(Put { key, value: value.into(), only_if, leased: is_leased }),
+        None => session.delete(key, only_if),
+    };
+    Box::pin(async move {
+        let result = match writing.await {
+            Ok(revision) => WriteResult::Written(revision),
+            Err(WriteError::Conflict { revision }) => WriteResult::Conflict(revision),
+            Err(error @ (WriteError::Refused(_) | WriteError::Failed(_))) => {
+                warn!("a write to the ledger failed: {error}");
+                WriteResult::Failed
+            }
+        };
+        (inbox, ticket, result)
+    })
+}
