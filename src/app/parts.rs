@@ -17,7 +17,11 @@ use super::settings::{default_response_bytes, relay_settings, server_limits};
 use super::sockets::{LiveListener, bind};
 use crate::config::Config;
 use crate::driver::Relay;
+use crate::driver::ground::context::{DriverSettings, LedgerParts};
+use crate::ledger::{EtcdLedger, Ledger, LedgerSettings, LedgerStore};
 use crate::server::{self, Server};
+use crate::telemetry::Metrics;
+use sluice_fleet::rollout::ledger::Replica;
 
 pub(super) struct Parts {
     pub relay: Relay,
@@ -47,7 +51,9 @@ impl Parts {
         let (lists, channels) =
             servers::lists(&config.servers, default_response_bytes(config), metrics, &Channels::default())?;
         let facts = facts::open(config, facts::AT_START).await.map_err(io::Error::other)?;
-        let relay = Relay::new(relay_settings(config, lists, facts.table.clone(), 1), metrics.clone());
+        let ledger = open_ledger(config, metrics)?;
+        let settings = DriverSettings { ledger, ..relay_settings(config, lists, facts.table.clone(), 1) };
+        let relay = Relay::new(settings, metrics.clone());
         if let Some(predecessor) = &mut predecessor {
             relay.await_decisions();
             predecessor.pass_lock(&relay).await;
@@ -81,4 +87,14 @@ impl Parts {
         }
         Ok(Parts { relay, channels, policy, facts, sockets, listeners, admin, server })
     }
+}
+
+/// The ledger of the configuration, and this process among its replicas.
+fn open_ledger(config: &Config, metrics: &Metrics) -> Result<Option<LedgerParts>> {
+    let Some(LedgerSettings { replica, lease, store }) = &config.ledger else { return Ok(None) };
+    let LedgerStore::Etcd(etcd) = store else { return Ok(None) };
+    let ledger: Arc<dyn Ledger> =
+        Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?);
+    let replica = Replica { name: replica.as_str().into(), process: fastrand::u64(..), lease: *lease };
+    Ok(Some(LedgerParts { ledger, replica }))
 }

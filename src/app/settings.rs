@@ -47,7 +47,7 @@ pub(super) fn relay_settings(
         stream: config.limits.stream,
         encoded_bytes: config.encoded_bytes,
         checkpoint: config.checkpoint.clone(),
-        // Built once, at the start.
+        // Opened once, at the start.
         ledger: None,
     }
 }

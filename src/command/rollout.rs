@@ -157,6 +157,9 @@ fn describe_plan(plan: &WholePlan<'static>, has_heads: bool, console: &mut Conso
         Some(push) => describe_push(push, has_heads, console)?,
         None => writeln!(console.out, "{}", between(plan))?,
     }
+    if let Some(ledger) = &plan.state.ledger {
+        writeln!(console.out, "{}", safe(&format!("replicas: {}", ledger.text())))?;
+    }
     condemned(&plan.condemned, has_heads, console)
 }
 

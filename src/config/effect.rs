@@ -126,6 +126,7 @@ pub(super) const EFFECTS: &[(&str, Effect)] = &[
     ("checkpoint.directory", Effect::Process),
     ("checkpoint.interval", Effect::Live),
     ("checkpoint.max_age", Effect::Live),
+    ("ledger", Effect::Process),
     ("traces", Effect::Live),
     ("coalescing", Effect::Live),
     ("linger", Effect::Live),
@@ -179,6 +180,7 @@ impl Config {
         let differs = [
             ("node", self.node != new.node),
             ("checkpoint.directory", directory(self) != directory(new)),
+            ("ledger", self.ledger != new.ledger),
             ("admin.address", place(self) != place(new)),
             ("admin.mode", place(self) == place(new) && mode(self) != mode(new)),
         ];

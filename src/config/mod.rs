@@ -26,6 +26,7 @@ pub mod limits;
 pub mod upstream;
 mod rest;
 mod fallback;
+mod ledger;
 pub mod servers;
 mod tls;
 pub mod listener;
@@ -76,6 +77,7 @@ pub use upstream::{GrpcServer, ServerKind, UpstreamServer};
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::{CheckpointSettings, ENCODED_BYTES};
 use crate::handover::HandoverSettings;
+use crate::ledger::LedgerSettings;
 use crate::server::limits::{DRAIN, DRAIN_DELAY};
 use crate::telemetry::traces::TraceSettings;
 use sluice_engine::class::NodeClasses;
@@ -114,6 +116,8 @@ pub struct Config {
     pub encoded_bytes: u64,
     /// `None`: off (RLY-7).
     pub checkpoint: Option<CheckpointSettings>,
+    /// `None`: each plan decides for this replica only (LDG-1).
+    pub ledger: Option<LedgerSettings>,
     /// `None`: off (OBS-2).
     pub traces: Option<TraceSettings>,
     /// See [`DRAIN`].
@@ -145,6 +149,7 @@ impl Config {
             source: source::SourceSettings::default(),
             encoded_bytes: ENCODED_BYTES.default,
             checkpoint: None,
+            ledger: None,
             traces: None,
             drain: DRAIN.default,
             drain_delay: DRAIN_DELAY.default,

@@ -7,6 +7,7 @@ use super::classes::read_classes;
 use super::error::{ConfigError, Warning};
 use super::expand::{Variables, environment, no_environment};
 use super::facts::read_facts;
+use super::ledger::read_ledger;
 use super::listener::{ListenerSettings, read_listeners};
 use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
@@ -147,6 +148,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
     let facts = facts.flatten();
     node_classes.facts.key = facts.as_ref().map(|facts| facts.key.clone()).unwrap_or_default();
     let checkpoint = map.item("checkpoint").and_then(|item| read_checkpoint(&item, directory));
+    let ledger = map.item("ledger").and_then(|item| read_ledger(&item, directory, hostname));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
     let proof = map.item("proof").and_then(|item| read_proof(&item, servers.as_ref(), &node_classes));
@@ -179,6 +181,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
         source: source::SourceSettings { unwatched_bytes: cache.0, linger_of_one, ..source },
         encoded_bytes: cache.1,
         checkpoint,
+        ledger,
         traces: map.item("traces").and_then(|item| read_traces(&item)),
         drain: map.value(&DRAIN),
         drain_delay: map.value(&DRAIN_DELAY),

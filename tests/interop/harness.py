@@ -44,9 +44,9 @@ class Case:
     relay_only: bool = False
 
 
-def eventually(what, check):
+def eventually(what, check, seconds=None):
     """Waits until check() is true; the failure shows the last value."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + (seconds or DEADLINE)
     while not (last := check()):
         if time.monotonic() > end:
             raise AssertionError(f"never: {what} (last: {last!r})")
@@ -64,14 +64,14 @@ class Answer(tuple):
     seconds = property(lambda self: self[2])
 
 
-def get(port, path="/", timeout=10, **headers):
-    """GET over loopback. A header's name is written with underscores."""
+def get(port, path="/", timeout=10, method="GET", **headers):
+    """GET over loopback, or another method. A header's name is written with underscores."""
     start = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     headers = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
     with contextlib.closing(connection):
         try:
-            connection.request("GET", path, headers=headers)
+            connection.request(method, path, headers=headers)
             response = connection.getresponse()
             status, body = response.status, response.read().decode()
         except (OSError, http.client.HTTPException) as error:

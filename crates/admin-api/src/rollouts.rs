@@ -82,6 +82,37 @@ pub struct SharedPlan {
     pub replicas: Vec<LiveReplica>,
 }
 
+impl SharedPlan {
+    /// `push 42 is moving at step 2, with relay-1 and relay-2; it waits for relay-3`.
+    pub fn text(&self) -> String {
+        if let Some(fault) = &self.fault {
+            return format!("the ledger is away: {fault}");
+        }
+        let names = |is_so: fn(&LiveReplica) -> bool| {
+            let names = self.replicas.iter().filter(|replica| is_so(replica)).map(|replica| &*replica.name);
+            names.collect::<Vec<_>>().join(", ")
+        };
+        let mut text = match (self.push, self.state.as_str()) {
+            (0, _) => format!("no push yet; replicas: {}", names(|_| true)),
+            (push, "moving") => {
+                format!("push {push} is moving at step {}, with {}", self.step, names(|one| one.takes_part))
+            }
+            (push, state) => format!("push {push} is {state}; replicas: {}", names(|_| true)),
+        };
+        let behind = names(|replica| replica.behind);
+        if !behind.is_empty() && self.state == "moving" {
+            text += &format!("; it waits for {behind}");
+        }
+        if self.unwritten {
+            text += "; an order is not in the ledger yet";
+        }
+        if self.diverged {
+            text += &format!("; {} has acted otherwise", self.replica);
+        }
+        text
+    }
+}
+
 /// A replica with a living lease.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -86,7 +86,8 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
     }
 }
 
-fn shared_plan(shared: &SharedReport) -> SharedPlan {
+/// The plan as the replicas have it.
+pub(in crate::admin) fn shared_plan(shared: &SharedReport) -> SharedPlan {
     let replica = |replica: &ReplicaReport| LiveReplica {
         name: replica.name.to_string(),
         push: replica.push,

@@ -23,7 +23,7 @@ use super::params::{Declined, not_found, read};
 use super::state::Admin;
 use crate::driver::api::rollouts::{LedgerStatus, RolloutStatus};
 pub(super) use command::{command, freeze, is_order, unfreeze};
-pub(super) use item::{behind_seconds, frozen_until, pinned};
+pub(super) use item::{behind_seconds, frozen_until, pinned, shared_plan};
 use sluice_fleet::rollout::PushReport;
 use sluice_text::nearest::nearest;
 

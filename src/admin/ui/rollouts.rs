@@ -12,7 +12,7 @@ use super::parts::{Classes, Mark, Shape, ShellCommand};
 use super::plot::StateBar;
 use super::text::{count, counted};
 use crate::admin::item::rfc_3339;
-use crate::admin::rollouts::{find, find_push, frozen_until, is_order, of_plan, pinned};
+use crate::admin::rollouts::{find, find_push, frozen_until, is_order, of_plan, pinned, shared_plan};
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::telemetry::events::Event;
 use crate::telemetry::rollouts::{content, hook_note, load_notes, note_text, percent, stands, why};
@@ -280,7 +280,9 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
             counted(status.diverged.len(), "unit")
         )
     });
-    let orders = [pinned, diverged, frozen, full, lost, unproved].into_iter().flatten();
+    let replicas =
+        status.report.shared.as_ref().map(|shared| format!("Replicas: {}.", shared_plan(shared).text()));
+    let orders = [pinned, diverged, frozen, full, lost, unproved, replicas].into_iter().flatten();
     orders.chain(all_condemned(status)).collect()
 }
 

@@ -69,6 +69,7 @@ impl Live {
             source: _,
             encoded_bytes: _,
             checkpoint: _,
+            ledger: _,
             traces: _,
             drain: _,
             drain_delay: _,

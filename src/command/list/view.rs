@@ -111,6 +111,7 @@ pub(in crate::command) const ROLLOUTS: View<PlanState<'static>> = View {
         column("WHY", |plan, _| plan.why.clone()),
         wide("WAITING", |plan, _| shown(plan.waiting)),
         wide("BLAMED", |plan, _| Some(joined(&plan.blamed))),
+        wide("REPLICAS", |plan, _| Some(plan.ledger.as_ref()?.text())),
     ],
     name: |plan| shown(&plan.name),
     apart: |_| Vec::new(),

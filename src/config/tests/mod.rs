@@ -5,6 +5,7 @@ mod authorization;
 mod calls;
 mod classes;
 mod deletion;
+mod ledger;
 mod load;
 mod documents;
 mod errors;

@@ -164,7 +164,7 @@ struct Writes {
 
 #[derive(Debug)]
 enum Pending {
-    Record(PlanRecord),
+    Record(Box<PlanRecord>),
     Past,
 }
 
@@ -312,7 +312,7 @@ impl Share {
                 if self.orders.as_ref() == Some(&record.orders) {
                     self.orders = None;
                 }
-                self.take_record(Ok(record), revision, now);
+                self.take_record(Ok(*record), revision, now);
             }
             (WriteResult::Conflict(Some(revision)), Pending::Record(_)) => self.writes.not_before = revision,
             _ => {}
@@ -541,8 +541,8 @@ impl Share {
             let is_halted = local.state == RolloutState::Halted;
             is_halted && record.state != SharedState::Halted || local.reached() > record.step
         });
-        let replica = |(name, tally): (&Box<str>, &ReplicaTally)| ReplicaReport {
-            name: name.clone(),
+        let replica = |name: &str, tally: &ReplicaTally| ReplicaReport {
+            name: name.into(),
             push: tally.push,
             step: tally.step,
             takes_part: tally.takes_part,
@@ -557,7 +557,7 @@ impl Share {
             step: record.step,
             is_unwritten: self.orders.is_some(),
             is_diverged,
-            replicas: self.held.tallies.iter().map(replica).collect(),
+            replicas: self.held.tallies.iter().map(|(name, tally)| replica(name, tally)).collect(),
         }
     }
 
@@ -604,7 +604,7 @@ impl Share {
             None => Expected::Absent,
         };
         let value = write(&next);
-        Some(self.send(format!("plan/{}", self.plan), value, expected, Pending::Record(next)))
+        Some(self.send(format!("plan/{}", self.plan), value, expected, Pending::Record(Box::new(next))))
     }
 
     /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the past that

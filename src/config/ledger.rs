@@ -1,0 +1,91 @@
+//! `ledger`, the store through which several replicas decide together (LDG-1).
+
+use std::path::Path;
+
+use super::address::{Endpoint, parse_endpoint, warn_of_plaintext};
+use super::reader::{Item, Map};
+use super::server_tls::read_tls_config;
+use super::tree::Tree;
+use super::units::text;
+
+use crate::client::GrpcAddress;
+use crate::ledger::{EtcdSettings, EtcdUser, LEASE, LedgerSettings, LedgerStore};
+use sluice_setting::Read;
+
+const ENDPOINTS: &str = "the addresses of an etcd, as [\"etcd-0:2379\"]";
+const ENDPOINT: &str = "HOST:PORT or unix:PATH";
+const REPLICA: &str = "a name of at most 253 letters, digits, `.`, `-` and `_`";
+const PREFIX: &str = "a text, as /sluice/";
+
+/// `None`: each plan decides for this replica only, or an error was reported.
+pub(super) fn read_ledger(item: &Item<'_>, directory: &Path, hostname: &str) -> Option<LedgerSettings> {
+    if item.is_word("local") {
+        return None;
+    }
+    item.map(|map| {
+        let replica = map.or("replica", hostname.to_owned(), replica);
+        let lease = map.value(&LEASE);
+        let etcd = map.required("etcd", "the section of an etcd; `ledger: local` shares nothing");
+        let etcd = etcd.and_then(|etcd| etcd.map(|map| read_etcd(map, directory)).flatten());
+        Some(LedgerSettings { replica, lease, store: LedgerStore::Etcd(Box::new(etcd?)) })
+    })
+    .flatten()
+}
+
+fn read_etcd(map: &mut Map<'_>, directory: &Path) -> Option<EtcdSettings> {
+    let endpoints = map.required("endpoints", ENDPOINTS);
+    let prefix = map.or("prefix", EtcdSettings::PREFIX.to_owned(), prefix);
+    let tls = map.item("tls").and_then(|item| item.map(|map| read_tls_config(map, directory)));
+    let user = map.item("user").and_then(|item| item.map(|map| read_user(map, directory)).flatten());
+    let items = endpoints.and_then(|item| item.list())?;
+    let endpoints: Option<Vec<GrpcAddress>> =
+        items.iter().map(|item| read_endpoint(item, directory, tls.is_some())).collect();
+    let endpoints = endpoints?;
+    if endpoints.is_empty() {
+        map.error("endpoints", super::error::Problem::Missing { expected: ENDPOINTS.into() });
+        return None;
+    }
+    Some(EtcdSettings { endpoints, prefix, tls, user })
+}
+
+fn read_endpoint(item: &Item<'_>, directory: &Path, has_tls: bool) -> Option<GrpcAddress> {
+    let endpoint = item.text().and_then(parse_endpoint);
+    match endpoint {
+        Some(Endpoint::Tcp { host, port }) => {
+            if !has_tls {
+                warn_of_plaintext(item, &host);
+            }
+            Some(GrpcAddress::Tcp { host, port })
+        }
+        Some(Endpoint::Unix(path)) => Some(GrpcAddress::Unix(directory.join(path))),
+        None => {
+            item.invalid(ENDPOINT);
+            None
+        }
+    }
+}
+
+fn read_user(map: &mut Map<'_>, directory: &Path) -> Option<EtcdUser> {
+    let name = map.required("name", "the name of the user").and_then(|item| item.parse(text));
+    let file = map.required("password_file", "the path of a file with the password");
+    let file = file.and_then(|item| item.parse(text));
+    Some(EtcdUser { name: name?.to_owned(), password_file: directory.join(file?) })
+}
+
+/// A name is a part of keys, so it has no slash.
+fn replica(tree: &Tree) -> Result<String, String> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match tree {
+        Tree::Text(name) if (1..=253).contains(&name.len()) && name.bytes().all(is_letter) => {
+            Ok(name.clone())
+        }
+        _ => Err(REPLICA.into()),
+    }
+}
+
+fn prefix(tree: &Tree) -> Result<String, String> {
+    match tree {
+        Tree::Text(prefix) if !prefix.is_empty() && prefix.len() <= 200 => Ok(prefix.clone()),
+        _ => Err(PREFIX.into()),
+    }
+}

@@ -1,0 +1,69 @@
+//! `ledger`.
+
+use super::*;
+use crate::client::GrpcAddress;
+use crate::ledger::{EtcdSettings, EtcdUser, LedgerStore};
+use sluice_setting::seconds;
+
+fn etcd(text: &str) -> (LedgerSettings, EtcdSettings) {
+    let ledger = with_server(text).ledger.unwrap();
+    let LedgerStore::Etcd(etcd) = ledger.store.clone() else { panic!("{ledger:?}") };
+    (ledger, *etcd)
+}
+
+fn faults(text: &str) -> Vec<String> {
+    messages(&read(&format!("{SERVER}{text}")).unwrap_err())
+}
+
+#[test]
+fn ldg_1_a_ledger_has_a_store_and_a_name() {
+    assert_eq!(with_server("ledger: local").ledger, None);
+    let (ledger, store) = etcd("ledger: {etcd: {endpoints: ['etcd-0:2379', 'unix:run/etcd']}}");
+    assert_eq!((ledger.replica.as_str(), ledger.lease), ("host-1", seconds(15)));
+    let addresses = [
+        GrpcAddress::Tcp { host: "etcd-0".into(), port: 2379 },
+        GrpcAddress::Unix("/etc/sluice/run/etcd".into()),
+    ];
+    assert_eq!(store.endpoints, addresses);
+    assert_eq!((store.prefix.as_str(), store.tls, store.user), ("/sluice/", None, None));
+    let more = "tls: {ca_certificate_file: ca.crt}, user: {name: jo, password_file: secret}, prefix: /eu/";
+    let (ledger, store) =
+        etcd(&format!("ledger: {{replica: a.b-1, lease: 5s, etcd: {{endpoints: ['a:1'], {more}}}}}"));
+    assert_eq!((ledger.replica.as_str(), ledger.lease, store.prefix.as_str()), ("a.b-1", seconds(5), "/eu/"));
+    let user = EtcdUser { name: "jo".into(), password_file: "/etc/sluice/secret".into() };
+    assert_eq!((store.tls.is_some(), store.user), (true, Some(user)));
+}
+
+#[test]
+fn ldg_1_a_ledger_without_a_store_is_refused() {
+    let faults = |section: &str| {
+        let all = faults(&format!("ledger: {section}"));
+        all.into_iter().map(|fault| fault.trim_start_matches("ledger.").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        faults("{}"),
+        ["etcd: missing; expected the section of an etcd; `ledger: local` shares nothing"]
+    );
+    let endpoints = "etcd.endpoints: missing; expected the addresses of an etcd, as [\"etcd-0:2379\"]";
+    assert_eq!(faults("{etcd: {}}"), [endpoints]);
+    assert_eq!(faults("{etcd: {endpoints: []}}"), [endpoints]);
+    assert_eq!(
+        faults("{etcd: {endpoints: ['http://a:1']}}"),
+        ["etcd.endpoints[0]: found \"http://a:1\"; expected HOST:PORT or unix:PATH"]
+    );
+    assert_eq!(
+        faults("{replica: a/b, etcd: {endpoints: ['a:1']}}"),
+        ["replica: found \"a/b\"; expected a name of at most 253 letters, digits, `.`, `-` and `_`"]
+    );
+    assert_eq!(faults("{etcd: {endpoints: ['a:1'], user: {name: jo}}}").len(), 1);
+}
+
+#[test]
+fn ldg_1_an_etcd_without_tls_is_warned_of() {
+    let warnings = |text: &str| read(&format!("{SERVER}{text}")).unwrap().warnings.len();
+    let with = |endpoint: &str, more: &str| format!("ledger: {{etcd: {{endpoints: ['{endpoint}']{more}}}}}");
+    let none = warnings("");
+    assert_eq!(warnings(&with("etcd-0:2379", "")), none + 1);
+    assert_eq!(warnings(&with("etcd-0:2379", ", tls: {}")), none);
+    assert_eq!(warnings(&with("127.0.0.1:2379", "")), none);
+}
