@@ -8,6 +8,7 @@ pub mod handover;
 pub mod telemetry;
 pub mod trust;
 pub mod client;
+pub mod ledger;
 pub mod kubernetes;
 pub mod driver;
 pub mod server;

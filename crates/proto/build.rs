@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 const PROTOS: &str = "../../proto";
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "envoy/service/discovery/v3/discovery.proto",
     "envoy/service/load_stats/v3/lrs.proto",
     "envoy/config/cluster/v3/cluster.proto",
+    "etcd/etcd.proto",
     CLIENT_STATUS,
 ];
 
@@ -20,6 +21,7 @@ const CLIENT_STATUS: &str = "envoy/service/status/v3/csds.proto";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={PROTOS}/envoy");
+    println!("cargo:rerun-if-changed={PROTOS}/etcd");
     println!("cargo:rerun-if-changed={PROTOS}/google");
     let mut descriptors = protox::compile(FILES, [PROTOS])?;
     prost_build::Config::new()

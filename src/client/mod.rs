@@ -44,6 +44,6 @@ pub use file::{FileError, FileEvent, FileHandle, FileServer, FileSettings, FileS
 pub use poll::PollHandle;
 pub use pool::Pool;
 pub use rest::RestServer;
-pub use settings::{ClientSettings, RESERVE_IDLE_TIMEOUT, TcpKeepalive};
+pub use settings::{ClientSettings, RESERVE_IDLE_TIMEOUT, TcpKeepalive, backoff};
 pub use stream::StreamHandle;
 pub use webhook::Webhook;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 
 use super::connections::PoolInner;
@@ -11,8 +11,8 @@ use super::stream::{self, StreamHandle};
 use super::{ClientSettings, ConnectionChoice, Credentials, GrpcAddress, ServerChannel, StreamEvent};
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::Backoff;
-use sluice_xds::Variant;
 use sluice_xds::service::ads_path;
+use sluice_xds::{Variant, relay_path};
 
 /// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///
@@ -69,7 +69,8 @@ impl Pool {
         choice: ConnectionChoice,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
-        stream::open(self.inner.clone(), path, StreamContent::Responses(variant), relays, choice, events)
+        let content = StreamContent::Responses(variant);
+        stream::open(self.inner.clone(), path, content, path_of_call(relays), choice, events)
     }
 
     /// As [`Pool::open_method`], for another service than discovery: [`StreamEvent::Message`] has each
@@ -80,8 +81,18 @@ impl Pool {
         relays: Option<HeaderValue>,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
+        self.open_call(path, path_of_call(relays), events)
+    }
+
+    /// As [`Pool::open_messages`], with the metadata of this call.
+    pub fn open_call(
+        &self,
+        path: &str,
+        metadata: Vec<(HeaderName, HeaderValue)>,
+        events: mpsc::Sender<StreamEvent>,
+    ) -> StreamHandle {
         let choice = ConnectionChoice::default();
-        stream::open(self.inner.clone(), path.to_owned(), StreamContent::Messages, relays, choice, events)
+        stream::open(self.inner.clone(), path.to_owned(), StreamContent::Messages, metadata, choice, events)
     }
 
     /// The delays between two tries at the server (CLI-4).
@@ -92,4 +103,9 @@ impl Pool {
     pub fn metrics(&self) -> &Arc<ClientMetrics> {
         &self.inner.peer.metrics
     }
+}
+
+/// The relays on the way of a call, this one last (TIR-2).
+fn path_of_call(relays: Option<HeaderValue>) -> Vec<(HeaderName, HeaderValue)> {
+    relays.map(|relays| (HeaderName::from_static(relay_path::HEADER), relays)).into_iter().collect()
 }

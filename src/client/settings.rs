@@ -88,7 +88,7 @@ settings! {
 
 /// The delay after a failure with `failures` others before: ×1.6 each, up to a cap, with ±20 % of jitter
 /// (CLI-4). `jitter` is from 0 to 1.
-pub(super) fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
+pub fn backoff(settings: &Backoff, failures: u32, jitter: f64) -> Duration {
     // Beyond this exponent, the delay has reached the cap.
     let factor = 1.6_f64.powi(failures.min(64) as i32);
     let seconds = (settings.initial.as_secs_f64() * factor).min(settings.max.as_secs_f64());

