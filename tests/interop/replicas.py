@@ -2,7 +2,7 @@
 evidence of all, and nobody new is admitted without etcd (LDG-3 to LDG-7)."""
 
 import json
-import signal
+import shutil
 import time
 
 import packages
@@ -217,11 +217,31 @@ def fails_static(fleet):
     eventually("the relay that was away has nothing to roll", lambda: three.has("fourth"), seconds=6 * LEASE)
 
 
+def remembers(fleet):
+    """A ledger that lost its data is not believed, and a halted push stays halted over it."""
+    one, two, three = (fleet.replicas[number] for number in (1, 2, 3))
+    fleet.await_ledger()
+    fleet.plane.put(fleet.bad_listener())
+    fleet.await_states("halted")
+    fleet.etcd.kill()
+    shutil.rmtree(fleet.stage.directory / "etcd")
+    fleet.etcd.start()
+    fleet.await_all("the ledger is not believed", lambda replica: "has lost its data" in (replica.shared()["fault"] or ""), seconds=4 * LEASE)
+    for replica in (one, two, three):
+        assert get(replica.admin, "/ledger/init", method="POST").status == 200
+    fleet.await_ledger()
+    fleet.await_states("halted")
+    assert [one.rejected(), three.rejected()] == [0, 0], "nobody else was given the bad listener"
+    fleet.push("fifth")
+    fleet.await_all("the fix is there", lambda replica: replica.has("fifth"), seconds=4 * LEASE)
+
+
 def story(stage):
     fleet = Fleet(stage)
     halts(fleet)
     obeys(fleet)
     fails_static(fleet)
+    remembers(fleet)
 
 
 CASES = [Case("replicas", {"envoy", "etcd"}, story, relay_only=True)]

@@ -78,6 +78,8 @@ pub struct SharedPlan {
     pub unwritten: bool,
     /// This replica has acted otherwise than the ledger says.
     pub diverged: bool,
+    /// Why the latest changes of this replica have not begun; null: nothing of the ledger keeps them.
+    pub waits: Option<String>,
     /// The live replicas, with this one.
     pub replicas: Vec<LiveReplica>,
 }
@@ -105,6 +107,9 @@ impl SharedPlan {
         }
         if self.unwritten {
             text += "; an order is not in the ledger yet";
+        }
+        if let Some(why) = &self.waits {
+            text += &format!("; changes of {} wait: {why}", self.replica);
         }
         if self.diverged {
             text += &format!("; {} has acted otherwise", self.replica);

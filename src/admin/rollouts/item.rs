@@ -104,6 +104,7 @@ pub(in crate::admin) fn shared_plan(shared: &SharedReport) -> SharedPlan {
         step: shared.step,
         unwritten: shared.is_unwritten,
         diverged: shared.is_diverged,
+        waits: shared.waits.map(str::to_owned),
         replicas: shared.replicas.iter().map(replica).collect(),
     }
 }

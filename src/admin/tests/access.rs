@@ -160,6 +160,8 @@ fn aut_14_every_endpoint_has_its_role() {
         "GET /rollouts/{plan}/pushes view",
         "GET /rollouts/{plan}/pushes/{push} view",
         "GET /rollouts/{plan}/pushes/{push}/candidate view",
+        "GET /ledger view",
+        "POST /ledger/init act",
         "GET /refused view",
         "GET /drain view",
         "POST /drain act",

@@ -23,7 +23,7 @@ use sluice_admin_api::names::{
 use sluice_admin_api::overview::{Overview, ReadyReport};
 use sluice_admin_api::proofs::{ClassSplit, Divergence, ProveProgress, Sample};
 use sluice_admin_api::resources::{CandidateResource, Resource, ResourceCopies};
-use sluice_admin_api::rollouts::{PlanState, Push, WholePlan, WholePush};
+use sluice_admin_api::rollouts::{LedgerState, PlanState, Push, WholePlan, WholePush};
 use sluice_admin_api::sources::{NodeClass, RefusedClient, Source};
 use sluice_admin_api::tail::{TailBegin, TailGap, TailLine};
 
@@ -48,7 +48,7 @@ const fn golden(
     Golden { name, endpoint, target, read }
 }
 
-const GOLDEN: [Golden; 35] = [
+const GOLDEN: [Golden; 36] = [
     golden("ready", Endpoint::Ready, "/ready", answer::<ReadyReport>),
     golden("overview", Endpoint::Overview, "", answer::<Overview>),
     golden("clients", Endpoint::Clients, "/clients?node=node-100", items::<Client>),
@@ -89,6 +89,7 @@ const GOLDEN: [Golden; 35] = [
         "/rollouts/edge/pushes/41/candidate?limit=1",
         items::<CandidateResource>,
     ),
+    golden("ledger", Endpoint::Ledger, "/ledger", answer::<LedgerState>),
     golden("refused", Endpoint::Refused, "/refused?limit=1", items::<RefusedClient>),
     golden("drain", Endpoint::Drain, "/drain", answer::<DrainStatus>),
     golden("config", Endpoint::Config, "", answer::<ConfigStatus>),

@@ -6,7 +6,9 @@ use super::*;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus};
+use crate::driver::api::rollouts::{
+    LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
+};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::{Promotion, Until};
@@ -38,6 +40,11 @@ impl RolloutsView for FakeView {
         let status = self.rollouts.iter().find(|of| *of.plan.name == order.plan).cloned();
         let answer = refused.map_or(Ok(()), |error| Err(OrderRefusal::Refused(error)));
         async move { answer.and(status.ok_or(OrderRefusal::NoSuchPlan)) }.boxed()
+    }
+
+    fn ledger(&self) -> Option<LedgerStatus> {
+        let (place, replica) = ("etcd at etcd-0:2379, prefix /sluice/".to_owned(), "relay-1".into());
+        Some(LedgerStatus { place, replica, fault: None, entries: 7, bytes: 1_234 })
     }
 }
 

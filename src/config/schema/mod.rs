@@ -27,6 +27,7 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("authorities[].xds_servers", "xds_servers"),
     ("types[].xds_servers", "xds_servers"),
     ("admin.tls", "listeners[].tls"),
+    ("ledger.etcd.tls", "xds_servers[].channel_creds[].config"),
     ("xds_servers[].tls.match_sans[].spiffe", "xds_servers[].tls.match_sans[].dns"),
     ("xds_servers[].tls.match_sans[].uri", "xds_servers[].tls.match_sans[].dns"),
     ("node_classes[].match.cluster", "node_classes[].match.id"),

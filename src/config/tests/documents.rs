@@ -16,7 +16,8 @@ const DOCS: &str = include_str!("../../../docs/configuration.md");
 const METRICS: &str = include_str!("../../../docs/metrics.md");
 
 /// The beginnings of keys that the same reader reads, and that the page lists once.
-const SAME: [(&str, &str); 9] = [
+const SAME: [(&str, &str); 10] = [
+    ("ledger.etcd.tls.", "xds_servers[].channel_creds[].config."),
     ("authorities[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
     ("types[].xds_servers[].mass_deletion", "xds_servers[].mass_deletion"),
     ("authorities[].xds_servers[].lrs", "xds_servers[].lrs"),

@@ -66,6 +66,8 @@ pub struct SharedReport {
     pub is_unwritten: bool,
     /// This replica has acted otherwise than the record, by an order for it alone or while the ledger was away.
     pub is_diverged: bool,
+    /// Why the latest changes of this replica have not begun.
+    pub waits: Option<&'static str>,
     /// The live replicas, with this one, by name.
     pub replicas: Vec<ReplicaReport>,
 }

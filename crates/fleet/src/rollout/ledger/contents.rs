@@ -11,7 +11,8 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// Names the use of the hashes. Replicas of all builds must agree on them.
 const UNIT_CONTEXT: &str = "sluice 2026 shared unit";
-const CHANGE_CONTEXT: &str = "sluice 2026 shared change";
+const PLACE_CONTEXT: &str = "sluice 2026 shared place";
+const CONTENT_CONTEXT: &str = "sluice 2026 shared content";
 
 /// A larger push is shared as a whole: each change counts as a part of it (LDG-2).
 pub const CHANGES_MAX: usize = 2_048;
@@ -34,7 +35,8 @@ impl UnitKey {
     }
 }
 
-/// A change of one name at one unit.
+/// A change of one name at one unit: the place (unit, type and name) in the upper half, and the version or the absence in
+/// the lower half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangeHash(pub u128);
 
@@ -46,15 +48,21 @@ impl ChangeHash {
         name: &ResourceName,
         version: Option<Version>,
     ) -> ChangeHash {
-        ChangeHash(hash(CHANGE_CONTEXT, |hasher| {
+        let place = hash(PLACE_CONTEXT, |hasher| {
             hasher.update(&unit.0.to_le_bytes());
             text(hasher, type_url.message());
             text(hasher, name.as_str());
+        });
+        let content = hash(CONTENT_CONTEXT, |hasher| {
             hasher.update(&[u8::from(version.is_some())]);
             hasher.update(&version.map_or(0, |version| version.0).to_le_bytes());
-        }))
+        });
+        ChangeHash(place & !CONTENT | content & CONTENT)
     }
 }
+
+/// The lower half of a change.
+const CONTENT: u128 = u64::MAX as u128;
 
 fn hash(context: &str, fill: impl FnOnce(&mut blake3::Hasher)) -> u128 {
     let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -87,6 +95,12 @@ pub struct ContentSet {
 impl ContentSet {
     pub fn has(&self, change: ChangeHash) -> bool {
         self.is_whole || self.changes.contains(&change)
+    }
+
+    /// Whether the set changes the place of a change, to whatever content.
+    pub fn has_place_of(&self, change: ChangeHash) -> bool {
+        let all = ChangeHash(change.0 & !CONTENT)..=ChangeHash(change.0 | CONTENT);
+        self.is_whole || self.changes.range(all).next().is_some()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -192,11 +206,14 @@ mod tests {
             .flat_map(|(list, class, name)| versions.map(|version| of(list, class, name, version)))
             .collect();
         assert_eq!(hashes.len(), 3 * 2 * 3, "each part counts");
+        let set: ContentSet = [of("x", "07", "a", None)].into_iter().collect();
+        let has_place = |name| set.has_place_of(of("x", "07", name, Some(Version(7))));
+        assert_eq!([has_place("a"), has_place("b")], [true, false], "a place has any content");
         let one = of("xds_servers", "07", "a", Some(Version(7)));
         assert_eq!(format!("{:032x}", one.0), VECTOR);
     }
 
-    const VECTOR: &str = "b11a6e5c69000c4bd69309ac170690b0";
+    const VECTOR: &str = "3f0f8bbaba18c836e51c368c17d91c70";
 
     #[test]
     fn ldg_2_a_set_is_read_as_it_was_written_and_a_large_push_is_whole() {

@@ -126,14 +126,22 @@ pub struct Share {
     orders: Option<Orders>,
     /// The orders of the record that this replica follows.
     followed: Orders,
+    watched: WatchedPush,
+    /// The wall clock at a time of the plan: microseconds since 1970.
+    clock: (Time, u64),
+}
+
+/// What the replica has seen of the record's push.
+#[derive(Debug, Default)]
+struct WatchedPush {
     /// The record's push that this replica has no part of.
     skipped: Option<u64>,
     /// Since when the changes of the record's push are as they are.
     gathered: Time,
     /// Since when nobody has the record's push, although it is under way.
     deserted: Option<Time>,
-    /// The wall clock at a time of the plan: microseconds since 1970.
-    clock: (Time, u64),
+    /// Why the latest cut did not begin.
+    waits: Option<&'static str>,
 }
 
 /// The entries of one plan.
@@ -179,9 +187,7 @@ impl Share {
             counted: None,
             orders: None,
             followed: Orders::default(),
-            skipped: None,
-            gathered: Time::ZERO,
-            deserted: None,
+            watched: WatchedPush::default(),
             clock: (Time::ZERO, 0),
         }
     }
@@ -216,14 +222,14 @@ impl Share {
                 self.writes = Writes { last_ticket, ..Writes::default() };
                 entries.into_iter().for_each(|entry| self.take(entry, now));
                 if before.record != self.held.record {
-                    self.gathered = now;
+                    self.watched.gathered = now;
                 }
             }
             LedgerEvent::Changed(entry) => self.take(entry, now),
             LedgerEvent::Gone { key, .. } => self.drop_entry(&key),
             LedgerEvent::Lost(why) => {
                 self.link = Link::Away(why);
-                self.deserted = None;
+                self.watched.deserted = None;
             }
         }
     }
@@ -254,10 +260,10 @@ impl Share {
                 if before
                     .is_none_or(|before| (before.push, &before.changed) != (record.push, &record.changed))
                 {
-                    self.gathered = now;
+                    self.watched.gathered = now;
                 }
                 if before.is_none_or(|before| before.push != record.push) {
-                    self.skipped = None;
+                    self.watched.skipped = None;
                 }
                 self.held.record = Some((record, revision));
                 self.held.unreadable = None;
@@ -351,7 +357,7 @@ impl Share {
             Link::Here { since } => Some(since + self.replica.lease),
             Link::Away(_) => None,
         };
-        let deserted = self.deserted.map(|since| since + self.replica.lease);
+        let deserted = self.watched.deserted.map(|since| since + self.replica.lease);
         [settled, deserted].into_iter().flatten().min()
     }
 
@@ -368,15 +374,25 @@ impl Share {
         let has_been_here = local == Some(record.push) || last_push >= record.push;
         match record.state {
             SharedState::Over => Some(new),
-            SharedState::Halted if has_been_here || self.skipped == Some(record.push) => Some(new),
+            SharedState::Halted if has_been_here || self.watched.skipped == Some(record.push) => Some(new),
             SharedState::Gathering | SharedState::Moving if has_been_here => None,
-            SharedState::Moving if self.skipped == Some(record.push) => None,
+            SharedState::Moving if self.watched.skipped == Some(record.push) => None,
             _ => Some(record.push),
         }
     }
 
     /// What becomes of a cut with these changes.
     pub fn sort(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
+        let sorted = self.sorted(number, units, rules, is_promoted);
+        self.watched.waits = match sorted {
+            Sorted::Wait => Some("another push is under way"),
+            Sorted::Halted(_) => Some("an earlier push with them was halted"),
+            Sorted::Begin | Sorted::Known => None,
+        };
+        sorted
+    }
+
+    fn sorted(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
         let news = |unit: &UnitChanges| self.news(unit);
         let record = self.record().filter(|record| record.push >= number);
         if let Some(record) = record {
@@ -386,7 +402,7 @@ impl Share {
                 SharedState::Gathering => Sorted::Begin,
                 SharedState::Moving | SharedState::Halted if is_part => Sorted::Begin,
                 _ => {
-                    self.skipped = Some(number);
+                    self.watched.skipped = Some(number);
                     Sorted::Wait
                 }
             };
@@ -435,13 +451,24 @@ impl Share {
         let is_of = |blamed: &[UnitKey], set: &ContentSet| {
             (blamed.is_empty() || blamed.contains(&unit)) && set.covers(changes)
         };
-        let is_past = |past: &PastPush| !past.changed.is_whole() && is_of(&past.blamed, &past.changed);
+        // A later push for all clients has put another content there: the old one may be tried again, by steps.
+        let is_replaced = |push: u64| {
+            let later = self.held.done.range(push + 1..).filter(|(push, _)| self.is_over(**push));
+            later
+                .map(|(_, past)| &past.changed)
+                .any(|set| changes.iter().any(|change| set.has_place_of(*change)))
+        };
+        let is_past = |push: u64, past: &PastPush| {
+            !past.changed.is_whole() && is_of(&past.blamed, &past.changed) && !is_replaced(push)
+        };
         // Until the replica that halted the push has said which changes it means.
         let latest = self
             .record()
             .filter(|record| record.state == SharedState::Halted && !self.has_halted(record.push));
         let is_latest = |record: &PlanRecord| is_of(record.blamed(), &record.changed);
-        !changes.is_empty() && (self.held.halted.values().any(is_past) || latest.is_some_and(is_latest))
+        let mut past = self.held.halted.iter();
+        !changes.is_empty()
+            && (past.any(|((push, _), past)| is_past(*push, past)) || latest.is_some_and(is_latest))
     }
 
     /// Whether another replica halted the push for changes that no unit of this one has.
@@ -557,6 +584,7 @@ impl Share {
             step: record.step,
             is_unwritten: self.orders.is_some(),
             is_diverged,
+            waits: self.watched.waits,
             replicas: self.held.tallies.iter().map(|(name, tally)| replica(name, tally)).collect(),
         }
     }
@@ -635,8 +663,9 @@ impl Share {
             next.changed.add(local.changes.iter().copied());
             return None;
         }
-        let is_gathered =
-            next.state == SharedState::Moving || local.is_urgent || now >= self.gathered + rules.quiet;
+        let is_gathered = next.state == SharedState::Moving
+            || local.is_urgent
+            || now >= self.watched.gathered + rules.quiet;
         let is_paused = next.orders.paused == Some(next.push);
         let bid = local.bid.filter(|_| is_gathered && !is_paused)?;
         if bid.is_finish {
@@ -694,10 +723,10 @@ impl Share {
         let is_here = local.is_some_and(|local| local.number >= next.push);
         let is_deserted = next.state.is_under_way() && !is_here && !self.held.tallies.values().any(has);
         if !is_deserted {
-            self.deserted = None;
+            self.watched.deserted = None;
             return;
         }
-        let since = *self.deserted.get_or_insert(now);
+        let since = *self.watched.deserted.get_or_insert(now);
         if now >= since + self.replica.lease {
             next.state = SharedState::Over;
         }
