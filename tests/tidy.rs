@@ -35,8 +35,8 @@ const fn room(name: &'static str, rooms: &'static [&'static str], never: &'stati
     Room { name, rooms, never }
 }
 
-/// `docs/ARCHITECTURE.md`, the table of rooms, in reading order, without the rooms that are crates: a manifest says what a
-/// crate may use. `app` and the binary may use everything.
+/// `docs/ARCHITECTURE.md`, the table of rooms, in reading order, without the rooms that are crates: a
+/// manifest says what a crate may use. `app` and the binary may use everything.
 const ROOMS: &[Room] = &[
     room("handover", &["setting"], &["tokio", "tonic", "hyper", "axum"]),
     room("telemetry", &["text", "xds", "setting", "engine", "fleet", "proof"], &["tonic", "hyper", "axum"]),
@@ -147,7 +147,8 @@ const IMPURE: &[&str] = &[
     "println",
 ];
 
-/// Rooms in reading order: a room uses only rooms before it. Some are crates, the others are modules of the relay.
+/// Rooms in reading order: a room uses only rooms before it. Some are crates, the others are modules of the
+/// relay.
 const READING_ORDER: &[&str] = &[
     "text",
     "xds",
@@ -205,7 +206,8 @@ fn tracked() -> Vec<PathBuf> {
     files
 }
 
-/// The path that a file would have if its crate were a module of `src`: `src/engine/mod.rs` for `crates/engine/src/lib.rs`.
+/// The path that a file would have if its crate were a module of `src`: `src/engine/mod.rs` for
+/// `crates/engine/src/lib.rs`.
 fn as_module(path: &str) -> String {
     let Some((room, file)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
         return path.to_owned();
@@ -268,7 +270,8 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// The first segments of `crate::…` paths, and the rooms of `sluice_…::` paths; `crate::{a, b}` on one line counts too.
+/// The first segments of `crate::…` paths, and the rooms of `sluice_…::` paths; `crate::{a, b}` on one line
+/// counts too.
 fn own_rooms(line: &str) -> Vec<&str> {
     let mut found: Vec<&str> =
         line.split("sluice_").skip(1).filter_map(|after| words(after).next()).collect();

@@ -15,10 +15,10 @@ use super::typed::{Typed, jsons};
 
 #[derive(Debug, Subcommand)]
 pub enum LedgerCommand {
-    /// The ledger that a relay shares with other replicas, and whether it is here.
+    /// Show the ledger that a relay shares with other replicas, and its state.
     #[command(after_help = SHOW_HELP)]
     Show(LedgerArguments),
-    /// Believe the ledger as it is now, although it has lost its data.
+    /// Believe the present ledger, although data were lost.
     #[command(after_help = INIT_HELP)]
     Init(LedgerArguments),
 }

@@ -87,7 +87,7 @@ pub enum Operate {
     Classes(classes::ClassesArguments),
     /// Show the load that clients report: the clusters with the greatest shares of errors, or the classes.
     Load(loads::LoadArguments),
-    /// Show the ledger that several relays share, or believe it after a loss of its data.
+    /// Show the ledger that several relays share, or believe a ledger after a loss of data.
     Ledger {
         #[command(subcommand)]
         ledger: ledger::LedgerCommand,

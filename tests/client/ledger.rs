@@ -325,7 +325,8 @@ async fn ldg_1_whoever_takes_no_events_loses_the_lease() {
         }
     })
     .await;
-    // Four times as long as the delay: no lease begins of which the caller might take the old one to be alive.
+    // Four times as long as the delay: no lease begins of which the caller might take the old one to be
+    // alive.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(replica.session.lease_left(), None);
     loop {

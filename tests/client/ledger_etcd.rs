@@ -1,4 +1,5 @@
-//! The ledger on a real etcd. `tests/interop` has the program, gives the path in `SLUICE_ETCD`, and runs the tests.
+//! The ledger on a real etcd. `tests/interop` has the program, gives the path in `SLUICE_ETCD`, and runs the
+//! tests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Measures of the house. The bound of each is the value reached so far: a change may not make the measure worse, and a change for the
-//! better lowers the bound.
+//! Measures of the house. The bound of each is the value reached so far: a change may not make the measure
+//! worse, and a change for the better lowers the bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const BANNED: &[&str] = &["of", "own", "told", "said", "known", "found", "wanted
 const COMMENT_WIDTH: usize = 110;
 
 /// The bounds. A new storey may raise a bound, with a reason in the ADR of the storey.
-const CODE_LINES: usize = 119_500;
+const CODE_LINES: usize = 121_800;
 const BIG_STRUCTS: usize = 0;
 const BANNED_NAMES: usize = 3;
 const TUPLE_PARAMETERS: usize = 0;
@@ -330,8 +330,9 @@ fn comments_are_not_wide() {
     check("comments wider than 110 columns", WIDE_COMMENTS, &cases);
 }
 
-/// Within a folder, files and folders stand in an order: each uses only files and folders before. A circle has no order. `mod.rs` is in
-/// no circle, since `mod.rs` may use the whole folder, and the whole folder may use `mod.rs`.
+/// Within a folder, files and folders stand in an order: each uses only files and folders before. A circle
+/// has no order. `mod.rs` is in no circle, since `mod.rs` may use the whole folder, and the whole folder may
+/// use `mod.rs`.
 #[test]
 fn files_use_no_circles() {
     let facts = facts();

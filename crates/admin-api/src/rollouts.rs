@@ -57,7 +57,8 @@ pub struct PlanState<'a> {
     pub waits_for_server: bool,
     /// The releases that `pin` can serve again, the latest first.
     pub releases: Vec<u64>,
-    /// The plan as all replicas have it. Missing without a ledger: then the plan decides for this replica only.
+    /// The plan as all replicas have it. Missing without a ledger: then the plan decides for this replica
+    /// only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<SharedPlan>,
 }
@@ -68,7 +69,7 @@ pub struct PlanState<'a> {
 pub struct SharedPlan {
     /// The name of this replica.
     pub replica: String,
-    /// Why the ledger is not acted on; null: it is here.
+    /// The reason why the ledger is not acted on; null: none.
     pub fault: Option<String>,
     /// The latest push of all replicas, its state and its admitted step.
     pub push: u64,
@@ -85,7 +86,7 @@ pub struct SharedPlan {
 }
 
 impl SharedPlan {
-    /// `push 42 is moving at step 2, with relay-1 and relay-2; it waits for relay-3`.
+    /// `push 42 is moving at step 2, with relay-1, relay-2; waits for relay-3`.
     pub fn text(&self) -> String {
         if let Some(fault) = &self.fault {
             return format!("the ledger is away: {fault}");
@@ -103,7 +104,7 @@ impl SharedPlan {
         };
         let behind = names(|replica| replica.behind);
         if !behind.is_empty() && self.state == "moving" {
-            text += &format!("; it waits for {behind}");
+            text += &format!("; waits for {behind}");
         }
         if self.unwritten {
             text += "; an order is not in the ledger yet";
@@ -123,12 +124,12 @@ impl SharedPlan {
 #[serde(default)]
 pub struct LiveReplica {
     pub name: String,
-    /// The push and the step that its clients were counted at last.
+    /// The push and the step of the latest count of clients.
     pub push: u64,
     pub step: u8,
     /// The replica has a part of the push.
     pub takes_part: bool,
-    /// Its clients have not been counted at the admitted step: the push waits for it.
+    /// No count of clients at the admitted step yet: the push waits for the replica.
     pub behind: bool,
     /// Affected clients among the admitted.
     pub clients: u64,
@@ -142,7 +143,7 @@ pub struct LedgerState {
     pub place: String,
     /// The name of this replica.
     pub replica: String,
-    /// Why the ledger is away, or not believed; null: it is here.
+    /// The reason why the ledger is away, or not believed; null: none.
     pub fault: Option<String>,
     pub entries: usize,
     pub bytes: usize,

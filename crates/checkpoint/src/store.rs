@@ -21,7 +21,7 @@ pub enum StateFile {
     Plans,
     /// The splits of node classes (PRF-32).
     Splits,
-    /// What is remembered of the ledger of several replicas (LDG-6).
+    /// The memory of the ledger of several replicas (LDG-6).
     Ledger,
 }
 

@@ -227,8 +227,8 @@ impl CheckpointWriter {
         })
     }
 
-    /// What was remembered of the ledger before the restart (LDG-6). Every problem is logged, and means that the ledger
-    /// is new to this replica.
+    /// The memory of the ledger from before the restart (LDG-6). Every problem is logged, and means that
+    /// the ledger is new to this replica.
     pub async fn read_ledger(self: &Arc<Self>) -> Option<LedgerMemory> {
         let memory = self.read_state(StateFile::Ledger, decode_memory).await;
         memory.unwrap_or_else(|(file, reason)| {

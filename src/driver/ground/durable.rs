@@ -28,7 +28,7 @@ pub struct DurableState {
     pub ledger: LedgerMemoryStore,
 }
 
-/// What is remembered of the ledger.
+/// The memory of the ledger.
 #[derive(Debug, Default)]
 pub struct LedgerMemoryStore(Mutex<Option<LedgerMemory>>);
 

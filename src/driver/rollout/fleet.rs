@@ -17,7 +17,7 @@ use crate::driver::source::lane_order::LaneOrder;
 use crate::driver::stream::state::{StreamState, Tables};
 use sluice_engine::Time;
 use sluice_fleet::rollout::UnitId;
-use sluice_fleet::rollout::ledger::UnitKey;
+use sluice_fleet::rollout::shared::UnitKey;
 
 /// The number of streams between two turns of other tasks (ADM-6).
 const STREAMS_PER_TURN: usize = 64;

@@ -1,7 +1,7 @@
 //! The ledger of this process: one session for all plans (LDG-1, LDG-6).
 //!
-//! The hub's task keeps the session, and gives each plan what stands under its name. A plan's task never waits for the
-//! ledger: it puts writes into a queue, and finds events and results in its inbox.
+//! The hub's task keeps the session, and gives each plan what stands under its name. A plan's task never
+//! waits for the ledger: it puts writes into a queue, and finds events and results in its inbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::ledger::{
     Ledger, LedgerEntry, LedgerEvent as StoreEvent, LedgerSession, Precondition, Put, WriteError,
 };
 use sluice_checkpoint::StateFile;
-use sluice_fleet::rollout::ledger::trust::{EPOCH_KEY, LedgerMemory, LedgerTrust, Verdict, encode_memory};
+use sluice_fleet::rollout::ledger::trust::{Belief, EPOCH_KEY, LedgerMemory, LedgerTrust, encode_memory};
 use sluice_fleet::rollout::ledger::{Entry, Expected, LedgerEvent, Replica, Write, WriteResult};
 
-/// Events that a plan has not taken. Beyond it, the plan is told all that stands under its name instead.
+/// Events that a plan has not taken. Beyond this number, the plan is told all of its entries instead.
 const INBOX_MAX: usize = 1_000;
 
 /// The time between two writes of the latest revision to disk.
@@ -45,11 +45,11 @@ pub struct LedgerHub {
 #[derive(Debug)]
 struct HubState {
     inboxes: BTreeMap<Box<str>, Arc<Inbox>>,
-    content: Content,
+    content: HubContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum HubContent {
     /// Away, or not to be believed, in words.
     Away(Box<str>),
     /// All entries by key, with their revisions.
@@ -59,22 +59,22 @@ enum Content {
 #[derive(Debug)]
 enum HubOrder {
     Write(Arc<Inbox>, Write),
-    /// An operator says that the ledger as it is now is to be believed (LDG-6).
+    /// An operator believes the present ledger (LDG-6).
     Init,
 }
 
-/// What the ledger tells a plan.
+/// News of the ledger for a plan.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum LedgerNews {
     Event(LedgerEvent),
     Wrote(u64, WriteResult),
 }
 
-/// What a plan has not taken yet.
+/// The news that a plan has not taken yet.
 #[derive(Debug)]
 struct Inbox {
     plan: Box<str>,
-    told: Mutex<Vec<Told>>,
+    news: Mutex<Vec<LedgerNews>>,
     wake: Notify,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct PlanLedger {
 impl LedgerHub {
     pub fn new(parts: &LedgerParts) -> Arc<LedgerHub> {
         let (orders, queue) = mpsc::unbounded_channel();
-        let content = Content::Away("no answer yet".into());
+        let content = HubContent::Away("no answer yet".into());
         let state = Mutex::new(HubState { inboxes: BTreeMap::new(), content });
         let LedgerParts { ledger, replica } = parts.clone();
         Arc::new(LedgerHub { ledger, replica, state, orders, queue: Mutex::new(Some(queue)) })
@@ -106,8 +106,8 @@ impl LedgerHub {
 
     pub fn status(&self) -> LedgerStatus {
         let (fault, entries, bytes) = match &self.state.lock().content {
-            Content::Away(why) => (Some(why.clone()), 0, 0),
-            Content::Here(entries) => {
+            HubContent::Away(why) => (Some(why.clone()), 0, 0),
+            HubContent::Here(entries) => {
                 let bytes = entries.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
                 (None, entries.len(), bytes)
             }
@@ -121,7 +121,7 @@ impl LedgerHub {
         }
     }
 
-    /// An operator says that the ledger as it is now is to be believed (LDG-6).
+    /// An operator believes the present ledger (LDG-6).
     pub fn init(&self) {
         // The task lives as long as the process.
         let _ = self.orders.send(HubOrder::Init);
@@ -129,7 +129,7 @@ impl LedgerHub {
 
     /// The ledger for a plan.
     pub(super) fn plan(self: &Arc<Self>, plan: &str) -> PlanLedger {
-        let inbox = Arc::new(Inbox { plan: plan.into(), told: Mutex::default(), wake: Notify::new() });
+        let inbox = Arc::new(Inbox { plan: plan.into(), news: Mutex::default(), wake: Notify::new() });
         let mut state = self.state.lock();
         inbox.tell(state.content.all_of(plan));
         state.inboxes.insert(plan.into(), inbox.clone());
@@ -142,13 +142,13 @@ impl LedgerHub {
 
     fn is_away(&self, why: &str) {
         let mut state = self.state.lock();
-        state.content = Content::Away(why.into());
+        state.content = HubContent::Away(why.into());
         state.inboxes.values().for_each(|inbox| inbox.tell(LedgerEvent::Lost(why.into())));
     }
 
     fn is_here(&self, entries: BTreeMap<String, (Bytes, u64)>) {
         let mut state = self.state.lock();
-        state.content = Content::Here(entries);
+        state.content = HubContent::Here(entries);
         let HubState { inboxes, content } = &*state;
         inboxes.values().for_each(|inbox| inbox.tell(content.all_of(&inbox.plan)));
     }
@@ -156,7 +156,7 @@ impl LedgerHub {
     fn changed(&self, key: String, value: Option<Bytes>, revision: u64) {
         let mut state = self.state.lock();
         let HubState { inboxes, content } = &mut *state;
-        let Content::Here(entries) = content else { return };
+        let HubContent::Here(entries) = content else { return };
         match &value {
             Some(value) => drop(entries.insert(key.clone(), (value.clone(), revision))),
             None => drop(entries.remove(&key)),
@@ -172,11 +172,11 @@ impl LedgerHub {
     }
 }
 
-impl Content {
+impl HubContent {
     fn all_of(&self, plan: &str) -> LedgerEvent {
         match self {
-            Content::Away(why) => LedgerEvent::Lost(why.clone()),
-            Content::Here(entries) => {
+            HubContent::Away(why) => LedgerEvent::Lost(why.clone()),
+            HubContent::Here(entries) => {
                 let entries = entries.iter().filter(|(key, _)| plan_of(key) == Some(plan));
                 let entry = |(key, (value, revision)): (&String, &(Bytes, u64))| Entry {
                     key: key.clone(),
@@ -195,19 +195,19 @@ fn plan_of(key: &str) -> Option<&str> {
 }
 
 impl Inbox {
-    /// Tells the state as a whole: events before it are out of date, and results are not.
+    /// Tells the state as a whole: earlier events are out of date, and results are not.
     fn tell(&self, event: LedgerEvent) {
-        let mut told = self.told.lock();
-        told.retain(|told| matches!(told, Told::Wrote(..)));
-        told.push(Told::Event(event));
+        let mut news = self.news.lock();
+        news.retain(|news| matches!(news, LedgerNews::Wrote(..)));
+        news.push(LedgerNews::Event(event));
         self.wake.notify_one();
     }
 
     fn tell_if_room(&self, event: LedgerEvent) -> bool {
-        let mut told = self.told.lock();
-        let has_room = told.len() < INBOX_MAX;
+        let mut news = self.news.lock();
+        let has_room = news.len() < INBOX_MAX;
         if has_room {
-            told.push(Told::Event(event));
+            news.push(LedgerNews::Event(event));
             self.wake.notify_one();
         }
         has_room
@@ -215,7 +215,7 @@ impl Inbox {
 
     fn wrote(&self, ticket: u64, result: WriteResult) {
         // One write of a kind is under way at a time.
-        self.told.lock().push(Told::Wrote(ticket, result));
+        self.news.lock().push(LedgerNews::Wrote(ticket, result));
         self.wake.notify_one();
     }
 }
@@ -230,13 +230,13 @@ impl PlanLedger {
         self.hub.tell_all(&self.inbox);
     }
 
-    /// What the ledger has told since the last call.
-    pub(super) fn take(&self) -> Vec<Told> {
-        std::mem::take(&mut *self.inbox.told.lock())
+    /// The news since the last call.
+    pub(super) fn take(&self) -> Vec<LedgerNews> {
+        std::mem::take(&mut *self.inbox.news.lock())
     }
 
     /// Resolves when there is something to take.
-    pub(super) async fn told(&self) {
+    pub(super) async fn news(&self) {
         self.inbox.wake.notified().await;
     }
 
@@ -342,20 +342,20 @@ impl HubTask {
         let epoch =
             stored.entries.get(EPOCH_KEY).map(|(value, _)| String::from_utf8_lossy(value).into_owned());
         match self.trust.loaded(&stored.identity, stored.revision, epoch.as_deref()) {
-            Verdict::Believed => {
+            Belief::Believed => {
                 info!(ledger = self.hub.ledger.place(), "the ledger is here");
                 let revision = stored.revision;
                 self.hub.is_here(stored.entries);
                 self.remember(revision);
             }
-            Verdict::IsNew => {
+            Belief::IsNew => {
                 self.stored = Some(stored);
                 let value = Bytes::from(format!("{:016x}", self.hub.replica.process));
                 let put = Put { key: EPOCH_KEY.into(), value, only_if: Precondition::Absent, leased: false };
                 // The event of this write, or of another replica's, tells the epoch.
                 tokio::spawn(session.put(put));
             }
-            Verdict::Refused(why) => {
+            Belief::Refused(why) => {
                 warn!(ledger = self.hub.ledger.place(), "{why}");
                 self.stored = Some(stored);
                 self.hub.is_away(&why);

@@ -18,8 +18,8 @@ use crate::telemetry::wall_now;
 use sluice_checkpoint::StateFile;
 use sluice_engine::Time;
 use sluice_fleet::evidence::{CondemnedContents, Content, REMEMBERED_FOR};
-use sluice_fleet::rollout::ledger::UnitKey;
 use sluice_fleet::rollout::record::{StoredContent, StoredUnit};
+use sluice_fleet::rollout::shared::UnitKey;
 use sluice_fleet::rollout::{Record, ReleaseDigest, Rollout, RolloutState, UnitId};
 use sluice_xds::{ResourceName, TypeUrl, Version};
 

@@ -10,7 +10,7 @@ use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
 use crate::driver::rollout::hook::StepAnswer;
-use crate::driver::rollout::hub::{PlanLedger, Told};
+use crate::driver::rollout::hub::{LedgerNews, PlanLedger};
 use crate::driver::rollout::keeper::PlanKeeper;
 use crate::driver::rollout::orders::{Reply, obey};
 use crate::driver::rollout::refuser::Refuser;
@@ -99,7 +99,7 @@ impl PlanTask {
             () = self.fleet.handle.noted() => None,
             () = wait_until(due) => None,
             answer = self.tallier.hook_answer() => Some(answer),
-            () = told_by(self.fleet.ledger.as_ref()) => None,
+            () = news_of(self.fleet.ledger.as_ref()) => None,
         }
     }
 
@@ -187,11 +187,11 @@ impl PlanTask {
     }
 
     fn hear_ledger(&mut self) {
-        for told in self.fleet.ledger.iter().flat_map(PlanLedger::take) {
+        for news in self.fleet.ledger.iter().flat_map(PlanLedger::take) {
             let (rollout, now) = (&mut self.state.rollout, self.fleet.now());
-            match told {
-                Told::Event(event) => rollout.hear_ledger(event, wall_micros(), now),
-                Told::Wrote(ticket, result) => rollout.wrote(ticket, result, now),
+            match news {
+                LedgerNews::Event(event) => rollout.hear_ledger(event, wall_micros(), now),
+                LedgerNews::Wrote(ticket, result) => rollout.wrote(ticket, result, now),
             }
         }
     }
@@ -283,9 +283,9 @@ impl PlanTask {
     }
 }
 
-async fn told_by(ledger: Option<&PlanLedger>) {
+async fn news_of(ledger: Option<&PlanLedger>) {
     match ledger {
-        Some(ledger) => ledger.told().await,
+        Some(ledger) => ledger.news().await,
         None => std::future::pending().await,
     }
 }

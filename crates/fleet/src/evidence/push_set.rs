@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use imbl::ordmap::DiffItem;
 
-use crate::rollout::ledger::{ChangeHash, UnitChanges, UnitKey};
+use crate::rollout::shared::{ChangeHash, UnitChanges, UnitKey};
 use sluice_engine::cache::{CachedBodies, CachedResource, Known, Names};
 use sluice_engine::collection::Collection;
 use sluice_engine::downstream::SourceId;

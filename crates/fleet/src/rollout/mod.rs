@@ -5,11 +5,13 @@
 //! is held from anybody: the machine tells what it would have done (WAV-19). In `mode: enforce`, clients get
 //! a push when they are admitted.
 //!
-//! In order: the hook and the plan, as the operator states them; the seat of a client; the content of a push;
-//! contents that a plan refuses; the evidence of clients, and that of their load; the machine; its reports;
-//! and the commands of operators.
+//! In order: the hook, as the operator states it; what replicas share; the plan; the seat of a client; the
+//! content of a push; contents that a plan refuses; the evidence of clients, and that of their load; the
+//! machine; its reports; and the commands of operators.
 
+mod hex;
 pub mod hook;
+pub mod shared;
 pub mod plan;
 pub mod seat;
 pub mod push;

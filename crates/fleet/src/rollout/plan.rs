@@ -280,8 +280,8 @@ impl Plan {
             && *self == Plan { releases: self.releases, hook: self.hook.clone(), ..other.clone() }
     }
 
-    /// What replicas must agree on to lead a push together: the seats, and the buckets of the steps. Replicas of all
-    /// builds compute the same.
+    /// The rules that replicas must agree on to lead a push together: the seats, and the buckets of the
+    /// steps. Replicas of all builds compute the same.
     pub fn shared_rules(&self) -> u128 {
         let mut hasher = blake3::Hasher::new_derive_key("sluice 2026 shared rules");
         let mut text = |text: &str| {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::UnitChanges;
+use super::hex;
+use super::shared::UnitChanges;
 pub use sluice_admin_api::rollouts::Growth;
 use sluice_engine::change::NameList;
 use sluice_xds::{ResourceName, TypeUrl, Version};
@@ -41,29 +42,6 @@ pub struct UnitPush {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ReleaseDigest(#[serde(with = "hex")] pub u128);
-
-/// 128 bits as 32 hexadecimal digits.
-pub(in crate::rollout) mod hex {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use sluice_xds::Version;
-
-    pub(in crate::rollout) fn serialize<S: Serializer>(
-        bits: &u128,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Version(*bits))
-    }
-
-    pub(in crate::rollout) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<u128, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let error = || D::Error::custom(format_args!("{text:?} is not 32 hexadecimal digits"));
-        Ok(Version::parse(&text).ok_or_else(error)?.0)
-    }
-}
 
 /// The newest gated content of a unit, compared with the contents that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

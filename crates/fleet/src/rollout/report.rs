@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::hook::{HookAnswer, HookReport};
-use super::ledger::record::SharedState;
 use super::load::{LoadJudgement, WorseLoad};
 use super::plan::Mode;
 use super::push::{Content, Finding, Growth, TypePush, UnitId, UnitPush};
+use super::shared::record::SharedState;
 use super::tally::{Control, Counts, Rejection};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
@@ -62,9 +62,10 @@ pub struct SharedReport {
     pub push: u64,
     pub state: SharedState,
     pub step: u8,
-    /// What operators want here is not in the record yet.
+    /// An order of an operator here is not in the record yet.
     pub is_unwritten: bool,
-    /// This replica has acted otherwise than the record, by an order for it alone or while the ledger was away.
+    /// This replica has acted otherwise than the record, by an order for it alone or while the ledger was
+    /// away.
     pub is_diverged: bool,
     /// Why the latest changes of this replica have not begun.
     pub waits: Option<&'static str>,

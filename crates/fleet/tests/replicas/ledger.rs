@@ -1,4 +1,5 @@
-//! A model of the ledger: entries with revisions and leases, and a way to each replica that may be slow or cut.
+//! A model of the ledger: entries with revisions and leases, and a way to each replica that may be slow or
+//! cut.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -13,8 +13,8 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with one
-/// schedule, its story is printed.
+/// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with
+/// one schedule, its story is printed.
 #[test]
 fn i30_no_schedule_of_replicas_breaks_a_promise() {
     let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));

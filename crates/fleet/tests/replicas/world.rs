@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
-use sluice_fleet::rollout::ledger::record::{PlanRecord, ReplicaTally, SharedState, read};
-use sluice_fleet::rollout::ledger::{ChangeHash, LedgerEvent, Replica as Name, Share, UnitChanges, UnitKey};
+use sluice_fleet::rollout::ledger::{LedgerEvent, Replica as Name, Share};
 use sluice_fleet::rollout::plan::{Step, Times};
 use sluice_fleet::rollout::push::{Growth, TypePush};
+use sluice_fleet::rollout::shared::record::{PlanRecord, ReplicaTally, SharedState, read};
+use sluice_fleet::rollout::shared::{ChangeHash, UnitChanges, UnitKey};
 use sluice_fleet::rollout::{
     Admission, Counts, Differs, Mode, Output, Plan, ReleaseDigest, Rollout, Seat, Tally, UnitId, UnitPush,
 };

@@ -1,23 +1,29 @@
-//! The machine between a plan and the ledger: what the ledger holds, what it means for the plan, and what is written.
+//! The machine between a plan and the ledger: what the ledger holds, what it means for the plan, and what is
+//! written.
 //!
-//! All writes follow from the record as it is and from the plan as it is, so a lost race needs no memory: the next
-//! look writes what is still missing.
+//! All writes follow from the record as it is and from the plan as it is, so a lost race needs no memory: the
+//! next look writes what is still missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
-use super::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-use super::record::{
-    FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read, write,
-};
 use super::word::{Bid, Others, Sorted, Word, added};
+use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
-use crate::rollout::tally::Tally;
+use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
+use crate::rollout::shared::record::{
+    FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedHalt, SharedState, read, write,
+};
+use crate::rollout::tally::{Counts, Tally};
 use sluice_engine::Time;
 
 /// The pushes of the past that the ledger holds for each plan and outcome.
 pub const PAST_MAX: usize = 16;
+
+/// Greater numbers are not from a replica.
+const PUSH_MAX: u64 = 1 << 48;
+const CLIENTS_MAX: u64 = 1 << 40;
 
 /// The time between two tallies of a replica, so that an idle fleet and a busy one are both polite.
 const TALLY_EVERY: Duration = Duration::from_millis(500);
@@ -30,7 +36,7 @@ pub struct Entry {
     pub revision: u64,
 }
 
-/// What the ledger tells.
+/// An event of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerEvent {
     /// All entries. The ledger is here from now on.
@@ -122,7 +128,7 @@ pub struct Share {
     writes: Writes,
     /// The latest count of the clients of this replica.
     counted: Option<ReplicaTally>,
-    /// What operators want here, until it is in the record.
+    /// The orders of operators here, until the record has them.
     orders: Option<Orders>,
     /// The orders of the record that this replica follows.
     followed: Orders,
@@ -131,7 +137,7 @@ pub struct Share {
     clock: (Time, u64),
 }
 
-/// What the replica has seen of the record's push.
+/// The record's push, as this replica has seen it.
 #[derive(Debug, Default)]
 struct WatchedPush {
     /// The record's push that this replica has no part of.
@@ -164,8 +170,8 @@ struct Writes {
     record: Option<(u64, Pending)>,
     tally: Option<u64>,
     /// The tally in the ledger, since the ledger is here.
-    told: Option<ReplicaTally>,
-    told_at: Option<Time>,
+    written: Option<ReplicaTally>,
+    written_at: Option<Time>,
     /// Entries of before this revision are out of date.
     not_before: u64,
 }
@@ -199,16 +205,16 @@ impl Share {
     /// The microseconds since 1970 at a time of the plan.
     pub fn wall(&self, time: Time) -> u64 {
         let (at, wall) = self.clock;
-        (wall + time.as_micros()).saturating_sub(at.as_micros())
+        wall.saturating_add(time.as_micros()).saturating_sub(at.as_micros())
     }
 
     /// The time of the plan at microseconds since 1970.
     pub fn time(&self, wall: u64) -> Time {
         let (at, then) = self.clock;
-        Time::from_micros((at.as_micros() + wall).saturating_sub(then))
+        Time::from_micros(at.as_micros().saturating_add(wall).saturating_sub(then))
     }
 
-    // === What the ledger tells ===
+    // === The events of the ledger ===
 
     pub fn handle(&mut self, event: LedgerEvent, wall: u64, now: Time) {
         self.clock = (now, wall);
@@ -243,7 +249,7 @@ impl Share {
             }
             Some(Part::Tally(replica)) => {
                 // A tally that cannot be read is one that has not come: nobody goes on without it.
-                let tally = read(&entry.value).unwrap_or_default();
+                let tally = read(&entry.value).ok().filter(ReplicaTally::is_possible).unwrap_or_default();
                 self.held.tallies.insert(replica, tally);
             }
             None => {}
@@ -255,6 +261,9 @@ impl Share {
             return;
         }
         match record {
+            Ok(record) if record.push > PUSH_MAX => {
+                self.held.unreadable = Some(format!("the record has push {}", record.push).into());
+            }
             Ok(record) => {
                 let before = self.held.record.as_ref().map(|(record, _)| record);
                 if before
@@ -305,7 +314,7 @@ impl Share {
     pub fn wrote(&mut self, ticket: u64, result: WriteResult, now: Time) {
         if self.writes.tally.take_if(|tally| *tally == ticket).is_some() {
             if !matches!(result, WriteResult::Written(_)) {
-                self.writes.told = None;
+                self.writes.written = None;
             }
             return;
         }
@@ -325,7 +334,7 @@ impl Share {
         }
     }
 
-    // === What it means for the plan ===
+    // === The meaning for the plan ===
 
     fn record(&self) -> Option<&PlanRecord> {
         self.held.record.as_ref().map(|(record, _)| record)
@@ -381,7 +390,7 @@ impl Share {
         }
     }
 
-    /// What becomes of a cut with these changes.
+    /// The fate of a cut with these changes.
     pub fn sort(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
         let sorted = self.sorted(number, units, rules, is_promoted);
         self.watched.waits = match sorted {
@@ -451,7 +460,8 @@ impl Share {
         let is_of = |blamed: &[UnitKey], set: &ContentSet| {
             (blamed.is_empty() || blamed.contains(&unit)) && set.covers(changes)
         };
-        // A later push for all clients has put another content there: the old one may be tried again, by steps.
+        // A later push for all clients has put another content there: the old one may be tried again, by
+        // steps.
         let is_replaced = |push: u64| {
             let later = self.held.done.range(push + 1..).filter(|(push, _)| self.is_over(**push));
             later
@@ -479,7 +489,7 @@ impl Share {
             && !units.any(|unit| self.is_halted(unit.unit, &self.news(unit)))
     }
 
-    /// What the record says about a push of this replica.
+    /// The record's word about a push of this replica.
     pub fn word(&self, number: u64, changes: &BTreeSet<ChangeHash>) -> Word {
         let Some(record) = self.record().filter(|record| record.push >= number) else { return Word::Gate };
         let is_done = self.held.done.get(&number).is_some_and(|done| done.changed.covers(changes));
@@ -514,7 +524,7 @@ impl Share {
             step: reached.map_or(0, |step| step.number),
             threshold: reached.map_or(0, |step| step.threshold),
             admitted: tally.admitted,
-            control: tally.control.into(),
+            control: SharedControl { clients: tally.control.clients, lost: tally.control.lost },
             voices: tally.voices,
             smallest: tally.smallest.clone(),
             labelled: tally.labelled.clone(),
@@ -552,7 +562,7 @@ impl Share {
         Some((mem::replace(&mut self.followed, orders.clone()), orders))
     }
 
-    /// What operators want at this replica is for all.
+    /// Orders of operators at this replica, for all replicas.
     pub fn order(&mut self, orders: Orders) {
         let is_known = self.record().map_or(orders == Orders::default(), |record| record.orders == orders);
         self.followed.clone_from(&orders);
@@ -589,7 +599,7 @@ impl Share {
         }
     }
 
-    // === What is written ===
+    // === The writes ===
 
     /// The next write of the record or of the past. `local`: the push of this replica.
     pub fn next_write(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
@@ -625,7 +635,7 @@ impl Share {
             return Some(self.send(key, write(&past), Expected::Any, Pending::Past));
         }
         if self.record() == Some(&next) || self.record().is_none() && next == blank() {
-            return None;
+            return self.outdated().map(|key| self.forget(key));
         }
         let expected = match &self.held.record {
             Some((_, revision)) => Expected::Revision(*revision),
@@ -635,8 +645,21 @@ impl Share {
         Some(self.send(format!("plan/{}", self.plan), value, expected, Pending::Record(Box::new(next))))
     }
 
-    /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the past that
-    /// has to stand before.
+    /// An entry of the past beyond the pushes that the ledger keeps.
+    fn outdated(&self) -> Option<String> {
+        let Held { done, halted, .. } = &self.held;
+        let done = done.keys().next().filter(|_| done.len() > PAST_MAX);
+        let halted = halted.keys().next().filter(|_| halted.len() > PAST_MAX);
+        let done = done.map(|push| format!("done/{}/{push}", self.plan));
+        done.or_else(|| halted.map(|(push, replica)| format!("halted/{}/{push}/{replica}", self.plan)))
+    }
+
+    fn forget(&mut self, key: String) -> Write {
+        Write { value: None, ..self.send(key, Vec::new(), Expected::Any, Pending::Past) }
+    }
+
+    /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the
+    /// past that has to stand before.
     fn go_on(
         &self,
         next: &mut PlanRecord,
@@ -703,18 +726,18 @@ impl Share {
         format!("halted/{}/{push}/{}", self.plan, self.replica.name)
     }
 
-    /// The changes that the clients of live replicas have stood with. What a replica brought that is away now has no
-    /// evidence: it goes by steps again, when the replica is back.
+    /// The changes that the clients of live replicas have stood with. What a replica brought that is away now
+    /// has no evidence: it goes by steps again, when the replica is back.
     fn spoken_for(&self, record: &PlanRecord, local: &LocalPush<'_>) -> ContentSet {
         if record.state == SharedState::Gathering || record.changed.is_whole() {
             return record.changed.clone();
         }
-        let own = local.changes.iter().copied().filter(|change| record.changed.has(*change));
+        let local_changes = local.changes.iter().copied().filter(|change| record.changed.has(*change));
         let tallies =
             self.held.tallies.iter().filter(|(name, tally)| {
                 **name != self.replica.name && tally.takes_part && tally.is_of(record)
             });
-        own.chain(tallies.flat_map(|(_, tally)| record.changed.at(&tally.part))).collect()
+        local_changes.chain(tallies.flat_map(|(_, tally)| record.changed.at(&tally.part))).collect()
     }
 
     /// Ends a push that no live replica has any more: their servers took it back, or they are gone.
@@ -753,14 +776,15 @@ impl Share {
         if let Some(local) = local {
             (tally.takes_part, tally.part) = (true, record.changed.places(local.changes));
         }
-        let told = self.writes.told.as_ref();
-        let is_due = self.writes.told_at.is_none_or(|at| now >= at + TALLY_EVERY);
-        let is_new = told.is_none_or(|told| !told.is_of(record) || told.takes_part != tally.takes_part);
-        if told == Some(&tally) || !is_due && !is_new {
+        let written = self.writes.written.as_ref();
+        let is_due = self.writes.written_at.is_none_or(|at| now >= at + TALLY_EVERY);
+        let is_new =
+            written.is_none_or(|written| !written.is_of(record) || written.takes_part != tally.takes_part);
+        if written == Some(&tally) || !is_due && !is_new {
             return None;
         }
         let value = write(&tally);
-        (self.writes.told, self.writes.told_at) = (Some(tally), Some(now));
+        (self.writes.written, self.writes.written_at) = (Some(tally), Some(now));
         let ticket = self.ticket();
         self.writes.tally = Some(ticket);
         let key = format!("tally/{}/{}", self.plan, self.replica.name);
@@ -801,6 +825,17 @@ impl PlanRecord {
 }
 
 impl ReplicaTally {
+    /// Whether the sums of some replicas are numbers that any relay can have: entries may be foreign.
+    fn is_possible(&self) -> bool {
+        let Counts { accepted, pending, rejected, rejected_again, silent, .. } = self.admitted;
+        let Counts { unaffected, overtaken, lost, departed, unjudged, .. } = self.admitted;
+        let counts = [accepted, pending, rejected, rejected_again, silent, unaffected, overtaken, lost];
+        let others = [departed, unjudged, self.control.clients, self.control.lost, self.voices];
+        let is_possible = |count: &u64| *count <= CLIENTS_MAX;
+        counts.iter().chain(&others).chain(&self.labelled).all(is_possible)
+            && self.labelled.len() <= STEPS_MAX
+    }
+
     /// Whether the counts are of the record's push, step and threshold.
     fn is_of(&self, record: &PlanRecord) -> bool {
         (self.push, self.step, self.threshold) == (record.push, record.step, record.threshold)
@@ -810,9 +845,6 @@ impl ReplicaTally {
 fn take_past<K: Ord>(sets: &mut BTreeMap<K, PastPush>, push: K, value: &[u8]) {
     if let Ok(past) = read(value) {
         sets.insert(push, past);
-    }
-    while sets.len() > PAST_MAX {
-        sets.pop_first();
     }
 }
 

@@ -1,15 +1,16 @@
 //! Whether a ledger is the one that a replica knows (LDG-6).
 //!
-//! A ledger that lost its data would let each halted push begin again. So the first replica writes an *epoch*, a number
-//! by chance, and each replica remembers it, with the latest revision that it saw. A ledger without the epoch, with
-//! another one, or with an older revision counts as away until an operator says `sluice ledger init`.
+//! A ledger that lost its data would let each halted push begin again. So the first replica writes an
+//! *epoch*, a number by chance, and each replica remembers it, with the latest revision that it saw. A ledger
+//! without the epoch, with another one, or with an older revision counts as away until an operator says
+//! `sluice ledger init`.
 
 use serde::{Deserialize, Serialize};
 
 /// The key of the epoch.
 pub const EPOCH_KEY: &str = "epoch";
 
-/// What a replica remembers of its ledger, also over a restart.
+/// The memory of a ledger, also over a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerMemory {
     /// The ledger's own name of itself: of etcd, the id of the cluster.
@@ -21,7 +22,7 @@ pub struct LedgerMemory {
 /// The file of a replica.
 #[must_use]
 pub fn encode_memory(memory: &LedgerMemory) -> Vec<u8> {
-    super::record::write(memory)
+    crate::rollout::shared::record::write(memory)
 }
 
 /// Reads the file of a replica.
@@ -32,9 +33,9 @@ pub fn decode_memory(bytes: &[u8]) -> Result<LedgerMemory, String> {
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-/// What becomes of a ledger whose entries have just been loaded.
+/// The belief in a ledger whose entries have just been loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Belief {
     Believed,
     /// Nobody here ever knew it, and it is new: write the epoch, if there is none yet.
     IsNew,
@@ -60,16 +61,16 @@ impl LedgerTrust {
     }
 
     /// All entries of the ledger have been loaded. `epoch`: the value under [`EPOCH_KEY`].
-    pub fn loaded(&mut self, identity: &str, revision: u64, epoch: Option<&str>) -> Verdict {
+    pub fn loaded(&mut self, identity: &str, revision: u64, epoch: Option<&str>) -> Belief {
         if self.is_told {
             self.memory = None;
         }
         let Some(memory) = &self.memory else {
-            let Some(epoch) = epoch else { return Verdict::IsNew };
+            let Some(epoch) = epoch else { return Belief::IsNew };
             self.is_told = false;
             let (identity, epoch) = (identity.to_owned(), epoch.to_owned());
             self.memory = Some(LedgerMemory { identity, epoch, revision });
-            return Verdict::Believed;
+            return Belief::Believed;
         };
         let fault = match epoch {
             _ if memory.identity != identity => {
@@ -82,10 +83,10 @@ impl LedgerTrust {
             }
             Some(_) => {
                 self.saw(revision);
-                return Verdict::Believed;
+                return Belief::Believed;
             }
         };
-        Verdict::Refused(format!("the ledger has lost its data: {fault}; see `sluice ledger init`").into())
+        Belief::Refused(format!("the ledger has lost its data: {fault}; see `sluice ledger init`").into())
     }
 
     /// A believed ledger has got so far. Returns whether that is news.
@@ -109,8 +110,8 @@ mod tests {
 
     fn known() -> LedgerTrust {
         let mut trust = LedgerTrust::default();
-        assert_eq!(trust.loaded("c1", 5, None), Verdict::IsNew, "it has to get an epoch first");
-        assert_eq!(trust.loaded("c1", 6, Some("e1")), Verdict::Believed);
+        assert_eq!(trust.loaded("c1", 5, None), Belief::IsNew, "it has to get an epoch first");
+        assert_eq!(trust.loaded("c1", 6, Some("e1")), Belief::Believed);
         assert!(trust.saw(9) && !trust.saw(8));
         trust
     }
@@ -125,22 +126,18 @@ mod tests {
         ];
         for (identity, revision, epoch, words) in cases {
             let mut trust = known();
-            let verdict = trust.loaded(identity, revision, epoch);
-            let Verdict::Refused(text) = verdict else {
-                panic!("{identity}, {revision}, {epoch:?}: {verdict:?}")
+            let belief = trust.loaded(identity, revision, epoch);
+            let Belief::Refused(text) = belief else {
+                panic!("{identity}, {revision}, {epoch:?}: {belief:?}")
             };
             assert!(text.contains(words), "{text}");
-            assert_eq!(trust.loaded("c1", 9, Some("e1")), Verdict::Believed, "the ledger of before is back");
+            assert_eq!(trust.loaded("c1", 9, Some("e1")), Belief::Believed, "the ledger of before is back");
             trust.init();
-            let is_new = trust.loaded(identity, revision, epoch) == Verdict::IsNew;
+            let is_new = trust.loaded(identity, revision, epoch) == Belief::IsNew;
             assert_eq!(is_new, epoch.is_none());
             let epoch = epoch.or(Some("e3"));
-            assert_eq!(
-                trust.loaded(identity, revision + 1, epoch),
-                Verdict::Believed,
-                "as the operator said"
-            );
-            assert_ne!(trust.loaded("c9", 99, Some("e9")), Verdict::Believed, "the word was for one ledger");
+            assert_eq!(trust.loaded(identity, revision + 1, epoch), Belief::Believed, "as the operator said");
+            assert_ne!(trust.loaded("c9", 99, Some("e9")), Belief::Believed, "the word was for one ledger");
         }
     }
 
@@ -148,6 +145,6 @@ mod tests {
     fn ldg_6_the_memory_outlives_the_process() {
         let memory = known().memory().cloned();
         let mut trust = LedgerTrust::new(memory);
-        assert!(matches!(trust.loaded("c1", 3, Some("e1")), Verdict::Refused(_)));
+        assert!(matches!(trust.loaded("c1", 3, Some("e1")), Belief::Refused(_)));
     }
 }

@@ -1,14 +1,14 @@
-//! What the ledger and a push have to say to each other (LDG-3, LDG-4).
+//! The words between the ledger and a push (LDG-3, LDG-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-use super::record::SharedHalt;
 use crate::rollout::plan::BUCKETS;
 use crate::rollout::push::{UnitId, UnitPush};
+use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
+use crate::rollout::shared::record::SharedHalt;
 use crate::rollout::tally::{Control, Counts, Tally};
 
-/// What the record says about a push of this replica.
+/// The record's word about a push of this replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Word {
     /// Nobody is admitted yet: the record does not have the push, or gathers it.
@@ -25,7 +25,7 @@ pub enum Word {
     Ended,
 }
 
-/// What a replica asks the ledger to admit.
+/// The wish of a replica: a step, a threshold, or the end of the push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bid {
     /// The step after the last one of the plan admits all clients.
@@ -86,7 +86,7 @@ pub(super) fn added(one: &[u64], other: &[u64]) -> Vec<u64> {
     (0..one.len().max(other.len())).map(|place| at(one, place) + at(other, place)).collect()
 }
 
-/// What becomes of a cut.
+/// The fate of a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sorted {
     /// The push begins at its gate.
@@ -102,7 +102,7 @@ pub enum Sorted {
 /// The part of a push in the ledger, and the ledger's word about it.
 #[derive(Clone, Debug, Default)]
 pub struct Consent {
-    /// Of all units.
+    /// The changes of all units.
     pub changes: BTreeSet<ChangeHash>,
     pub units: BTreeMap<UnitId, UnitChanges>,
     pub bid: Option<Bid>,
@@ -118,7 +118,7 @@ impl Consent {
         Consent { changes, units, ..Consent::default() }
     }
 
-    /// Of a push from before a restart: the changes are not known any more.
+    /// The part of a push from before a restart: the changes are not known any more.
     pub fn restored(units: impl Iterator<Item = (UnitId, UnitKey)>) -> Consent {
         let unit = |(unit, key)| (unit, UnitChanges { unit: key, changes: BTreeSet::new() });
         Consent { units: units.map(unit).collect(), ..Consent::default() }

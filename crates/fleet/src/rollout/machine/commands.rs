@@ -6,13 +6,12 @@ use std::time::Duration;
 use super::gather::Gathering;
 use super::{Output, Push, Rollout, What};
 use crate::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion, Until};
-use crate::rollout::ledger::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
-use crate::rollout::ledger::{
-    Consent, LedgerEvent, Rules, Share, Sorted, UnitKey, Word, WriteResult, shared,
-};
+use crate::rollout::ledger::{Consent, LedgerEvent, Rules, Share, Sorted, Word, WriteResult, shared};
 use crate::rollout::plan::BUCKETS;
 use crate::rollout::push::{UnitId, UnitPush};
 use crate::rollout::report::{Outcome, Pin, Reason};
+use crate::rollout::shared::UnitKey;
+use crate::rollout::shared::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
 use sluice_engine::Time;
 
 type Done = Result<(), CommandError>;
@@ -282,8 +281,8 @@ impl Rollout {
 
     // === The ledger ===
 
-    /// Other replicas share the decisions about the plan from now on. `keys`: the units of a push from before a
-    /// restart, of which only the units are known.
+    /// Other replicas share the decisions about the plan from now on. `keys`: the units of a push from before
+    /// a restart, of which only the units are known.
     pub fn share(&mut self, share: Share, keys: &BTreeMap<UnitId, UnitKey>, now: Time) {
         if let Some(push) = &mut self.push {
             let units = push.report.units.iter().filter_map(|unit| Some((*unit, *keys.get(unit)?)));
@@ -317,7 +316,7 @@ impl Rollout {
         share.number(self.push.as_ref().map(|push| push.report.number), self.last_push)
     }
 
-    /// What becomes of a cut, as far as the ledger decides.
+    /// The fate of a cut, as far as the ledger decides.
     pub(super) fn sort(&mut self, number: u64, units: &[UnitPush]) -> Sorted {
         let may_begin = self.next_number() == Some(number);
         let rules = self.plan.shared_rules();
@@ -329,7 +328,7 @@ impl Rollout {
         }
     }
 
-    /// Does what the record says.
+    /// Follows the record.
     pub(super) fn follow_ledger(&mut self, now: Time) {
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
         self.stops.ledger = share.stop(now);
@@ -376,7 +375,7 @@ impl Rollout {
         }
     }
 
-    /// Writes what the record lacks.
+    /// Writes the facts that the record lacks.
     pub(super) fn tell_ledger(&mut self, now: Time) {
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
         let rules = Rules { hash: self.plan.shared_rules(), quiet: self.plan.gather.quiet };
@@ -386,7 +385,7 @@ impl Rollout {
         self.outputs.extend(record.into_iter().chain(tally).map(Output::Write));
     }
 
-    /// What operators want here is for all replicas.
+    /// The orders of operators here are for all replicas.
     fn spread_orders(&mut self, now: Time) {
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
         let until = |until| match until {

@@ -9,8 +9,7 @@ use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use super::record::{PushRecord, UnitRecord};
 use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
-use crate::rollout::ledger::record::SharedHalt;
-use crate::rollout::ledger::{Bid, Consent, ContentSet, LocalPush, Others};
+use crate::rollout::ledger::{Bid, Consent, LocalPush, Others};
 use crate::rollout::load::{self, LoadJudgement, Missing};
 use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
 use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
@@ -18,6 +17,8 @@ use crate::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
 };
 use crate::rollout::seat::LAST_BUCKET;
+use crate::rollout::shared::ContentSet;
+use crate::rollout::shared::record::SharedHalt;
 use crate::rollout::tally::{Counts, REJECTIONS_MAX, Rejection, Tally};
 use sluice_engine::Time;
 
@@ -455,7 +456,7 @@ impl Push {
         }
     }
 
-    /// What other replicas have to know of the push.
+    /// The push, as far as other replicas have to know.
     pub(super) fn local(&self, plan: &Plan, replica: &str) -> Option<LocalPush<'_>> {
         let consent = self.consent.as_ref()?;
         let halt = self.report.verdict.as_ref().filter(|_| self.is_halted()).map(|verdict| {

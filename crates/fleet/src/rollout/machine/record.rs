@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rollout::push::{ReleaseDigest, UnitId, hex};
+use crate::rollout::hex;
+use crate::rollout::push::{ReleaseDigest, UnitId};
 use sluice_engine::collection::CollectionKind;
 
 /// A plan with `mode: enforce`, as plain data in the memory of the process and on disk. Has no times, as

@@ -1,17 +1,18 @@
-//! What stands in the ledger: the record of a plan, its past, and the tally of a replica (LDG-2). JSON, at most 64 KiB
-//! each. It holds no names, no content, no words of clients and no ids of clients.
+//! The entries of the ledger: the record of a plan, its past, and the tally of a replica (LDG-2). JSON, at
+//! most 64 KiB each, without names, content, words of clients and ids of clients.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::contents::{ContentSet, UnitKey};
-use crate::rollout::push::hex;
-use crate::rollout::tally::{Control, Counts};
+use crate::rollout::hex;
+use sluice_admin_api::rollouts::Counts;
 
 /// The version of all values. A value with a greater one is from a later build: nobody acts on it.
 pub const FORMAT: u32 = 1;
 
-/// The record of a plan, under `plan/NAME`. Wide because it is one value, which is compared and put as a whole.
+/// The record of a plan, under `plan/NAME`. Wide because it is one value, which is compared and put as a
+/// whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanRecord {
     pub version: u32,
@@ -32,7 +33,7 @@ pub struct PlanRecord {
     pub promoted: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<SharedHalt>,
-    /// What operators want until they say otherwise.
+    /// The orders of operators, until operators say otherwise.
     #[serde(default)]
     pub orders: Orders,
     /// Fields of later builds are kept.
@@ -73,7 +74,7 @@ pub struct SharedHalt {
     pub blamed: Vec<UnitKey>,
 }
 
-/// What operators want, at all replicas.
+/// The orders of operators, at all replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
@@ -138,23 +139,11 @@ pub struct ReplicaTally {
     pub others: Map<String, Value>,
 }
 
-/// As [`Control`].
+/// The control group of lost streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedControl {
     pub clients: u64,
     pub lost: u64,
-}
-
-impl From<Control> for SharedControl {
-    fn from(control: Control) -> SharedControl {
-        SharedControl { clients: control.clients, lost: control.lost }
-    }
-}
-
-impl From<SharedControl> for Control {
-    fn from(control: SharedControl) -> Control {
-        Control { clients: control.clients, lost: control.lost }
-    }
 }
 
 /// Reads a value of the ledger.

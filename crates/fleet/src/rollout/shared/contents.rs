@@ -1,4 +1,5 @@
-//! The content of a push, as replicas with other names and classes compare it: hashes of changes (LDG-2, LDG-3).
+//! The content of a push, as replicas with other names and classes compare it: hashes of changes (LDG-2,
+//! LDG-3).
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use serde::{Deserialize, Serialize};
 
-use crate::rollout::push::hex;
+use crate::rollout::hex;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
 /// Names the use of the hashes. Replicas of all builds must agree on them.
@@ -19,8 +20,8 @@ pub const CHANGES_MAX: usize = 2_048;
 
 const HASH_BYTES: usize = 16;
 
-/// A unit by its server list and node class. The server is left out: replicas in several places may hear the same
-/// content from several servers.
+/// A unit by its server list and node class. The server is left out: replicas in several places may hear the
+/// same content from several servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnitKey(#[serde(with = "hex")] pub u128);
@@ -35,8 +36,8 @@ impl UnitKey {
     }
 }
 
-/// A change of one name at one unit: the place (unit, type and name) in the upper half, and the version or the absence in
-/// the lower half.
+/// A change of one name at one unit: the place (unit, type and name) in the upper half, and the version or
+/// the absence in the lower half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChangeHash(pub u128);
 
@@ -115,7 +116,8 @@ impl ContentSet {
         changes.into_iter().all(|change| self.has(*change))
     }
 
-    /// Which changes of the set are among these, in the order of the set: a bit each, in base64. Empty for a whole set.
+    /// Which changes of the set are among these, in the order of the set: a bit each, in base64. Empty for a
+    /// whole set.
     pub fn places(&self, changes: &BTreeSet<ChangeHash>) -> String {
         let mut bits = vec![0; self.changes.len().div_ceil(8)];
         for (place, change) in self.changes.iter().enumerate() {

@@ -1,0 +1,7 @@
+//! The values that replicas share: the content of a push, and the entries of the ledger (LDG-2, LDG-3).
+
+pub mod contents;
+pub mod record;
+
+pub use contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
+pub use record::{PlanRecord, ReplicaTally};
