@@ -242,11 +242,16 @@ fn sources() -> Vec<(String, String)> {
 
 /// The lines of a file that are neither comments nor tests, numbered from 1.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // A module in the file, not a declaration of a module elsewhere.
-    let is_module = |line: &str| line.trim_start().starts_with("mod ") && line.trim_end().ends_with('{');
-    let begins = |(line, next): (&str, &str)| line.trim() == "#[cfg(test)]" && is_module(next);
-    let tests = text.lines().zip(text.lines().skip(1)).position(begins).unwrap_or(usize::MAX);
-    let numbered = text.lines().enumerate().take(tests);
+    let lines: Vec<&str> = text.lines().collect();
+    // A module in the file, not a declaration of a module elsewhere. The module may have further attributes.
+    let is_module = |line: &&str| line.trim_start().starts_with("mod ") && line.trim_end().ends_with('{');
+    let is_attribute = |line: &&&str| line.trim_start().starts_with("#[");
+    let begins = |at: &usize| {
+        let mut after = lines[*at..].iter().skip_while(is_attribute);
+        lines[*at].trim() == "#[cfg(test)]" && after.next().is_some_and(is_module)
+    };
+    let tests = (0..lines.len()).find(begins).unwrap_or(usize::MAX);
+    let numbered = lines.into_iter().enumerate().take(tests);
     numbered.map(|(number, line)| (number + 1, line.split("//").next().unwrap_or(line)))
 }
 
@@ -540,6 +545,7 @@ fn the_checks_see_what_they_look_for() {
     let text = "impl A {\n    pub async fn long(\n        a: u8,\n    ) {\n        b();\n    }\n}\nfn short() {\n}\n";
     assert_eq!(functions(text), [("long".to_owned(), 2, 5), ("short".to_owned(), 8, 2)]);
     assert_eq!(code("a // b\n#[cfg(test)]\nmod tests {\n}").collect::<Vec<_>>(), [(1, "a ")]);
+    assert_eq!(code("#[cfg(test)]\n#[allow(a)]\nmod tests {\n}").count(), 0);
     assert_eq!(code("#[cfg(test)]\nfn a() {\n}\n").count(), 3);
     assert!(dependencies().contains(&"tokio_util".to_owned()));
     let paths = ["src/a.rs", "src/a/b.rs", "src/ab.rs", "tests/c.rs", "tests/c/d.rs"];

@@ -240,6 +240,16 @@ impl Share {
         }
     }
 
+    /// Whether the event is about the clients of another replica.
+    pub fn is_of_others(&self, event: &LedgerEvent) -> bool {
+        let key = match event {
+            LedgerEvent::Changed(entry) => &entry.key,
+            LedgerEvent::Gone { key, .. } => key,
+            LedgerEvent::Loaded(_) | LedgerEvent::Lost(_) => return true,
+        };
+        matches!(self.part(key), Some(Part::Tally(replica)) if replica != self.replica.name)
+    }
+
     fn take(&mut self, entry: Entry, now: Time) {
         match self.part(&entry.key) {
             Some(Part::Record) => self.take_record(read(&entry.value), entry.revision, now),

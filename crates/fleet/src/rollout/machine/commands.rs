@@ -294,10 +294,14 @@ impl Rollout {
 
     /// The ledger tells something. `wall`: microseconds since 1970, now.
     pub fn hear_ledger(&mut self, event: LedgerEvent, wall: u64, now: Time) {
-        if let Some(share) = &mut self.share {
-            share.handle(event, wall, now);
-            self.follow_ledger(now);
+        let Some(share) = &mut self.share else { return };
+        let is_evidence = share.is_of_others(&event);
+        share.handle(event, wall, now);
+        if let Some(push) = self.push.as_mut().filter(|_| is_evidence) {
+            // The next tally bids by the evidence as it is now.
+            push.take_back_bid();
         }
+        self.follow_ledger(now);
     }
 
     /// The result of [`Output::Write`].

@@ -220,10 +220,7 @@ impl Push {
             Some(others) => others.with(&tally, plan.at_least_max().max(1)),
             None => tally,
         };
-        if let Some(consent) = self.consent.as_mut().filter(|_| !self.report.steps.is_empty()) {
-            // Each tally bids anew.
-            consent.bid = None;
-        }
+        self.take_back_bid();
         let at = usize::from(self.number_of_step()).checked_sub(1);
         self.current.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
         // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
@@ -453,6 +450,13 @@ impl Push {
         let bid = Bid { step: number, threshold, is_finish: false };
         if consent.bid.replace(bid).is_none() && self.report.steps.is_empty() {
             self.admit(outputs);
+        }
+    }
+
+    /// Each tally bids anew. A push at its gate needs no evidence.
+    pub(super) fn take_back_bid(&mut self) {
+        if let Some(consent) = self.consent.as_mut().filter(|_| !self.report.steps.is_empty()) {
+            consent.bid = None;
         }
     }
 
