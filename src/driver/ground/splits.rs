@@ -95,7 +95,7 @@ impl ClassSplit {
         (self.fields.iter().all(|field| **field != *"id"), Reverse(self.fields.len()))
     }
 
-    /// The values of a class that this split made.
+    /// The values of a class that a split of the parent by these fields made.
     fn part<'a>(&self, class: &'a NodeClass) -> Option<&'a str> {
         let (parent, name) = (class.split_from.as_ref()?, attribute(&self.fields));
         class.attributes.get(&name).filter(|_| !parent.attributes.contains_key(&name)).map(|values| &**values)
@@ -139,8 +139,9 @@ impl Splits {
         class
     }
 
-    /// Adds a split. A further split of a class by the same fields joins the first. Returns whether a part
-    /// of the split is new.
+    /// Adds a split. Values that leave the class by these fields already keep their split, with its cause and
+    /// its time. A split of all values takes the place of those before. Returns whether a part of the split
+    /// is new.
     fn add(&mut self, split: NewSplit, now: SystemTime) -> bool {
         if self.by_class.is_empty() {
             self.key = std::array::from_fn(|_| fastrand::u8(..));
@@ -152,7 +153,7 @@ impl Splits {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let outer =
             std::iter::successors(split.class.split_from.as_deref(), |class| class.split_from.as_deref());
-        let made = ClassSplit {
+        let mut made = ClassSplit {
             fields: split.fields,
             values,
             cause: split.cause,
@@ -161,30 +162,36 @@ impl Splits {
             holds: split.holds.map(|holds| holds.as_secs()),
         };
         let splits = self.by_class.entry(class_digest(&split.class).into()).or_default();
-        match splits.iter_mut().find(|split| split.fields == made.fields) {
-            Some(present) => {
-                let both = match (&present.values, &made.values) {
-                    (Some(values), Some(more)) => Some(values | more),
-                    _ => None,
-                };
-                let is_changed = both != present.values;
-                if is_changed {
-                    *present = ClassSplit { values: both, ..made };
-                }
-                is_changed
-            }
-            None => {
-                splits.push(made);
-                true
-            }
+        let is_same = |split: &ClassSplit| split.fields == made.fields;
+        if splits.iter().any(|split| is_same(split) && split.values.is_none()) {
+            return false;
         }
+        match &mut made.values {
+            Some(values) => {
+                let present =
+                    splits.iter().filter(|split| is_same(split)).filter_map(|split| split.values.as_ref());
+                present.for_each(|present| values.retain(|value| !present.contains(value)));
+                if values.is_empty() {
+                    return false;
+                }
+            }
+            None => splits.retain(|split| !is_same(split)),
+        }
+        splits.push(made);
+        true
     }
 
     /// The split that made a class.
     pub fn origin(&self, class: &NodeClass) -> Option<&ClassSplit> {
         let parent = class.split_from.as_ref()?;
         let splits = self.by_class.get(&*class_digest(parent))?;
-        splits.iter().find(|split| split.part(class).is_some())
+        splits.iter().find(|split| self.made_part(split, class).is_some())
+    }
+
+    /// The values of a class that the split made; `None`: another split made the class.
+    fn made_part<'a>(&self, split: &ClassSplit, class: &'a NodeClass) -> Option<&'a str> {
+        let has = |part: &&str| split.values.as_ref().is_none_or(|values| values.contains(&self.hash(part)));
+        split.part(class).filter(has)
     }
 
     /// Whether an operator made the class.
@@ -197,7 +204,8 @@ impl Splits {
         let Some(parent) = &class.split_from else { return false };
         let digest = class_digest(parent);
         let splits = self.by_class.get(&*digest).map(Vec::as_slice).unwrap_or_default();
-        let made = splits.iter().enumerate().find_map(|(at, split)| Some((at, split.part(class)?)));
+        let made =
+            splits.iter().enumerate().find_map(|(at, split)| Some((at, self.made_part(split, class)?)));
         let Some((at, values)) = made else { return false };
         let hash = self.hash(values);
         self.forget(&class_digest(class));
@@ -438,7 +446,7 @@ mod tests {
         assert!(!splits.add(by_team(&whole(), &[None, BLUE]), UNIX_EPOCH), "nothing new");
         let (blue, none) = (node(Some("blue"), "a"), node(None, "a"));
         let part = splits.apply(whole(), Some(&blue));
-        assert_eq!(splits.origin(&part).and_then(ClassSplit::tuples), Some(2));
+        assert_eq!(splits.origin(&part).and_then(ClassSplit::tuples), Some(1));
         assert!(splits.join(&part) && !splits.join(&part));
         assert_eq!(splits.apply(whole(), Some(&blue)), whole());
         assert_ne!(splits.apply(whole(), Some(&none)), whole());
@@ -456,6 +464,45 @@ mod tests {
             store.undo(&part);
             assert_eq!(store.get().is_empty(), !is_operators);
         }
+    }
+
+    #[test]
+    fn prf_31_a_later_split_by_the_same_fields_leaves_the_cause_and_the_time_of_the_first() {
+        let found = SplitCause::Proof { client: "a-1".into(), type_name: "Cluster".into() };
+        let hour = Duration::from_secs(3_600);
+        let by_proof =
+            |values| NewSplit { cause: found.clone(), holds: Some(hour), ..by_team(&whole(), values) };
+        let [blue, none] = [node(Some("blue"), "a"), node(None, "a")];
+        for is_proof_first in [true, false] {
+            let mut splits = Splits::default();
+            let orders = [by_proof(&[BLUE]), by_team(&whole(), &[BLUE, None])];
+            let [first, second] =
+                if is_proof_first { orders } else { [by_team(&whole(), &[BLUE]), by_proof(&[BLUE, None])] };
+            splits.add(first.clone(), UNIX_EPOCH);
+            assert!(splits.add(second.clone(), UNIX_EPOCH + hour));
+            for (node, order, at) in [(&blue, &first, Duration::ZERO), (&none, &second, hour)] {
+                let part = splits.apply(whole(), Some(node));
+                let origin = splits.origin(&part).unwrap();
+                assert_eq!((&origin.cause, origin.holds()), (&order.cause, order.holds));
+                assert_eq!(origin.made_at(), UNIX_EPOCH + at);
+                assert_eq!(splits.is_operators(&part), order.cause == SplitCause::Operator);
+            }
+            // A part that returns takes no other part along.
+            assert!(splits.join(&splits.apply(whole(), Some(&blue))));
+            assert_eq!(splits.apply(whole(), Some(&blue)), whole());
+            assert_ne!(splits.apply(whole(), Some(&none)), whole());
+        }
+    }
+
+    #[test]
+    fn prf_32_an_operators_split_of_all_values_takes_the_parts_of_the_proof_over() {
+        let mut splits = Splits::default();
+        let found = SplitCause::Proof { client: "a-1".into(), type_name: "Cluster".into() };
+        splits.add(NewSplit { cause: found, ..by_team(&whole(), &[BLUE]) }, UNIX_EPOCH);
+        assert!(splits.add(NewSplit { values: None, ..by_team(&whole(), &[]) }, UNIX_EPOCH));
+        assert!(!splits.add(by_team(&whole(), &[BLUE]), UNIX_EPOCH), "all values leave already");
+        let part = splits.apply(whole(), Some(&node(Some("blue"), "a")));
+        assert!(splits.is_operators(&part) && splits.all().count() == 1);
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl DifferingAnswer {
         DifferingAnswer { states, wants }
     }
 
+    /// Whether all states are decided, and there are some.
+    pub fn is_decided(&self) -> bool {
+        !self.states.is_empty() && self.states.values().all(Option::is_some)
+    }
+
     /// The decided states.
     pub fn states(&self) -> impl Iterator<Item = (&NameKey, Stance)> {
         self.states.iter().filter_map(|(key, stance)| Some((key, (*stance)?)))
@@ -36,6 +41,16 @@ impl DifferingAnswer {
     /// name that both ask for. What is undecided, or encoded at random and not compared, is no reason.
     pub fn is_unlike(&self, other: &DifferingAnswer, meanings: &Meanings) -> bool {
         self.has_unlike(other, meanings) || other.has_unlike(self, meanings)
+    }
+
+    /// Whether nobody knows if both members were shown the same under some name, because equal content is
+    /// encoded at random.
+    pub fn is_uncompared(&self, other: &DifferingAnswer, meanings: &Meanings) -> bool {
+        self.states().any(|(key, one)| {
+            let other = other.states.get(key).copied().flatten();
+            meanings.is_encoded_at_random(&key.type_url)
+                && other.is_some_and(|other| is_same(key, one, other, meanings).is_none())
+        })
     }
 
     fn has_unlike(&self, other: &DifferingAnswer, meanings: &Meanings) -> bool {

@@ -40,6 +40,11 @@ impl Asking {
         is_over(self.impossible.as_ref().map(|impossible| impossible.1)) && is_over(self.backoff_until)
     }
 
+    /// Whether the next shadow waits only because of failures.
+    pub fn backs_off(&self, now: Time) -> bool {
+        self.impossible.is_none() && !self.may_ask(now)
+    }
+
     /// The server answered a shadow. Returns whether the proof was impossible until now.
     pub fn answered(&mut self) -> bool {
         let was_impossible = self.impossible.is_some();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::answer::DifferingAnswer;
 use super::comparison::{Differing, Stance, is_same};
+use super::departure::Departure;
 use super::evidence::shown_id;
 use super::history::NameKey;
 use super::input::MemberId;
@@ -30,8 +31,8 @@ const VALUES_MAX: usize = 16;
 const EXPLANATIONS_MAX: usize = 8;
 /// Samples that are taken only to tell several explanations apart.
 const TRIES_MAX: u32 = 8;
-/// The classes of one refined split: no more than may be split off in a minute.
-pub const REFINED_MAX: usize = 10;
+/// Samples of one member for an explanation: a stream may end without an answer.
+const ASKS_MAX: u32 = 3;
 /// The samples for an explanation take so long at most, so that a split follows its push within 20 s.
 const ASKED_FOR: Duration = Duration::from_secs(8);
 /// While no shadow may begin, the explanation waits, and for so long at most.
@@ -43,9 +44,26 @@ struct Counterexample {
     member: Option<MemberId>,
     node: Arc<Node>,
     shown: Shown,
-    confirmed_at: Time,
+    /// The answer is of before a wait of the class, or cannot be compared: the member has to be asked again.
+    is_outdated: bool,
+    /// The begin of the explanation.
+    asks_since: Time,
     /// Until then further samples may make the explanation better.
     asks_until: Time,
+}
+
+impl Counterexample {
+    /// The member was asked again.
+    fn renew(&mut self, now: Time) {
+        if std::mem::take(&mut self.is_outdated) {
+            self.asks_until = (now + ASKED_FOR).min(self.asks_since + ASKED_WITHIN);
+        }
+    }
+
+    fn wait(&mut self, now: Time) {
+        let until = (now + ASKED_FOR).min(self.asks_since + ASKED_WITHIN);
+        self.asks_until = self.asks_until.max(until);
+    }
 }
 
 /// The answer of a differing member, and the values that may explain the answer.
@@ -83,6 +101,8 @@ pub struct Record {
     evidence_since: Time,
     explained_by: Vec<Vec<FieldNumber>>,
     tries: u32,
+    /// How often members were asked for the explanation.
+    asks: BTreeMap<u64, u32>,
     /// The time of the last report as an event (PRF-26).
     pub told_at: Option<Time>,
     /// The breaker was open: the divergence counts again after another confirmation (PRF-29).
@@ -107,6 +127,8 @@ pub struct SplitQuestion {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionPurpose {
+    /// The answer of a differing member is not known any more.
+    Renew,
     /// The answer tells explanations apart.
     TellApart,
     /// The answer supports the only explanation.
@@ -114,65 +136,6 @@ pub enum QuestionPurpose {
     /// The explanation is supported, and may be wrong for the member. A split does not wait until the member
     /// can be asked.
     Doubt,
-}
-
-/// Members that leave the class together (PRF-27).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// Empty: by the id.
-    pub fields: Vec<FieldNumber>,
-    /// The values of the fields; for the id, the keys of the nodes.
-    pub tuples: BTreeSet<Vec<u64>>,
-    /// A differing member among them.
-    pub first: u64,
-}
-
-impl Departure {
-    /// Whether a member is among those that leave.
-    pub fn covers(&self, node_key: u64, row: &Row) -> bool {
-        match self.fields.is_empty() {
-            true => self.tuples.contains([node_key].as_slice()),
-            false => self.tuples.contains(&values_at(row, &self.fields)),
-        }
-    }
-
-    /// Leaves out the members with the values of a row.
-    pub fn leave_out(&mut self, row: &Row) {
-        if !self.fields.is_empty() {
-            self.tuples.remove(&values_at(row, &self.fields));
-        }
-    }
-
-    /// Leaves out the members that are on their way already. The others leave apart from each other by the
-    /// values of all of `fields`, which explain other divergences of the class: else a client with its own
-    /// answer to one would be given a neighbour's answer to another. Returns whether anybody is left.
-    pub fn refine(
-        &mut self,
-        fields: &BTreeSet<FieldNumber>,
-        population: &Population,
-        leaves: impl Fn(u64, &Row) -> bool,
-    ) -> bool {
-        if self.fields.is_empty() {
-            self.tuples.retain(|tuple| tuple.first().is_some_and(|key| !leaves(*key, &Row::from([]))));
-            return !self.tuples.is_empty();
-        }
-        let stays = |entry: &(Print, &Row)| {
-            self.tuples.contains(&values_at(entry.1, &self.fields))
-                && population.with_print(entry.0).any(|resident| !leaves(resident.1.node_key, entry.1))
-        };
-        let rows: Vec<&Row> = population.prints().filter(stays).map(|entry| entry.1).collect();
-        let tuples_at = |fields: &[FieldNumber]| -> BTreeSet<Vec<u64>> {
-            rows.iter().map(|row| values_at(row, fields)).collect()
-        };
-        let fields: Vec<FieldNumber> = fields.iter().copied().collect();
-        let refined = tuples_at(&fields);
-        if refined.len() <= REFINED_MAX {
-            (self.fields, self.tuples) = (fields, refined);
-        } else {
-            self.tuples = tuples_at(&self.fields);
-        }
-        !self.tuples.is_empty()
-    }
 }
 
 impl Theory {
@@ -211,6 +174,7 @@ impl Record {
             evidence_since: since,
             explained_by: Vec::new(),
             tries: 0,
+            asks: BTreeMap::new(),
             told_at: None,
             is_doubted: false,
         }
@@ -234,7 +198,8 @@ impl Record {
                 member: subject.member,
                 node: subject.node.clone(),
                 shown,
-                confirmed_at: now,
+                is_outdated: false,
+                asks_since: now,
                 asks_until: now + ASKED_FOR,
             };
             self.members.insert(subject.node_key, counterexample);
@@ -283,10 +248,15 @@ impl Record {
             self.differences.shown.get(key).is_none_or(|shown| !shown.iter().any(is_known))
         };
         if !self.members.is_empty() && confirmed.iter().any(is_new) {
-            self.equal.clear();
-            self.alike.clear();
-            (self.tries, self.evidence_since) = (0, now);
+            self.forget_evidence(now);
         }
+    }
+
+    fn forget_evidence(&mut self, now: Time) {
+        (self.tries, self.evidence_since) = (0, now);
+        self.equal.clear();
+        self.alike.clear();
+        self.asks.clear();
     }
 
     /// A member is equal in the type, while others differ. Returns whether the row is new.
@@ -317,9 +287,13 @@ impl Record {
             return false;
         }
         let answer = trial.answer(&self.type_url, shown, meanings, now);
+        let is_read = trial.is_witness || answer.is_decided();
         let shown = Shown { row: row.clone(), answer, answered_at: now };
         if let Some(member) = self.members.get_mut(&node_key) {
-            member.shown = shown;
+            if is_read {
+                member.shown = shown;
+                member.renew(now);
+            }
             return false;
         }
         let is_new = self.alike.len() < EQUAL_MAX && self.alike.insert(node_key, shown).is_none();
@@ -327,6 +301,29 @@ impl Record {
             self.equal.retain(|equal| equal != row);
         }
         is_new
+    }
+
+    /// The answers of closed samples cannot be compared with further ones, where equal content is encoded at
+    /// random: these members have to be asked again. `open`: the nodes of the open samples.
+    pub fn forget_uncompared(&mut self, open: &BTreeSet<u64>, meanings: &Meanings) {
+        if !meanings.is_encoded_at_random(&self.type_url) {
+            return;
+        }
+        let is_uncompared = |one: &Shown| {
+            self.known()
+                .any(|other| !self.is_before(one, other) && one.answer.is_uncompared(&other.answer, meanings))
+        };
+        let members = self.members.iter().filter(|member| !member.1.is_outdated);
+        let known = members.map(|(key, member)| (*key, &member.shown));
+        let closed = known.chain(self.alike.iter().map(|(key, shown)| (*key, shown)));
+        let closed = closed.filter(|(key, shown)| !open.contains(key) && is_uncompared(shown));
+        for key in closed.map(|entry| entry.0).collect::<Vec<_>>() {
+            self.alike.remove(&key);
+            if let Some(member) = self.members.get_mut(&key) {
+                member.is_outdated = true;
+                member.asks_until = member.asks_since + ASKED_WITHIN;
+            }
+        }
     }
 
     /// The member does not have the answer of a differing member any more. Returns whether it had.
@@ -337,7 +334,7 @@ impl Record {
     /// Whether the answer of a sample that explains the divergence is known: equal to the class, or like that
     /// of a differing member, with no meaning left to ask for.
     pub fn is_enough(&self, trial: &Trial, meanings: &Meanings) -> bool {
-        let is_alike = || self.alike.contains_key(&trial.subject.node_key);
+        let is_alike = || self.is_known(trial.subject.node_key);
         trial.was_equal_in(&self.type_url)
             || is_alike() && self.unasked([trial].into_iter(), meanings).is_empty()
     }
@@ -369,17 +366,39 @@ impl Record {
         self.members.values().map(|member| &member.shown).chain(self.alike.values())
     }
 
+    /// The answers that are evidence.
+    fn known(&self) -> impl Iterator<Item = &Shown> {
+        let members = self.members.values().filter(|member| !member.is_outdated);
+        members.map(|member| &member.shown).chain(self.alike.values())
+    }
+
+    fn is_known(&self, node_key: u64) -> bool {
+        self.alike.contains_key(&node_key)
+            || self.members.get(&node_key).is_some_and(|member| !member.is_outdated)
+    }
+
+    /// Whether the members of a theory have to be asked again.
+    pub fn is_outdated(&self, theory: &Theory) -> bool {
+        theory.members.iter().any(|key| !self.is_known(*key))
+    }
+
+    /// The rows of the members that have to be asked again, while there is time.
+    pub fn outdated(&self, now: Time) -> Vec<Row> {
+        let is_awaited = |member: &&Counterexample| member.is_outdated && now < member.asks_until;
+        self.members.values().filter(is_awaited).map(|member| member.shown.row.clone()).collect()
+    }
+
     /// An answer of before the newest rule of the server is no evidence about the answers since.
     fn is_before(&self, one: &Shown, other: &Shown) -> bool {
         (one.answered_at < self.evidence_since) != (other.answered_at < self.evidence_since)
     }
 
-    /// The members that do not leave anyway, those with the same answer together.
+    /// The members with a known answer that do not leave anyway, those with the same answer together.
     fn groups(&self, meanings: &Meanings, leaves: impl Fn(u64, &Row) -> bool) -> Vec<Vec<u64>> {
         let mut groups: Vec<Vec<(u64, &Shown)>> = Vec::new();
         for (key, member) in &self.members {
             let shown = &member.shown;
-            if leaves(*key, &shown.row) {
+            if leaves(*key, &shown.row) || member.is_outdated {
                 continue;
             }
             let is_apart = |other: &(u64, &Shown)| {
@@ -395,6 +414,7 @@ impl Record {
 
     /// Explains the members that do not leave anyway: those with one answer together, or each alone if no
     /// plain field explains them (PRF-27). Members with another answer are as unlike these as equal ones.
+    /// Nothing explains the members that have to be asked again.
     pub fn theories(
         &self,
         population: &Population,
@@ -410,16 +430,18 @@ impl Record {
             sets.into_iter().filter(is_plain).collect()
         };
         let mut theories = Vec::new();
-        for members in self.groups(meanings, leaves) {
+        for members in self.groups(meanings, &leaves) {
             let shown = |key: &u64| self.members.get(key).map(|member| &member.shown);
             let of_group: Vec<&Shown> = members.iter().filter_map(shown).collect();
             let (mut equal, mut rows) = (self.equal.clone(), Vec::new());
-            for other in self.all_shown() {
-                let is_unlike = |one: &&Shown| one.answer.is_unlike(&other.answer, meanings);
-                if of_group.iter().any(|one| self.is_before(one, other)) {
+            for other in self.known() {
+                let is_unlike = of_group.iter().any(|one| one.answer.is_unlike(&other.answer, meanings));
+                let is_before = of_group.iter().any(|one| self.is_before(one, other));
+                // A newer answer tells its member from those with older ones.
+                if is_before && (!is_unlike || other.answered_at < self.evidence_since) {
                     continue;
                 }
-                if of_group.iter().any(is_unlike) { &mut equal } else { &mut rows }.push(other.row.clone());
+                if is_unlike { &mut equal } else { &mut rows }.push(other.row.clone());
             }
             let explanations = plain(&equal, &rows);
             if !explanations.is_empty() {
@@ -432,18 +454,22 @@ impl Record {
             };
             theories.extend(members.into_iter().filter_map(alone));
         }
+        let outdated = self
+            .members
+            .iter()
+            .filter(|(key, member)| member.is_outdated && !leaves(**key, &member.shown.row));
+        let again = |key: &u64| Theory { explanations: Vec::new(), members: vec![*key], rows: Vec::new() };
+        theories.extend(outdated.map(|entry| again(entry.0)));
         theories
     }
 
     /// Nobody can be asked now: the members wait for better explanations, up to a bound.
     pub fn wait_for_samples(&mut self, now: Time) {
-        for member in self.members.values_mut() {
-            let until = (now + ASKED_FOR).min(member.confirmed_at + ASKED_WITHIN);
-            member.asks_until = member.asks_until.max(until);
-        }
+        self.members.values_mut().for_each(|member| member.wait(now));
     }
 
     /// The member of the class whose answer makes a theory better. `class`: the row of the class's own node.
+    /// `asked`: the fingerprints of the open samples for explanations.
     /// `None`: enough was asked, or nobody is free.
     pub fn question(
         &self,
@@ -451,19 +477,41 @@ impl Record {
         population: &Population,
         class: &Row,
         is_free: impl Fn(&Resident, Time) -> bool,
+        asked: &BTreeSet<Print>,
         now: Time,
     ) -> Option<SplitQuestion> {
-        let mut rows = theory.members.iter().filter_map(|key| self.members.get(key));
-        if theory.explanations.is_empty() || !rows.any(|member| now < member.asks_until) {
+        let members: Vec<&Counterexample> =
+            theory.members.iter().filter_map(|key| self.members.get(key)).collect();
+        if members.iter().all(|member| now >= member.asks_until) {
             return None;
         }
+        let asks = |resident: &Resident| self.asks.get(&resident.node_key).copied().unwrap_or(0);
         let is_free = |resident: &Resident| {
             is_free(resident, self.evidence_since)
-                && !self.alike.contains_key(&resident.node_key)
-                && !self.members.contains_key(&resident.node_key)
+                && !self.is_known(resident.node_key)
+                && asks(resident) < ASKS_MAX
         };
-        let free = |print| population.with_print(print).find(|entry| is_free(entry.1));
-        let first = |prints: Vec<Print>| prints.into_iter().find_map(free).map(|entry| entry.0);
+        if self.is_outdated(theory) {
+            let again = members.iter().filter_map(|member| member.member);
+            let mut free = again.filter(|id| population.get(*id).is_some_and(is_free));
+            return free.next().map(|member| SplitQuestion { member, purpose: QuestionPurpose::Renew });
+        }
+        if theory.explanations.is_empty() {
+            return None;
+        }
+        // Those that were asked in vain come last.
+        let find = |prints: &[Print], again: bool| {
+            let mut residents = prints.iter().flat_map(|print| population.with_print(*print));
+            let is_next = |resident: &Resident| {
+                (asks(resident) > 0) == again && !asked.contains(&resident.print) && is_free(resident)
+            };
+            let free = residents.find(|entry| is_next(entry.1));
+            free.map(|entry| entry.0)
+        };
+        let first = |prints: Vec<Print>| {
+            let again = || find(&prints, true).filter(|_| !self.asks.is_empty());
+            find(&prints, false).or_else(again)
+        };
         let may_try = self.tries < TRIES_MAX;
         let tell_apart = || first(self.telling(theory, population)).filter(|_| may_try);
         let support = || first(self.supporting(theory, population, now));
@@ -548,12 +596,12 @@ impl Record {
     }
 
     /// Members waited for reasons of their class, and what explains them is found anew: `equal` are the
-    /// members that are equal now. Differing members are asked again all the time.
+    /// members that are equal now. Differing members without an open sample are asked again.
     pub fn begin_anew(&mut self, equal: Vec<Row>, now: Time) {
-        (self.equal, self.tries, self.evidence_since) = (equal, 0, now);
-        self.alike.clear();
+        self.forget_evidence(now);
+        self.equal = equal;
         for member in self.members.values_mut() {
-            (member.asks_until, member.shown.answered_at) = (now + ASKED_FOR, now);
+            (member.is_outdated, member.asks_since, member.asks_until) = (true, now, now + ASKED_WITHIN);
         }
     }
 
@@ -565,7 +613,7 @@ impl Record {
             return Vec::new();
         }
         let (mut firsts, mut pairs): (BTreeMap<&NameKey, Vec<Stance>>, Vec<Unasked>) = Default::default();
-        let answers = self.all_shown().flat_map(|shown| shown.answer.states());
+        let answers = self.known().flat_map(|shown| shown.answer.states());
         let differing: Vec<(&NameKey, Stance, Stance)> =
             trials.flat_map(|trial| trial.differing_states(&self.type_url)).collect();
         pairs.extend(
@@ -626,6 +674,11 @@ impl Record {
         members.filter(|member| now < member.asks_until).map(|member| member.shown.row.clone()).collect()
     }
 
+    /// The values of a differing node.
+    pub fn row(&self, node_key: u64) -> Option<&Row> {
+        self.members.get(&node_key).map(|member| &member.shown.row)
+    }
+
     /// The id of a differing node.
     pub fn node_id(&self, node_key: u64) -> Option<&str> {
         self.members.get(&node_key).map(|member| &*member.node.id)
@@ -651,6 +704,14 @@ impl Record {
     /// A sample is taken for the explanation.
     pub fn try_once(&mut self) {
         self.tries += 1;
+    }
+
+    /// A member is asked for the explanation.
+    pub fn ask(&mut self, node_key: u64, purpose: QuestionPurpose) {
+        *self.asks.entry(node_key).or_default() += 1;
+        if matches!(purpose, QuestionPurpose::TellApart | QuestionPurpose::Doubt) {
+            self.try_once();
+        }
     }
 
     /// The report; `None` without a differing member.

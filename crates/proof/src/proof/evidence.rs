@@ -115,6 +115,12 @@ impl Evidence {
         self.nodes.get(&node_key).map(|latest| latest.at)
     }
 
+    /// Whether a sample of the node had a word since a time.
+    pub fn has_word_since(&self, node_key: u64, since: Time) -> bool {
+        let is_word = |latest: &LatestSample| latest.at >= since && latest.result != SampleResult::NoWord;
+        self.nodes.get(&node_key).is_some_and(is_word)
+    }
+
     /// Whether the node had a turn in the round.
     pub fn had_turn(&self, node_key: u64, round: u64) -> bool {
         self.nodes.get(&node_key).is_some_and(|latest| latest.round >= round)

@@ -7,8 +7,8 @@
 //! In order: the settings; the content of a source; the inputs, the reports and the outputs; the parts of a
 //! judgement, which are the history of each side, the comparison, and the meaning of bodies; the members and
 //! the values of fields, with the explanation of a divergence; an open shadow, and the trial of a sample; the
-//! evidence of a class, the answers that differ, the divergences, and the class itself; the choice of
-//! samples, orders and splits; and the machine.
+//! evidence of a class, the answers that differ, the members that leave together, the divergences, and the
+//! class itself; the choice of samples, orders and splits; and the machine.
 
 pub mod settings;
 pub mod content;
@@ -25,6 +25,7 @@ mod probe;
 mod evidence;
 mod trial;
 mod answer;
+mod departure;
 mod divergence;
 mod class;
 mod picks;

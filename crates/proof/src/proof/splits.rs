@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::breaker::Breaker;
 use super::class::ClassProof;
 use super::comparison::{compare, is_same_subscription, shared, stance};
-use super::divergence::{Departure, REFINED_MAX};
+use super::departure::{Departure, REFINED_MAX};
 use super::evidence::HOUR;
 use super::history::NameKey;
 use super::input::{ClassKey, RestoredSplit, Wanted};
 use super::meaning::{Meanings, Relation};
 use super::output::Split;
-use super::population::Row;
+use super::population::{FieldNumber, Row};
 use super::report::{BreakerReport, ClassState, ProofReport, SplitReport};
 use sluice_engine::Time;
 use sluice_xds::TypeUrl;
@@ -248,6 +248,12 @@ impl Splits {
     /// Whether the member is on its way out of the class already.
     pub fn is_leaving(&self, class: &ClassKey, node_key: u64, row: &Row, now: Time) -> bool {
         self.made.iter().any(|made| made.is_under_way(class, now) && made.departure.covers(node_key, row))
+    }
+
+    /// The fields by which members are on their way out of the class.
+    pub fn leaving_fields(&self, class: &ClassKey, now: Time) -> BTreeSet<FieldNumber> {
+        let under_way = self.made.iter().filter(|made| made.is_under_way(class, now));
+        under_way.flat_map(|made| &made.departure.fields).copied().collect()
     }
 
     /// The time at which members that are on their way may be told again.

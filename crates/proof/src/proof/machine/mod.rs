@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::breaker::{Breaker, Share};
 use super::class::{ClassProof, Published, RETRY};
 use super::content::Content;
-use super::divergence::{Departure, QuestionPurpose, SplitQuestion, Theory};
+use super::departure::Departure;
+use super::divergence::{QuestionPurpose, SplitQuestion, Theory};
 use super::input::{
     ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, RestoredSplit, ShadowId,
     Surroundings,
@@ -536,7 +537,8 @@ impl Proof {
             self.begin_anew(key, now);
         }
         let types = self.classes.get(key).map(|class| class.records.keys().cloned().collect::<Vec<_>>());
-        let (mut departures, mut fields, mut asked) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut fields = self.splits.leaving_fields(key, now);
+        let (mut departures, mut asked, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
         for type_url in types.unwrap_or_default() {
             self.note_answers(key, &type_url, now);
             let is_compared = self.ask_between(key, &type_url, now);
@@ -546,29 +548,38 @@ impl Proof {
                 if is_doubted {
                     continue;
                 }
-                let is_asked = self.ask_for_split(key, &type_url, &theory, now) || is_compared;
+                let is_due = self.ask_for_split(key, &type_url, &theory, now) || is_compared;
+                let Some(class) = self.classes.get(key) else { return };
+                let Some(record) = class.records.get(&type_url) else { continue };
+                let (is_outdated, awaited) = (record.is_outdated(&theory), record.outdated(now));
+                let is_asked = is_due || is_outdated && !awaited.is_empty();
                 if is_asked {
                     self.splits.wake_at(now + ASKED_EVERY);
                 }
-                let Some(class) = self.classes.get(key) else { return };
-                let Some(record) = class.records.get(&type_url) else { continue };
                 let due = record.departures(&theory, &class.population, is_asked, now);
-                departures.extend(due.into_iter().map(|departure| (type_url.clone(), departure)));
+                let due = due.into_iter().map(|departure| (is_outdated, type_url.clone(), departure));
+                departures.extend(due);
+                outdated.extend(awaited);
                 if is_asked {
                     asked.push((type_url.clone(), record.waiting(&theory, now)));
                 }
             }
         }
-        // Nobody is moved with a member whose other differences nothing explains yet.
-        for (type_url, departure) in &mut departures {
+        // Nobody is moved with a member whose other differences nothing explains yet, or whose answer is not
+        // known any more.
+        for (_, type_url, departure) in &mut departures {
             let others = asked.iter().filter(|asked| asked.0 != *type_url).flat_map(|asked| &asked.1);
-            others.for_each(|row| departure.leave_out(row));
+            others.chain(&outdated).for_each(|row| departure.leave_out(row));
         }
-        // A member that leaves alone is not to be shown for the others.
-        departures.sort_by_key(|entry| !entry.1.fields.is_empty());
-        for (type_url, mut departure) in departures {
+        // A member that leaves alone is not to be shown for the others. One whose answer could not be had
+        // again leaves with the others, if they have a value in common.
+        departures.sort_by_key(|entry| (entry.0, !entry.2.fields.is_empty()));
+        for (_, type_url, mut departure) in departures {
             let Some(class) = self.classes.get(key) else { return };
-            let leaves = |node_key, row: &Row| self.splits.is_leaving(key, node_key, row, now);
+            let leaves = |node_key, row: &Row| {
+                let shown = class.records.get(&type_url).and_then(|record| record.row(node_key));
+                self.splits.is_leaving(key, node_key, shown.unwrap_or(row), now)
+            };
             if departure.refine(&fields, &class.population, leaves) {
                 self.depart(key, &type_url, departure, now);
             }
@@ -591,6 +602,9 @@ impl Proof {
         for trial in self.trials.by_sample.values().filter(is_open) {
             is_news |= record.note(trial, &self.meanings, now);
         }
+        let open = self.trials.by_sample.values().filter(is_open);
+        let open = open.filter(|trial| trial.sample.content.is_some());
+        record.forget_uncompared(&open.map(|trial| trial.subject.node_key).collect(), &self.meanings);
         if is_news {
             record.explain(&class.population, &self.paths);
         }
@@ -627,20 +641,22 @@ impl Proof {
     /// a split is not to wait for the turn of a sample. Returns whether an answer is due.
     fn ask_for_split(&mut self, key: &ClassKey, type_url: &TypeUrl, theory: &Theory, now: Time) -> bool {
         while let Some(question) = self.question_for_split(key, type_url, theory, now) {
-            let is_free = self.gives_way(now).is_none()
-                && self.pace.next_explanation(&self.settings.pace, now) <= now
-                && self.has_slot(now);
-            let record = self.classes.get_mut(key).and_then(|class| class.records.get_mut(type_url));
-            let Some(record) = record else { return false };
-            match question.purpose {
-                QuestionPurpose::Doubt if !is_free => return true,
-                QuestionPurpose::TellApart | QuestionPurpose::Support if !is_free => {
+            let backs_off = self.classes.get(key).is_some_and(|class| class.asking.backs_off(now));
+            let may_ask = self.gives_way(now).is_none() && !backs_off;
+            let is_free =
+                may_ask && self.pace.next_explanation(&self.settings.pace, now) <= now && self.has_slot(now);
+            let Some(class) = self.classes.get_mut(key) else { return false };
+            let node_key = class.population.get(question.member).map(|resident| resident.node_key);
+            let (Some(record), Some(node_key)) = (class.records.get_mut(type_url), node_key) else {
+                return false;
+            };
+            if !is_free {
+                if !may_ask || question.purpose != QuestionPurpose::Doubt {
                     record.wait_for_samples(now);
-                    return true;
                 }
-                QuestionPurpose::TellApart | QuestionPurpose::Doubt => record.try_once(),
-                QuestionPurpose::Support => {}
+                return true;
             }
+            record.ask(node_key, question.purpose);
             self.pace.begin_explanation(now);
             self.open_sample(key, question.member, SampleReason::Split, now);
         }
@@ -654,7 +670,8 @@ impl Proof {
         theory: &Theory,
         now: Time,
     ) -> Option<SplitQuestion> {
-        let class = self.classes.get(key).filter(|class| class.may_ask(now))?;
+        let is_open = |class: &&ClassProof| class.may_ask(now) || class.asking.backs_off(now);
+        let class = self.classes.get(key).filter(is_open)?;
         let barred = self.barred();
         let prints: BTreeSet<Print> = self
             .trials
@@ -666,11 +683,10 @@ impl Proof {
             resident.is_askable()
                 && resident.node_key != class.representative.node_key
                 && !barred.contains(&resident.node_key)
-                && !prints.contains(&resident.print)
-                && class.evidence.sampled_at(resident.node_key).is_none_or(|at| at < since)
+                && !class.evidence.has_word_since(resident.node_key, since)
         };
         let (record, shown) = (class.records.get(type_url)?, &class.representative.row);
-        record.question(theory, &class.population, shown, is_free, now)
+        record.question(theory, &class.population, shown, is_free, &prints, now)
     }
 
     /// Whether a sample has said nothing so far, or one for the explanation has not said enough.

@@ -10,7 +10,7 @@ use crate::proof::content::Content;
 use crate::proof::*;
 use sluice_engine::Time;
 use sluice_engine::collection::Collection;
-use sluice_xds::{Node, TypeUrl};
+use sluice_xds::{Code, Node, Status, TypeUrl};
 
 /// The server's version of the cluster `a`; times 2^64, of `b`, which is absent with 0.
 pub type Plane = Box<dyn Fn(&Node) -> u128>;
@@ -41,6 +41,8 @@ pub struct Fleet {
     published: BTreeMap<String, u128>,
     /// The names of nodes without an answer for shadows.
     pub silent: BTreeSet<String>,
+    /// The names of nodes, and how many of their next shadows the server ends.
+    pub failing: BTreeMap<String, u32>,
     /// Whether splits are carried out.
     pub obeys: bool,
     /// Whether equal content has other bytes on each stream.
@@ -67,6 +69,7 @@ impl Fleet {
             shadows: BTreeMap::new(),
             published: BTreeMap::new(),
             silent: BTreeSet::new(),
+            failing: BTreeMap::new(),
             obeys: true,
             is_random: false,
             lingers: false,
@@ -206,6 +209,13 @@ impl Fleet {
             }
         }
         for (id, open) in self.shadows.clone() {
+            if let Some(left) = self.failing.get_mut(&open.node.id).filter(|left| **left > 0) {
+                *left -= 1;
+                self.shadows.remove(&id);
+                self.proof.shadow_ended(id, Status::new(Code::Unavailable, "ended"), self.now);
+                self.drain();
+                continue;
+            }
             let version = self.version_of(&open.node);
             let is_silent = self.silent.contains(&open.node.id);
             if !is_silent && self.published.insert(format!("shadow {}", id.0), version) != Some(version) {

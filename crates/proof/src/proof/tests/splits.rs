@@ -143,9 +143,7 @@ fn all_leave_the_first_class(fleet: &mut Fleet, seconds: u64) {
 #[test]
 fn prf_27_nobody_leaves_with_a_client_that_has_another_difference_in_another_type() {
     let mut fleet = Fleet::new(Policy::Split, |_| 1);
-    let settings =
-        ProofSettings { policy: Policy::Split, standing: Standing::Count(0), ..ProofSettings::default() };
-    fleet.proof.configure(settings, fleet.now);
+    without_witnesses(&mut fleet);
     fleet.type_of_b = super::bench::endpoints();
     fleet.class("all", &[("n0", &[("team", "red"), ("zone", "c")])]);
     for (name, zone) in [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")] {
@@ -157,7 +155,7 @@ fn prf_27_nobody_leaves_with_a_client_that_has_another_difference_in_another_typ
         own + if is_blue(node) { 3 << 64 } else { 2 << 64 }
     });
     fleet.silent = ["n2", "n3", "n4"].map(str::to_owned).into();
-    fleet.pass_until(7_200, |fleet| fleet.count(|told| matches!(told, Happening::Diverged(_))) > 0);
+    fleet.pass_until(7_200, has_diverged);
     fleet.silent.clear();
     all_leave_the_first_class(&mut fleet, 7_200);
     assert!(fleet.splits.iter().any(|split| *split.1.fields[0] == *"id"), "{:?}", fleet.splits);
@@ -169,6 +167,168 @@ fn prf_14_answers_that_are_encoded_at_random_are_compared_with_each_other() {
     fleet.is_random = true;
     fleet.pass(240_000);
     // Two rules that share a zone, and none for the zone.
+    fleet.push(|node| match (label(node, "team").as_str(), label(node, "version").as_str()) {
+        ("a", _) => 2,
+        (_, "a") => 3,
+        _ => 1,
+    });
+    all_leave_the_first_class(&mut fleet, 7_200);
+    assert_eq!(fleet.members_of("all"), 6);
+}
+
+/// No sample stays open.
+fn without_witnesses(fleet: &mut Fleet) {
+    let settings =
+        ProofSettings { policy: Policy::Split, standing: Standing::Count(0), ..ProofSettings::default() };
+    fleet.proof.configure(settings, fleet.now);
+}
+
+fn has_diverged(fleet: &Fleet) -> bool {
+    fleet.count(|told| matches!(told, Happening::Diverged(_))) > 0
+}
+
+/// All members that are known to differ share a zone, which is a part of the reason.
+fn of_team_and_zone() -> Fleet {
+    let mut fleet = kinds(&[["b", "c", "b"], ["a", "c", "c"], ["a", "c", "a"], ["b", "c", "c"]]);
+    fleet.class("all", &[("abc", &[("team", "a"), ("zone", "b"), ("version", "c")])]);
+    without_witnesses(&mut fleet);
+    fleet.pass(240_000);
+    fleet.push(|node| if label(node, "team") == "a" && label(node, "zone") == "c" { 2 } else { 1 });
+    fleet
+}
+
+#[test]
+fn prf_27_a_client_that_lacks_what_all_others_share_is_asked_before_they_leave() {
+    let mut fleet = of_team_and_zone();
+    all_leave_the_first_class(&mut fleet, 7_200);
+    assert_eq!(fleet.members_of("all"), 7);
+}
+
+#[test]
+fn prf_27_a_client_whose_stream_ends_without_an_answer_is_asked_again_before_others_leave() {
+    let mut fleet = of_team_and_zone();
+    fleet.pass_until(7_200, has_diverged);
+    fleet.failing = [("abc".to_owned(), 2)].into();
+    all_leave_the_first_class(&mut fleet, 90);
+    assert_eq!((fleet.failing["abc"], fleet.members_of("all")), (0, 7));
+}
+
+#[test]
+fn prf_27_a_split_waits_for_a_sample_that_was_begun_for_another_reason() {
+    let mut fleet = of_team_and_zone();
+    fleet.silent = ["abc".to_owned()].into();
+    let order = ProveOrder { class: "all".into(), all: true, replicas: false, streams: 20 };
+    fleet.proof.prove(&order, fleet.now);
+    fleet.pass_until(60, has_diverged);
+    fleet.pass(2_000);
+    fleet.silent.clear();
+    all_leave_the_first_class(&mut fleet, 90);
+    assert_eq!(fleet.members_of("all"), 7);
+}
+
+#[test]
+fn prf_27_a_client_that_is_equal_in_one_type_does_not_leave_by_the_other() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    without_witnesses(&mut fleet);
+    fleet.type_of_b = super::bench::endpoints();
+    for (name, team, version) in [
+        ("n0", "red", "x"),
+        ("n1", "blue", "x"),
+        ("n2", "blue", "x"),
+        ("n3", "blue", "y"),
+        ("n4", "blue", "y"),
+    ] {
+        fleet.class("all", &[(name, &[("team", team), ("version", version)])]);
+    }
+    // All blue clients have other endpoints, and those of one version another cluster.
+    fleet.push(|node| {
+        let own = if is_blue(node) && label(node, "version") == "x" { 2 } else { 1 };
+        own + if is_blue(node) { 3 << 64 } else { 2 << 64 }
+    });
+    all_leave_the_first_class(&mut fleet, 7_200);
+    assert_eq!(fleet.classes(), 3);
+}
+
+#[test]
+fn prf_27_nobody_leaves_while_a_difference_in_another_type_has_no_explanation() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    without_witnesses(&mut fleet);
+    fleet.type_of_b = super::bench::endpoints();
+    for (name, team, zone) in
+        [("n0", "red", "b"), ("n1", "blue", "a"), ("n2", "blue", "b"), ("n3", "blue", "a")]
+    {
+        fleet.class("all", &[(name, &[("team", team), ("zone", zone)])]);
+    }
+    fleet.push(|node| {
+        let own = if node.id == "n1" { 2 } else { 1 };
+        own + if is_blue(node) { 3 << 64 } else { 2 << 64 }
+    });
+    fleet.silent = ["n2", "n3"].map(str::to_owned).into();
+    fleet.pass_until(7_200, has_diverged);
+    fleet.silent.remove("n2");
+    all_leave_the_first_class(&mut fleet, 90);
+}
+
+/// Four clients differ while the class waits, and the answer of one of them changes before the end of the wait.
+fn after_a_changed_answer(changed: &'static str, is_held: bool, per_minute: u32) -> Fleet {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    for (name, [team, zone, version]) in [
+        ("n0", ["b", "c", "c"]),
+        ("n1", ["b", "c", "a"]),
+        ("n2", ["c", "b", "a"]),
+        ("n3", ["c", "b", "b"]),
+        ("n4", ["c", "c", "a"]),
+        ("n5", ["c", "b", "c"]),
+    ] {
+        fleet.class("all", &[(name, &[("team", team), ("zone", zone), ("version", version)])]);
+    }
+    without_witnesses(&mut fleet);
+    let pace = ProofPace { per_minute, ..ProofPace::default() };
+    let settings = ProofSettings {
+        policy: Policy::Split,
+        standing: Standing::Count(0),
+        pace,
+        ..ProofSettings::default()
+    };
+    fleet.proof.configure(settings, fleet.now);
+    fleet.proof.hold(&"all".into(), is_held, fleet.now);
+    if !is_held {
+        fleet.proof.joined(&"all".into(), fleet.now);
+    }
+    let of_team = |node: &Node| if label(node, "team") == "c" { 2 } else { 1 };
+    fleet.push(of_team);
+    fleet.pass(3_590_000);
+    assert_eq!((fleet.report("all").differs, fleet.splits.len()), (4, 0));
+    fleet.push(move |node| of_team(node) + if node.id == changed { 3 << 64 } else { 0 });
+    fleet.pass(11_000);
+    fleet.proof.hold(&"all".into(), false, fleet.now);
+    fleet
+}
+
+#[test]
+fn prf_30_after_a_wait_the_answers_of_closed_samples_are_had_again() {
+    for changed in ["n2", "n3", "n4", "n5"] {
+        for is_held in [true, false] {
+            let mut fleet = after_a_changed_answer(changed, is_held, 12);
+            all_leave_the_first_class(&mut fleet, 90);
+        }
+    }
+}
+
+#[test]
+fn prf_30_after_a_wait_nobody_leaves_for_a_minute_with_a_client_that_is_to_be_asked_again() {
+    let mut fleet = after_a_changed_answer("nobody", true, 2);
+    fleet.pass(30_000);
+    assert_eq!(fleet.splits.len(), 0);
+    fleet.pass_until(35, |fleet| fleet.wrong() == 0);
+}
+
+#[test]
+fn prf_14_answers_of_closed_samples_are_had_again_where_content_is_encoded_at_random() {
+    let mut fleet = kinds(&[["b", "c", "b"], ["a", "a", "b"], ["b", "a", "b"], ["b", "a", "a"]]);
+    fleet.is_random = true;
+    without_witnesses(&mut fleet);
+    fleet.pass(240_000);
     fleet.push(|node| match (label(node, "team").as_str(), label(node, "version").as_str()) {
         ("a", _) => 2,
         (_, "a") => 3,
@@ -288,9 +448,7 @@ fn prf_30_a_split_waits_for_the_end_of_a_held_push() {
 #[test]
 fn prf_30_after_a_held_push_members_are_asked_again_before_they_leave() {
     let mut fleet = kinds(&[["b", "c", "a"], ["b", "b", "b"], ["c", "b", "a"], ["b", "b", "a"]]);
-    let settings =
-        ProofSettings { policy: Policy::Split, standing: Standing::Count(0), ..ProofSettings::default() };
-    fleet.proof.configure(settings, fleet.now);
+    without_witnesses(&mut fleet);
     fleet.proof.hold(&"all".into(), true, fleet.now);
     fleet.push(|node| if label(node, "team") == "b" && label(node, "version") == "a" { 2 } else { 1 });
     fleet.pass_until(7_200, |fleet| fleet.report("all").state == ClassState::SplitWaits);
