@@ -24,9 +24,9 @@ const BUFFER_BYTES: usize = 8192;
 /// within the first half and has no room behind it; a frame of half the buffer, with its head, always has.
 const PIECE_BYTES: usize = BUFFER_BYTES / 2 - HEAD_BYTES;
 
-/// A client with this many bytes in long frames, beside those that have leaked away, sends long frames all the
-/// time: an Envoy that repeats its node in each of many requests. Then cutting would cost more than the buffer
-/// is worth.
+/// A client with this many bytes in long frames, beside those that have leaked away, sends long frames all
+/// the time: an Envoy that repeats its node in each of many requests. Then cutting would cost more than the
+/// buffer is worth.
 const LONG_BYTES_CUT: u32 = 256 << 10;
 
 /// The bytes in long frames that leak away in a second. So the reports of 3,000 rows every ten seconds are
@@ -324,8 +324,8 @@ mod tests {
         }
     }
 
-    /// Whatever lies before a piece, the buffer of the connection keeps its size. `BytesMut` grows by rules of
-    /// its own, which this test watches.
+    /// Whatever lies before a piece, the buffer of the connection keeps its size. `BytesMut` grows by rules
+    /// of its own, which this test watches.
     #[test]
     fn pieces_never_grow_the_buffer_of_a_connection() {
         use bytes::{Buf, BytesMut};

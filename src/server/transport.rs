@@ -235,8 +235,8 @@ impl HttpTransport {
 
 impl AsyncRead for HttpTransport {
     /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after
-    /// many bytes: see [`Heard::take_had_turn`]; and after a piece of a long frame: see [`Cutter`]. Is pending
-    /// without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
+    /// many bytes: see [`Heard::take_had_turn`]; and after a piece of a long frame: see [`Cutter`]. Is
+    /// pending without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

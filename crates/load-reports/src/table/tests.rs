@@ -175,7 +175,7 @@ fn lrs_24_the_names_of_a_push_go_after_its_end() {
     let limits = LoadLimits { load_rows_per_stream: 200, ..LIMITS };
     for is_over in [false, true] {
         let mut table = Table::new(limits, Time::default());
-        let (early, late) = (names("early", 80), names("late", 90));
+        let (early, late) = (names("early", 60), names("late", 90));
         table.observe();
         // The first report of a stream covers time before the observation.
         for _ in 0..2 {
@@ -191,7 +191,7 @@ fn lrs_24_the_names_of_a_push_go_after_its_end() {
             table.next_interval(Time::default());
         }
         let left = table.views().filter(|row| row.cluster.starts_with("early")).count();
-        assert_eq!(left, if is_over { 0 } else { 80 });
+        assert_eq!(left, if is_over { 0 } else { 60 });
     }
 }
 

@@ -236,6 +236,10 @@ impl Push {
         let is_promoted = self.is_promoted;
         (!is_promoted).then(|| {
             self.blame(&units);
+            // The clients report by another class than that of the push.
+            if self.report.blamed.is_empty() {
+                self.report.blamed.clone_from(&self.report.units);
+            }
             Reason::Errors(worse)
         })
     }
