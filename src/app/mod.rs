@@ -31,6 +31,9 @@ mod running;
 mod reload;
 mod ending;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 

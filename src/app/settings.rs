@@ -38,6 +38,11 @@ pub(super) fn relay_settings(
             let settings = ProofSettings { shadow_bytes: bytes, ..proof.settings };
             Arc::new(ProofRules { settings, ..proof.clone() })
         }),
+        load_listeners: config
+            .listeners
+            .iter()
+            .map(|listener| (listener.name.clone(), listener.options.load_reports.is_none()))
+            .collect(),
         load: config.limits.load,
         splits: Arc::default(),
         policy: config.authorization.policy().cloned().unwrap_or_default(),

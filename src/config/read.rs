@@ -13,7 +13,7 @@ use super::node::read_relay_node;
 use super::process::{read_checkpoint, read_handover, read_reload};
 use super::proof::read_proof;
 use super::reader::{Item, Map, walk};
-use super::rollouts::read_rollouts;
+use super::rollouts::{check_load_listeners, read_rollouts};
 use super::servers::{Servers, read_servers};
 use super::shown::Shown;
 use super::syntax;
@@ -151,6 +151,7 @@ pub(super) fn read_config(map: &mut Map<'_>, context: FileContext<'_>) -> Option
     let ledger = map.item("ledger").and_then(|item| read_ledger(&item, directory, hostname));
     let history = map.section("history", |map| read_history(map)).unwrap_or(d.history);
     let rollouts = read_rollouts(map, servers.as_ref(), &node_classes, checkpoint.is_some(), history);
+    check_load_listeners(map, &rollouts, &listeners);
     let proof = map.item("proof").and_then(|item| read_proof(&item, servers.as_ref(), &node_classes));
     let names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     let authorization =

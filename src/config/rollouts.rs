@@ -7,6 +7,7 @@ use super::address::{PORTS, has_no_such_port, read_web_address, warn_of_plaintex
 use super::classes::{read_keys, read_node_match, read_type};
 use super::error::Problem;
 use super::form::{Form, Parsed, Shaped};
+use super::listener::ListenerSettings;
 use super::node::any_text;
 use super::reader::{Item, Map};
 use super::servers::Servers;
@@ -109,6 +110,28 @@ fn count_load(servers: &Servers, units: &UnitMatch) -> bool {
     let lists = servers.lists().filter(|(list, _)| is_of_units(list));
     let mut uses = lists.flat_map(|(_, list)| list.servers.iter().map(|server| server.load));
     uses.any(|load| load.is_some_and(|load| load != LoadUse::Forward))
+}
+
+/// A listener's order stands above what servers take.
+pub(super) fn check_load_listeners(map: &Map<'_>, plans: &[Arc<Plan>], listeners: &[ListenerSettings]) {
+    let is_deaf = |listener: &ListenerSettings| listener.options.load_reports.is_some();
+    let Some(Plan { name, .. }) = plans.iter().map(|plan| &**plan).find(|plan| plan.halt_on.error_points > 0)
+    else {
+        return;
+    };
+    if !listeners.is_empty() && listeners.iter().all(is_deaf) {
+        let text = format!(
+            "`error_points` of {name:?} needs load reports, and no listener takes them (`load_reports`)"
+        );
+        map.contradiction("rollouts", text);
+        return;
+    }
+    for (index, _) in listeners.iter().enumerate().filter(|(_, listener)| is_deaf(listener)) {
+        let text = format!(
+            "the plan {name:?} judges pushes by load reports, without those of this listener's clients"
+        );
+        map.warn_at(&format!("listeners[{index}].load_reports"), text);
+    }
 }
 
 /// Units that two plans match are the first one's. A plan for everything behind a narrower plan is the usual

@@ -4,8 +4,10 @@
 //! none by the rules of URIs. Some clients send such a text: Envoy sends the name of its cluster unless it is
 //! told otherwise (`outbound|18000||host`), gRPC's C++ core, and so Python and Ruby, the percent-encoded path
 //! of an absolute `unix:` address, and grpc-java is reported to send the path itself (grpc/grpc#38142,
-//! hyperium/h2#487). So each octet becomes `-` in place, before h2 sees the text. A text in Huffman code
-//! becomes a plain text of as many octets, as its length cannot change here.
+//! hyperium/h2#487). So each octet becomes an `X` in Huffman code in place, before h2 sees the text: the code
+//! of this letter has eight bits, so the text keeps its length here. h2 keeps a plain text as a part of the
+//! bytes that it has read, and with it the connection's first buffer of 8 KiB, as long as the text is in its
+//! table. A text in Huffman code has a place of its own.
 //!
 //! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code
 //! is nearly always longer than its code, so the relay keeps an entry that the client has dropped, and no
@@ -25,6 +27,8 @@ const NAME: &[u8] = b":authority";
 const NAME_IN_HUFFMAN: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 /// The mark of a text in Huffman code, in the first byte of its length.
 const HUFFMAN: u8 = 0x80;
+/// The letter `X` in Huffman code (RFC 7541, appendix B).
+const X_IN_HUFFMAN: u8 = 0xfc;
 /// The entry of HPACK's static table with this name.
 const NAME_INDEX: u8 = 1;
 
@@ -155,7 +159,7 @@ impl AuthorityFilter {
             return taken;
         }
         if self.fields == HeaderFields::value(true) {
-            bytes[0] &= !HUFFMAN;
+            bytes[0] |= HUFFMAN;
         }
         match self.fields.after(bytes[0]) {
             Some(fields) => self.fields = fields,
@@ -240,7 +244,7 @@ impl HeaderText {
                 HeaderText::Name(rest.starts_with(bytes).then_some(equal + bytes.len().min(rest.len()) as u8))
             }
             HeaderText::Value { is_authority: true } => {
-                bytes.fill(b'-');
+                bytes.fill(X_IN_HUFFMAN);
                 self
             }
             HeaderText::Name(None) | HeaderText::Value { is_authority: false } => self,
@@ -282,17 +286,20 @@ mod tests {
     }
 
     const GIVEN: &str = "outbound|18000||b@%2F:1:é[";
-    const TAKEN: &str = "---------------------------";
+
+    /// A text of so many octets in Huffman code.
+    fn taken(length: usize) -> Vec<u8> {
+        [vec![HUFFMAN | u8::try_from(length).unwrap()], vec![X_IN_HUFFMAN; length]].concat()
+    }
 
     /// A call with this literal `:authority`, with other fields around.
-    fn call(name: &[u8], authority: &str) -> Vec<u8> {
+    fn call(name: &[u8], authority: &[u8]) -> Vec<u8> {
         let path = [&[0x04][..], &text("/envoy%2F")].concat();
         let long_index = [&[0x0f, 0x80, 0x01][..], &text("%/")].concat();
         let resize = [0x3f, 0xe1, 0x1f];
         let other =
             [&[0x40][..], &text(":authoritx"), &text("/%"), &[0x10], &text(":authority%"), &text("/")];
-        [&resize[..], &[0x83, 0xff, 0x00], &path, &long_index, name, &text(authority), &other.concat()]
-            .concat()
+        [&resize[..], &[0x83, 0xff, 0x00], &path, &long_index, name, authority, &other.concat()].concat()
     }
 
     fn names() -> [Vec<u8>; 6] {
@@ -304,7 +311,7 @@ mod tests {
     #[test]
     fn octets_are_replaced_in_the_authority_alone() {
         for name in names() {
-            let of = |authority| {
+            let of = |authority: &[u8]| {
                 let block = call(&name, authority);
                 let (first, second) = block.split_at(block.len() / 2);
                 let padded = [&[3, 0, 0, 0, 1, 7][..], &block, b"/%/"].concat();
@@ -318,32 +325,28 @@ mod tests {
                 ]
                 .concat()
             };
-            assert_becomes(&of(GIVEN), &of(TAKEN));
+            assert_becomes(&of(&text(GIVEN)), &of(&taken(GIVEN.len())));
         }
     }
 
     #[test]
     fn a_long_value_is_followed_to_its_end() {
-        let of = |octet: &str| {
-            // 127 and 173: a length of 300.
-            let length = [0x7f, 0x80 | 45, 1];
-            frame(HEADERS, 0x4, &[&[0x41][..], &length, octet.repeat(300).as_bytes(), &[0x84]].concat())
-        };
-        assert_becomes(&of("/"), &of("-"));
-    }
-
-    #[test]
-    fn a_text_in_huffman_code_becomes_a_plain_one() {
         let long = |mark: u8, octet: u8| {
+            // 127 and 173: a length of 300.
             let length = [mark | 0x7f, 0x80 | 45, 1];
             frame(HEADERS, 0x4, &[&[0x41][..], &length, &[octet; 300], &[0x84]].concat())
         };
-        assert_becomes(&long(HUFFMAN, b'%'), &long(0, b'-'));
-        // The path is in Huffman code, too, and keeps it.
-        let call = |text: [u8; 3]| {
-            frame(HEADERS, 0x4, &[&[0x04, 0x82, b'%', b'/', 0x01][..], &text, &[0x82]].concat())
-        };
-        assert_becomes(&call([0x82, b'%', b'/']), &call([2, b'-', b'-']));
+        for mark in [0, HUFFMAN] {
+            assert_becomes(&long(mark, b'%'), &long(HUFFMAN, X_IN_HUFFMAN));
+        }
+    }
+
+    #[test]
+    fn other_texts_stay() {
+        let call =
+            |text: &[u8]| frame(HEADERS, 0x4, &[&[0x04, 0x82, b'%', b'/', 0x01], text, &[0x82]].concat());
+        assert_becomes(&call(&[0x82, b'%', b'/']), &call(&taken(2)));
+        assert_becomes(&call(&[0]), &call(&taken(0)));
     }
 
     #[test]

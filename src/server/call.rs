@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
 use super::body::{Piece, RequestBody, ResponseBody, poll_capacity};
-use super::load_reports::{self, Reading};
+use super::load_reports::{self, LoadCall, Reading};
 use super::service::{Routed, Service};
 use super::status;
 use super::streams::RegisteredStream;
@@ -55,8 +55,8 @@ pub(super) fn answer<R: OpenStreams>(
                 metrics: metrics.clone(),
                 received: unfinished.receive(&service.peer),
             };
-            let (streams, options) = (service.streams.clone(), service.options.clone());
-            Some(alone(load_reports::serve(reports, send, stream, reading, options, streams)))
+            let call = LoadCall::new((reports, send), stream, reading, service.options.clone());
+            Some(alone(load_reports::serve(call, service.streams.clone())))
         }
         Routed::Stream { requests, registered, kind } => {
             let mut response = status::stream_response(());
@@ -321,10 +321,16 @@ mod tests {
         size_of::<StreamCall<F, <Relay as OpenStreams>::Stream>>()
     }
 
+    fn load_call_size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
     /// A size class of the allocator: each idle client has a call.
     #[test]
     fn an_idle_call_costs_little() {
         let size = call_size(read_requests::<<Relay as OpenStreams>::Stream>);
         assert!(size <= 384, "{size}");
+        let size = load_call_size(load_reports::serve::<<Relay as OpenStreams>::Stream>);
+        assert!(size <= 384, "{size} bytes of a stream of load reports");
     }
 }

@@ -1,22 +1,37 @@
 //! Cuts the long DATA frames of a client (RFC 9113 §6.1) into short frames, before h2 sees them.
 //!
 //! h2 keeps a buffer for the longest frame received, for the life of the connection. An Envoy begins with a
-//! request of 61 KB in frames of 16 KiB, and then sends a few hundred bytes at a time: its connection would
-//! use twice the memory for ever. Short frames fit into the buffer of a new connection. Clients that keep
-//! sending long frames are an exception: their frames pass uncut. Flow control and all layers above see no
-//! difference. Padded frames and frames of other types pass unchanged.
+//! request of 61 KB in frames of 16 KiB, and then sends a few hundred bytes at a time, and a client with load
+//! reports sends some 20 KB every ten seconds: their connections would use twice the memory for ever. Short
+//! frames fit into the buffer of a new connection. Clients that keep sending long frames all the time are an
+//! exception: their frames pass uncut. Flow control and all layers above see no difference. Padded frames and
+//! frames of other types pass unchanged.
+//!
+//! After each piece the connection reads no further until its calls had their turn. Else h2 would have a
+//! place for each piece of a long message, and would keep these places for ever, too.
 //!
 //! The bytes of clients without long frames pass in place, without a copy. Otherwise at most the bytes of one
 //! read wait here.
 
+use std::time::Duration;
+
 use tokio::io::ReadBuf;
 
-/// The maximum length of a frame that fits, with its head, into the initial buffer of h2.
-const PIECE_BYTES: usize = 8192 - HEAD_BYTES;
+/// The initial buffer of h2.
+const BUFFER_BYTES: usize = 8192;
 
-/// A client with this many bytes in long frames sends long frames all the time: an Envoy that repeats its
-/// node in each request. From then on, cutting would cost more than the buffer is worth.
-const LONG_BYTES_CUT: usize = 128 * 1024;
+/// The maximum length of a frame for which the buffer never grows. The buffer doubles for a frame that lies
+/// within the first half and has no room behind it; a frame of half the buffer, with its head, always has.
+const PIECE_BYTES: usize = BUFFER_BYTES / 2 - HEAD_BYTES;
+
+/// A client with this many bytes in long frames, beside those that have leaked away, sends long frames all
+/// the time: an Envoy that repeats its node in each of many requests. Then cutting would cost more than the
+/// buffer is worth.
+const LONG_BYTES_CUT: u32 = 256 << 10;
+
+/// The bytes in long frames that leak away in a second. So the reports of 3,000 rows every ten seconds are
+/// still cut.
+const LEAK_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// The default `SETTINGS_MAX_FRAME_SIZE`, which the relay doesn't change. HTTP/2 must see longer frames, in
 /// order to refuse them.
@@ -32,8 +47,10 @@ const PADDED: u8 = 0x8;
 pub(super) struct Cutter {
     /// Bytes of payload that may pass before the next head.
     rest: usize,
-    /// Bytes received in long frames so far.
-    long_bytes: usize,
+    /// Bytes received in long frames, without those that have leaked away.
+    long_bytes: u32,
+    /// The second of the latest leak, in the life of the connection.
+    leaked_at: u32,
     /// Boxed, because most connections have nothing to keep.
     kept: Option<Box<Kept>>,
 }
@@ -47,6 +64,8 @@ struct Kept {
     long: Option<Long>,
     /// Bytes read and not handed out yet.
     ahead: Vec<u8>,
+    /// A piece is out, and the calls have their turn before the next one.
+    is_paused: bool,
 }
 
 #[derive(Debug)]
@@ -69,12 +88,27 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Hands out kept bytes. Returns true if there were any to hand out.
+    /// Lets bytes in long frames leak away. `age`: of the connection. Costs the other clients nothing.
+    pub(super) fn leak(&mut self, age: impl Fn() -> Duration) {
+        if self.long_bytes == 0 {
+            return;
+        }
+        let second = u32::try_from(age().as_secs()).unwrap_or(u32::MAX);
+        let passed = second.saturating_sub(std::mem::replace(&mut self.leaked_at, second));
+        self.long_bytes = self.long_bytes.saturating_sub(passed.saturating_mul(LEAK_BYTES_PER_SECOND));
+    }
+
+    /// Whether the calls are to have their turn before the next bytes. True once after each piece.
+    pub(super) fn take_pause(&mut self) -> bool {
+        self.kept.as_mut().is_some_and(|kept| std::mem::take(&mut kept.is_paused))
+    }
+
+    /// Hands out kept bytes, up to the end of a piece. Returns true if there were any to hand out.
     pub(super) fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let Some(mut kept) = self.kept.take_if(|kept| kept.has_more()) else { return false };
         let before = buffer.filled().len();
         let mut given = 0;
-        while buffer.remaining() > 0 {
+        while buffer.remaining() > 0 && !kept.is_paused {
             if !kept.head.is_empty() {
                 let count = kept.head.len().min(buffer.remaining());
                 buffer.put_slice(&kept.head[..count]);
@@ -86,6 +120,7 @@ impl Cutter {
                 }
                 buffer.put_slice(&kept.ahead[given..given + count]);
                 (self.rest, given) = (self.rest - count, given + count);
+                kept.is_paused = self.rest == 0 && kept.long.is_some();
             } else if let Some(long) = kept.long.take() {
                 self.rest = kept.cut(long);
             } else {
@@ -94,7 +129,7 @@ impl Cutter {
                 if self.cuts(head) {
                     let [.., flags, a, b, c, d] = *head else { break };
                     kept.long = Some(Long { left: length, flags, stream: [a, b, c, d] });
-                    self.long_bytes += length;
+                    self.long_bytes += length as u32;
                 } else {
                     kept.head.extend_from_slice(head);
                     self.rest = length;
@@ -130,6 +165,9 @@ impl Cutter {
             (rest, bytes) = (rest - skipped, &bytes[skipped..]);
             if bytes.is_empty() {
                 self.rest = rest;
+                if is_cutting && rest == 0 {
+                    self.kept.iter_mut().for_each(|kept| kept.is_paused = true);
+                }
                 return true;
             }
             let Some(head) = bytes.get(..HEAD_BYTES) else { return false };
@@ -185,9 +223,9 @@ mod tests {
     }
 
     /// The output for a connection that receives `input` in reads of `read` bytes, with a buffer of `room`
-    /// bytes.
-    fn through(input: &[u8], read: usize, room: usize) -> Vec<u8> {
-        let (mut cutter, mut output) = (Cutter::default(), Vec::new());
+    /// bytes, and the number of pauses.
+    fn through(cutter: &mut Cutter, input: &[u8], read: usize, room: usize) -> (Vec<u8>, usize) {
+        let (mut output, mut pauses) = (Vec::new(), 0);
         for bytes in input.chunks(read.min(room)) {
             let mut storage = vec![0; room];
             let mut buffer = ReadBuf::new(&mut storage);
@@ -195,9 +233,11 @@ mod tests {
             cutter.take(&mut buffer, 0);
             output.extend_from_slice(buffer.filled());
             loop {
+                let is_paused = cutter.take_pause();
+                pauses += usize::from(is_paused);
                 let mut storage = vec![0; room];
                 let mut buffer = ReadBuf::new(&mut storage);
-                if !cutter.give(&mut buffer) {
+                if !cutter.give(&mut buffer) && !is_paused {
                     break;
                 }
                 output.extend_from_slice(buffer.filled());
@@ -205,7 +245,7 @@ mod tests {
             let ahead = cutter.kept.as_ref().map_or(0, |kept| kept.ahead.len());
             assert!(ahead <= read + HEAD_BYTES, "no more than one read waits");
         }
-        output
+        (output, pauses)
     }
 
     type Frame = (u8, u8, u8, Vec<u8>);
@@ -237,12 +277,14 @@ mod tests {
         for (read, room) in
             [(1, 1), (1, 8192), (3, 8192), (9, 20), (100, 4096), (8192, 8192), (100_000, 100_000)]
         {
-            let frames = frames(&through(&plain, read, room));
+            let (output, pauses) = through(&mut Cutter::default(), &plain, read, room);
+            assert_eq!(pauses, 4 + 2 + 2, "after each piece but the last of a frame");
+            let frames = frames(&output);
             let lengths: Vec<_> = frames.iter().map(|(_, _, _, payload)| payload.len()).collect();
-            let expected = [7, 5462, 5461, 5461, 5000, 5000, 3, 9000, 8, 4097, 4096];
+            let expected = [7, 3277, 3277, 3277, 3277, 3276, 3334, 3333, 3333, 3, 9000, 8, 2731, 2731, 2731];
             assert_eq!(lengths, expected, "reads of {read} into {room}");
             let flags: Vec<_> = frames.iter().map(|(_, flags, _, _)| *flags).collect();
-            assert_eq!(flags, [0x4, 0, 0, 0, 0, END_STREAM, 0, PADDED, 0, 0, 0]);
+            assert_eq!(flags, [0x4, 0, 0, 0, 0, 0, 0, 0, END_STREAM, 0, PADDED, 0, 0, 0, 0]);
             let of_first: Vec<u8> = frames
                 .iter()
                 .filter(|frame| (frame.0, frame.2) == (DATA, 1))
@@ -255,14 +297,73 @@ mod tests {
     #[test]
     fn long_frames_that_keep_coming_pass_as_they_are() {
         let long = vec![7; 16_384];
-        let count = LONG_BYTES_CUT / long.len();
+        let count = LONG_BYTES_CUT as usize / long.len();
         let input = frame(DATA, 0, 1, &long).repeat(count + 3);
         for (read, room) in [(100, 8192), (8192, 8192), (100_000, 100_000)] {
-            let frames = frames(&through(&input, read, room));
-            assert_eq!(frames.len(), 3 * count + 3, "reads of {read} into {room}");
+            let frames = frames(&through(&mut Cutter::default(), &input, read, room).0);
+            assert_eq!(frames.len(), 5 * count + 3, "reads of {read} into {room}");
             let bytes: usize = frames.iter().map(|(_, _, _, payload)| payload.len()).sum();
             assert_eq!(bytes, (count + 3) * long.len());
-            assert!(frames[3 * count..].iter().all(|(_, _, _, payload)| payload.len() == long.len()));
+            assert!(frames[5 * count..].iter().all(|(_, _, _, payload)| payload.len() == long.len()));
+        }
+    }
+
+    /// A client with load reports, and one that repeats its node in each of many requests.
+    #[test]
+    fn long_frames_are_cut_for_ever_if_they_are_few() {
+        for (every, is_cut) in [(10, true), (1, false)] {
+            let mut cutter = Cutter::default();
+            let report = [frame(DATA, 0, 1, &[7; 16_384]), frame(DATA, 0, 1, &[7; 14_000])].concat();
+            let mut last = Vec::new();
+            for number in 0..100 {
+                cutter.leak(|| Duration::from_secs(every * number));
+                last = frames(&through(&mut cutter, &report, 8192, 8192).0);
+            }
+            let longest = last.iter().map(|frame| frame.3.len()).max();
+            assert_eq!(longest <= Some(PIECE_BYTES), is_cut, "{longest:?} each {every} s");
+        }
+    }
+
+    /// Whatever lies before a piece, the buffer of the connection keeps its size. `BytesMut` grows by rules
+    /// of its own, which this test watches.
+    #[test]
+    fn pieces_never_grow_the_buffer_of_a_connection() {
+        use bytes::{Buf, BytesMut};
+
+        let report = [frame(DATA, 0, 1, &[7; 16_384]), frame(DATA, 0, 1, &[7; 14_000])].concat();
+        for before in 0..BUFFER_BYTES {
+            let mut cutter = Cutter::default();
+            let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
+            // Short frames, which are gone.
+            buffer.resize(before, 0);
+            drop(buffer.split_to(before));
+            let mut input = report.as_slice();
+            let mut most = 0;
+            while !input.is_empty() || cutter.kept.is_some() {
+                cutter.take_pause();
+                buffer.reserve(1);
+                let mut storage = vec![0; buffer.capacity() - buffer.len()];
+                let mut read = ReadBuf::new(&mut storage);
+                while !cutter.give(&mut read) && !input.is_empty() {
+                    let count = input.len().min(read.remaining());
+                    read.put_slice(&input[..count]);
+                    input.advance(count);
+                    cutter.take(&mut read, 0);
+                    if !read.filled().is_empty() {
+                        break;
+                    }
+                }
+                buffer.extend_from_slice(read.filled());
+                while let Some(length) = buffer.get(..HEAD_BYTES).map(|head| HEAD_BYTES + length_of(head)) {
+                    buffer.reserve(length.saturating_sub(buffer.len()));
+                    most = most.max(buffer.capacity());
+                    if buffer.len() < length {
+                        break;
+                    }
+                    drop(buffer.split_to(length));
+                }
+            }
+            assert!(most <= BUFFER_BYTES, "{most} bytes after {before}");
         }
     }
 

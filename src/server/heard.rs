@@ -34,7 +34,12 @@ impl Heard {
     }
 
     pub(super) fn last(&self) -> Instant {
-        self.opened + Duration::from_nanos(self.last.load(Ordering::Relaxed))
+        self.opened + self.age()
+    }
+
+    /// The age of the connection at the last sign of life.
+    pub(super) fn age(&self) -> Duration {
+        Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_flood(&self) -> bool {

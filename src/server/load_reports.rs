@@ -46,27 +46,26 @@ pub(super) struct Reading {
 }
 
 /// Serves a stream until one side ends it.
-pub(super) async fn serve<S: RelayStream>(
-    body: RecvStream,
-    send: SendStream<Piece>,
-    stream: Box<dyn LoadStream>,
-    reading: Reading,
-    options: InForce<ListenerOptions>,
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an `async fn` would store each argument twice for the life of its future"
+)]
+pub(super) fn serve<S: RelayStream>(
+    mut call: LoadCall,
     streams: Arc<Streams<S>>,
-) {
-    let reader = ResponseReader::of_requests();
-    let (late, waiting) = (None, None);
-    let mut call = LoadCall { body: Some(body), send, stream, reading, reader, options, late, waiting };
-    let status = tokio::select! {
-        biased;
-        status = streams.going() => status,
-        end = poll_fn(|context| call.poll(context)) => match end {
-            Some(status) => status,
-            None => return,
-        },
-    };
-    // An error means that the stream is gone.
-    let _ = call.send.send_trailers(status::trailers(&status));
+) -> impl Future<Output = ()> + Send {
+    async move {
+        let status = tokio::select! {
+            biased;
+            status = streams.going() => status,
+            end = poll_fn(|context| call.poll(context)) => match end {
+                Some(status) => status,
+                None => return,
+            },
+        };
+        // An error means that the stream is gone.
+        let _ = call.send.send_trailers(status::trailers(&status));
+    }
 }
 
 /// The reason for the end of the reports.
@@ -78,7 +77,7 @@ enum ReportsEnd {
 }
 
 /// Both directions of a stream.
-struct LoadCall {
+pub(super) struct LoadCall {
     /// `None` once the client has ended its side.
     body: Option<RecvStream>,
     send: SendStream<Piece>,
@@ -88,11 +87,22 @@ struct LoadCall {
     options: InForce<ListenerOptions>,
     /// Ends a client that does not finish a message.
     late: Option<Pin<Box<Sleep>>>,
-    /// An answer that waits for room in the queue of HTTP/2.
-    waiting: Option<Piece>,
+    /// An answer that waits for room in the queue of HTTP/2. Boxed: most streams have none.
+    waiting: Option<Box<Piece>>,
 }
 
 impl LoadCall {
+    pub(super) fn new(
+        (body, send): (RecvStream, SendStream<Piece>),
+        stream: Box<dyn LoadStream>,
+        reading: Reading,
+        options: InForce<ListenerOptions>,
+    ) -> LoadCall {
+        let reader = ResponseReader::of_requests();
+        let (late, waiting) = (None, None);
+        LoadCall { body: Some(body), send, stream, reading, reader, options, late, waiting }
+    }
+
     /// Ready with the status of the end, or with `None` if the client is gone.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Status>> {
         for _ in 0..TURN {
@@ -126,13 +136,13 @@ impl LoadCall {
                 Poll::Ready(None) => return Poll::Ready(Some(None)),
                 Poll::Pending => return Poll::Pending,
             }
-            let sent = self.waiting.take().map(|piece| self.send.send_data(piece, false));
+            let sent = self.waiting.take().map(|piece| self.send.send_data(*piece, false));
             return Poll::Ready(sent.is_some_and(|sent| sent.is_err()).then_some(None));
         }
         match self.stream.poll_word(context) {
             Poll::Ready(LoadWord::Answer(answer)) => {
                 self.send.reserve_capacity(1);
-                self.waiting = Some(answer.into());
+                self.waiting = Some(Box::new(answer.into()));
                 Poll::Ready(None)
             }
             Poll::Ready(LoadWord::End(status)) => {

@@ -235,8 +235,8 @@ impl HttpTransport {
 
 impl AsyncRead for HttpTransport {
     /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after
-    /// many bytes: see [`Heard::take_had_turn`]. Is pending without a wake if the peer has left, beside many
-    /// others: see [`Heard::expect_crowd`].
+    /// many bytes: see [`Heard::take_had_turn`]; and after a piece of a long frame: see [`Cutter`]. Is
+    /// pending without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -258,6 +258,10 @@ impl AsyncRead for HttpTransport {
         }
         if heard.defers_end() && this.socket.plain().has_left() {
             heard.left();
+            return Poll::Pending;
+        }
+        if cutter.take_pause() {
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -289,6 +293,7 @@ impl AsyncRead for HttpTransport {
             }
             turn.add_read(read);
             authorities.pass(&mut buffer.filled_mut()[before..]);
+            cutter.leak(|| heard.age());
             cutter.take(buffer, before);
             if buffer.filled().len() > before {
                 break;

@@ -7,7 +7,7 @@ use super::metrics::PlanMetrics;
 use super::throttle::Throttle;
 use sluice_fleet::evidence::Content;
 use sluice_fleet::rollout::hook::{HookAnswer, HookVerdict};
-use sluice_fleet::rollout::load::{ClusterRequests, LoadJudgement, Missing, Requests, WorseLoad};
+use sluice_fleet::rollout::load::{ClusterRequests, Deaf, LoadJudgement, Missing, Requests, WorseLoad};
 use sluice_fleet::rollout::push::{Finding, FindingKind, Growth};
 use sluice_fleet::rollout::report::{Grown, GrownPart, Note, PushReport, Reason, Verdict};
 use sluice_fleet::rollout::{Mode, RolloutEvent, RolloutReport, RolloutState, What};
@@ -286,6 +286,7 @@ pub fn load_text(judgement: &LoadJudgement) -> String {
 
 fn missing_text(missing: &[Missing]) -> String {
     let text = |missing: &Missing| match missing {
+        Missing::Streams => "no client of the plan has a stream of load reports".to_owned(),
         Missing::AdmittedReporters => "no client with the push has reported since the step began".to_owned(),
         Missing::OtherReporters => "no client without the push has reported since the step began".to_owned(),
         Missing::Requests { most, needed } => {
@@ -293,6 +294,19 @@ fn missing_text(missing: &[Missing]) -> String {
         }
         Missing::Control => {
             "a label or a place chose the clients, so the others are no comparison".to_owned()
+        }
+        Missing::Deaf(Deaf::Listener(name)) => {
+            format!("the listener {name:?} does not take the load reports of its clients (`load_reports`)")
+        }
+        Missing::Deaf(Deaf::List(list)) => format!("no server of {list} takes load reports (`lrs`)"),
+        Missing::Deaf(Deaf::Server(uri)) => {
+            format!("the server {uri} has no service for load reports, so clients are asked for none")
+        }
+        Missing::Time { bake, interval } => {
+            let (bake, interval) = (span(*bake), span(*interval));
+            format!(
+                "the step bakes for {bake}, and a verdict takes two intervals of the reports, each {interval}"
+            )
         }
     };
     missing.iter().map(text).collect::<Vec<_>>().join("; ")

@@ -8,10 +8,12 @@ use tokio::time::sleep;
 
 use crate::commands::sluice;
 use crate::enforced::Fleet;
+use crate::rollout_reloads::edit;
 use crate::support::client::{connect, node};
+use crate::support::control_plane::eventually;
 use crate::support::load::{ALL, LRS, Reporter, Wish, stats};
 use crate::support::proto::Node;
-use crate::support::{CDS, Setup};
+use crate::support::{CDS, RDS, Setup};
 
 /// `more`: keys of the plan. The first step admits about half of the clients, and does not end by itself.
 fn plan(step: &str, more: &str) -> String {
@@ -29,8 +31,11 @@ struct Judged {
 
 impl Judged {
     async fn start(plan: &str) -> Judged {
-        let setup = |setup: Setup| setup.server_line("lrs: aggregate");
-        let fleet = Fleet::with(setup, plan, 20).await;
+        Judged::with(|setup| setup, plan).await
+    }
+
+    async fn with(setup: impl FnOnce(Setup) -> Setup, plan: &str) -> Judged {
+        let fleet = Fleet::with(|of| setup(of.server_line("lrs: aggregate")), plan, 20).await;
         fleet.origin.load().wish(Wish::all(1));
         let channel = connect(&fleet.relay.address).await;
         let mut reporters = Vec::new();
@@ -60,13 +65,17 @@ impl Judged {
 
     /// A push of the cluster `a` that the clients of the first step have accepted. Gives these clients.
     async fn push(&mut self, text: &'static str) -> BTreeSet<usize> {
-        self.fleet.origin.set(CDS, "a", text);
+        self.push_of(CDS, "a", text).await
+    }
+
+    async fn push_of(&mut self, type_url: &str, name: &str, text: &'static str) -> BTreeSet<usize> {
+        self.fleet.origin.set(type_url, name, text);
         let begun = |found: &Value| {
             let is_answered = found["accepted"].as_u64() > Some(0) && found["pending"] == 0;
             found["state"] == "waving" && found["step"] == 1 && is_answered
         };
         self.fleet.until_plan("the first step", begun).await;
-        let holds = |number: &usize| self.fleet.clients[*number].holds(CDS)["a"] == text;
+        let holds = |number: &usize| self.fleet.clients[*number].holds(type_url)[name] == text;
         (0..20).filter(holds).collect()
     }
 
@@ -157,4 +166,61 @@ async fn lrs_24_clients_that_a_label_names_are_compared_with_nobody() {
     let row = judged.load("a").await;
     let groups = ["admitted", "unjudged", "others"].map(|group| row[group]["error"].as_u64().unwrap());
     assert_eq!((groups, &found["state"]), ([0, 1_100, 0], &"waving".into()));
+}
+
+/// Clients report by their class for clusters. A push of routes, which have classes of their own, is judged all the same.
+#[tokio::test]
+async fn lrs_24_a_push_of_a_type_with_other_classes_than_clusters_is_judged() {
+    const RULES: &str = "node_classes: [ { match: { types: [envoy.config.route.v3.RouteConfiguration] }, \
+                         split_by: { cluster: true } }, { split_by: {} } ]";
+    let mut judged = Judged::with(|setup| setup.line(RULES), &plan("percent: 50, bake: 10m", "")).await;
+    let admitted = judged.push_of(RDS, "r", "broken").await;
+    for _ in 0..2 {
+        judged.report(|number| if admitted.contains(&number) { 80 } else { 10 }).await;
+    }
+    let found = judged.fleet.until_plan("a halt", |found| found["state"] == "halted").await;
+    assert!(found["why"].as_str().unwrap().contains(" fail with the push, and 10.0% of "), "{found}");
+    assert_eq!(found["blamed"].as_array().map(Vec::len), Some(1), "{found}");
+    let load = judged.load("a").await;
+    let (blamed, class) = (found["blamed"][0].as_str().unwrap(), load["class"].as_str().unwrap());
+    assert!(!blamed.contains(class), "the unit of the routes is blamed: {blamed}, {class}");
+    judged.fleet.until("way back", |fleet| fleet.all_hold(RDS, &[("r", "1")])).await;
+    assert_eq!(judged.fleet.had(RDS, "r", "broken"), admitted.len(), "nobody else was given it");
+}
+
+/// A reload cannot silence the judge of a step by accident. After a yes, the step says why it cannot tell.
+#[tokio::test]
+async fn rel_7_a_listener_drops_the_evidence_of_a_step_by_a_yes_only() {
+    const MAIN: &str = "v2: true }, { name: other, address: 'unix:other.sock'";
+    let setup = |setup: Setup| Setup { listener: MAIN.to_owned(), ..setup };
+    let mut judged = Judged::with(setup, &plan("percent: 50, bake: 10m", "")).await;
+    judged.push("2").await;
+    edit(&judged.fleet.relay, "v2: true", "v2: true, load_reports: drop");
+    let admin = judged.fleet.relay.admin.clone();
+    let held = sluice(&admin, &["reload"]).await;
+    let words = "plan edge is waving (push 1) and would be judged by fewer load reports than now (listeners[].load_reports)";
+    assert_eq!((held.code, held.err.contains(words)), (1, true), "{held:?}");
+    assert_eq!(sluice(&admin, &["reload", "--yes"]).await.code, 0);
+    let is_told = |found: &Value| word(found)["why"].as_str().is_some_and(|why| why.contains("the listener"));
+    let found = judged.fleet.until_plan("a cause", is_told).await;
+    let words = "load reports cannot tell: no client of the plan has a stream of load reports; the listener \"main\" does not \
+                 take the load reports of its clients (`load_reports`)";
+    assert_eq!((&found["state"], &word(&found)["why"]), (&"waving".into(), &words.into()));
+}
+
+/// `sluice check` does not know the interval that the control plane asks for.
+#[tokio::test]
+async fn lrs_24_a_step_that_is_shorter_than_two_intervals_of_the_reports_is_told() {
+    let mut judged = Judged::start(&plan("percent: 50, bake: 21s", "")).await;
+    judged.fleet.origin.load().wish(Wish::all(11));
+    eventually("the interval", || async {
+        let found = judged.fleet.relay.json("/load/classes").await;
+        found["classes"][0]["interval_seconds"] == 11.0
+    })
+    .await;
+    judged.push("2").await;
+    judged.fleet.relay.logged("a step may be over before load reports can judge it").await;
+    let found = judged.fleet.until_plan("a word", |found| word(found)["verdict"] == "cannot_tell").await;
+    let words = "the step bakes for 21s, and a verdict takes two intervals of the reports, each 11s";
+    assert!(word(&found)["why"].as_str().unwrap().ends_with(words), "{found}");
 }

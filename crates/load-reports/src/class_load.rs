@@ -388,6 +388,11 @@ impl ClassLoad {
         self.table.observe();
     }
 
+    /// The push is over: its tallies are evidence no longer, and keep no names.
+    pub fn end_observation(&mut self) {
+        self.table.end_observation();
+    }
+
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -56,6 +56,9 @@ fn loosened_text(plan: &LoosenedPlan) -> String {
             "would only observe (mode): all clients would get what it holds back".to_owned()
         }
         Loosening::Keys(keys) => format!("would be looser: {}", keys.join(", ")),
+        Loosening::LoadUnheard(key) => {
+            format!("would be judged by fewer load reports than now ({key})")
+        }
         Loosening::BeginsAnew => "would change, and give the push to its first step again".to_owned(),
     };
     let push = push.map(|push| push.to_string());
@@ -133,6 +136,16 @@ mod tests {
         assert_eq!((moves.names_gone, &*moves.names[3]), (7, "Cluster d"));
         assert_eq!(yes(&Wanted::Generation { to: Some(3), yes: false }), "sluice rollback --to 3 --yes");
         assert_eq!(yes(&Wanted::PlanFile), "sluice reload --yes");
+    }
+
+    #[test]
+    fn rel_7_a_judge_that_would_hear_less_waits_for_a_yes() {
+        let by = Loosening::LoadUnheard("lrs");
+        let of = LoosenedPlan { plan: "edge".into(), state: RolloutState::Waving, push: Some(3), by };
+        let reasons = reasons(&ReloadPlan { plans_loosened: vec![of], ..ReloadPlan::default() }, 50);
+        let words = "rollouts: plan edge is waving (push 3) and would be judged by fewer load reports than now (lrs); to reload \
+            afterwards: wait for its end, or `sluice rollout promote edge --push 3 --all`";
+        assert_eq!(reasons, [words]);
     }
 
     #[test]

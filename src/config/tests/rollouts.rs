@@ -169,6 +169,17 @@ fn lrs_24_load_reports_need_a_server_that_counts_them_and_clients_without_the_pu
     let short = with_load("local", &format!("mode: enforce, {points}, steps: [{{percent: 10, bake: 5s}}]"));
     let warnings = read(&short).unwrap().warnings;
     assert!(warnings.iter().any(|warning| warning.to_string().contains("no step bakes longer than 5")));
+    let listener = |name: &str, load: &str| format!("{{name: {name}, address: 'unix:{name}.sock'{load}}}");
+    let listeners = |first: &str| {
+        let listeners = [listener("a", first), listener("b", ", load_reports: drop")].join(", ");
+        let plan = with_load("local", &format!("mode: enforce, {points}"));
+        read(&format!("{plan}\nlisteners: [{listeners}]"))
+    };
+    let warnings = listeners("").unwrap().warnings;
+    let words = "listeners[1].load_reports: the plan \"a\" judges pushes by load reports, without those";
+    assert!(warnings.iter().any(|warning| warning.to_string().contains(words)), "{warnings:?}");
+    let nobody = listeners(", load_reports: refuse").unwrap_err().to_string();
+    assert!(nobody.contains("no listener takes them (`load_reports`)"), "{nobody}");
     let zones =
         read(&with_load("local", &format!("mode: enforce, bucket_by: locality.zone, {points}"))).unwrap();
     assert!(zones.warnings.iter().any(|warning| warning.to_string().contains("load reports cannot tell")));

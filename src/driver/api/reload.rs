@@ -73,6 +73,8 @@ pub enum Loosening {
     UnitsLeave(usize),
     /// By these keys of the plan.
     Keys(Vec<&'static str>),
+    /// The step under way is judged by load reports, and would hear fewer of them, by this key.
+    LoadUnheard(&'static str),
     /// However strict the other plan is, it begins the push anew that was stopped.
     BeginsAnew,
 }

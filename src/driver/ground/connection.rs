@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwapWeak;
 use parking_lot::Mutex;
 
 use crate::driver::ground::account::Account;
 use crate::driver::ground::signal::{SoleSignal, SolelyRaised};
-use sluice_xds::Status;
+use sluice_xds::{Node, Status};
 
 /// No sweep happens with fewer entries.
 const SWEEP_MIN: usize = 64;
@@ -23,6 +24,8 @@ pub struct ConnectionState {
     cut: SoleSignal,
     is_left: AtomicBool,
     account: Account,
+    /// The node of the latest stream of discovery.
+    node: ArcSwapWeak<Node>,
 }
 
 impl ConnectionCut {
@@ -58,6 +61,17 @@ impl ConnectionCut {
     /// Whether the relay closes or cuts the connection.
     pub(crate) fn is_left(&self) -> bool {
         self.0.is_left.load(Ordering::Relaxed) || self.0.cut.is_raised()
+    }
+
+    /// Remembers the node of a stream of discovery, while the stream keeps it.
+    pub(crate) fn remember(&self, node: &Arc<Node>) {
+        self.0.node.store(Arc::downgrade(node));
+    }
+
+    /// The node of a stream of discovery: a stream of load reports has the same one, and a node with its
+    /// metadata may have some KB.
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        self.0.node.load().upgrade()
     }
 
     /// A number that no other open connection has.

@@ -1,5 +1,6 @@
 //! The parts that all tasks of the driver share.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -69,6 +70,8 @@ pub struct DriverSettings {
     pub rollouts: Vec<Arc<Plan>>,
     /// `None`: nobody is asked beside the classes.
     pub proof: Option<Arc<ProofRules>>,
+    /// By listener, whether it takes the load reports of its clients.
+    pub load_listeners: BTreeMap<Arc<str>, bool>,
     /// The bounds of the load of one class.
     pub load: LoadLimits,
     /// `None`: nothing is kept on disk. The directory is read once, at the start.

@@ -76,6 +76,16 @@ pub struct Arriving<'a> {
     pub connection: usize,
 }
 
+/// The clients whose word a load hears.
+pub struct Hearing {
+    /// The streams of each group with a share of the tallies.
+    pub reporters: PerGroup<u64>,
+    pub streams: usize,
+    pub interval: Duration,
+    /// The server takes no reports, so clients are asked for none (LRS-21).
+    pub lacks_service: bool,
+}
+
 /// The state behind the lock.
 pub struct LoadState {
     pub machine: ClassLoad,
@@ -182,11 +192,26 @@ impl LoadHandle {
         self.state.lock().machine.observe(now);
     }
 
-    /// Passes the word of all clients about each cluster to `add`. Gives the streams of each group.
-    pub fn voices(&self, mut add: impl FnMut(&str, &PerGroup<Tally>)) -> PerGroup<u64> {
+    /// The push of the tallies is over.
+    pub fn end_observation(&self) {
+        self.state.lock().machine.end_observation();
+    }
+
+    /// Passes the word of all clients about each cluster to `add`.
+    pub fn voices(&self, mut add: impl FnMut(&str, &PerGroup<Tally>)) -> Hearing {
         let state = self.state.lock();
         state.machine.voices().for_each(|(cluster, voices)| add(cluster, &voices));
-        state.machine.reporters()
+        Hearing {
+            reporters: state.machine.reporters(),
+            streams: state.machine.stream_count(),
+            interval: state.machine.wish().map(|wish| wish.interval).unwrap_or_default(),
+            lacks_service: state.machine.lacks_service(),
+        }
+    }
+
+    /// The interval in which clients report by the server's wish; `None` before its first word.
+    pub fn interval(&self) -> Option<Duration> {
+        self.state.lock().machine.wish().map(|wish| wish.interval)
     }
 
     /// The memory of a stream's gauges.

@@ -1,5 +1,6 @@
 //! A client's stream of load reports.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,9 +19,8 @@ use super::table::{FEATURE, FirstReporter, LOOK, Loads, ServerChoice};
 use super::uplink::LoadUplink;
 use crate::driver::api::downstream::{Charge, LoadStream, LoadWord};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
-use crate::driver::ground::servers::{Attach, ListKey, LoadUse, ServerList};
-use crate::driver::ground::source_key::{Owner, SourceKey};
-use crate::driver::source::table::source_key;
+use crate::driver::ground::servers::{Attach, LoadUse, ServerList};
+use crate::driver::ground::source_key::SourceKey;
 use crate::driver::stream::authorization;
 use crate::driver::stream::context::StreamContext;
 use crate::driver::stream::inner::STREAM_BYTES;
@@ -38,31 +38,18 @@ use sluice_xds::{Code, Node, RelayPath, Status};
 
 /// A class of the client at a list of servers.
 struct LoadSeat {
-    list: ListKey,
-    class: NodeClass,
-    authorities: Vec<Authority>,
     choice: Arc<ServerChoice>,
+    authorities: Vec<Authority>,
     /// The server in the list that takes the reports.
     position: u16,
-    source: SourceKey,
     /// `None`: the server takes no sums, or there is no room.
     load: Option<Arc<LoadHandle>>,
 }
 
 impl LoadSeat {
-    fn find(loads: &Loads, list: &ServerList, class: NodeClass, authority: Authority, now: Time) -> LoadSeat {
-        let choice = loads.choice(list, &class);
-        let position = loads.position(&choice, list, &class, now);
-        let source = source_key(list.at(position), class.clone(), Owner::Everyone);
-        LoadSeat {
-            list: list.key(),
-            class,
-            authorities: vec![authority],
-            choice,
-            position,
-            source,
-            load: None,
-        }
+    /// The source of the class at the server that takes the reports.
+    fn source(&self) -> Option<&SourceKey> {
+        self.choice.source(self.position)
     }
 }
 
@@ -78,10 +65,10 @@ struct Basis {
 
 /// The client, once its first message was read.
 struct ReportingClient {
-    /// Without the feature of load reports.
+    /// Shared with a stream of discovery of the same connection, with or without the feature of load reports.
     node: Arc<Node>,
-    /// The place of the feature in the client's node.
-    feature_at: Option<usize>,
+    /// The client has the feature on this stream.
+    has_feature: bool,
     grant: Arc<Grant>,
     seats: Vec<LoadSeat>,
     /// The client has reported a cluster with an authority.
@@ -144,7 +131,7 @@ impl ReportingStream {
         let (client, settings) = (self.client.as_ref()?, shared.settings());
         let list = settings.lists.route(&CLUSTER, Authority::None);
         let class = client.class_at(&settings, list, Authority::None, &self.context, &self.loads).ok()?;
-        let position = self.loads.position(&self.loads.choice(list, &class), list, &class, now);
+        let position = self.loads.position(&self.loads.choice(list, class), list, now);
         let server = list.at(position).server();
         match (&server.attach, server.load) {
             (Attach::Grpc { pool, .. }, Some(LoadUse::Forward)) if !self.is_dropped => {
@@ -167,11 +154,12 @@ impl ReportingStream {
         debug!(stream = self.context.id, node = node.id, "a stream of load reports started");
         // LRS-20: as first answers of other streams.
         let admitted_at = now + shared.first_answer_in(&self.context.peer.listener, now);
-        let feature_at = node.client_features.iter().position(|feature| feature == FEATURE);
-        feature_at.iter().for_each(|place| drop(node.client_features.remove(*place)));
+        let has_feature = node.client_features.iter().any(|feature| feature == FEATURE);
+        let is_same = |other: &Arc<Node>| **other == node || **other == *featured(&node, false);
+        let shared_node = self.context.peer.connection.node().filter(is_same);
         self.client = Some(Box::new(ReportingClient {
-            node: Arc::new(node),
-            feature_at,
+            node: shared_node.unwrap_or_else(|| Arc::new(node)),
+            has_feature,
             grant: Grant::nothing(),
             seats: Vec::new(),
             has_xdstp: false,
@@ -283,7 +271,7 @@ impl ReportingStream {
     /// The answer to send now, if any.
     fn answer(&mut self, now: Time) -> Option<Bytes> {
         let client = self.client.as_ref().filter(|client| now >= client.admitted_at)?;
-        let classes = client.seats.iter().map(|seat| &seat.source).collect();
+        let classes = client.seats.iter().filter_map(LoadSeat::source).collect();
         let rights = ClusterRights {
             grant: &client.grant,
             sources: self.loads.sources(),
@@ -304,6 +292,20 @@ impl ReportingStream {
     }
 }
 
+/// The node with the feature of load reports, or without.
+fn featured(node: &Node, has_feature: bool) -> Cow<'_, Node> {
+    let place = node.client_features.binary_search_by(|feature| feature.as_str().cmp(FEATURE));
+    if place.is_ok() == has_feature {
+        return Cow::Borrowed(node);
+    }
+    let mut other = node.clone();
+    match place {
+        Ok(place) => drop(other.client_features.remove(place)),
+        Err(place) => other.client_features.insert(place, FEATURE.to_owned()),
+    }
+    Cow::Owned(other)
+}
+
 impl ReportingClient {
     /// The client's class for names at a list. The feature of load reports is no part of a class: gRPC has it
     /// on this stream alone, and Envoy on all of its streams. So whichever class has a source is meant.
@@ -319,13 +321,11 @@ impl ReportingClient {
             let (names, server) = (authority.names(), list.at(0).server());
             settings.classify(Some(node), &context.peer.identity, &CLUSTER, names, server)
         };
-        let class = classify(&self.node)?;
-        let Some(place) = self.feature_at.filter(|_| !loads.have_source(list, &class)) else {
+        let class = classify(&featured(&self.node, false))?;
+        if !self.has_feature || loads.have_source(list, &class) {
             return Ok(class);
-        };
-        let mut whole = Node::clone(&self.node);
-        whole.client_features.insert(place.min(whole.client_features.len()), FEATURE.to_owned());
-        let other = classify(&whole)?;
+        }
+        let other = classify(&featured(&self.node, true))?;
         Ok(if loads.have_source(list, &other) { other } else { class })
     }
 
@@ -343,22 +343,29 @@ impl ReportingClient {
         for authority in clusters::authorities(settings, &self.node, self.has_xdstp) {
             let list = settings.lists.route(&CLUSTER, authority);
             let class = self.class_at(settings, list, authority, context, loads)?;
-            match seats.iter_mut().find(|(seat, _)| seat.list == list.key() && seat.class == class) {
+            let choice = loads.choice(list, class);
+            match seats.iter_mut().find(|(seat, _)| Arc::ptr_eq(&seat.choice, &choice)) {
                 Some((seat, _)) => seat.authorities.push(authority),
-                None => seats.push((LoadSeat::find(loads, list, class, authority, now), list)),
+                None => {
+                    let position = loads.position(&choice, list, now);
+                    seats.push((
+                        LoadSeat { choice, authorities: vec![authority], position, load: None },
+                        list,
+                    ));
+                }
             }
         }
         let is_again = self.retry_at.take().is_some();
         let first = FirstReporter { peer: &context.peer, node: &self.node, is_again };
         let arriving = Arriving { waker, connection: context.peer.connection.number() };
-        let mut earlier = std::mem::take(&mut self.seats);
+        let mut earlier = std::mem::replace(&mut self.seats, Vec::with_capacity(seats.len()));
         for (mut seat, list) in seats {
             let listed = list.at(seat.position);
-            seat.load = loads.get(listed, &seat.source.class, &first, now);
+            seat.load = seat.source().and_then(|source| loads.get(listed, &source.class, &first, now));
             if seat.load.is_none() && listed.server().load.is_some_and(|load| load != LoadUse::Forward) {
                 self.retry_at = Some(now + LOOK);
             }
-            let is_same = |other: &LoadSeat| other.list == seat.list && other.class == seat.class;
+            let is_same = |other: &LoadSeat| other.choice.is_same_class(&seat.choice);
             // A client whose class changes has a seat for the same names.
             let before = earlier.iter().position(is_same);
             let before =
@@ -381,8 +388,8 @@ impl ReportingClient {
     fn wants_another_server(&self, shared: &DriverContext, loads: &Loads, now: Time) -> bool {
         let settings = shared.settings();
         self.seats.iter().any(|seat| {
-            let list = settings.lists.all_lists().find(|list| list.key() == seat.list);
-            list.is_some_and(|list| loads.position(&seat.choice, list, &seat.class, now) != seat.position)
+            let list = settings.lists.all_lists().find(|list| list.key() == seat.choice.list);
+            list.is_some_and(|list| loads.position(&seat.choice, list, now) != seat.position)
         })
     }
 
@@ -400,7 +407,7 @@ impl ReportingClient {
         }
         // LRS-19: a client without a word for "all" is told the clusters of its classes.
         if !takes_all || !clusters::may_see_all(rights.grant) {
-            for source in self.seats.iter().filter_map(|seat| rights.sources.find(&seat.source)) {
+            for source in self.seats.iter().filter_map(|seat| rights.sources.find(seat.source()?)) {
                 source.shown_change().hash(&mut hasher);
             }
         }

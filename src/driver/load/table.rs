@@ -23,6 +23,7 @@ use crate::driver::source::table::{Sources, source_key};
 use crate::telemetry::Limit;
 use sluice_engine::Time;
 use sluice_engine::class::{NodeClass, UpstreamNode};
+use sluice_engine::downstream::ListId;
 use sluice_load_reports::{ClassLoad, Destination};
 use sluice_wire::upstream::encode_node;
 use sluice_xds::{Node, RelayPath};
@@ -52,16 +53,45 @@ struct LoadTable(Mutex<LoadEntries>);
 #[derive(Default)]
 struct LoadEntries {
     by_key: HashMap<LoadKey, Arc<LoadHandle>>,
-    choices: HashMap<(ListKey, NodeClass), Weak<ServerChoice>>,
+    choices: HashMap<(ListId, NodeClass), Weak<ServerChoice>>,
     made: u64,
 }
 
-/// The server of a list that takes the reports of a class, the same for all its clients (LRS-22).
-#[derive(Debug, Default)]
+/// A class at a list of servers, and the server that takes its reports, the same for all its clients
+/// (LRS-22). All clients share what is said here: a class takes several hundred bytes.
+#[derive(Debug)]
 pub struct ServerChoice {
+    pub list: ListKey,
+    pub class: NodeClass,
+    /// The source of the class at each server of the list.
+    sources: Vec<SourceKey>,
     position: AtomicU16,
     /// In microseconds; 0: never.
     looked_at: AtomicU64,
+}
+
+impl ServerChoice {
+    fn new(list: &ServerList, class: NodeClass) -> ServerChoice {
+        let count = u16::try_from(list.servers().len()).unwrap_or(u16::MAX);
+        let source = |at| source_key(list.at(at), class.clone(), Owner::Everyone);
+        ServerChoice {
+            list: list.key(),
+            sources: (0..count).map(source).collect(),
+            class,
+            position: AtomicU16::default(),
+            looked_at: AtomicU64::default(),
+        }
+    }
+
+    /// Whether the class is the same at the same list, whatever its servers are.
+    pub fn is_same_class(&self, other: &ServerChoice) -> bool {
+        self.list == other.list && self.class == other.class
+    }
+
+    /// The source of the class at a server of the list.
+    pub fn source(&self, position: u16) -> Option<&SourceKey> {
+        self.sources.get(usize::from(position))
+    }
 }
 
 /// The first client of a load.
@@ -77,6 +107,10 @@ impl Loads {
         let (table, room, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
         let lists = ClusterLists::default();
         Loads { shared, sources, table, room, lists, tasks, reporters: Mutex::default() }
+    }
+
+    pub fn shared(&self) -> &DriverContext {
+        &self.shared
     }
 
     pub fn now(&self) -> Time {
@@ -110,21 +144,21 @@ impl Loads {
     }
 
     /// The choice of a server for a class.
-    pub fn choice(&self, list: &ServerList, class: &NodeClass) -> Arc<ServerChoice> {
+    pub fn choice(&self, list: &ServerList, class: NodeClass) -> Arc<ServerChoice> {
         let mut entries = self.table.0.lock();
-        let key = (list.key(), class.clone());
+        let key = (list.id, class);
         if let Some(choice) = entries.choices.get(&key).and_then(Weak::upgrade) {
             return choice;
         }
         entries.choices.retain(|_, choice| choice.strong_count() > 0);
-        let choice = Arc::<ServerChoice>::default();
+        let choice = Arc::new(ServerChoice::new(list, key.1.clone()));
         entries.choices.insert(key, Arc::downgrade(&choice));
         choice
     }
 
     /// The position of the server that takes the reports of a class now: the one that serves most streams of
     /// the class (LRS-22). Looks rarely, so that a class does not go to and fro.
-    pub fn position(&self, choice: &ServerChoice, list: &ServerList, class: &NodeClass, now: Time) -> u16 {
+    pub fn position(&self, choice: &ServerChoice, list: &ServerList, now: Time) -> u16 {
         if list.servers().len() < 2 {
             return 0;
         }
@@ -136,7 +170,7 @@ impl Loads {
                 .looked_at
                 .compare_exchange(looked_at, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if is_own && let Some(position) = self.serving_most(list, class) {
+        if is_own && let Some(position) = self.serving_most(choice, list) {
             choice.position.store(position, Ordering::Relaxed);
         }
         choice.position.load(Ordering::Relaxed)
@@ -150,16 +184,15 @@ impl Loads {
     }
 
     /// `None` without streams.
-    fn serving_most(&self, list: &ServerList, class: &NodeClass) -> Option<u16> {
-        let key = |position| source_key(list.at(position), class.clone(), Owner::Everyone);
+    fn serving_most(&self, choice: &ServerChoice, list: &ServerList) -> Option<u16> {
         if list.is_of_sources() {
-            return Some(u16::from(self.sources.find(&key(0))?.is_on_failover()));
+            return Some(u16::from(self.sources.find(choice.source(0)?)?.is_on_failover()));
         }
-        let count = u16::try_from(list.servers().len()).unwrap_or(u16::MAX);
-        let used: Vec<usize> = (0..count).map(|position| self.sources.users(&key(position))).collect();
+        let used: Vec<usize> = choice.sources.iter().map(|source| self.sources.users(source)).collect();
         // A stream on a lower server goes on asking the higher ones.
         let below = used.iter().skip(1).chain([&0]);
-        let serving = (0..count).zip(used.iter().zip(below).map(|(used, below)| used.saturating_sub(*below)));
+        let serving =
+            (0..u16::MAX).zip(used.iter().zip(below).map(|(used, below)| used.saturating_sub(*below)));
         // Clients prefer the first of equals.
         let most = serving.collect::<Vec<_>>().into_iter().rev().max_by_key(|(_, streams)| *streams)?;
         (most.1 > 0).then_some(most.0)

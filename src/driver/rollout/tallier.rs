@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::driver::ground::plans::PushWatch;
-use crate::driver::load::groups;
+use crate::driver::load::groups::{self, Observation};
 use crate::driver::rollout::clients::PushClients;
 use crate::driver::rollout::fleet::Fleet;
 use crate::driver::rollout::hook::{HookClient, StepAnswer, question};
@@ -16,8 +17,9 @@ use crate::driver::source::handle::{SourceHandle, Subscriber as _};
 use crate::driver::stream::state::StreamState;
 use crate::telemetry::metrics::PlanMetrics;
 use sluice_engine::downstream::SourceId;
-use sluice_fleet::rollout::load::LoadEvidence;
+use sluice_fleet::rollout::load::{LoadEvidence, verdict_takes};
 use sluice_fleet::rollout::{Admission, Plan, RolloutState, Tally, UnitId};
+use sluice_text::span;
 
 /// The time between two tallies.
 const TALLY_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +33,8 @@ pub(super) struct Tallier {
     /// The clients of the push under way, while they are counted.
     clients: Option<PushClients>,
     admission: Admission,
+    /// The load of the step's clients, while a push is judged by it.
+    observation: Option<Observation>,
     due: Instant,
     latest: Instant,
     /// `None`: the plan has no hook.
@@ -45,6 +49,7 @@ impl Tallier {
         Tallier {
             clients: None,
             admission: Admission::NOBODY,
+            observation: None,
             due: now,
             latest: now,
             hook: None,
@@ -83,7 +88,7 @@ impl Tallier {
     pub(super) fn release(&mut self, number: u64, fleet: &Fleet) -> bool {
         let is_counted = self.clients_of(number).is_some();
         if is_counted {
-            self.clients = None;
+            (self.clients, self.observation) = (None, None);
             fleet.handle.watch(None);
         }
         is_counted
@@ -142,7 +147,10 @@ impl Tallier {
             let before = fleet.handle.admit(admission);
             let is_begun = (begun.push, begun.step) == (admission.push, admission.step);
             if plan.halt_on.error_points > 0 && admission.step > 0 && !is_begun {
-                groups::observe(&fleet.loads, &fleet.sources());
+                self.observation = None;
+                let observation = Observation::begin(&fleet.loads, &fleet.sources());
+                warn_of_short_step(plan, &admission, observation.interval);
+                self.observation = Some(observation);
             }
             wake_moved(&before, &admission, plan, fleet).await;
         }
@@ -195,6 +203,24 @@ impl Tallier {
         state.rollout.hook_said(push, step, answer, fleet.now());
         // A push that may go on does so by the next tally.
         self.due = Instant::now();
+    }
+}
+
+/// The last step has nobody to compare with, so nothing depends on its time.
+fn warn_of_short_step(plan: &Plan, admission: &Admission, interval: Duration) {
+    let step = usize::from(admission.step).checked_sub(1).and_then(|at| plan.steps.get(at));
+    if let Some(step) = step
+        && step.bake < verdict_takes(interval)
+    {
+        let (bake, interval) = (span(step.bake), span(interval));
+        warn!(
+            plan = &*plan.name,
+            push = admission.push,
+            step = admission.step,
+            bake,
+            interval,
+            "a step may be over before load reports can judge it: a verdict takes two intervals of the reports, which the             control plane asks for"
+        );
     }
 }
 

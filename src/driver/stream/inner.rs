@@ -266,6 +266,7 @@ impl StreamInner {
                 tail::show_opened(context, &node.id, now);
             }
             let node = Arc::new(node);
+            context.peer.connection.remember(&node);
             self.placement.sources.seat_by(&node);
             self.rejected = RejectedPushes::of(&shared.plans, &node.id);
             self.placement.node = Some(node);

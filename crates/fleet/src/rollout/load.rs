@@ -2,6 +2,7 @@
 //! others, in the same clusters and at the same time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::plan::BucketBy;
 use super::push::UnitId;
@@ -65,6 +66,23 @@ pub struct LoadEvidence {
     /// Streams that have reported since the step began.
     pub admitted: u64,
     pub others: u64,
+    /// All streams of load reports in the plan's classes.
+    pub streams: u64,
+    /// The longest interval in which clients report, by the wish of their server.
+    pub interval: Duration,
+    /// Known causes for missing reports.
+    pub deaf: Vec<Deaf>,
+}
+
+/// A part of the relay, or of its servers, where load reports end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Deaf {
+    /// A listener drops or refuses the reports of its clients.
+    Listener(Arc<str>),
+    /// A list without a server that takes reports.
+    List(Arc<str>),
+    /// A server without the service (LRS-21).
+    Server(Arc<str>),
 }
 
 /// Clusters with a larger error share at the admitted clients.
@@ -77,8 +95,10 @@ pub struct WorseLoad {
 }
 
 /// Evidence that a judgement lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
+    /// No client of the plan has a stream of load reports.
+    Streams,
     /// No admitted client has reported.
     AdmittedReporters,
     /// No other client has reported.
@@ -88,6 +108,10 @@ pub enum Missing {
     Requests { most: u64, needed: u64 },
     /// The groups are no control for each other: a label or a place has chosen the admitted clients.
     Control,
+    /// Some reports reach nobody.
+    Deaf(Deaf),
+    /// A verdict takes two intervals of the reports, and the step is shorter.
+    Time { bake: Duration, interval: Duration },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,12 +149,16 @@ impl BucketBy {
 }
 
 /// Compares the groups. `error_points`: the difference of the error shares, in percentage points, from which
-/// on a cluster is worse. Gives the units of all worse clusters, too.
-pub(super) fn judge(evidence: &LoadEvidence, error_points: u32) -> (LoadJudgement, Vec<UnitId>) {
+/// on a cluster is worse. `bake`: of the step. Gives the units of all worse clusters, too.
+pub(super) fn judge(
+    evidence: &LoadEvidence,
+    error_points: u32,
+    bake: Duration,
+) -> (LoadJudgement, Vec<UnitId>) {
     let is_judged = |load: &&ClusterRequests| load.poorer() >= REQUESTS_MIN;
     let clusters = evidence.clusters.iter().filter(is_judged).count();
     if clusters == 0 {
-        return (LoadJudgement::CannotTell(missing(evidence)), Vec::new());
+        return (LoadJudgement::CannotTell(missing(evidence, bake)), Vec::new());
     }
     let worse = || evidence.clusters.iter().filter(is_judged).filter(|load| load.is_worse(error_points));
     let share = |load: &&ClusterRequests| load.admitted.error_share();
@@ -143,12 +171,23 @@ pub(super) fn judge(evidence: &LoadEvidence, error_points: u32) -> (LoadJudgemen
     (LoadJudgement::Worse(WorseLoad { worst: worst.clone(), more: worse().count() - 1 }), units)
 }
 
-fn missing(evidence: &LoadEvidence) -> Vec<Missing> {
+/// The time from the begin of a step to a verdict: the first report of a client covers time before the step.
+pub fn verdict_takes(interval: Duration) -> Duration {
+    interval.saturating_mul(2)
+}
+
+fn missing(evidence: &LoadEvidence, bake: Duration) -> Vec<Missing> {
+    let deaf = evidence.deaf.iter().cloned().map(Missing::Deaf);
+    if evidence.streams == 0 {
+        return std::iter::once(Missing::Streams).chain(deaf).collect();
+    }
+    let interval = evidence.interval;
+    let time = (verdict_takes(interval) > bake).then_some(Missing::Time { bake, interval });
     let counts =
         [(Missing::AdmittedReporters, evidence.admitted), (Missing::OtherReporters, evidence.others)];
     let silent = counts.into_iter().filter(|entry| entry.1 == 0).map(|entry| entry.0);
     let most = evidence.clusters.iter().map(ClusterRequests::poorer).max().unwrap_or_default();
-    silent.chain([Missing::Requests { most, needed: REQUESTS_MIN }]).collect()
+    silent.chain([Missing::Requests { most, needed: REQUESTS_MIN }]).chain(deaf).chain(time).collect()
 }
 
 #[cfg(test)]
@@ -165,8 +204,16 @@ mod tests {
         ClusterRequests { cluster: cluster.into(), admitted, others, by_unit: vec![(UnitId(1), admitted)] }
     }
 
+    const BAKE: Duration = Duration::from_secs(20);
+
+    fn evidence(clusters: &[ClusterRequests]) -> LoadEvidence {
+        let interval = BAKE / 2;
+        let clusters = clusters.to_vec();
+        LoadEvidence { clusters, admitted: 1, others: 9, streams: 10, interval, deaf: Vec::new() }
+    }
+
     fn judged(clusters: &[ClusterRequests]) -> LoadJudgement {
-        judge(&LoadEvidence { clusters: clusters.to_vec(), admitted: 1, others: 9 }, 5).0
+        judge(&evidence(clusters), 5, BAKE).0
     }
 
     #[test]
@@ -209,8 +256,7 @@ mod tests {
         let by_unit =
             vec![(UnitId(1), requests(1, 200)), (UnitId(2), requests(150, 150)), (UnitId(3), requests(0, 0))];
         let cluster = ClusterRequests { by_unit, ..load("c", requests(151, 350), requests(1, 400)) };
-        let evidence = LoadEvidence { clusters: vec![cluster], admitted: 3, others: 9 };
-        assert_eq!(judge(&evidence, 5).1, [UnitId(2)]);
+        assert_eq!(judge(&evidence(&[cluster]), 5, BAKE).1, [UnitId(2)]);
     }
 
     #[test]
@@ -220,6 +266,25 @@ mod tests {
         let too_few = |most| Missing::Requests { most, needed: 100 };
         assert_eq!(judged(&clusters), LoadJudgement::CannotTell(vec![too_few(99)]));
         let all = vec![Missing::AdmittedReporters, Missing::OtherReporters, too_few(0)];
-        assert_eq!(judge(&LoadEvidence::default(), 5), (LoadJudgement::CannotTell(all), Vec::new()));
+        let silent = LoadEvidence { streams: 10, ..LoadEvidence::default() };
+        assert_eq!(judge(&silent, 5, BAKE), (LoadJudgement::CannotTell(all), Vec::new()));
+    }
+
+    #[test]
+    fn lrs_24_without_evidence_the_judge_names_the_causes_that_are_known() {
+        let deaf = vec![Deaf::Listener("main".into()), Deaf::List("xds_servers".into())];
+        let causes = || deaf.iter().cloned().map(Missing::Deaf);
+        let nobody = LoadEvidence { deaf: deaf.clone(), ..LoadEvidence::default() };
+        let expected = std::iter::once(Missing::Streams).chain(causes()).collect();
+        assert_eq!(judge(&nobody, 5, BAKE).0, LoadJudgement::CannotTell(expected));
+        let slow = LoadEvidence { deaf: deaf.clone(), interval: BAKE, ..evidence(&[]) };
+        let time = Missing::Time { bake: BAKE, interval: BAKE };
+        let few = Missing::Requests { most: 0, needed: 100 };
+        let expected = std::iter::once(few).chain(causes()).chain([time]).collect();
+        assert_eq!(judge(&slow, 5, BAKE).0, LoadJudgement::CannotTell(expected));
+        // With evidence there is nothing to explain.
+        let many = [load("c", requests(1, 500), requests(1, 500))];
+        let heard = LoadEvidence { deaf, interval: BAKE, ..evidence(&many) };
+        assert_eq!(judge(&heard, 5, BAKE).0, LoadJudgement::Equal { clusters: 1, uncompared: 0 });
     }
 }

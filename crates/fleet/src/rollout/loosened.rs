@@ -102,6 +102,11 @@ impl RolloutReport {
         self.state == RolloutState::Open && self.behind_from.is_none() && self.barred.is_empty()
     }
 
+    /// Clients have a push by a step whose evidence is not complete.
+    pub fn is_in_step(&self) -> bool {
+        matches!(self.state, RolloutState::Waving | RolloutState::Paused)
+    }
+
     /// Any other plan would begin the push anew, against the evidence or the order that stopped it.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, RolloutState::Halted | RolloutState::Paused) || !self.barred.is_empty()

@@ -26,8 +26,8 @@ impl StreamGauge {
     }
 }
 
-/// The gauges that are not zero, by row: for each the distance from the row before, and two numbers. Seven
-/// bits a byte, so a usual gauge takes three bytes.
+/// The gauges that are not zero, by row: for each the distance from the row before, and one or two numbers.
+/// Seven bits a byte, so a usual gauge takes two bytes.
 #[derive(Clone, Debug, Default)]
 pub struct StreamGauges(Box<[u8]>);
 
@@ -38,7 +38,11 @@ impl StreamGauges {
         let mut before = 0;
         for gauge in gauges {
             let distance = gauge.row.wrapping_sub(std::mem::replace(&mut before, gauge.row));
-            for mut number in [distance, gauge.in_progress, gauge.active_connections] {
+            // Few reporters count their connections.
+            let has_active = gauge.active_connections != 0;
+            let head = u64::from(distance) << 1 | u64::from(has_active);
+            let active = has_active.then_some(u64::from(gauge.active_connections));
+            for mut number in [head, gauge.in_progress.into()].into_iter().chain(active) {
                 while number >= 0x80 {
                     bytes.push(number as u8 | 0x80);
                     number >>= 7;
@@ -52,10 +56,10 @@ impl StreamGauges {
     pub fn iter(&self) -> impl Iterator<Item = StreamGauge> {
         let mut bytes = self.0.iter();
         let mut number = move || {
-            let (mut number, mut shift) = (0u32, 0);
+            let (mut number, mut shift) = (0u64, 0);
             loop {
                 let byte = *bytes.next()?;
-                number |= u32::from(byte & 0x7f) << shift;
+                number |= u64::from(byte & 0x7f) << shift;
                 shift += 7;
                 if byte < 0x80 {
                     return Some(number);
@@ -64,8 +68,11 @@ impl StreamGauges {
         };
         let mut row = 0u32;
         std::iter::from_fn(move || {
-            row = row.wrapping_add(number()?);
-            Some(StreamGauge { row, in_progress: number()?, active_connections: number()? })
+            let head = number()?;
+            row = row.wrapping_add((head >> 1) as u32);
+            let in_progress = number()? as u32;
+            let active_connections = if head & 1 == 1 { number()? as u32 } else { 0 };
+            Some(StreamGauge { row, in_progress, active_connections })
         })
     }
 
@@ -89,7 +96,9 @@ mod tests {
             .collect();
         let packed = StreamGauges::pack(&gauges);
         assert_eq!(packed.iter().collect::<Vec<_>>(), gauges);
-        assert_eq!(StreamGauges::pack(&gauges[..2]).bytes(), 3 * 2 + 8);
+        assert_eq!(StreamGauges::pack(&gauges[..2]).bytes(), 2 + 2 * 5 + 2);
+        let usual = StreamGauge { row: 1, in_progress: 3, active_connections: 0 };
+        assert_eq!(StreamGauges::pack(&[usual]).bytes(), 2);
         assert_eq!(StreamGauges::default().iter().count(), 0);
     }
 }

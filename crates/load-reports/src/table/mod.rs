@@ -121,6 +121,8 @@ pub struct Table {
     /// The number of the latest report.
     report: u64,
     observation: u32,
+    /// The tallies are evidence about a push, until its end.
+    is_observing: bool,
     reporters: PerGroup<u64>,
     /// The interval in which a name had no room lately.
     shortage: Option<u32>,
@@ -144,6 +146,7 @@ impl Table {
             interval: Interval { number: 0, since: now },
             report: 0,
             observation: 0,
+            is_observing: false,
             reporters: PerGroup::default(),
             shortage: None,
             oddities: Oddities::default(),
@@ -449,10 +452,15 @@ impl Table {
     /// Begins another observation: tallies go back to zero. The next report of each stream covers time
     /// before, so no tally has a share of the report.
     pub fn observe(&mut self) {
-        self.observation += 1;
+        (self.observation, self.is_observing) = (self.observation + 1, true);
         self.reporters = PerGroup::default();
         self.rows.rows.values_mut().for_each(|row| row.tallies = PerGroup::default());
         self.rows.clusters.values_mut().for_each(|cluster| cluster.voices = PerGroup::default());
+    }
+
+    /// The push is over: idle rows go, although they have tallies.
+    pub fn end_observation(&mut self) {
+        self.is_observing = false;
     }
 
     /// The streams of each group with a share of the tallies.

@@ -95,7 +95,7 @@ impl Table {
         let room = self.room();
         let Table { rows, shares, left_out, oddities, interval, .. } = self;
         let mut clearance = Clearance::new(rows, shares, left_out, oddities, interval.number);
-        clearance.is_observed = self.observation > 0;
+        clearance.is_observed = self.is_observing;
         clearance.leave_idle();
         if is_pressed && clearance.entries() > room - room / 8 {
             let level = clearance.shares.level(room * 3 / 4);

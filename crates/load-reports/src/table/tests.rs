@@ -153,3 +153,66 @@ fn a_level_cuts_the_largest_shares_alone() {
     assert_eq!(level(vec![3, 3, 3], 2), 0);
     assert_eq!(level(Vec::new(), 0), usize::MAX);
 }
+
+/// One request to each of these clusters.
+fn one_each(names: &[String]) -> LoadReport<'_> {
+    let row = || LocalityStats {
+        counters: Counters { success: 1, ..Counters::default() },
+        ..LocalityStats::default()
+    };
+    let stats = |name| ClusterStats { name, localities: vec![row()], ..ClusterStats::default() };
+    LoadReport { clusters: names.iter().map(|name| stats(name)).collect(), ..LoadReport::default() }
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number}")).collect()
+}
+
+/// Tallies are evidence about a push until its end. Then idle names make room, whatever was counted.
+#[test]
+fn lrs_24_the_names_of_a_push_go_after_its_end() {
+    let keeping = Keeping { pending: false, endpoints: false };
+    let limits = LoadLimits { load_rows_per_stream: 200, ..LIMITS };
+    for is_over in [false, true] {
+        let mut table = Table::new(limits, Time::default());
+        let (early, late) = (names("early", 60), names("late", 90));
+        table.observe();
+        // The first report of a stream covers time before the observation.
+        for _ in 0..2 {
+            table.count(StreamId(1), &one_each(&early), keeping, |_| true);
+        }
+        assert!(table.views().all(|row| row.tallies.others.success == 1));
+        if is_over {
+            table.end_observation();
+        }
+        table.count(StreamId(2), &one_each(&late), keeping, |_| true);
+        assert!(table.left_out().names > 0, "a shortage");
+        for _ in 0..3 {
+            table.next_interval(Time::default());
+        }
+        let left = table.views().filter(|row| row.cluster.starts_with("early")).count();
+        assert_eq!(left, if is_over { 0 } else { 60 });
+    }
+}
+
+/// LRS-25: a row tells since when it counts, which may be later than the begin of the table.
+#[test]
+fn lrs_25_a_row_has_a_time_of_its_own() {
+    let keeping = Keeping { pending: true, endpoints: false };
+    let at = |seconds| Time::default() + Duration::from_secs(seconds);
+    let mut table = Table::new(LIMITS, at(1));
+    let all = names("c", 3);
+    table.count(StreamId(1), &one_each(&all[..1]), keeping, |_| true);
+    table.take(&Wish::all(), Duration::from_secs(9), at(10));
+    table.count(StreamId(1), &one_each(&all[..2]), keeping, |_| true);
+    table.take(&Wish::all(), Duration::from_secs(10), at(20));
+    // A row that a client brings along begins with it, and not with the table.
+    let mut from = Table::new(LIMITS, at(2));
+    let mut report = one_each(&all[2..]);
+    report.clusters[0].localities[0].gauges.in_progress = 1;
+    from.count(StreamId(2), &report, keeping, |_| true);
+    let departure = from.leave(StreamId(2));
+    table.arrive(StreamId(2), Group::Others, departure);
+    let since: Vec<_> = table.views().map(|row| (row.cluster, row.since)).collect();
+    assert_eq!(since, [("c-0", at(1)), ("c-1", at(10)), ("c-2", at(20))]);
+}

@@ -243,18 +243,18 @@ fn lrs_18_a_class_takes_what_other_classes_leave_and_cuts_nobody_for_it() {
     assert_eq!((class.rows_of(&early), class.rows_of(&late)), (100, 5));
 }
 
-/// A usual gauge takes three bytes, and a gauge of zero none.
+/// A usual gauge takes two bytes, and a gauge of zero none.
 #[test]
 fn lrs_15_the_gauges_of_a_stream_are_small() {
     let mut class = Class::new(1_000);
     class.report(0, &names("c", 300));
-    assert_eq!(class.load.gauge_bytes(StreamId(0)), 900);
+    assert_eq!(class.load.gauge_bytes(StreamId(0)), 600);
     class.report(0, &names("c", 100));
-    assert_eq!(class.load.gauge_bytes(StreamId(0)), 900);
+    assert_eq!(class.load.gauge_bytes(StreamId(0)), 600);
     let idle = LoadReport {
         clusters: vec![ClusterStats { name: "c-0", ..Default::default() }],
         ..Default::default()
     };
     class.load.report(StreamId(0), &idle, |_| true);
-    assert_eq!(class.load.gauge_bytes(StreamId(0)), 897);
+    assert_eq!(class.load.gauge_bytes(StreamId(0)), 598);
 }

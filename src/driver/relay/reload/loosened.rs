@@ -7,6 +7,7 @@ use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::ground::servers::{ListedServer, Place};
+use crate::driver::load::groups::takes_load;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::state::Tables;
 
@@ -59,7 +60,11 @@ fn loosening(
     let leaves = |source: &&Arc<SourceHandle>| is_planned(source) && clients.take(source, &plan.name);
     match sources.iter().filter(leaves).count() {
         0 if status.report.is_stopped() && !next.leads_as(&plan) => Some(Loosening::BeginsAnew),
-        0 => None,
+        0 => {
+            let is_judged = plan.halt_on.error_points > 0 && status.report.is_in_step();
+            let planned = sources.iter().filter(|source| is_planned(source));
+            clients.unheard(planned).filter(|_| is_judged).map(Loosening::LoadUnheard)
+        }
         count => Some(Loosening::UnitsLeave(count)),
     }
 }
@@ -73,6 +78,18 @@ impl ClientMoves<'_> {
             && !self.is_passed_over(source.key().place)
             && !(self.may_lose_clients)(source);
         source.published().lanes.is_some() && !stays
+    }
+
+    /// The key by which the load reports of some of the clients of these sources would reach nobody.
+    fn unheard<'a>(&self, mut sources: impl Iterator<Item = &'a Arc<SourceHandle>>) -> Option<&'static str> {
+        let (before, after) = (self.in_force, self.settings);
+        let is_deaf =
+            |(name, takes): (&Arc<str>, &bool)| *takes && after.load_listeners.get(name) == Some(&false);
+        if before.load_listeners.iter().any(is_deaf) {
+            return Some("listeners[].load_reports");
+        }
+        let is_lost = |list: &str| takes_load(before, list) && !takes_load(after, list);
+        sources.any(|source| is_lost(&source.status().list)).then_some("lrs")
     }
 
     /// Whether the server leaves its list, or clients prefer another server to it from now on.

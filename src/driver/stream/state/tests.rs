@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::client::RestServer;
 use crate::driver::api::downstream::{ConnectionCut, OpenStreams, WhenUnavailable};
@@ -70,6 +72,7 @@ pub(crate) fn settings(lists: ServerLists) -> DriverSettings {
         checkpoint: None,
         ledger: None,
         splits: Arc::default(),
+        load_listeners: BTreeMap::from([("main".into(), true)]),
         load: LoadLimits::default(),
         admin_has_tls: false,
         encoded_bytes: 1 << 20,

@@ -259,10 +259,11 @@ impl Push {
         // After the last step of the plan nobody is left to compare with, and before its first tally a step
         // may not know its clients.
         let is_compared = self.current.is_open && !self.current.is_last;
+        let bake = self.step(plan).map(|step| step.bake).unwrap_or_default();
         let step = self.report.steps.last_mut().filter(|_| is_compared)?;
         let (judgement, units) = match plan.bucket_by.is_of_place() || step.threshold == 0 {
             true => (LoadJudgement::CannotTell(vec![Missing::Control]), Vec::new()),
-            false => load::judge(evidence, plan.halt_on.error_points),
+            false => load::judge(evidence, plan.halt_on.error_points, bake),
         };
         step.load = Some(judgement.clone());
         let LoadJudgement::Worse(worse) = judgement else { return None };
@@ -270,6 +271,10 @@ impl Push {
         let is_promoted = self.is_promoted;
         (!is_promoted).then(|| {
             self.blame(&units);
+            // The clients report by another class than that of the push.
+            if self.report.blamed.is_empty() {
+                self.report.blamed.clone_from(&self.report.units);
+            }
             Reason::Errors(worse)
         })
     }

@@ -27,12 +27,13 @@ fn cluster(name: &str, errors: u64, failing: &[u64]) -> ClusterRequests {
 }
 
 fn told(clusters: Vec<ClusterRequests>) -> Tally {
-    let load = Some(LoadEvidence { clusters, admitted: 1, others: 9 });
+    let load =
+        Some(LoadEvidence { clusters, admitted: 1, others: 9, streams: 10, ..LoadEvidence::default() });
     Tally { voices: 10, load, ..admitted(accepted(10)) }
 }
 
 fn silent() -> Tally {
-    Tally { load: Some(LoadEvidence::default()), ..told(Vec::new()) }
+    Tally { load: Some(LoadEvidence { streams: 10, ..LoadEvidence::default() }), ..told(Vec::new()) }
 }
 
 /// A push of two units, in its first step.
