@@ -80,6 +80,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use sluice_admin_api::lists::Listed;
+use sluice_admin_api::overview::ReadyReport;
 use sluice_admin_api::resources::Resource;
 use sluice_admin_api::sources::{RefusedClient, Source};
 use tokio::task::{AbortHandle, JoinSet};
@@ -194,7 +195,9 @@ async fn ready(Shared(admin): Shared<Admin>) -> Response {
         let requires_upstream = admin.settings.get().ready_requires_upstream;
         let (sources, plans) = (admin.relay.sources(), admin.relay.rollouts());
         let (readiness, proofs) = (&admin.process.readiness, admin.relay.proof_summaries());
-        readiness::report(readiness, requires_upstream, &sources, &plans, &proofs, admin.relay.now())
+        let (ready, report) =
+            readiness::report(readiness, requires_upstream, &sources, &plans, &proofs, admin.relay.now());
+        (ready, ReadyReport { tiers: readiness::tiers(&*admin.relay), ..report })
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(report)).into_response()
@@ -206,6 +209,8 @@ async fn metrics(Shared(admin): Shared<Admin>) -> Response {
     for why in Why::ALL {
         admin.metrics.downstream.clients(why.state().name(), why.name(), census.count(why));
     }
+    let tiers = admin.relay.tiers().into_iter();
+    admin.metrics.upstream_tiers(tiers.filter_map(|tier| Some((tier.path, tier.age?))));
     // Reads `/proc`, and the text is long with many types. So the work runs on a thread that serves no
     // clients.
     let metrics = admin.metrics.clone();

@@ -8,7 +8,7 @@ use axum::extract::{Request, State as Shared};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use sluice_admin_api::overview::{
-    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, ReloadOutcome, TypeOverview,
+    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, ReloadOutcome, TierAge, TypeOverview,
     UpstreamOverview,
 };
 use sluice_admin_api::parameters::OverviewParameters;
@@ -32,6 +32,10 @@ const API: u32 = 1;
 
 /// The longest answer.
 pub(super) const BYTES_MAX: usize = 4096;
+
+/// The age of a way through relays that is for somebody's attention, in seconds. Eight relays that all live
+/// stay below it.
+const OLD: f64 = 60.0;
 
 /// The longest text of another party, in bytes.
 const TEXT_BYTES_MAX: usize = 160;
@@ -115,7 +119,7 @@ fn collect(admin: &Admin, census: &Census, now: SystemTime) -> Overview {
         &[],
         now,
     );
-    let upstreams = upstreams(&sources, now);
+    let (upstreams, tiers) = (upstreams(&sources, now), tiers(admin));
     Overview {
         api: API,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,8 +131,9 @@ fn collect(admin: &Admin, census: &Census, now: SystemTime) -> Overview {
         config: in_force(&config),
         clients: clients(census),
         types: types(census),
-        attention: attention(admin, census, &upstreams, &sources, &config),
+        attention: attention(admin, census, &upstreams, &tiers, &sources, &config),
         upstreams,
+        tiers,
         delivery: admin.relay.latest_change().map(|change| delivery(&change)),
         left_out: 0,
         predecessor: admin.process.upgrading.predecessor(),
@@ -139,6 +144,7 @@ fn attention(
     admin: &Admin,
     census: &Census,
     upstreams: &[UpstreamOverview],
+    tiers: &[TierAge],
     sources: &[Arc<SourceStatus>],
     config: &ConfigHistory,
 ) -> Vec<Attention> {
@@ -152,6 +158,11 @@ fn attention(
     for upstream in upstreams.iter().filter(|upstream| upstream.stale_seconds.is_some()) {
         let seconds = upstream.stale_seconds.unwrap_or_default();
         let what = format!("{} has been unreachable for {seconds:.0} s", upstream.server);
+        attention.push(look_at(what, "/sources", "sluice get sources"));
+    }
+    for TierAge { path, age_seconds } in tiers {
+        let Some(seconds) = age_seconds.filter(|seconds| *seconds > OLD) else { continue };
+        let what = format!("{path} has confirmed nothing for {seconds:.0} s");
         attention.push(look_at(what, "/sources", "sluice get sources"));
     }
     if silent > 0 {
@@ -183,7 +194,9 @@ fn leave_out(overview: &mut Overview) -> bool {
     overview.left_out += 1;
     let types = overview.types.len();
     let (upstreams, attention) = (overview.upstreams.len() * 2, overview.attention.len() * 2);
-    if types >= upstreams && types >= attention {
+    if overview.tiers.len() * 2 > types.max(upstreams).max(attention) {
+        overview.tiers.pop().is_some()
+    } else if types >= upstreams && types >= attention {
         overview.types.pop().is_some()
     } else if upstreams >= attention {
         overview.upstreams.pop().is_some()
@@ -219,6 +232,14 @@ fn failed_reload(last: &LastReload) -> Option<Attention> {
     let what = cut(&format!("the last reload failed ({}): {first}{more}", last.result.name()));
     let say = last.say.clone().unwrap_or_else(|| "sluice reload --dry-run".to_owned());
     Some(look_at(what, "/config", &say))
+}
+
+/// The ways through relays, the oldest first.
+fn tiers(admin: &Admin) -> Vec<TierAge> {
+    let mut tiers = readiness::tiers(&*admin.relay);
+    let age = |tier: &TierAge| tier.age_seconds.unwrap_or(-1.0);
+    tiers.sort_by(|a, b| age(b).total_cmp(&age(a)));
+    tiers.into_iter().map(|tier| TierAge { path: cut(&tier.path), ..tier }).collect()
 }
 
 /// A plan has stopped its latest push, or would have, or an order keeps pushes from going on.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use sluice_admin_api::overview::{PlanStanding, ProofStanding, ReadyReport, UpstreamSummary};
+use sluice_admin_api::overview::{PlanStanding, ProofStanding, ReadyReport, TierAge, UpstreamSummary};
 
 use super::item::seconds_since;
 use super::rollouts::{behind_seconds, frozen_until, pinned};
 use super::state::{Readiness, State};
 use crate::driver::api::proof::ProofSummary;
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::driver::api::status::{SourceState, SourceStatus};
+use crate::driver::api::status::{SourceState, SourceStatus, StatusView, TierStatus};
 use crate::telemetry::rollouts::why;
 
 /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
@@ -39,7 +39,16 @@ pub(super) fn report(
     let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
     let proofs = proofs.iter().filter(|proof| proof.differ > 0).map(proof_standing).collect();
     let state = state.name().to_owned();
-    (ready, ReadyReport { ready, state, certificate_expired, upstreams, rollouts, proofs })
+    let tiers = Vec::new();
+    (ready, ReadyReport { ready, state, certificate_expired, upstreams, tiers, rollouts, proofs })
+}
+
+/// The ways through other relays, with the age of what they lead to (ADR 101). The others are in the
+/// summaries of their servers.
+pub(super) fn tiers(relay: &dyn StatusView) -> Vec<TierAge> {
+    let tiers = relay.tiers().into_iter().filter(|tier| tier.is_through_relays);
+    let age = |tier: &TierStatus| tier.age.map(|age| age.as_secs_f64());
+    tiers.map(|tier| TierAge { age_seconds: age(&tier), path: tier.path.to_string() }).collect()
 }
 
 fn proof_standing(proof: &ProofSummary) -> ProofStanding {

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 
 use super::event::Arrival;
 use sluice_wire::coding::decompress;
-use sluice_wire::{ReadError, ResponseReader, read_mark, upstream};
-use sluice_xds::{Code, Coding, Response, SetMark, Status, Variant};
+use sluice_wire::{ReadError, ResponseReader, read_last_word, read_mark, upstream};
+use sluice_xds::{Code, Coding, LastWord, Response, SetMark, Status, Variant};
 
 /// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -23,6 +23,7 @@ pub(super) enum StreamContent {
 pub(super) enum Decoded {
     Response(Response, Arrival),
     Message(Bytes),
+    LastWord(LastWord),
 }
 
 /// Cuts a response body into messages and decodes them.
@@ -33,6 +34,7 @@ pub(super) struct Decoder {
     /// The limit of a message.
     message_bytes_max: usize,
     reads_marks: bool,
+    reads_last_words: bool,
     mark: Option<SetMark>,
 }
 
@@ -44,6 +46,7 @@ impl Decoder {
             coding: None,
             message_bytes_max: 0,
             reads_marks: false,
+            reads_last_words: false,
             mark: None,
         }
     }
@@ -57,6 +60,11 @@ impl Decoder {
     /// From now on, expect marks in responses.
     pub(super) fn read_marks(&mut self) {
         self.reads_marks = true;
+    }
+
+    /// From now on, expect last words between responses.
+    pub(super) fn read_last_words(&mut self) {
+        self.reads_last_words = true;
     }
 
     /// The mark of the last response returned.
@@ -88,6 +96,11 @@ impl Decoder {
         let StreamContent::Responses(variant) = self.content else {
             return Some(Ok(Decoded::Message(message)));
         };
+        if self.reads_last_words
+            && let Some(word) = read_last_word(&message)
+        {
+            return Some(Ok(Decoded::LastWord(word)));
+        }
         let complete_at = Instant::now();
         self.mark = if self.reads_marks { read_mark(&message) } else { None };
         let decoded = match message.len() <= INLINE_BYTES_MAX {

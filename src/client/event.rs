@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use sluice_xds::{Response, SetMark, Status, TypeUrl};
+use sluice_xds::{LastWord, Response, SetMark, Status, TypeUrl};
 
 /// The times of a response, or of a directory, on its way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ impl Arrival {
 ///        └──────────────────────────────────────────────────────────────────────► Closed
 /// ```
 ///
+/// From a relay, `TellsLastWords` follows `Marks`, and `LastWord` may stand between responses.
+///
 /// A poll is a stream, too: `Opened`, then at most one of `Response`, `Unchanged`, `Undecodable` and, without
 /// a connection, `ConnectFailed`, then `Closed`, with the status OK after the first two, or `Ended` with the
 /// server's refusal.
@@ -42,6 +44,9 @@ pub enum StreamEvent {
     Opened,
     /// The server marks complete answers on this stream.
     Marks,
+    /// The server is a relay that tells the age of the last word of its own servers (ADR 101).
+    TellsLastWords,
+    LastWord(LastWord),
     Response(Response, Arrival),
     /// A message of another service than discovery, in the place of a response.
     Message(Bytes),

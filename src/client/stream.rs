@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
-use sluice_xds::{Code, Coding, Status, Variant, coding, mark};
+use sluice_xds::{Code, Coding, Status, Variant, coding, last_word, mark, relay_path};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -206,8 +206,13 @@ impl StreamTask {
             .header(coding::ACCEPT_HEADER, coding::ACCEPTED);
         // The server may be a sluice or not. Other servers ignore the headers.
         let request = match self.content {
-            StreamContent::Responses(Variant::Delta) => request.header(mark::HEADER, mark::HEADER_VALUE),
-            StreamContent::Responses(Variant::Sotw) | StreamContent::Messages => request,
+            StreamContent::Responses(Variant::Delta) => request
+                .header(mark::HEADER, mark::HEADER_VALUE)
+                .header(last_word::HEADER, last_word::HEADER_VALUE),
+            StreamContent::Responses(Variant::Sotw) => {
+                request.header(last_word::HEADER, last_word::HEADER_VALUE)
+            }
+            StreamContent::Messages => request,
         };
         let request =
             self.metadata.iter().fold(request, |request, (name, value)| request.header(name, value));
@@ -269,6 +274,10 @@ impl StreamTask {
             decoder.read_marks();
             self.report(StreamEvent::Marks).await;
         }
+        if matches!(self.content, StreamContent::Responses(_)) && tells_last_words(&head.headers) {
+            decoder.read_last_words();
+            self.report(StreamEvent::TellsLastWords).await;
+        }
         let (mut answered, mut is_receiving) = (false, false);
         let mut round = Round::None;
         while let Some(chunk) = self.next_chunk(connection, &mut body, &mut round).await {
@@ -281,10 +290,12 @@ impl StreamTask {
             decoder.push(chunk, self.pool.peer.settings().max_response_bytes);
             while let Some(response) = decoder.next().await {
                 is_receiving = false;
-                if response.is_ok() && !std::mem::replace(&mut answered, true) {
+                let is_answer = matches!(response, Ok(Decoded::Response(..) | Decoded::Message(_)));
+                if is_answer && !std::mem::replace(&mut answered, true) {
                     self.pool.answered();
                 }
                 match response {
+                    Ok(Decoded::LastWord(word)) => self.report(StreamEvent::LastWord(word)).await,
                     Ok(Decoded::Message(message)) => self.report(StreamEvent::Message(message)).await,
                     Ok(Decoded::Response(response, arrival)) => {
                         let marked = decoder.take_mark().map(|mark| (response.type_url().clone(), mark));
@@ -428,6 +439,11 @@ fn coding_of(headers: &HeaderMap) -> Option<Coding> {
 /// Whether the server is a sluice that marks complete answers (ADR 14).
 fn sets_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
+}
+
+/// Whether the server is a sluice that tells last words (ADR 101).
+fn tells_last_words(headers: &HeaderMap) -> bool {
+    headers.get(last_word::HEADER).is_some_and(|value| value == last_word::HEADER_VALUE)
 }
 
 /// The status of a response without messages.

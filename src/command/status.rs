@@ -4,7 +4,7 @@ use clap::Args;
 use http::Method;
 use sluice_admin_api::endpoints::Endpoint;
 use sluice_admin_api::overview::{
-    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, UpstreamOverview,
+    Attention, ClientCensus, ConfigInForce, LatestDelivery, Overview, TierAge, UpstreamOverview,
 };
 use sluice_admin_api::parameters::{OverviewParameters, Parameters};
 
@@ -42,6 +42,7 @@ Columns:
   clients    streams: in sync, and the others by cause; unacked: sent, no answer; held: news is not sent yet; rejected: by
              the client; silent: unacked for a minute; stale: their server is unreachable
   upstream   each control plane: state, sources, and since when it is stale
+  tier       each way through other relays, and when the control plane at its end last confirmed what this relay serves
   attention  each thing to look at, with the command for it; nothing when all is well
 
 Examples:
@@ -104,6 +105,9 @@ fn table(overview: &Overview, label: Option<&str>) -> Table {
     for upstream in &overview.upstreams {
         line("upstream", self::upstream(upstream));
     }
+    for tier in &overview.tiers {
+        line("tier", self::tier(tier));
+    }
     if let Some(LatestDelivery { last_change: id, .. }) = &overview.delivery {
         line("last change", format!("{id}  sluice get change {id}"));
     }
@@ -165,6 +169,13 @@ fn upstream(upstream: &UpstreamOverview) -> String {
     line
 }
 
+fn tier(TierAge { path, age_seconds }: &TierAge) -> String {
+    match age_seconds.map(|age| span(age).unwrap_or_else(|| "0s".to_owned())) {
+        Some(age) => format!("{path}  confirmed {age} ago"),
+        None => format!("{path}  not confirmed yet"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -180,6 +191,7 @@ mod tests {
             "clients": {"streams": 10, "synced": 7, "unacked": 2, "held": 0, "rejected": 1, "silent": 1, "stale": 0},
             "upstreams": [{"server": "cp-1:15010", "state": "backoff", "sources": 3, "stale_seconds": 61.0,
                 "last_error": "UNAVAILABLE: gone"}],
+            "tiers": [{"path": "root-1 via cp:15010", "age_seconds": 61.0}, {"path": "root-2 via cp:15010"}],
             "delivery": {"last_change": "c-3-118"},
             "attention": [{"what": "1 client rejects c-3-118", "say": "sluice get change c-3-118"}],
         });
@@ -190,6 +202,8 @@ mod tests {
 relay        sluice-eu-1\\u{1b} 0.2.0, up 3d4h, generation 4 (9f31c0aa), ready, at r1:19000
 clients      10 streams: 7 in sync, 2 unacked, 1 rejected, 1 silent
 upstream     cp-1:15010  backoff, 3 sources, stale for 1m1s: UNAVAILABLE: gone
+tier         root-1 via cp:15010  confirmed 1m1s ago
+tier         root-2 via cp:15010  not confirmed yet
 last change  c-3-118  sluice get change c-3-118
 attention    1 client rejects c-3-118  sluice get change c-3-118
 ";

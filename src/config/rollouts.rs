@@ -12,7 +12,7 @@ use super::node::any_text;
 use super::reader::{Item, Map};
 use super::servers::Servers;
 use super::tree::Tree;
-use super::units::{number, one_of, word};
+use super::units::{boolean, number, one_of, word};
 use crate::driver::LoadUse;
 use sluice_engine::class::{IdPart, LocalityDepth, NodeClasses, NodeMatch, Projection, TextMatch};
 use sluice_fleet::rollout::hook::{Hook, HookSettings};
@@ -41,9 +41,6 @@ const GUARD: &[(&str, GuardAction)] =
 const HOOK_URL: &str = "http[s]://host[:port][/path]";
 
 const BUCKET_BY: &str = "id, cluster, locality.zone or a list of keys of the metadata";
-
-/// Keys of plans with further evidence.
-const UNSUPPORTED: &[(&str, &str)] = &[("relays", "clients that are relays are not judged")];
 
 /// Reads the plans. `servers`: `None` if the lists have errors of their own. `has_checkpoint`: the process
 /// keeps its state for the next.
@@ -185,12 +182,16 @@ fn read_plan(map: &mut Map<'_>, lists: Option<&[String]>, classes: &NodeClasses)
         map.reject_inapplicable(&["on_halt"], "`mode: observe`, which holds nothing back");
     }
     let on_halt = map.or("on_halt", OnHalt::default(), word(ON_HALT));
-    map.unsupported(UNSUPPORTED);
+    let relays = map.or("relays", false, boolean());
+    if relays {
+        check_relays(map, halt_on.as_ref(), steps.as_deref().unwrap_or(&default_steps()));
+    }
     let plan = Plan::new(&name?);
     Some(Plan {
         mode,
         on_halt,
         units,
+        relays,
         gated,
         bucket_by,
         salt: salt.into(),
@@ -234,6 +235,19 @@ fn check_error_points(map: &Map<'_>, halt_on: &HaltOn, mode: Mode, bucket_by: &B
         let text = "load reports cannot tell whether a push is worse: with this `bucket_by`, the clients of a step are those of a \
             place or a service, and differ from the others by nature";
         map.warn_at("error_points", text);
+    }
+}
+
+/// A relay is one client for each of its node classes, and its clients are behind it (TIR-1).
+fn check_relays(map: &Map<'_>, halt_on: Option<&HaltOn>, steps: &[Step]) {
+    if halt_on.is_some_and(|halt_on| halt_on.error_points > 0) {
+        let text = "`halt_on.error_points` cannot judge relays: their load reports are sums over clients with the push and without it";
+        map.contradiction("relays", text);
+    }
+    if steps.iter().any(|step| step.threshold < BUCKETS && (step.threshold > 0 || step.at_least > 0)) {
+        let text = "a step by `percent` or `at_least` chooses among a few relays by chance, and each node class of a relay for itself; \
+            name the relays of each region by `clients`";
+        map.warn_at("steps", text);
     }
 }
 

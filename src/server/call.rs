@@ -24,7 +24,7 @@ use super::service::{Routed, Service};
 use super::status;
 use super::streams::RegisteredStream;
 use crate::driver::api::downstream::{Message, OpenStreams, RelayStream};
-use sluice_xds::{Status, coding, mark};
+use sluice_xds::{Status, coding, last_word, mark};
 
 /// A call, until its response is written or the client has left. Dropping the call resets an unfinished
 /// stream.
@@ -63,6 +63,9 @@ pub(super) fn answer<R: OpenStreams>(
             let headers = response.headers_mut();
             if kind.marks {
                 headers.insert(mark::HEADER, HeaderValue::from_static(mark::HEADER_VALUE));
+            }
+            if kind.last_words {
+                headers.insert(last_word::HEADER, HeaderValue::from_static(last_word::HEADER_VALUE));
             }
             if let Some(coding) = kind.coding {
                 headers.insert(coding::HEADER, HeaderValue::from_static(coding.name()));

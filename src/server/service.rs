@@ -26,7 +26,8 @@ use crate::telemetry::metrics::CallKind;
 use sluice_setting::InForce;
 use sluice_wire::RequestReader;
 use sluice_xds::{
-    ApiVersion, Call, Code, Coding, Method, RelayPath, Status, StreamKind, Variant, coding, mark, relay_path,
+    ApiVersion, Call, Code, Coding, Method, RelayPath, Status, StreamKind, Variant, coding, last_word, mark,
+    relay_path,
 };
 
 /// The destination of a call.
@@ -67,7 +68,7 @@ pub(super) enum Routed<F, S: RelayStream> {
     /// A stream of load reports, over HTTP/2 only.
     LoadReports(RecvStream, Box<dyn LoadStream>),
     /// An xDS stream, over HTTP/2 only. `requests` reads the requests of the client and hands them to the
-    /// stream. The headers confirm the marks and the coding of the kind.
+    /// stream. The headers confirm the marks, the last words and the coding of the kind.
     Stream {
         requests: F,
         registered: RegisteredStream<S>,
@@ -149,8 +150,9 @@ impl<R: OpenStreams> Service<R> {
             }
             Some(Route::Discovery(Method { call: Call::Stream(variant), service, api })) => {
                 let marks = variant == Variant::Delta && reads_marks(request.headers());
-                let coding = self.coding(request.headers());
-                let kind = StreamKind { variant, service, api, v2: self.options.get().v2, marks, coding };
+                let last_words = reads_last_words(request.headers());
+                let (v2, coding) = (self.options.get().v2, self.coding(request.headers()));
+                let kind = StreamKind { variant, service, api, v2, marks, last_words, coding };
                 let peer = self.peer(request.headers());
                 let RequestBody::Http2(body) = request.into_body() else { return Routed::Now(no_http2()) };
                 match peer.and_then(|peer| self.open_stream(kind, peer, body)) {
@@ -312,6 +314,12 @@ fn header_list_bytes(request: &Request<RequestBody>) -> usize {
 /// marks.
 fn reads_marks(headers: &HeaderMap) -> bool {
     headers.get(mark::HEADER).is_some_and(|value| value == mark::HEADER_VALUE)
+}
+
+/// True if the client is a relay that reads last words (ADR 101). Relays name themselves, too (TIR-2).
+fn reads_last_words(headers: &HeaderMap) -> bool {
+    headers.contains_key(relay_path::HEADER)
+        && headers.get(last_word::HEADER).is_some_and(|value| value == last_word::HEADER_VALUE)
 }
 
 /// `application/grpc`, with or without a codec or parameters. Excludes `application/grpc-web`, which has

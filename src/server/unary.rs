@@ -212,8 +212,8 @@ impl<R: OpenStreams> Unary<R> {
         if self.streams.refuses_new() {
             return Err(draining());
         }
-        let (variant, v2, marks) = (Variant::Sotw, self.options.get().v2, false);
-        let kind = StreamKind { variant, service: Some(service), api, v2, marks, coding: None };
+        let v2 = self.options.get().v2;
+        let kind = StreamKind { service: Some(service), api, v2, ..Variant::Sotw.into() };
         let stream = self.shared.relay.open(kind, self.peer.clone())?;
         // Registered, so that a drain ends the wait.
         let _registered = self.streams.register(stream.clone(), None).ok_or_else(draining)?;

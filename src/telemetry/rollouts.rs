@@ -141,7 +141,7 @@ fn tell_note(events: &PushEvents<'_>, note: &Note) {
         Note::Grown(_) | Note::Found(_) => {
             tell!(events, warn(Push, "a guard warns of a push").detail(&text); { plan, push, finding = text });
         }
-        Note::NobodyInStep(_) | Note::NoVoiceInStep { .. } => {
+        Note::NobodyInStep(_) | Note::NoVoiceInStep { .. } | Note::OnlyRelaysInStep(_) => {
             tell!(events, info(Push, "a step of a push gave no evidence").detail(&text); { plan, push, note = text });
         }
     }
@@ -365,6 +365,11 @@ pub fn note_text(note: &Note) -> String {
         Note::Grown(grown) => grown_text(grown),
         Note::Found(finding) => finding_text(finding),
         Note::NobodyInStep(step) => format!("step {step} had no client that the push affects"),
+        Note::OnlyRelaysInStep(step) => {
+            format!(
+                "step {step} had only relays, which do not say what their clients accept: its bake is all the evidence"
+            )
+        }
         Note::NoVoiceInStep { step, overtaken, rejected_again } => {
             let overtaken = (*overtaken > 0)
                 .then(|| format!("{} judged only a later change", count(*overtaken, "client")));

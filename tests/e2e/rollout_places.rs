@@ -95,6 +95,40 @@ async fn tir_1_the_word_of_a_relay_finishes_no_push() {
     assert_eq!((&push["outcome"], &push["accepted"]), (&json!("unjudged"), &json!(0)), "{push}");
 }
 
+/// A plan that holds pushes back from relays, too.
+fn of_relays(bake: &str) -> String {
+    let plan = plan("percent: 1").replace("mode: enforce", "mode: enforce, relays: true");
+    plan.replace("bake: 1s }", &format!("bake: {bake} }}"))
+}
+
+/// TIR-1: with `relays: true`, the ACK of a relay is no acceptance: time lets the push go on. A NACK takes the push back.
+#[tokio::test]
+async fn tir_1_a_plan_for_relays_goes_on_by_time_and_halts_at_a_rejection() {
+    let origin = ControlPlane::obedient().await;
+    origin.set(CDS, "a", "1");
+    let relay = Relay::start(Setup::of(origin.address).line(&of_relays("1s"))).await;
+    let mut leaf = Client::relay(&relay.address, Variant::Delta, PATH).await;
+    leaf.want(CDS, &["a"]);
+    leaf.settle(CDS, &[("a", "1")]).await;
+    origin.set(CDS, "a", "2");
+    leaf.settle(CDS, &[("a", "2")]).await;
+    let is_over = async || relay.json("/rollouts/edge/pushes").await["pushes"][0]["outcome"].is_string();
+    eventually("the end", is_over).await;
+    let push = relay.json("/rollouts/edge/pushes/1").await;
+    assert_eq!((&push["outcome"], &push["accepted"]), (&json!("finished"), &json!(0)), "{push}");
+    assert!(push["notes"].to_string().contains("had only relays"), "{push}");
+
+    origin.set(CDS, "a", "3");
+    let bad = leaf.next(CDS).await;
+    assert_eq!(bad.texts(), [("a".to_owned(), "3".to_owned())]);
+    leaf.nack(&bad, "the response is malformed");
+    let is_halted = async || relay.json("/rollouts/edge").await["state"] == "halted";
+    eventually("the halt", is_halted).await;
+    assert_eq!(leaf.take(CDS).await.texts(), [("a".to_owned(), "2".to_owned())]);
+    let halted = relay.json("/rollouts/edge").await;
+    assert_eq!((&halted["state"], &halted["rejected"]), (&json!("halted"), &json!(1)), "{halted}");
+}
+
 /// A node id of the fleet, as the client with this index has it.
 fn id(index: usize) -> String {
     format!("client-{index}")

@@ -18,6 +18,8 @@ pub const QUICK_BACKOFF: &str = "backoff: { initial: 100ms, max: 200ms }";
 /// The settings that differ between the relays of the tests; the rest of the configuration is fixed here.
 pub struct Setup {
     pub upstream: Attachment,
+    /// The keys of the relay's own node.
+    pub node: String,
     /// `server_uri` of the one server.
     pub server: String,
     /// More lines of the server's entry, e.g. `wildcard: legacy`.
@@ -41,6 +43,7 @@ impl Setup {
     pub fn of(server: impl ToString) -> Setup {
         Setup {
             upstream: Attachment::Ads(Variant::Delta),
+            node: "id: sluice-test, cluster: kit".to_owned(),
             server: server.to_string(),
             server_lines: vec!["resource_timeout: 1s".to_owned()],
             next_servers: Vec::new(),
@@ -99,7 +102,7 @@ impl Setup {
 
     fn yaml(&self, listener: &str, admin: &str) -> String {
         let mut yaml = String::new();
-        let _ = writeln!(yaml, "node: {{ id: sluice-test, cluster: kit }}\nxds_servers:");
+        let _ = writeln!(yaml, "node: {{ {} }}\nxds_servers:", self.node);
         let _ = writeln!(yaml, "  - server_uri: {:?}", self.server);
         // The relay does not connect to a directory, so these keys have no meaning there.
         if self.upstream == Attachment::Rest {

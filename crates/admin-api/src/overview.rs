@@ -24,9 +24,11 @@ pub struct Overview {
     pub clients: ClientCensus,
     pub types: Vec<TypeOverview>,
     pub upstreams: Vec<UpstreamOverview>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<TierAge>,
     pub delivery: Option<LatestDelivery>,
     pub attention: Vec<Attention>,
-    /// Types, upstreams and entries of `attention` without room.
+    /// Types, upstreams, tiers and entries of `attention` without room.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: usize,
     /// The process before an upgrade.
@@ -88,6 +90,16 @@ pub struct UpstreamOverview {
     pub last_error: Option<String>,
 }
 
+/// A way to a control plane through other relays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TierAge {
+    /// `root-1 via cp:15010`.
+    pub path: String,
+    /// How long ago the control plane last confirmed what the relay serves; null: not since the relay began.
+    pub age_seconds: Option<f64>,
+}
+
 /// The latest change on its way to the clients. Durations are in seconds, from the receipt to the ACK.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -124,6 +136,9 @@ pub struct ReadyReport {
     /// A certificate of the relay has expired.
     pub certificate_expired: bool,
     pub upstreams: BTreeMap<String, UpstreamSummary>,
+    /// The ways through other relays.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<TierAge>,
     /// Plans that hold something back, or let something pass without a judgement.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rollouts: Vec<PlanStanding>,

@@ -51,15 +51,29 @@ fn is_gated_by_default(kind: Kind) -> bool {
 
 /// The condemned contents, and the contents of a halted push. A clone shares all contents with the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused(OrdSet<(TypeUrl, ResourceName, Version)>);
+pub struct Refused {
+    contents: OrdSet<(TypeUrl, ResourceName, Version)>,
+    /// Relays are refused the contents, too (TIR-1).
+    binds_relays: bool,
+}
 
 impl Refused {
     pub fn of(contents: impl Iterator<Item = (TypeUrl, ResourceName, Version)>) -> Refused {
-        Refused(contents.collect())
+        Refused { contents: contents.collect(), binds_relays: false }
+    }
+
+    /// The same contents, refused to relays, too.
+    pub fn of_relays(&self) -> Refused {
+        Refused { binds_relays: true, ..self.clone() }
+    }
+
+    /// Whether a client is refused the contents.
+    pub fn binds(&self, is_relay: bool) -> bool {
+        !is_relay || self.binds_relays
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.contents.is_empty()
     }
 
     pub fn has(&self, type_url: &TypeUrl, resource: &Resource) -> bool {
@@ -67,10 +81,10 @@ impl Refused {
     }
 
     pub fn contains(&self, content: &(TypeUrl, ResourceName, Version)) -> bool {
-        self.0.contains(content)
+        self.contents.contains(content)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &(TypeUrl, ResourceName, Version)> {
-        self.0.iter()
+        self.contents.iter()
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod time;
 pub mod reachability;
+pub mod last_word;
 mod filling;
 pub mod commons;
 pub mod collection;

@@ -10,6 +10,7 @@ mod dynamic;
 pub mod frame;
 mod status;
 mod mark;
+mod last_word;
 pub mod coding;
 
 pub mod deframe;
@@ -21,4 +22,5 @@ pub mod upstream;
 pub use deframe::{NAME_IN_REQUEST_BYTES, ReaderLimits, RequestReader, read_node};
 pub use fields::Malformed;
 pub use frame::{Bound, ReadError, ResponseReader};
+pub use last_word::{encode_last_word, read_last_word};
 pub use mark::read_mark;

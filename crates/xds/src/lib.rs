@@ -13,12 +13,14 @@ pub mod node;
 pub mod status;
 pub mod message;
 pub mod mark;
+pub mod last_word;
 pub mod coding;
 pub mod relay_path;
 pub mod service;
 
 pub use coding::Coding;
 pub use dynamic::{Constraint, Constraints, Parameters};
+pub use last_word::LastWord;
 pub use mark::SetMark;
 pub use message::{
     BadElement, DeltaRequest, DeltaResponse, Element, Received, Request, ResourceError, Response,

@@ -51,9 +51,9 @@ use crate::driver::api::control::{ConfirmedDeletion, DeletionFilter};
 use crate::driver::api::downstream::Variant;
 use crate::driver::api::emptying::Emptying as _;
 use crate::driver::api::status::{
-    ClassStatus, ClientStatus, ConfigStatus, HeldStatus, NackStatus, RefusalStatus, ResourceFilter,
-    ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState, SourceStatus,
-    SourceTypeStatus, StatusView, WaitStatus, Why,
+    ClassStatus, ClientStatus, ConfigStatus, Confirmed, HeldStatus, NackStatus, RefusalStatus,
+    ResourceFilter, ResourcePlace, ResourceStatus, RuleId, SessionStatus, SessionTypeStatus, SourceState,
+    SourceStatus, SourceTypeStatus, StatusView, TierStatus, WaitStatus, Why,
 };
 use crate::driver::api::tail::Tails;
 use crate::driver::api::{change_name::ChangeName, changes::ChangeStatus};
@@ -73,6 +73,7 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 struct FakeView {
     clients: usize,
     sources: Vec<Arc<SourceStatus>>,
+    tiers: Vec<TierStatus>,
     changes: Vec<ChangeStatus>,
     rollouts: Vec<Arc<crate::driver::api::rollouts::RolloutStatus>>,
     pulled: AtomicUsize,
@@ -87,6 +88,10 @@ struct FakeView {
 impl StatusView for FakeView {
     fn sources(&self) -> Vec<Arc<SourceStatus>> {
         self.sources.clone()
+    }
+
+    fn tiers(&self) -> Vec<TierStatus> {
+        self.tiers.clone()
     }
 
     fn now(&self) -> SystemTime {
@@ -330,6 +335,7 @@ fn source(server: &str, state: SourceState, stale: bool) -> Arc<SourceStatus> {
         answered: true,
         restored: false,
         stale_since: stale.then_some(now() - Duration::from_secs(60)),
+        confirmed: Confirmed::Now,
         variant: Some(Variant::Delta),
         has_marks: false,
         types: vec![of(CLUSTER), of(SECRET)],

@@ -104,3 +104,45 @@ fn adm_10_the_window_of_a_change_ends_with_the_slowest_answer() {
     change.last = None;
     assert_eq!(window(&change), Duration::from_secs(4), "nobody has accepted it");
 }
+
+/// A way through relays is in each answer with its age. A server that is asked directly is a metric alone.
+#[tokio::test]
+async fn tir_2_the_ages_of_ways_through_relays_are_shown() {
+    let tier = |path: &str, age: Option<u64>| TierStatus {
+        path: path.into(),
+        is_through_relays: path.contains(" via "),
+        age: age.map(Duration::from_secs),
+    };
+    let tiers = vec![
+        tier("cp:15010", Some(0)),
+        tier("root-1 via cp:15010", Some(4)),
+        tier("root-2 via cp:15010", Some(75)),
+        tier("root-3 via cp:15010", None),
+    ];
+    let admin = Fixture::of(FakeView { tiers, ..FakeView::default() }, AdminSettings::default(), None);
+    let metrics = admin.get("/metrics").await.body;
+    let ages: Vec<_> = metrics.lines().filter(|line| line.starts_with("sluice_tier_age_seconds{")).collect();
+    let age = |path: &str, age: &str| format!("sluice_tier_age_seconds{{path=\"{path}\"}} {age}");
+    for (path, seconds) in
+        [("cp:15010", "0.0"), ("root-1 via cp:15010", "4.0"), ("root-2 via cp:15010", "75.0")]
+    {
+        assert!(ages.contains(&&*age(path, seconds)), "{ages:?}");
+    }
+    assert_eq!(ages.len(), 3, "{ages:?}");
+    let paths = |answer: &Value| {
+        let tiers = answer["tiers"].as_array().unwrap().iter();
+        tiers
+            .map(|tier| (tier["path"].as_str().unwrap().to_owned(), tier["age_seconds"].as_f64()))
+            .collect::<Vec<_>>()
+    };
+    let [first, second, third] = [("root-1", Some(4.0)), ("root-2", Some(75.0)), ("root-3", None)]
+        .map(|(root, age)| (format!("{root} via cp:15010"), age));
+    assert_eq!(paths(&admin.get("/ready").await.json()), [first.clone(), second.clone(), third.clone()]);
+    let overview = admin.get("/overview").await.json();
+    assert_eq!(paths(&overview), [second, first, third], "the oldest first");
+    let attention = &overview["attention"];
+    assert_eq!(attention[0]["what"], "root-2 via cp:15010 has confirmed nothing for 75 s", "{attention}");
+    assert_eq!(attention.as_array().unwrap().len(), 1, "{attention}");
+    let page = admin.get("/ui/").await.body;
+    assert!(page.contains("Ways through other relays") && page.contains("root-3 via cp:15010"), "{page}");
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use askama::Template;
 use sluice_admin_api::acts::PredecessorStatus;
-use sluice_admin_api::overview::{ClientCensus, Overview, TypeOverview, UpstreamOverview};
+use sluice_admin_api::overview::{ClientCensus, Overview, TierAge, TypeOverview, UpstreamOverview};
 
 use super::changes;
 use super::events;
@@ -23,6 +23,7 @@ const SHORT: usize = 5;
 /// Changes in the plot.
 const PLOTTED: usize = 200;
 
+/// Wide because the fields are the sections of the page.
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
@@ -35,6 +36,8 @@ struct OverviewPage {
     calm: String,
     numbers: [CensusNumber; 4],
     upstreams: Vec<UpstreamRow>,
+    /// The ways through other relays, and when each was last confirmed.
+    tiers: Vec<(String, String)>,
     types: Vec<TypeRow>,
     plot: DeliveryPlot,
     changes: Vec<changes::ChangeRow>,
@@ -86,6 +89,7 @@ pub(super) async fn html(ask: &Ask<'_>) -> Result<String, PageFault> {
             .collect(),
         numbers: numbers(&now.clients),
         upstreams: now.upstreams.iter().map(upstream).collect(),
+        tiers: now.tiers.iter().map(|tier| (tier.path.clone(), confirmed(tier))).collect(),
         types: now.types.iter().map(type_row).collect(),
         plot: DeliveryPlot::of(&latest),
         changes: latest.iter().take(SHORT).map(changes::row).collect(),
@@ -179,6 +183,11 @@ fn upstream(upstream: &UpstreamOverview) -> UpstreamRow {
             .unwrap_or_default(),
         error: upstream.last_error.clone().unwrap_or_default(),
     }
+}
+
+fn confirmed(tier: &TierAge) -> String {
+    let ago = |seconds| format!("{} ago", span(Duration::from_secs_f64(seconds)));
+    tier.age_seconds.map_or_else(|| "not yet".to_owned(), ago)
 }
 
 fn type_row(row: &TypeOverview) -> TypeRow {

@@ -131,13 +131,33 @@ fn keys_of_later_versions_are_refused_with_a_reason() {
     let expected = ["mode: found \"watch\"; expected observe or enforce"];
     assert_eq!(faults("rollouts: [{name: a, mode: watch}]"), expected);
     assert_eq!(
-        plan_faults("relays: true"),
-        ["relays: this key is not supported by this version; clients that are relays are not judged"]
-    );
-    assert_eq!(
         plan_faults("guards: {dangling: pause}"),
         ["guards.dangling: found \"pause\"; expected halt, warn or off",]
     );
+}
+
+#[test]
+fn tir_1_a_plan_for_relays_names_them_by_labels_and_does_not_judge_by_load() {
+    let warnings = |plan: &str| {
+        let text = format!("{SERVER}rollouts: [{{name: a, mode: observe, {plan}}}]");
+        let read = read(&text).unwrap();
+        assert!(read.config.rollouts[0].relays);
+        let texts = read.warnings.iter().map(ToString::to_string);
+        texts.filter(|text| text.contains("chooses among a few relays by chance")).count()
+    };
+    let regions = "[{clients: {locality: {region: a}}}, {clients: {locality: {region: b}}}]";
+    assert_eq!(warnings(&format!("relays: true, steps: {regions}")), 0);
+    for steps in ["[{percent: 10}]", "[{clients: {cluster: a}, at_least: 2}]"] {
+        assert_eq!(warnings(&format!("relays: true, steps: {steps}")), 1, "{steps}");
+    }
+    assert_eq!(warnings("relays: true"), 1, "the default steps");
+    let load = with_load(
+        "local",
+        &format!("mode: enforce, relays: true, halt_on: {{error_points: 7}}, steps: {regions}"),
+    );
+    let problem = read(&load).unwrap_err().to_string();
+    assert!(problem.contains("`halt_on.error_points` cannot judge relays"), "{problem}");
+    assert!(plan_faults("relays: 1")[0].starts_with("relays: found"));
 }
 
 /// The server, with the use of load reports.

@@ -14,6 +14,7 @@ pub use crate::driver::api::why::{ConfigStatus, Why};
 pub use crate::telemetry::SourceState;
 pub use sluice_engine::cache::EntryState;
 pub use sluice_engine::class::RuleId;
+pub use sluice_engine::last_word::Confirmed;
 use sluice_identity::Identity;
 use sluice_xds::{RelayPath, ResourceName, Status, StreamKind, TypeUrl, Variant, Version};
 
@@ -30,6 +31,11 @@ pub trait StatusView: Send + Sync + 'static {
 
     /// The sources of the proof, which serve nobody; there are few.
     fn shadows(&self) -> Vec<Arc<SourceStatus>> {
+        Vec::new()
+    }
+
+    /// The ways to the servers, with the age of what they lead to; there are few.
+    fn tiers(&self) -> Vec<TierStatus> {
         Vec::new()
     }
 
@@ -59,6 +65,17 @@ pub trait StatusView: Send + Sync + 'static {
         filter: &ResourceFilter,
         after: Option<ResourcePlace>,
     ) -> Box<dyn Iterator<Item = ResourceStatus> + Send + '_>;
+}
+
+/// The sources at the same end of the same way: a server, through the relays between (ADR 101).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierStatus {
+    /// `root-1 via cp:15010`.
+    pub path: Arc<str>,
+    /// There are relays between.
+    pub is_through_relays: bool,
+    /// How long ago the oldest of the contents was last confirmed; `None`: never.
+    pub age: Option<Duration>,
 }
 
 /// The place of a resource in the list of all resources.
@@ -99,6 +116,8 @@ pub struct SourceStatus {
     pub answered: bool,
     /// Since when the server is unreachable; `None` while the stream is up.
     pub stale_since: Option<SystemTime>,
+    /// When the content was last confirmed, over all tiers.
+    pub confirmed: Confirmed,
     /// Some resources are from before a restart, and the server has not confirmed them since (RLY-7).
     pub restored: bool,
     /// The variant of the current stream, or of the last stream.

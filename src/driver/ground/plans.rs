@@ -456,6 +456,7 @@ impl PushWatch {
         if standing.rejections.is_empty() {
             return false;
         }
+        // A plan hears of the rejections of relays only where they count (TIR-1).
         let seen = Seen { stream, node, standing, is_relay: false };
         self.rejected.lock().insert(stream, NotedRejection { seen, sources: sources.collect() });
         true

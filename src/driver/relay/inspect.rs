@@ -1,12 +1,13 @@
 //! The relay as the admin room sees it: read-only, item by item, without a lock between items.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::driver::api::status::{
-    ConfigStatus, HeldStatus, Lane, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace, ResourceStatus,
-    RuleId, SeatStatus, SessionStatus, SessionTypeStatus, SourceStatus, SourceTypeStatus, StatusView,
-    WaitStatus, Why,
+    ConfigStatus, Confirmed, HeldStatus, Lane, NackStatus, RefusalStatus, ResourceFilter, ResourcePlace,
+    ResourceStatus, RuleId, SeatStatus, SessionStatus, SessionTypeStatus, SourceStatus, SourceTypeStatus,
+    StatusView, TierStatus, WaitStatus, Why,
 };
 use crate::driver::ground::clock::Clock;
 use crate::driver::ground::context::DriverContext;
@@ -14,13 +15,19 @@ use crate::driver::ground::servers::Place;
 use crate::driver::relay::changes;
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::walk::SnapshotWalk;
-use crate::driver::source::handle::{SourceHandle, Subscriber};
+use crate::driver::source::handle::{SourceHandle, Subscriber, VIA};
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::state::StreamState;
 use sluice_engine::Time;
 use sluice_engine::downstream::{Nack, Session, Subscription, TypeReport, UnsentNews, WhyUnsent};
 use sluice_text::secrets;
 use sluice_xds::{Node, TypeUrl, Variant, Version};
+
+/// The ways that are told apart. A server gives itself its name, and may do so anew in each response.
+const PATHS_MAX: usize = 32;
+
+/// The path of all further ways.
+const OTHER_PATHS: &str = "other";
 
 impl StatusView for Relay {
     fn now(&self) -> SystemTime {
@@ -35,6 +42,24 @@ impl StatusView for Relay {
 
     fn shadows(&self) -> Vec<Arc<SourceStatus>> {
         self.tables.sources.shadows().iter().map(|handle| handle.status()).collect()
+    }
+
+    fn tiers(&self) -> Vec<TierStatus> {
+        let mut by_path: BTreeMap<Arc<str>, Vec<Confirmed>> = BTreeMap::new();
+        for source in self.tables.sources.all().iter().filter(|source| !source.server(0).is_local()) {
+            let path = match source.path() {
+                path if by_path.len() < PATHS_MAX || by_path.contains_key(&path) => path,
+                _ => OTHER_PATHS.into(),
+            };
+            by_path.entry(path).or_default().push(source.confirmed());
+        }
+        let now = self.shared.clock.now();
+        let tier = |(path, confirmed): (Arc<str>, Vec<Confirmed>)| TierStatus {
+            is_through_relays: path.contains(VIA),
+            age: Confirmed::of_all(confirmed).word(now).0,
+            path,
+        };
+        by_path.into_iter().map(tier).collect()
     }
 
     fn sessions_after(&self, after: Option<u64>) -> Box<dyn Iterator<Item = SessionStatus> + Send + '_> {

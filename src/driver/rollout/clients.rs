@@ -97,8 +97,9 @@ impl PushClients {
         stream.look(|_, session, sources| {
             let standing = self.watched.standing(session, compared, &newest(sources), now);
             let is_of_plan = counted.has(sources.iter().map(|(id, _)| *id));
-            let is_asked = is_of_plan && !is_relay && standing.sent_at.is_some();
-            if is_asked && !self.without_evidence.is_empty() {
+            let is_sent = is_of_plan && standing.sent_at.is_some();
+            let is_asked = is_sent && !is_relay;
+            if (is_asked || is_sent && counted.plan.relays) && !self.without_evidence.is_empty() {
                 let seat = counted.plan.seat(node.as_deref().unwrap_or(&Node::default()));
                 if counted.admission.is_seated(seat) {
                     self.without_evidence.take_sent(session, &self.watched.set);

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use crate::driver::api::status::SourceState;
+use crate::driver::ground::clock::Clock;
 use sluice_engine::Time;
+use sluice_engine::last_word::Confirmed;
 use sluice_engine::source::StreamIndex;
+use sluice_engine::time::ReceivedAt;
 use sluice_xds::{Status, TypeUrl};
 
 pub struct Contact {
@@ -62,6 +65,18 @@ impl Contact {
     /// resources.
     pub fn has_content(&self) -> bool {
         self.answered || self.restored.is_some()
+    }
+
+    /// When the server itself last confirmed the content.
+    pub fn confirmed(&self, clock: &Clock) -> Confirmed {
+        let now = clock.now();
+        let ago = self.restored.map(|since| clock.wall(now).duration_since(since).unwrap_or_default());
+        match (ago, self.stale_since) {
+            (Some(ago), _) => Confirmed::At(ReceivedAt::before(now, ago)),
+            (None, None) => Confirmed::Now,
+            (None, Some(since)) if self.answered => Confirmed::At(since.into()),
+            (None, Some(_)) => Confirmed::Never,
+        }
     }
 
     /// Whether no outage was logged. Notes the kind.

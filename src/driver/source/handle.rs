@@ -25,6 +25,7 @@ use sluice_engine::class::UpstreamNode;
 use sluice_engine::collection::{Collection, NameSet};
 use sluice_engine::downstream::SourceId;
 use sluice_engine::lanes::Published;
+use sluice_engine::last_word::Confirmed;
 use sluice_engine::snapshot::Snapshot;
 use sluice_engine::source::CollectionKey;
 use sluice_fleet::rollout::{Plan, Seat};
@@ -141,7 +142,7 @@ pub enum Command {
 }
 
 /// Between a relay and its server in an identifier.
-const VIA: &str = " via ";
+pub const VIA: &str = " via ";
 
 /// The bytes of the way above a server: eight relays with usual names.
 const WAY_MAX: usize = 1_024;
@@ -324,6 +325,19 @@ impl SourceHandle {
     pub fn server(&self, number: u16) -> Arc<Server> {
         let servers = self.servers.load();
         servers.get(usize::from(number)).unwrap_or(&servers[0]).clone()
+    }
+
+    /// The way to the server, as clients are told (TIR-2): `root-1 via cp:15010`.
+    pub fn path(&self) -> Arc<str> {
+        let (identifier, serving) = (self.identifier(), self.serving_server());
+        let end = self.identifiers.get(usize::from(self.serving.load(Ordering::Relaxed)));
+        let relay = end.and_then(|identifier| identifier.strip_suffix(&*serving.uri)).unwrap_or_default();
+        identifier.strip_prefix(relay).unwrap_or(&identifier).into()
+    }
+
+    /// When the content was last confirmed, over all tiers (ADR 101).
+    pub fn confirmed(&self) -> Confirmed {
+        self.status.load().confirmed
     }
 
     pub fn serving_server(&self) -> Arc<Server> {

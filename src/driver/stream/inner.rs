@@ -23,7 +23,7 @@ use crate::driver::stream::own_sources::{OwnSources, newest};
 use crate::driver::stream::placement::Placement;
 use crate::driver::stream::restating::RejectedPushes;
 use crate::driver::stream::routes::Routes;
-use crate::driver::stream::schedule::Schedule;
+use crate::driver::stream::schedule::{LAST_WORD_EVERY, Schedule};
 use crate::driver::stream::tail::SentMessage;
 use crate::driver::stream::{authorization, changes, loss, tail};
 use crate::telemetry::Limit;
@@ -82,7 +82,11 @@ impl StreamInner {
             Grant::nothing(),
         );
         if is_relay {
-            session.serve_all();
+            session.serve_relay();
+        }
+        let mut schedule = Schedule::default();
+        if context.kind.last_words {
+            schedule.look_within(LAST_WORD_EVERY);
         }
         StreamInner {
             session,
@@ -92,7 +96,7 @@ impl StreamInner {
             names,
             types: Vec::new(),
             outbox: Outbox::default(),
-            schedule: Schedule::default(),
+            schedule,
             is_admitted: false,
             is_shifting: false,
             end: None,

@@ -26,10 +26,12 @@ pub(crate) fn pass_end(
     is_lost: bool,
     now: Time,
 ) {
-    if context.shared.plans.is_empty() || context.is_relay() {
+    if context.shared.plans.is_empty() {
         return;
     }
-    for plan in context.shared.plans.all().iter() {
+    // The loss of a relay tells of the network between, and nothing of the push (TIR-1).
+    let is_lost = is_lost && !context.is_relay();
+    for plan in context.shared.plans.all().iter().filter(|plan| hears_of(plan, context)) {
         let Some(watched) = plan.watched() else {
             if is_lost {
                 plan.leavers().note(node_id(node.map(|node| &**node)), now);
@@ -42,7 +44,7 @@ pub(crate) fn pass_end(
     }
 }
 
-/// Passes a rejection to all plans (TRU-1). The ACK and the NACK of a relay are no evidence.
+/// Passes a rejection to all plans (TRU-1).
 pub(crate) fn pass_rejection(
     context: &StreamContext,
     node: Option<&Arc<Node>>,
@@ -50,10 +52,10 @@ pub(crate) fn pass_rejection(
     sources: &OwnSources,
     now: Time,
 ) {
-    if context.shared.plans.is_empty() || context.is_relay() {
+    if context.shared.plans.is_empty() {
         return;
     }
-    for plan in context.shared.plans.all().iter() {
+    for plan in context.shared.plans.all().iter().filter(|plan| hears_of(plan, context)) {
         let Some(watched) = plan.watched() else {
             if let Some(node) = node.filter(|_| keeps_push_of(sources, plan)) {
                 plan.note_late_rejecter(node.id.as_str().into());
@@ -66,6 +68,12 @@ pub(crate) fn pass_rejection(
             plan.note_rejected();
         }
     }
+}
+
+/// Whether a plan hears of the client. Relays are no evidence for or against a push, except where a plan
+/// holds pushes back from them (TIR-1).
+fn hears_of(plan: &PlanHandle, context: &StreamContext) -> bool {
+    !context.is_relay() || plan.plan().relays
 }
 
 /// Whether the client keeps the halted push of a plan (WAV-16).

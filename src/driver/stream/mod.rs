@@ -17,5 +17,6 @@ pub mod refused_types;
 pub mod routes;
 pub mod placement;
 pub mod inner;
+mod last_word;
 pub mod poll;
 pub mod state;

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::driver::source::handle::SourceHandle;
+use sluice_engine::Time;
 use sluice_engine::downstream::{Answer, SourceId};
 use sluice_engine::snapshot::Snapshot;
 use sluice_fleet::rollout::{Plan, Seat};
@@ -17,11 +18,19 @@ const SEATS_MAX: usize = 8;
 #[derive(Clone, Default)]
 pub struct OwnSources {
     all: Vec<(SourceId, Arc<SourceHandle>)>,
-    /// Plans hold nothing back from relays: the ACK of a relay means structure (TIR-1).
-    is_relay: bool,
+    /// Most plans hold nothing back from relays: the ACK of a relay means structure (TIR-1). Boxed: most
+    /// clients are no relays.
+    pub(super) relay: Option<Box<RelayClient>>,
     node: Option<Arc<Node>>,
     /// Boxed: most streams never have a source that a plan holds.
     planned: RefCell<Option<Box<Planned>>>,
+}
+
+/// A client that is a relay.
+#[derive(Clone, Default)]
+pub(super) struct RelayClient {
+    /// The time of the latest last word (ADR 101).
+    pub(super) told_at: Option<Time>,
 }
 
 /// The place of the client in the plans of the sources.
@@ -37,7 +46,7 @@ struct Planned {
 
 impl OwnSources {
     pub(super) fn new(is_relay: bool) -> OwnSources {
-        OwnSources { is_relay, ..OwnSources::default() }
+        OwnSources { relay: is_relay.then(Box::default), ..OwnSources::default() }
     }
 
     /// Takes the node that decides about the seat.
@@ -104,9 +113,9 @@ impl OwnSources {
         served
     }
 
-    /// The seat of the client; `None` for a relay.
+    /// The seat of the client; `None` for a relay that the plan holds nothing back from (TIR-1).
     pub fn seat_in(&self, plan: &Arc<Plan>) -> Option<Seat> {
-        if self.is_relay {
+        if self.relay.is_some() && !plan.relays {
             return None;
         }
         let mut planned = self.planned.borrow_mut();
@@ -147,11 +156,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wav_13_a_client_without_a_node_is_seated_last_and_a_relay_has_no_seat() {
+    fn wav_13_a_client_without_a_node_is_seated_last_and_a_relay_has_a_seat_by_the_plan() {
         let plan = Arc::new(Plan::new("edge"));
         let (mut client, relay) = (OwnSources::new(false), OwnSources::new(true));
         assert_eq!(client.seat_in(&plan), Some(plan.seat(&Node::default())));
         assert_eq!(relay.seat_in(&plan), None);
+        let of_relays = Arc::new(Plan { relays: true, ..Plan::new("edge") });
+        assert_eq!(
+            relay.seat_in(&of_relays),
+            client.seat_in(&of_relays),
+            "the plan holds pushes back from relays"
+        );
         let node = Node { id: "envoy-1".into(), ..Node::default() };
         client.seat_by(&Arc::new(node.clone()));
         assert_eq!(

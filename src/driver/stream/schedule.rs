@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Sleep, sleep, sleep_until};
 
 use crate::driver::ground::clock::Clock;
 use sluice_engine::Time;
@@ -16,6 +16,10 @@ use sluice_engine::Time;
 const NEWS: u8 = 1;
 /// The last look found something.
 const AGAIN: u8 = 2;
+
+/// The time between two last words for a relay (ADR 101). Between them, the age at the client grows: so each
+/// relay on a way adds up to this much to an age that is 0 at the top.
+pub(super) const LAST_WORD_EVERY: Duration = Duration::from_secs(5);
 
 /// Wakes the polling task of a stream, and notes the reasons for a look. Each request and each sent message
 /// also cause a poll, and most of these polls would find nothing.
@@ -107,6 +111,11 @@ impl Schedule {
     /// Whether the timer runs.
     pub fn is_timed(&self) -> bool {
         self.timer.is_some()
+    }
+
+    /// Makes the next look happen, whatever the cause. Each look decides about the next.
+    pub fn look_within(&mut self, time: Duration) {
+        self.timer = Some(Box::pin(sleep(time)));
     }
 
     /// Sets the timer to this time, or stops the timer. Wakes the task if the time has come already.

@@ -11,7 +11,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -202,6 +202,11 @@ impl Metrics {
     }
 
     /// The budget of resident memory in force (FP7).
+    /// Shows the ages of the ways to servers (ADR 101).
+    pub fn upstream_tiers(&self, ages: impl Iterator<Item = (Arc<str>, Duration)>) {
+        self.upstream.tiers(ages);
+    }
+
     pub fn memory_budget(&self, bytes: Option<u64>) {
         self.memory_budget.set(i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX));
     }

@@ -28,6 +28,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     let types = metrics.of_type(&TypeUrl::of_message(CLUSTER));
     let server = metrics.of_server("cp-1");
     server.of_type(&types).response();
+    metrics.upstream_tiers(std::iter::once(("cp-1".into(), Duration::ZERO)));
     server.of_type(&types).resource_error(Code::Internal);
     server.of_type(&types).version_anomaly(VersionAnomaly::WentBackwards);
     types.beside(1, &[Code::Internal]);
@@ -110,8 +111,8 @@ fn the_catalogue_parses_and_every_name_follows_the_template() {
     }
     let labels: BTreeSet<_> = families.values().flatten().map(String::as_str).collect();
     let allowed = [
-        "code", "kind", "le", "limit", "list", "method", "outcome", "place", "plan", "reason", "result",
-        "server", "state", "type", "variant", "version", "what", "why",
+        "code", "kind", "le", "limit", "list", "method", "outcome", "path", "place", "plan", "reason",
+        "result", "server", "state", "type", "variant", "version", "what", "why",
     ];
     assert_eq!(labels.into_iter().collect::<Vec<_>>(), allowed);
 }
@@ -379,4 +380,19 @@ fn a_place_without_files_has_no_certificate_that_could_expire() {
         let found = samples(&metrics, name);
         assert!(found.len() == 1 && found[0].contains("listeners[b].tls"), "{found:?}");
     }
+}
+
+#[test]
+fn tir_2_a_way_that_is_gone_has_no_age() {
+    let metrics = Metrics::new();
+    let ages = |paths: &[&'static str]| {
+        metrics.upstream_tiers(paths.iter().map(|path| (Arc::from(*path), Duration::from_secs(7))));
+        let text = metrics.encode().unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("sluice_tier_age_seconds{"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ages(&["a", "b"]).len(), 2);
+    assert_eq!(ages(&["b"]), ["sluice_tier_age_seconds{path=\"b\"} 7.0"]);
 }

@@ -1,6 +1,6 @@
 //! Servers, the sources attached to them, and the connections to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -41,6 +41,9 @@ pub struct UpstreamMetrics {
     bad_files: Counters<1>,
     client: ClientFamilies,
     last_response_age: Family<Labels<1>, SecondsGauge>,
+    tier_age: Family<Labels<1>, SecondsGauge>,
+    /// The paths with an age. Bounded by their source.
+    tiers: Mutex<BTreeSet<Arc<str>>>,
 }
 
 impl UpstreamMetrics {
@@ -75,6 +78,25 @@ impl UpstreamMetrics {
                 "sluice_upstream_last_response_age",
                 "Time since the server last answered on any stream; absent before the first answer",
             ),
+            tier_age: catalogue.timed(
+                "sluice_tier_age",
+                "Time since the server at the end of the path last confirmed what the relay serves from it",
+            ),
+            tiers: Mutex::default(),
+        }
+    }
+
+    /// Shows the ages of these paths, and of no others.
+    pub fn tiers(&self, ages: impl Iterator<Item = (Arc<str>, Duration)>) {
+        let mut shown = self.tiers.lock();
+        let mut gone = std::mem::take(&mut *shown);
+        for (path, age) in ages {
+            self.tier_age.get_or_create(&[("path", path.clone())]).set(age.as_secs_f64());
+            gone.remove(&path);
+            shown.insert(path);
+        }
+        for path in gone {
+            self.tier_age.remove(&[("path", path)]);
         }
     }
 

@@ -47,18 +47,19 @@ impl GivenContents {
     }
 
     /// Marks the contents in all that a source serves, so that clients with other content keep the other
-    /// content.
-    pub fn mark(&self, published: &mut Published) {
+    /// content. `relays`: also relays do.
+    pub fn mark(&self, published: &mut Published, relays: bool) {
         if self.given.is_empty() {
             return;
         }
+        let given = if relays { Arc::new(self.given.of_relays()) } else { self.given.clone() };
         match &mut published.lanes {
             Some(lanes) => {
                 let candidate = lanes.candidate.iter_mut().map(|(_, candidate)| candidate);
                 let all = candidate.chain([&mut lanes.stable]);
-                all.for_each(|snapshot| Arc::make_mut(snapshot).refuse(self.given.clone()));
+                all.for_each(|snapshot| Arc::make_mut(snapshot).refuse(given.clone()));
             }
-            None => Arc::make_mut(&mut published.live).refuse(self.given.clone()),
+            None => Arc::make_mut(&mut published.live).refuse(given),
         }
     }
 }

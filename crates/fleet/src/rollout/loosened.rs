@@ -13,6 +13,7 @@ impl Plan {
             name: _,
             mode,
             units,
+            relays,
             gated,
             bucket_by,
             salt,
@@ -28,6 +29,7 @@ impl Plan {
         let is_loose = [
             ("mode", *mode == Mode::Enforce && next.mode == Mode::Observe),
             ("match", !is_covered(units, &next.units)),
+            ("relays", *relays && !next.relays),
             ("gated", !next.gated.includes(gated)),
             ("bucket_by", *bucket_by != next.bucket_by),
             ("salt", *salt != next.salt),
@@ -148,6 +150,11 @@ mod tests {
         let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
         assert_eq!(by(|next| next.mode = Mode::Observe), ["mode"]);
         assert_eq!(by(|next| next.units = edge), ["match"]);
+        let leads_relays = Plan { relays: true, ..plan() };
+        assert_eq!(
+            (leads_relays.loosened_by(&plan()), plan().loosened_by(&leads_relays)),
+            (vec!["relays"], vec![])
+        );
         assert_eq!(by(|next| next.gated = Gated::Types(vec![type_url])), ["gated"]);
         assert_eq!(by(|next| next.bucket_by = BucketBy::Zone), ["bucket_by"]);
         assert_eq!(by(|next| next.salt = "b".into()), ["salt"]);

@@ -33,6 +33,8 @@ pub struct Plan {
     pub name: Box<str>,
     pub mode: Mode,
     pub units: UnitMatch,
+    /// The plan holds pushes back from relays, too: its steps are regions (TIR-1, ADR 102).
+    pub relays: bool,
     pub gated: Gated,
     pub bucket_by: BucketBy,
     pub salt: Box<str>,
@@ -259,6 +261,7 @@ impl Plan {
             name: name.into(),
             mode: Mode::Observe,
             units: UnitMatch::default(),
+            relays: false,
             gated: Gated::Default,
             bucket_by: BucketBy::Id,
             salt: "".into(),

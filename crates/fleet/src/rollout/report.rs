@@ -314,6 +314,8 @@ pub enum Note {
     Found(Finding),
     /// No connected client was affected and admitted, so the step gave no evidence.
     NobodyInStep(u8),
+    /// The admitted and affected clients are relays: time alone spoke for the push (TIR-1).
+    OnlyRelaysInStep(u8),
     /// The admitted and affected clients judged only a later push, or are known rejecters: the step gave no
     /// evidence.
     NoVoiceInStep {

@@ -34,7 +34,8 @@ pub struct Tally {
     /// The streams of the plan without the push, and their ends since the push began: the control group of
     /// lost streams. In `mode: observe`, the unaffected streams.
     pub control: Control,
-    /// The admitted, connected and affected streams whose nodes did not reject the push before (QUA-4).
+    /// The admitted, connected and affected streams whose nodes did not reject the push before (QUA-4). With
+    /// `relays: true` relays are among them, although their ACK is no evidence.
     pub voices: u64,
     /// The smallest buckets of voices without an admission, ascending: [`Plan::at_least_max`] buckets, if
     /// there are as many, and at least a single bucket.

@@ -221,6 +221,8 @@ pub struct StreamKind {
     pub v2: bool,
     /// The client reads marks ([`super::mark`]). Only delta streams have marks.
     pub marks: bool,
+    /// The client is a relay that reads last words ([`super::last_word`]).
+    pub last_words: bool,
     /// Large responses are compressed so.
     pub coding: Option<Coding>,
 }
@@ -228,7 +230,8 @@ pub struct StreamKind {
 impl From<Variant> for StreamKind {
     /// An aggregated v3 stream.
     fn from(variant: Variant) -> Self {
-        StreamKind { variant, service: None, api: ApiVersion::V3, v2: false, marks: false, coding: None }
+        let (service, api) = (None, ApiVersion::V3);
+        StreamKind { variant, service, api, v2: false, marks: false, last_words: false, coding: None }
     }
 }
 

@@ -31,6 +31,7 @@ use sluice_engine::Time;
 use sluice_engine::cache::EntryState;
 use sluice_engine::class::NodeClass;
 use sluice_engine::downstream::SourceId;
+use sluice_engine::last_word::LastWords;
 use sluice_engine::reachability::Reachability;
 use sluice_engine::source::{Attachment, Source, StreamIndex, is_mass};
 use sluice_engine::upstream::Event;
@@ -74,6 +75,8 @@ pub struct SourceReport {
     _counted: GaugePart,
     class: ClassStatus,
     contact: Contact,
+    /// The words of a relay above.
+    pub last_words: LastWords,
     /// The node id that the server sees.
     shown: Arc<str>,
     /// The latest other answer for another member.
@@ -124,6 +127,7 @@ impl SourceReport {
             },
             class: ClassStatus { digest: digest.into(), fields: fields_of(&key.class) },
             contact: Contact::new(is_whole, now),
+            last_words: LastWords::default(),
             shown: node.id.as_str().into(),
             evidence: None,
             is_polled: matches!(server.attach, Attach::Rest { .. }),
@@ -367,6 +371,7 @@ impl SourceReport {
     /// The stream has ended, because it has no subscriptions or because it is renewed.
     pub fn closed(&mut self, stream: StreamIndex, now: Time) {
         let was_lost = self.contact.health.is_any_lost();
+        self.last_words.closed(stream);
         self.contact.health.closed(stream);
         if was_lost {
             self.refresh(now);
@@ -634,6 +639,7 @@ impl SourceReport {
             last_error: self.contact.last_error.clone(),
             answered: self.contact.answered,
             stale_since: self.contact.restored.or(self.contact.stale_since.map(|since| clock.wall(since))),
+            confirmed: self.last_words.confirmed(self.contact.confirmed(clock)),
             restored: self.contact.restored.is_some(),
             variant: self.variant,
             has_marks: matches!(source.map(Source::attachment), Some(Attachment::Streams(streams)) if streams.has_marks()),

@@ -338,7 +338,12 @@ impl SourceTask {
                 self.report.reported(index, matches!(event, StreamEvent::Ended(_)), now);
                 let input = match event {
                     StreamEvent::ConnectFailed(status) => Input::ConnectFailed { status },
-                    StreamEvent::Opened => Input::Opened,
+                    StreamEvent::Opened => {
+                        self.report.last_words.opened(index);
+                        Input::Opened
+                    }
+                    StreamEvent::TellsLastWords => return self.report.last_words.tells(index),
+                    StreamEvent::LastWord(word) => return self.report.last_words.hear(index, word, now),
                     StreamEvent::Response(response, at) => {
                         return self.take_response(index, response, at, now);
                     }
@@ -359,6 +364,9 @@ impl SourceTask {
                 self.source.handle_upstream(index, input, now);
             }
             LinkEvent::Next(index, is_open) => {
+                if is_open {
+                    self.report.last_words.opened(index);
+                }
                 if let Some(member) = self.audience.member.as_mut().filter(|_| is_open) {
                     let types = self.source.types().map(|(type_url, ..)| type_url.clone());
                     member.opened(index, types, Instant::now());
@@ -372,6 +380,7 @@ impl SourceTask {
 
     fn take_response(&mut self, index: StreamIndex, mut response: Response, arrival: Arrival, now: Time) {
         self.report.response(&response, now);
+        self.report.last_words.answered(index);
         let type_url = response.type_url();
         let member = self.audience.member.iter_mut();
         member.for_each(|member| member.heard(index, type_url, Instant::now()));

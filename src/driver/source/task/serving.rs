@@ -170,7 +170,7 @@ impl Serving {
         let given = self.given.follow(served.stable(), published.stable(), &plan.gated);
         // An observing plan holds nothing back, and only counts.
         if plan.enforces() {
-            self.given.mark(&mut published);
+            self.given.mark(&mut published, plan.relays);
         }
         (published, given)
     }

@@ -37,7 +37,7 @@ use crate::driver::stream::poll::{SinglePoll, must_want_something, over_budget, 
 use crate::driver::stream::private_part::{private_source, session_at};
 use crate::driver::stream::refused_types::RETRY;
 use crate::driver::stream::schedule::PollSignal;
-use crate::driver::stream::tail;
+use crate::driver::stream::{last_word, tail};
 use crate::telemetry::Limit;
 use crate::telemetry::metrics::BehindMetrics;
 use sluice_engine::Time;
@@ -493,6 +493,10 @@ impl StreamState {
                 Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(None) => {
+                if let Some(word) = last_word::next(inner, &self.context, &self.unread, now) {
+                    self.signal.look_again();
+                    return Poll::Ready(Some(Ok(word)));
+                }
                 let fails_at = match self.answered.load(Ordering::Relaxed) {
                     true => None,
                     false => inner.fails_at(&self.context),
@@ -503,7 +507,8 @@ impl StreamState {
                 let fails_at = fails_at.filter(|at| *at > now);
                 let report_at = inner.note_name_waits(&self.context, now);
                 self.note_behind(inner);
-                let times = [inner.session.held_until(), look_at, fails_at, report_at, retry_at];
+                let word_at = last_word::due_at(inner, &self.context);
+                let times = [inner.session.held_until(), look_at, fails_at, report_at, retry_at, word_at];
                 let until = times.into_iter().flatten().min();
                 inner.schedule.poll_at(until, &self.context.shared.clock, context);
                 Poll::Pending

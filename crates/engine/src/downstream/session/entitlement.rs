@@ -58,13 +58,13 @@ pub(super) struct Entitlement {
     pub(super) grant: Arc<Grant>,
     /// The limit for which the session refused a request.
     pub(super) excess: Option<Excess>,
-    /// A relay is served everything: its own plans judge (TIR-1).
-    pub(super) is_served_all: bool,
+    /// The client is a relay: most plans hold nothing back from it (TIR-1).
+    pub(super) is_relay: bool,
 }
 
 impl Entitlement {
     pub(super) fn new(limits: Limits, grant: Arc<Grant>) -> Entitlement {
-        Entitlement { limits, grant, excess: None, is_served_all: false }
+        Entitlement { limits, grant, excess: None, is_relay: false }
     }
 
     /// Judges the number of types with a further one.

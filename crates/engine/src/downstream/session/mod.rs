@@ -371,9 +371,10 @@ impl Session {
         self.entitlement.grant = Grant::nothing();
     }
 
-    /// A relay is served everything: its own plans judge (TIR-1).
-    pub fn serve_all(&mut self) {
-        self.entitlement.is_served_all = true;
+    /// A relay is served everything where the plan does not hold pushes back from relays: its own plans
+    /// judge (TIR-1).
+    pub fn serve_relay(&mut self) {
+        self.entitlement.is_relay = true;
     }
 
     /// The denials of the latest request, also of one that ends the stream.
@@ -448,8 +449,9 @@ impl Session {
         }
         let newest = self.serving().newest(latest);
         let kept = self.transitions.kept.as_deref();
-        if has_refused(&newest) && !self.entitlement.is_served_all {
-            let kept = find_kept(&self.subscriptions, &newest, kept);
+        let is_relay = self.entitlement.is_relay;
+        if has_refused(&newest, is_relay) {
+            let kept = find_kept(&self.subscriptions, &newest, kept, is_relay);
             self.transitions.set_kept(kept);
         } else if kept.is_some() {
             self.transitions.set_kept(Kept::new());

@@ -15,19 +15,26 @@ use sluice_xds::{ResourceName, TypeUrl};
 /// The names that the client has, or may have, in other than the refused versions.
 pub(super) type Kept = BTreeSet<(TypeUrl, ResourceName)>;
 
-/// Whether some snapshot has refused contents. Nearly always there are none.
+/// Whether some snapshot has contents that the client is refused. Nearly always there are none.
 #[inline]
-pub(super) fn has_refused(newest: &Snapshots) -> bool {
-    let has_refused = |snapshot: &Arc<Snapshot>| snapshot.refused().is_some();
+pub(super) fn has_refused(newest: &Snapshots, is_relay: bool) -> bool {
+    let has_refused =
+        |snapshot: &Arc<Snapshot>| snapshot.refused().is_some_and(|refused| refused.binds(is_relay));
     newest.iter().any(|(_, snapshot)| snapshot.as_ref().is_some_and(has_refused))
 }
 
 /// The refused contents of which the client has other versions. `earlier`: those at the last look.
 #[cold]
-pub(super) fn find_kept(subscriptions: &[Subscription], newest: &Snapshots, earlier: Option<&Kept>) -> Kept {
+pub(super) fn find_kept(
+    subscriptions: &[Subscription],
+    newest: &Snapshots,
+    earlier: Option<&Kept>,
+    is_relay: bool,
+) -> Kept {
     let mut kept = Kept::new();
     for (source, snapshot) in newest {
         let refused = snapshot.as_ref().and_then(|snapshot| snapshot.refused());
+        let refused = refused.filter(|refused| refused.binds(is_relay));
         for (type_url, name, version) in refused.iter().flat_map(|refused| refused.iter()) {
             let mut subscription =
                 subscriptions.iter().filter(|subscription| subscription.type_url == *type_url);

@@ -19,8 +19,7 @@ const STREAM_CLUSTERS_V2: &str = "/envoy.api.v2.ClusterDiscoveryService/StreamCl
 fn ask(path: &str, v2: bool, type_url: &str) -> Result<String, Status> {
     let method = Method::of_path(path).unwrap();
     let sluice_xds::Call::Stream(variant) = method.call else { panic!("{path} opens no stream") };
-    let kind =
-        StreamKind { variant, service: method.service, api: method.api, v2, marks: false, coding: None };
+    let kind = StreamKind { service: method.service, api: method.api, v2, ..variant.into() };
     let mut session = Session::new(kind, Limits::default(), HashSeed(7), 1, Grant::everything());
     let request = SotwRequest { type_url: type_url.to_owned(), ..SotwRequest::default() };
     let mut routes = Routes { legacy: true, ..Routes::default() };

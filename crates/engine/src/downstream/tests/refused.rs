@@ -107,12 +107,18 @@ fn wav_22_a_content_that_is_refused_no_longer_is_sent() {
     }
 }
 
-/// TIR-1: the plans of a relay judge for themselves.
+/// TIR-1: the plans of a relay judge for themselves, unless the plan holds pushes back from relays, too.
 #[test]
-fn wav_22_a_relay_is_given_everything() {
-    let mut bench = Bench::files(&GIVEN);
-    let client = bench.back(Variant::Delta, "*", &[("a", "a=1")]);
-    bench.clients[client].session.serve_all();
-    bench.refuse(CDS, "a=2");
-    assert_eq!(bench.drain(client), "Cluster a=2 b=1");
+fn wav_22_a_relay_is_given_everything_but_by_a_plan_for_relays() {
+    for (is_for_relays, given) in [(false, "Cluster a=2 b=1"), (true, "Cluster b=1")] {
+        let mut bench = Bench::files(&GIVEN);
+        let client = bench.back(Variant::Delta, "*", &[("a", "a=1")]);
+        bench.clients[client].session.serve_relay();
+        bench.refuse(CDS, "a=2");
+        if is_for_relays {
+            let refused = bench.snapshots[0].refused().unwrap().of_relays();
+            Arc::make_mut(&mut bench.snapshots[0]).refuse(Arc::new(refused));
+        }
+        assert_eq!(bench.drain(client), given);
+    }
 }

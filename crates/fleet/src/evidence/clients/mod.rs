@@ -92,7 +92,8 @@ impl Clients {
     }
 
     /// Counts the rejections since the last tally, before the streams are seen: a client may have gone back
-    /// by now, and have accepted the stable content. Rejections of relays are not noted.
+    /// by now, and have accepted the stable content. Rejections of relays are noted only where the plan
+    /// holds pushes back from relays.
     pub fn hear(
         &mut self,
         noted: impl Iterator<Item = Seen>,
@@ -111,10 +112,13 @@ impl Clients {
     pub fn see(&mut self, seen: Seen, count: &mut TallyInMaking<'_>, rejecters: &mut Rejecters) {
         let node = seen.node.as_deref();
         let seat = count.plan.seat(node.unwrap_or(&Node::default()));
-        if seen.is_relay {
+        let node_id = node_id(node);
+        // The ACK of a relay says nothing about its clients. Its NACK is a rejection, where the plan holds
+        // pushes back from relays (TIR-1).
+        let speaks = !seen.is_relay || count.plan.relays && self.has_rejected(&seen, &node_id);
+        if !speaks {
             return count.unjudged(seat, seen.standing.state);
         }
-        let node_id = node_id(node);
         self.follow(&seen, seat, &node_id, count);
         self.count(seen, seat, node_id, count, rejecters);
     }
@@ -164,6 +168,13 @@ impl Clients {
     /// The nodes with a rejection of the push.
     pub fn rejecting_nodes(&self) -> BTreeSet<Arc<str>> {
         self.rejected.values().map(|kept| kept.first.node.clone()).chain(self.gone.keys().cloned()).collect()
+    }
+
+    /// Whether the client of a stream rejects the push, or rejected it.
+    fn has_rejected(&self, seen: &Seen, node_id: &Arc<str>) -> bool {
+        !seen.standing.rejections.is_empty()
+            || self.rejected.contains_key(&seen.stream)
+            || self.gone.contains_key(node_id)
     }
 
     /// Follows the content of the push at a stream. A client has departed if the client accepted the push,
@@ -399,7 +410,12 @@ impl<'a> TallyInMaking<'a> {
     fn unjudged(&mut self, seat: Seat, state: ClientState) {
         match state {
             ClientState::Unaffected => self.group(seat).unaffected += 1,
-            _ => self.group(seat).unjudged += 1,
+            _ => {
+                self.group(seat).unjudged += 1;
+                if self.plan.relays {
+                    self.offer(seat, true);
+                }
+            }
         }
     }
 
@@ -409,6 +425,11 @@ impl<'a> TallyInMaking<'a> {
             self.tally.control.clients += 1;
             return;
         }
+        self.offer(seat, has_voice);
+    }
+
+    /// A client that the push affects, for the step that may ask for it.
+    fn offer(&mut self, seat: Seat, has_voice: bool) {
         if has_voice && self.admission.is_seated(seat) {
             self.tally.voices += 1;
         } else if has_voice {

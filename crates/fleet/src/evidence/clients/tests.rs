@@ -159,6 +159,44 @@ fn tru_6_a_suspect_that_another_client_of_the_program_accepted_is_none() {
     assert_eq!(tally(&mut clients, true), ["b"], "also for a client that went back");
 }
 
+/// TIR-1: a relay is a client for the steps of a plan for relays, and only its rejection says something.
+#[test]
+fn tir_1_a_relay_is_offered_to_steps_and_heard_only_when_it_rejects() {
+    let count = |relays, threshold, rejections: Vec<PushRejection>| {
+        let region = Some(sluice_engine::class::TextMatch::Exact("a".into()));
+        let clients = Some(sluice_engine::class::NodeMatch { region, ..Default::default() });
+        let steps = vec![Step { clients, ..crate::rollout::plan::default_steps()[0].clone() }];
+        let plan = Plan { relays, steps, mode: Mode::Enforce, ..Plan::new("edge") };
+        let admission = Admission { push: 1, threshold, state: RolloutState::Waving, ..Admission::NOBODY };
+        let (mut clients, mut rejecters) = (Clients::default(), Rejecters::default());
+        let mut count = clients.begin(&plan, admission, &mut rejecters, Time::ZERO);
+        let state = if rejections.is_empty() { ClientState::Accepted } else { ClientState::Rejected };
+        let standing = PushStanding { state, rejections, sent_at: Some(Time::ZERO), ..Default::default() };
+        let locality = Some(sluice_xds::Locality { region: "a".into(), ..Default::default() });
+        let node = Some(Arc::new(Node { id: "leaf".into(), locality, ..Node::default() }));
+        clients.see(Seen { stream: 1, node, standing, is_relay: true }, &mut count, &mut rejecters);
+        clients.finish(count, std::iter::empty(), &mut rejecters, &Leaving(""))
+    };
+    let rejection = || PushRejection {
+        source: SourceId(1),
+        type_url: sluice_xds::TypeUrl::of_message("a.B"),
+        at: Time::ZERO,
+        words: "no".into(),
+        suspects: Suspects::default(),
+    };
+    let of_admitted =
+        |tally: &Tally| (tally.admitted.accepted, tally.admitted.unjudged, tally.admitted.rejected);
+    let given = count(true, BUCKETS, vec![]);
+    assert_eq!((of_admitted(&given), given.voices, given.labelled), ((0, 1, 0), 1, vec![1]));
+    let waits = count(true, 0, vec![]);
+    assert_eq!((waits.others.unjudged, waits.smallest.len(), waits.voices), (1, 1, 0));
+    assert_eq!(of_admitted(&count(true, BUCKETS, vec![rejection()])), (0, 0, 1));
+    for rejections in [vec![], vec![rejection()]] {
+        let exempt = count(false, BUCKETS, rejections);
+        assert_eq!((of_admitted(&exempt), exempt.voices, exempt.labelled), ((0, 1, 0), 0, vec![0]));
+    }
+}
+
 /// A push that admits all clients, and its tallies.
 struct Push {
     clients: Clients,

@@ -1,6 +1,6 @@
 //! The evidence of the admitted clients (WAV-12).
 
-use crate::rollout::plan::HaltOn;
+use crate::rollout::plan::{HaltOn, Plan};
 use crate::rollout::report::Reason;
 use crate::rollout::tally::{Control, Counts, Tally};
 
@@ -44,6 +44,8 @@ pub(super) enum Evidence {
     Enough,
     /// No client has a voice, and none was lost.
     Nobody,
+    /// Only relays have the push: time is the evidence, and people (TIR-1).
+    Time,
     Lacking {
         accepted: u64,
         clients: u64,
@@ -53,13 +55,20 @@ pub(super) enum Evidence {
 /// Whether the admitted clients speak for the next step. Where no client with a voice is connected, the
 /// departed and the lost clients decide. Known rejecters have no voice (QUA-4), and where nobody else has a
 /// voice, a push does not go on: the content may be the rejected content.
-pub(super) fn evidence(halt_on: &HaltOn, admitted: &Counts) -> Evidence {
+///
+/// `is_away`: the labels of the step have named a client, and name none now.
+pub(super) fn evidence(plan: &Plan, admitted: &Counts, is_away: bool) -> Evidence {
+    let halt_on = &plan.halt_on;
     let (accepted, clients) = match admitted.evidence() {
         0 => (admitted.departed, admitted.departed + admitted.lost),
         clients => (admitted.accepted, clients),
     };
     if clients == 0 && admitted.rejected_again <= admitted.overtaken {
-        return Evidence::Nobody;
+        return match plan.relays {
+            true if is_away => Evidence::Lacking { accepted, clients },
+            true if admitted.unjudged > 0 => Evidence::Time,
+            _ => Evidence::Nobody,
+        };
     }
     let enough = clients.saturating_mul(u64::from(halt_on.accepted_percent));
     if clients > 0 && accepted.saturating_mul(100) >= enough {

@@ -221,8 +221,7 @@ impl Push {
             None => tally,
         };
         self.take_back_bid();
-        let at = usize::from(self.number_of_step()).checked_sub(1);
-        self.current.has_named |= at.and_then(|at| tally.labelled.get(at)).is_some_and(|named| *named > 0);
+        self.current.has_named |= self.named(&tally) > 0;
         // Before the threshold rises: no other client takes the place of clients whose losses are evidence.
         if let Some(reason) = judge::against(&plan.halt_on, &tally) {
             return self.halt(reason, outputs, now);
@@ -407,6 +406,12 @@ impl Push {
         }
     }
 
+    /// The affected clients that the labels of the step name now.
+    fn named(&self, tally: &Tally) -> u64 {
+        let at = usize::from(self.number_of_step()).checked_sub(1);
+        at.and_then(|at| tally.labelled.get(at)).copied().unwrap_or_default()
+    }
+
     /// A step of labels that name no affected client is passed without a bake (WAV-14). A client with a crash
     /// by the push leaves no deserted step.
     fn is_deserted(&self, plan: &Plan) -> bool {
@@ -425,7 +430,8 @@ impl Push {
         if now < baked {
             return;
         }
-        match judge::evidence(&plan.halt_on, &tally.admitted) {
+        let is_away = self.current.has_named && self.named(tally) == 0;
+        match judge::evidence(plan, &tally.admitted, is_away) {
             Evidence::Lacking { accepted, clients } => {
                 if now >= baked + plan.halt_on.patience && self.report.verdict.is_none() {
                     self.pause(Reason::NoEvidence { accepted, clients }, outputs, now);
@@ -434,7 +440,11 @@ impl Push {
             }
             // Clients that were here come back, or others take their place.
             Evidence::Nobody if self.current.short_since.is_some() => return,
-            Evidence::Nobody | Evidence::Enough if self.waits_for_hook(plan, baked, outputs, now) => return,
+            _ if self.waits_for_hook(plan, baked, outputs, now) => return,
+            Evidence::Time => {
+                self.note(Note::OnlyRelaysInStep(number), outputs);
+                self.is_judged = true;
+            }
             Evidence::Nobody => self.note(voiceless(number, &tally.admitted), outputs),
             Evidence::Enough => self.is_judged = true,
         }

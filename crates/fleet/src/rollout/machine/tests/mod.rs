@@ -10,6 +10,7 @@ mod lost;
 mod pins;
 mod random;
 mod records;
+mod relays;
 mod replaced;
 mod steps;
 mod trust;
