@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
-use sluice_xds::{Code, Coding, Status, Variant, coding, last_word, mark, relay_path};
+use sluice_xds::{Code, Coding, Status, Variant, coding, last_word, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
