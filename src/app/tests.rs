@@ -43,7 +43,7 @@ const BEFORE: usize = 10;
 const REPORTS: usize = 4;
 
 /// The most bytes of a client's stream at rest, in its client's first minutes.
-const BYTES_MAX: i64 = 4_096;
+const BYTES_MAX: i64 = 3_072;
 
 /// A relay in a thread of its own, so that the counters of the thread are those of the relay.
 struct CountedRelay {
@@ -142,7 +142,7 @@ impl CountedClient {
         requests.send_data(framed(&first.encode_to_vec()).unwrap(), false).unwrap();
         answers.data().await.unwrap().unwrap();
         // The wish was the last word, as long as nothing changes.
-        tokio::spawn(async move { while answers.data().await.is_some() {} });
+        tokio::spawn(async move { while let Some(Ok(_)) = answers.data().await {} });
         self.reports = Some(requests);
     }
 }

@@ -353,7 +353,7 @@ mod tests {
     fn broken_frames_pass_unchanged() {
         let padding = frame(HEADERS, PADDED | 0x4, &[9, 0x41, 1, b'%']);
         let priority = frame(HEADERS, PRIORITY | 0x4, &[0x41, 1, b'%']);
-        let endless = frame(HEADERS, 0x4, &[0x41, 0x7f, 0xff, 0xff, 0xff, 0xff, b'%', b'/']);
+        let endless = frame(HEADERS, 0x4, &[0x41, 0xff, 0xff, 0xff, 0xff, 0xff, b'%', b'/']);
         for input in [padding, priority, endless] {
             let input = [&input[..], b"%/"].concat();
             assert_becomes(&input, &input);
