@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::rollout::ledger::Consent;
 use crate::rollout::plan::Plan;
-use crate::rollout::push::UnitId;
+use crate::rollout::push::{UnitId, UnitPush};
 use sluice_engine::Time;
 
 /// The wait before another look at units that were not current.
@@ -117,4 +118,25 @@ impl Gathering {
         }
         self
     }
+}
+
+/// A gathered push.
+pub(super) struct GatheredPush {
+    pub number: u64,
+    pub from: Time,
+    pub units: Vec<UnitPush>,
+    pub holders_of: Option<u64>,
+    pub start: PushStart,
+    pub consent: Option<Consent>,
+}
+
+/// The begin of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PushStart {
+    /// By the guards, and with the first step.
+    Judged,
+    /// With this step, whatever the guards say.
+    Promoted(u8),
+    /// All clients are admitted, as they had the content before, unless a content is condemned.
+    Restored,
 }

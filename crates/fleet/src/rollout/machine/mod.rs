@@ -42,9 +42,9 @@ use super::push::{Differs, UnitId, UnitPush};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use commands::Freeze;
-use gather::{Gathering, NextPush};
+use gather::{GatheredPush, Gathering, NextPush, PushStart};
 use held::{ContentOrigin, Given, GivenRelease, HeldContents};
-use push::{GatheredPush, Push, PushStart};
+use push::Push;
 use sluice_engine::Time;
 use sluice_engine::time::ReceivedAt;
 

@@ -5,6 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::api::{Admission, Output, RolloutEvent, What};
+use super::gather::{GatheredPush, PushStart};
 use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use super::record::{PushRecord, UnitRecord};
@@ -94,27 +95,6 @@ struct HookGate {
     is_late: bool,
     /// No question before.
     not_before: Option<Time>,
-}
-
-/// A gathered push.
-pub(super) struct GatheredPush {
-    pub number: u64,
-    pub from: Time,
-    pub units: Vec<UnitPush>,
-    pub holders_of: Option<u64>,
-    pub start: PushStart,
-    pub consent: Option<Consent>,
-}
-
-/// The begin of a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PushStart {
-    /// By the guards, and with the first step.
-    Judged,
-    /// With this step, whatever the guards say.
-    Promoted(u8),
-    /// All clients are admitted, as they had the content before, unless a content is condemned.
-    Restored,
 }
 
 impl Push {
