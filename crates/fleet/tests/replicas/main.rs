@@ -14,7 +14,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with
-/// one schedule, its story is printed.
+/// one schedule, a failure tells its story.
 #[test]
 fn i30_no_schedule_of_replicas_breaks_a_promise() {
     let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));
@@ -23,12 +23,12 @@ fn i30_no_schedule_of_replicas_breaks_a_promise() {
         let mut world = World::new(seed, count == 1);
         match world.run() {
             Ok(()) => world.counts.iter().zip(&mut sums).for_each(|(count, sum)| *sum += count),
-            Err(error) => failed.push(format!("{seed}: {error}")),
+            Err(error) => failed.push(format!("{}\n{seed}: {error}", world.story.take().join("\n"))),
         }
     }
     let shown = failed.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} of {count} schedules fail:\n{shown}", failed.len());
-    println!("{count} schedules: {sums:?} pushes begun, finished, halted, and steps in the ledger");
+    // Pushes begun, finished and halted, and steps in the ledger.
     let is_lively = sums.iter().all(|sum| *sum >= count / 20);
     assert!(is_lively, "too little happens: {sums:?}");
 }

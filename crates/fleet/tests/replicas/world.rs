@@ -1,5 +1,6 @@
 //! A world of replicas: each with a control plane, units and clients of its own, and the machine of one plan.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +98,7 @@ pub struct World {
     pub counts: [u64; 4],
     error: Option<String>,
     tells: bool,
+    pub story: RefCell<Vec<String>>,
 }
 
 fn plan() -> Plan {
@@ -134,6 +136,7 @@ impl World {
             counts: [0; 4],
             error: None,
             tells,
+            story: RefCell::default(),
             plan,
         };
         for number in 0..count {
@@ -214,7 +217,7 @@ impl World {
 
     fn tell(&self, words: impl FnOnce() -> String) {
         if self.tells {
-            println!("{:7} {}", self.now, words());
+            self.story.borrow_mut().push(format!("{:7} {}", self.now, words()));
         }
     }
 
@@ -470,9 +473,6 @@ impl World {
         }
         replica.cut = Some((push, contents));
         replica.rollout.ready(pushed, now);
-        if self.tells && replica.rollout.last_push() < push {
-            println!("{:7} r{number} puts the cut of push {push} off", self.now);
-        }
         if replica.rollout.last_push() < push {
             before.into_iter().for_each(|(id, latest)| replica.units.get_mut(&id).unwrap().latest = latest);
             self.compare(number);
