@@ -72,13 +72,13 @@ pub struct Observation {
 impl Observation {
     /// A step begins: the tallies of the classes begin at zero.
     pub fn begin(loads: &Loads, sources: &[Arc<SourceHandle>]) -> Observation {
-        let (now, found) = (loads.now(), UnitsByClass::new(sources).loads(loads));
+        let (now, by_class) = (loads.now(), UnitsByClass::new(sources).loads(loads));
         let begin = |(load, _): &(Arc<LoadHandle>, _)| {
             load.observe(now);
             Arc::downgrade(load)
         };
-        let interval = found.iter().filter_map(|(load, _)| load.interval()).max().unwrap_or_default();
-        Observation { loads: found.iter().map(begin).collect(), interval }
+        let interval = by_class.iter().filter_map(|(load, _)| load.interval()).max().unwrap_or_default();
+        Observation { loads: by_class.iter().map(begin).collect(), interval }
     }
 }
 

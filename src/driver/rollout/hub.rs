@@ -1,7 +1,7 @@
 //! The ledger of this process: one session for all plans (LDG-1, LDG-6).
 //!
-//! The hub's task keeps the session, and gives each plan what stands under its name. A plan's task never
-//! waits for the ledger: it puts writes into a queue, and finds events and results in its inbox.
+//! The hub's task keeps the session, and gives each plan the entries under the plan's name. A plan's task
+//! never waits for the ledger: writes go into a queue, events and results into an inbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use sluice_checkpoint::StateFile;
 use sluice_fleet::rollout::ledger::trust::{Belief, EPOCH_KEY, LedgerMemory, LedgerTrust, encode_memory};
 use sluice_fleet::rollout::ledger::{Entry, Expected, LedgerEvent, Replica, Write, WriteResult};
 
-/// Events that a plan has not taken. Beyond this number, the plan is told all of its entries instead.
+/// Events that a plan has not taken. Beyond this number, the plan is told all entries instead.
 const INBOX_MAX: usize = 1_000;
 
 /// The time between two writes of the latest revision to disk.
@@ -252,7 +252,7 @@ struct HubTask {
     hub: Arc<LedgerHub>,
     shared: Arc<DriverContext>,
     trust: LedgerTrust,
-    /// A loaded ledger that is not believed yet.
+    /// A loaded ledger without belief.
     stored: Option<Unbelieved>,
     /// The latest memory on disk, and when it was written.
     written: Option<(LedgerMemory, Instant)>,
@@ -265,7 +265,7 @@ struct Unbelieved {
 }
 
 impl HubTask {
-    /// One process of a name at a time: a successor opens its session when this one has closed it (HND-3).
+    /// One process of a name at a time: a successor opens a session when the predecessor's is closed (HND-3).
     async fn run(mut self, mut queue: mpsc::UnboundedReceiver<HubOrder>) {
         let shared = self.shared.clone();
         loop {
@@ -336,7 +336,7 @@ impl HubTask {
         self.remember(revision);
     }
 
-    /// Whether the loaded ledger is the one that this replica knows.
+    /// Whether this replica knows the loaded ledger.
     fn judge(&mut self, session: &dyn LedgerSession) {
         let Some(stored) = self.stored.take() else { return };
         let epoch =

@@ -36,9 +36,9 @@ impl Departure {
     }
 
     /// Leaves out the members that are on their way already. The others leave apart from each other by the
-    /// values of all of `fields`, which explain other divergences of the class, also of those that are on their
-    /// way: else a client with its own answer to one would be given a neighbour's answer to another. Returns
-    /// whether anybody is left.
+    /// values of all of `fields`, which explain other divergences of the class, also of those that are on
+    /// their way: else a client with its own answer to one would be given a neighbour's answer to another.
+    /// Returns whether anybody is left.
     pub fn refine(
         &mut self,
         fields: &BTreeSet<FieldNumber>,

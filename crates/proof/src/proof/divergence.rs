@@ -314,8 +314,8 @@ impl Record {
                 .any(|other| !self.is_before(one, other) && one.answer.is_uncompared(&other.answer, meanings))
         };
         let members = self.members.iter().filter(|member| !member.1.is_outdated);
-        let known = members.map(|(key, member)| (*key, &member.shown));
-        let closed = known.chain(self.alike.iter().map(|(key, shown)| (*key, shown)));
+        let of_members = members.map(|(key, member)| (*key, &member.shown));
+        let closed = of_members.chain(self.alike.iter().map(|(key, shown)| (*key, shown)));
         let closed = closed.filter(|(key, shown)| !open.contains(key) && is_uncompared(shown));
         for key in closed.map(|entry| entry.0).collect::<Vec<_>>() {
             self.alike.remove(&key);

@@ -1,5 +1,5 @@
 //! The machine between a plan and the ledger, by entries as another replica or a stranger wrote them. Whole
-//! schedules of replicas are in `tests/replicas`.
+//! schedules of replicas are in the test `replicas` of this crate.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
