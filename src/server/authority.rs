@@ -6,8 +6,8 @@
 //! of an absolute `unix:` address, and grpc-java is reported to send the path itself (grpc/grpc#38142,
 //! hyperium/h2#487). So each octet becomes an `X` in Huffman code in place, before h2 sees the text: the code
 //! of this letter has eight bits, so the text keeps its length here. h2 keeps a plain text as a part of the
-//! bytes that it has read, and with it the connection's first buffer of 8 KiB, as long as the text is in its
-//! table. A text in Huffman code has a place of its own.
+//! bytes read, and so keeps the connection's first buffer of 8 KiB as long as the table has the text. A text
+//! in Huffman code has a place of its own.
 //!
 //! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code
 //! is nearly always longer than its code, so the relay keeps an entry that the client has dropped, and no

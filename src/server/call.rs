@@ -55,7 +55,7 @@ pub(super) fn answer<R: OpenStreams>(
                 metrics: metrics.clone(),
                 received: unfinished.receive(&service.peer),
             };
-            let call = LoadCall::new((reports, send), stream, reading, service.options.clone());
+            let call = LoadCall::new(reports, send, stream, reading, service.options.clone());
             Some(alone(load_reports::serve(call, service.streams.clone())))
         }
         Routed::Stream { requests, registered, kind } => {

@@ -93,7 +93,8 @@ pub(super) struct LoadCall {
 
 impl LoadCall {
     pub(super) fn new(
-        (body, send): (RecvStream, SendStream<Piece>),
+        body: RecvStream,
+        send: SendStream<Piece>,
         stream: Box<dyn LoadStream>,
         reading: Reading,
         options: InForce<ListenerOptions>,

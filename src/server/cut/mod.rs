@@ -7,8 +7,8 @@
 //! exception: their frames pass uncut. Flow control and all layers above see no difference. Padded frames and
 //! frames of other types pass unchanged.
 //!
-//! After each piece the connection reads no further until its calls had their turn. Else h2 would have a
-//! place for each piece of a long message, and would keep these places for ever, too.
+//! After each piece the calls of the connection have a turn before the next read. Else h2 would make a place
+//! for each piece of a long message, and keep all places for ever, too.
 //!
 //! The bytes of clients without long frames pass in place, without a copy. Otherwise at most the bytes of one
 //! read wait here.
