@@ -27,8 +27,11 @@ fn tir_1_only_time_lets_a_push_go_on_to_the_next_region() {
     world.tally(61_000, relays(1, [1, 1]));
     assert_eq!((world.step().0, world.state()), (2, RolloutState::Waving));
     assert!(world.push().notes.contains(&Note::OnlyRelaysInStep(1)));
+    // The first tally of a step opens the step.
+    world.tally(62_000, relays(2, [1, 1]));
     world.tally(121_000, relays(2, [1, 1]));
     assert_eq!(world.state(), RolloutState::Settling);
+    world.tally(122_000, relays(2, [1, 1]));
     world.tally(151_000, relays(2, [1, 1]));
     assert_eq!(world.past(), [(1, Outcome::Finished)]);
 }
