@@ -202,7 +202,8 @@ async fn rel_7_a_listener_drops_the_evidence_of_a_step_by_a_yes_only() {
     assert_eq!((held.code, held.err.contains(words)), (1, true), "{held:?}");
     assert_eq!(sluice(&admin, &["reload", "--yes"]).await.code, 0);
     let is_told = |found: &Value| {
-        let has = |why: &str| why.contains("no client of the plan has a stream") && why.contains("the listener");
+        let has =
+            |why: &str| why.contains("no client of the plan has a stream") && why.contains("the listener");
         word(found)["why"].as_str().is_some_and(has)
     };
     let found = judged.fleet.until_plan("a cause", is_told).await;
