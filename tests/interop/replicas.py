@@ -249,4 +249,4 @@ def story(stage):
     remembers(fleet)
 
 
-CASES = [Case("replicas", {"envoy", "etcd"}, story, relay_only=True)]
+CASES = [Case("replicas", {"envoy", "etcd"}, story, relay_only=True, long=True)]
