@@ -836,13 +836,6 @@ impl SharedState {
     }
 }
 
-impl PlanRecord {
-    /// The units that the halt blames; empty: all.
-    fn blamed(&self) -> &[UnitKey] {
-        self.halt.as_ref().map_or(&[], |halt| &halt.blamed)
-    }
-}
-
 impl ReplicaTally {
     /// Whether the sums of some replicas are numbers that any relay can have: entries may be foreign.
     fn is_possible(&self) -> bool {
@@ -853,11 +846,6 @@ impl ReplicaTally {
         let is_possible = |count: &u64| *count <= CLIENTS_MAX;
         counts.iter().chain(&others).chain(&self.labelled).all(is_possible)
             && self.labelled.len() <= STEPS_MAX
-    }
-
-    /// Whether the counts are of the record's push, step and threshold.
-    fn is_of(&self, record: &PlanRecord) -> bool {
-        (self.push, self.step, self.threshold) == (record.push, record.step, record.threshold)
     }
 }
 
