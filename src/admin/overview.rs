@@ -246,7 +246,9 @@ fn tiers(admin: &Admin) -> Vec<TierAge> {
 fn stopped_pushes(plan: &RolloutStatus) -> Vec<Attention> {
     let name = &plan.plan.name;
     let of_push = plan.report.push.as_deref().and_then(rollouts::why);
-    let texts = of_push.into_iter().chain(rollouts::stands(&plan.report));
+    let joins =
+        plan.newcomers.joins().map(|joins| format!("goes on elsewhere: {}", rollouts::joins_text(&joins)));
+    let texts = of_push.into_iter().chain(rollouts::stands(&plan.report)).chain(joins);
     let attention = |text: String| {
         let what = cut(&format!("plan {name} {text}"));
         look_at(what, &format!("/rollouts/{name}"), &format!("sluice rollout status {name}"))

@@ -12,7 +12,7 @@ use super::state::{Readiness, State};
 use crate::driver::api::proof::ProofSummary;
 use crate::driver::api::rollouts::RolloutStatus;
 use crate::driver::api::status::{SourceState, SourceStatus, StatusView, TierStatus};
-use crate::telemetry::rollouts::why;
+use crate::telemetry::rollouts::{joins_text, why};
 
 /// Whether to answer 200, and the body. A relay without a reachable upstream still serves its cache, and
 /// normally stays ready. With `requires_upstream`, a relay with sources is ready only while at least one
@@ -33,7 +33,9 @@ pub(super) fn report(
     let upstream_suffices = !requires_upstream || sources.is_empty() || any_connected;
     let state = readiness.state();
     let certificate_expired = readiness.has_expired_certificate();
-    let ready = state == State::Ready && upstream_suffices && !certificate_expired;
+    // A replica without content from before a push would let its clients wait.
+    let has_joined = !plans.iter().any(|plan| plan.newcomers.keeps_unready);
+    let ready = state == State::Ready && upstream_suffices && !certificate_expired && has_joined;
     // A plan that holds something back serves its clients.
     let is_frozen = plans.iter().any(|plan| plan.report.frozen_until.is_some());
     let rollouts = plans.iter().filter_map(|plan| standing(plan, is_frozen)).collect();
@@ -66,6 +68,8 @@ fn standing(status: &RolloutStatus, is_frozen: bool) -> Option<PlanStanding> {
     let (plan, report) = (&status.plan, &status.report);
     let is_at_rest =
         report.is_at_rest() && !report.is_full && status.unproved == 0 && status.condemned_served.is_empty();
+    let (joins, keeps_unready) = (status.newcomers.joins(), status.newcomers.keeps_unready);
+    let is_at_rest = is_at_rest && joins.is_none() && !keeps_unready;
     let push = report.push.as_deref();
     let is_notable = if plan.enforces() { !is_at_rest } else { is_frozen };
     let is_free = || "observes: the freeze of other plans holds none of its pushes back".to_owned();
@@ -82,6 +86,8 @@ fn standing(status: &RolloutStatus, is_frozen: bool) -> Option<PlanStanding> {
         unproved: status.unproved,
         condemned_served: status.condemned_served.len(),
         diverged: status.diverged.len(),
+        joining: keeps_unready,
+        newcomers: joins.as_ref().map(joins_text),
     })
 }
 

@@ -21,7 +21,7 @@ use crate::driver::ground::context::{DriverSettings, LedgerParts};
 use crate::ledger::{EtcdLedger, Ledger, LedgerSettings, LedgerStore};
 use crate::server::{self, Server};
 use crate::telemetry::Metrics;
-use sluice_fleet::rollout::ledger::Replica;
+use sluice_fleet::rollout::ledger::{JoinPolicy, Replica};
 
 pub(super) struct Parts {
     pub relay: Relay,
@@ -91,10 +91,14 @@ impl Parts {
 
 /// The ledger of the configuration, and this process among its replicas.
 fn open_ledger(config: &Config, metrics: &Metrics) -> Result<Option<LedgerParts>> {
-    let Some(LedgerSettings { replica, lease, store }) = &config.ledger else { return Ok(None) };
+    let Some(LedgerSettings { replica, lease, newcomers_wait, store }) = &config.ledger else {
+        return Ok(None);
+    };
     let LedgerStore::Etcd(etcd) = store else { return Ok(None) };
     let ledger: Arc<dyn Ledger> =
         Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?);
-    let replica = Replica { name: replica.as_str().into(), process: fastrand::u64(..), lease: *lease };
+    let join = if *newcomers_wait { JoinPolicy::Wait } else { JoinPolicy::Live };
+    let (name, process) = (replica.as_str().into(), fastrand::u64(..));
+    let replica = Replica { name, process, lease: *lease, join };
     Ok(Some(LedgerParts { ledger, replica }))
 }

@@ -6,7 +6,7 @@ use super::address::{Endpoint, parse_endpoint, warn_of_plaintext};
 use super::reader::{Item, Map};
 use super::server_tls::read_tls_config;
 use super::tree::Tree;
-use super::units::text;
+use super::units::{text, word};
 
 use crate::client::GrpcAddress;
 use crate::ledger::{EtcdSettings, EtcdUser, LEASE, LedgerSettings, LedgerStore};
@@ -17,6 +17,9 @@ const ENDPOINT: &str = "HOST:PORT or unix:PATH";
 const REPLICA: &str = "a name of at most 253 letters, digits, `.`, `-` and `_`";
 const PREFIX: &str = "a text, as /sluice/";
 
+/// Whether the clients of newcomers wait (LDG-3).
+const JOIN: &[(&str, bool)] = &[("wait", true), ("live", false)];
+
 /// `None`: each plan decides for this replica only, or an error was reported.
 pub(super) fn read_ledger(item: &Item<'_>, directory: &Path, hostname: &str) -> Option<LedgerSettings> {
     if item.is_word("local") {
@@ -25,9 +28,10 @@ pub(super) fn read_ledger(item: &Item<'_>, directory: &Path, hostname: &str) -> 
     item.map(|map| {
         let replica = map.or("replica", hostname.to_owned(), replica);
         let lease = map.value(&LEASE);
+        let newcomers_wait = map.or("join", true, word(JOIN));
         let etcd = map.required("etcd", "the section of an etcd; `ledger: local` shares nothing");
         let etcd = etcd.and_then(|etcd| etcd.map(|map| read_etcd(map, directory)).flatten());
-        Some(LedgerSettings { replica, lease, store: LedgerStore::Etcd(Box::new(etcd?)) })
+        Some(LedgerSettings { replica, lease, newcomers_wait, store: LedgerStore::Etcd(Box::new(etcd?)) })
     })
     .flatten()
 }

@@ -16,6 +16,8 @@ pub struct LedgerSettings {
     /// The name of this relay among the replicas.
     pub replica: String,
     pub lease: Duration,
+    /// Whether the clients of a replica that comes to a push, and knows nothing older, wait for it.
+    pub newcomers_wait: bool,
     pub store: LedgerStore,
 }
 

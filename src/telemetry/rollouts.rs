@@ -134,6 +134,54 @@ pub fn tell_given(
         { plan, content, contents = contents.len() });
 }
 
+/// The units without stable content whose clients wait for a push elsewhere, or are given it (LDG-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joins {
+    pub units: usize,
+    /// `None`: for the first word of the ledger.
+    pub push: Option<u64>,
+    /// As configured by `ledger.join: live`.
+    pub is_served: bool,
+}
+
+/// `clients of 2 units wait for push 41: the units have no content from before it`.
+pub fn joins_text(joins: &Joins) -> String {
+    let units = count(joins.units as u64, "unit");
+    match (joins.push, joins.is_served) {
+        (Some(push), false) => {
+            format!("clients of {units} wait for push {push}: there is no content from before it here")
+        }
+        (None, false) => format!("clients of {units} wait for the first word of the ledger"),
+        (Some(push), true) => format!(
+            "clients of {units} are all given push {push}: there is no content from before it here, and `ledger.join` is live"
+        ),
+        (None, true) => {
+            format!("clients of {units} are given the newest content before the first word of the ledger")
+        }
+    }
+}
+
+/// Tells that clients begin to wait, wait for something else, or wait no longer.
+pub fn tell_newcomers(events: &Events, plan: &str, before: Option<&Joins>, now: Option<&Joins>) {
+    let cause = |joins: &Joins| (joins.push, joins.is_served);
+    match (before, now) {
+        (before, Some(now)) if before.map(cause) != Some(cause(now)) => {
+            let (events, text) =
+                (PushEvents { events, plan, push: now.push.unwrap_or_default() }, joins_text(now));
+            let Joins { units, push, .. } = *now;
+            let push = push.unwrap_or_default();
+            tell!(events, warn(Push, "units without stable content come to a push").detail(&text);
+                { plan, push, units, text } = "units without stable content come to a push that is under way elsewhere");
+        }
+        (Some(before), None) => {
+            let push = before.push.unwrap_or_default();
+            let events = PushEvents { events, plan, push };
+            tell!(events, info(Push, "no units without stable content wait any longer"); { plan, push });
+        }
+        _ => {}
+    }
+}
+
 fn tell_note(events: &PushEvents<'_>, note: &Note) {
     let PushEvents { plan, push, .. } = events;
     let text = note_text(note);

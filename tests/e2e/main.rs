@@ -9,6 +9,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[allow(dead_code, reason = "the tests of the store need more of it")]
+#[path = "../client/peer.rs"]
+mod peer;
+#[allow(dead_code, reason = "the tests of the store need more of it")]
+#[path = "../client/etcd.rs"]
+mod etcd;
+
 mod admin;
 mod admin_access;
 mod attacks;
@@ -30,6 +37,7 @@ mod enforced;
 mod fallback;
 mod files;
 mod isolation;
+mod joining;
 mod learn;
 mod learn_live;
 mod lifecycle;

@@ -156,6 +156,13 @@ pub struct Relay {
 impl Relay {
     /// Starts a relay and waits until it is ready.
     pub async fn start(setup: Setup) -> Relay {
+        let mut relay = Relay::launch(setup);
+        relay.ready().await;
+        relay
+    }
+
+    /// Starts a relay.
+    pub fn launch(setup: Setup) -> Relay {
         let directory = tempfile::tempdir().expect("temporary directory");
         let address = if setup.unix {
             format!("unix:{}", directory.path().join("xds.sock").display())
@@ -168,9 +175,7 @@ impl Relay {
         let mut words = setup.wrapper.iter().map(String::as_str).chain([BINARY, "serve", "--config"]);
         let mut command = Command::new(words.next().expect("a command"));
         command.args(words).arg(&config).envs(setup.environment);
-        let mut relay = Relay::spawn(command, directory, address, admin);
-        relay.ready().await;
-        relay
+        Relay::spawn(command, directory, address, admin)
     }
 
     /// Starts any command line of the binary; `address` and `admin` are its future listeners.

@@ -177,6 +177,13 @@ pub struct PlanStanding {
     pub condemned_served: usize,
     /// Units without the content of the pinned release.
     pub diverged: usize,
+    /// This replica is not ready because of the plan: it has no content from before a push that is under way
+    /// at others (LDG-3).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub joining: bool,
+    /// The clients who wait for a push at others, or are given it; null: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newcomers: Option<String>,
 }
 
 /// A summary of all sources of one server: the counts of their states, the longest staleness with its reason,

@@ -81,6 +81,9 @@ pub struct SharedPlan {
     pub diverged: bool,
     /// Why the latest changes of this replica have not begun; null: nothing of the ledger keeps them.
     pub waits: Option<String>,
+    /// The clients of this replica who wait for a push at others, or are given it, because their units have
+    /// no content from before it; null: none.
+    pub newcomers: Option<String>,
     /// The live replicas, with this one.
     pub replicas: Vec<LiveReplica>,
 }
@@ -111,6 +114,9 @@ impl SharedPlan {
         }
         if let Some(why) = &self.waits {
             text += &format!("; changes of {} wait: {why}", self.replica);
+        }
+        if let Some(newcomers) = &self.newcomers {
+            text += &format!("; {newcomers}");
         }
         if self.diverged {
             text += &format!("; {} has acted otherwise", self.replica);

@@ -315,6 +315,9 @@ fn happened(status: &SessionTypeStatus, why: Option<Why>, version: Option<&str>,
         Some(Why::Deletion) => {
             format!("keeps resources that the server deleted {ago} ago, until an operator confirms")
         }
+        Some(Why::Join) => {
+            format!("waits for {what} for {ago}: there is no content from before it here")
+        }
         Some(Why::Unknown) => "was sent nothing: nothing is known of it".to_owned(),
     }
 }

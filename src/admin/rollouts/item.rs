@@ -14,13 +14,13 @@ use super::super::changes::{BoundedNames, changed_names};
 use super::super::item::{names, rfc_3339};
 use super::of_plan;
 use crate::driver::api::rollouts::RolloutStatus;
-use crate::telemetry::rollouts::{load_text, note_text, percent, why, without_server};
+use crate::telemetry::rollouts::{joins_text, load_text, note_text, percent, why, without_server};
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
 use sluice_fleet::rollout::command::Until;
 use sluice_fleet::rollout::load::LoadJudgement;
 use sluice_fleet::rollout::push::{Content, TypePush};
-use sluice_fleet::rollout::report::{ReplicaReport, SharedReport, StepReport};
+use sluice_fleet::rollout::report::{ReplicaReport, StepReport};
 use sluice_fleet::rollout::tally::Rejection;
 use sluice_fleet::rollout::{PushReport, UnitId};
 
@@ -82,12 +82,13 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
         left_out: classes(status, &status.report.left_out),
         waits_for_server: status.report.waits_for_server,
         releases: status.report.releases.clone(),
-        ledger: status.report.shared.as_ref().map(shared_plan),
+        ledger: shared_plan(status),
     }
 }
 
 /// The plan as the replicas have it.
-pub(in crate::admin) fn shared_plan(shared: &SharedReport) -> SharedPlan {
+pub(in crate::admin) fn shared_plan(status: &RolloutStatus) -> Option<SharedPlan> {
+    let shared = status.report.shared.as_ref()?;
     let replica = |replica: &ReplicaReport| LiveReplica {
         name: replica.name.to_string(),
         push: replica.push,
@@ -96,7 +97,7 @@ pub(in crate::admin) fn shared_plan(shared: &SharedReport) -> SharedPlan {
         behind: replica.is_behind,
         clients: replica.clients,
     };
-    SharedPlan {
+    Some(SharedPlan {
         replica: shared.replica.to_string(),
         fault: shared.fault.as_deref().map(str::to_owned),
         push: shared.push,
@@ -105,8 +106,9 @@ pub(in crate::admin) fn shared_plan(shared: &SharedReport) -> SharedPlan {
         unwritten: shared.is_unwritten,
         diverged: shared.is_diverged,
         waits: shared.waits.map(str::to_owned),
+        newcomers: status.newcomers.joins().as_ref().map(joins_text),
         replicas: shared.replicas.iter().map(replica).collect(),
-    }
+    })
 }
 
 /// The verdict about the latest push, and the wait for a server. A push that clients keep may be halted while

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::rollouts::{
-    LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
+    LedgerStatus, Newcomers, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
 };
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
@@ -66,6 +66,7 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
             units: units.iter().cloned().collect(),
             unproved: 0,
             condemned_served: BTreeSet::new(),
+            newcomers: Newcomers::default(),
             diverged: Vec::new(),
             condemned: questions::condemned(2),
             origin: now(),

@@ -167,6 +167,9 @@ fn notes(status: &SessionTypeStatus, ask: &Ask<'_>) -> Vec<String> {
             Why::Rate => {
                 format!("Requests of the client wait in the relay for {what}.")
             }
+            Why::Join => {
+                format!("The client waits for {what}: there is no content from before it here.")
+            }
             Why::Rejected | Why::Unacked | Why::Unknown => String::new(),
         });
     }

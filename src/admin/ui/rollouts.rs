@@ -280,8 +280,7 @@ fn standing(ask: &Ask<'_>, status: &RolloutStatus) -> Vec<String> {
             counted(status.diverged.len(), "unit")
         )
     });
-    let replicas =
-        status.report.shared.as_ref().map(|shared| format!("Replicas: {}.", shared_plan(shared).text()));
+    let replicas = shared_plan(status).map(|shared| format!("Replicas: {}.", shared.text()));
     let orders = [pinned, diverged, frozen, full, lost, unproved, replicas].into_iter().flatten();
     orders.chain(all_condemned(status)).collect()
 }

@@ -20,6 +20,9 @@ fn ldg_1_a_ledger_has_a_store_and_a_name() {
     assert_eq!(with_server("ledger: local").ledger, None);
     let (ledger, store) = etcd("ledger: {etcd: {endpoints: ['etcd-0:2379', 'unix:run/etcd']}}");
     assert_eq!((ledger.replica.as_str(), ledger.lease), ("host-1", seconds(15)));
+    assert!(ledger.newcomers_wait);
+    let with_join = |word| etcd(&format!("ledger: {{join: {word}, etcd: {{endpoints: ['a:1']}}}}")).0;
+    assert_eq!(["wait", "live"].map(|word| with_join(word).newcomers_wait), [true, false]);
     let addresses = [
         GrpcAddress::Tcp { host: "etcd-0".into(), port: 2379 },
         GrpcAddress::Unix("/etc/sluice/run/etcd".into()),
@@ -56,6 +59,8 @@ fn ldg_1_a_ledger_without_a_store_is_refused() {
         ["replica: found \"a/b\"; expected a name of at most 253 letters, digits, `.`, `-` and `_`"]
     );
     assert_eq!(faults("{etcd: {endpoints: ['a:1'], user: {name: jo}}}").len(), 1);
+    let join = faults("{join: now, etcd: {endpoints: ['a:1']}}");
+    assert_eq!(join, ["join: found \"now\"; expected wait or live"]);
 }
 
 #[test]

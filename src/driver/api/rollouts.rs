@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 
 use crate::driver::api::status::ClassStatus;
 use crate::driver::ground::clock::wall_from;
+use crate::telemetry::rollouts::Joins;
 use sluice_engine::Time;
 use sluice_fleet::evidence::{CondemnedContents, Content};
 use sluice_fleet::rollout::{Command, CommandError, Plan, RolloutReport, UnitId};
@@ -88,8 +89,30 @@ pub struct RolloutStatus {
     /// there, as after a restart without a checkpoint, an operator let the push go on, or the plan observes
     /// (QUA-5).
     pub condemned_served: BTreeSet<Content>,
+    pub newcomers: Newcomers,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
+}
+
+/// The units without stable content, at a push of several replicas (LDG-3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Newcomers {
+    /// The units whose clients wait.
+    pub units: Vec<UnitId>,
+    /// The latest push that some of them wait for; `None`: they wait for the first word of the ledger.
+    pub push: Option<u64>,
+    /// The clients are given the content all the same, as configured.
+    pub is_served: bool,
+    /// The replica has no stable content at all, and a push is under way.
+    pub keeps_unready: bool,
+}
+
+impl Newcomers {
+    /// `None`: nobody waits.
+    pub fn joins(&self) -> Option<Joins> {
+        let Newcomers { units, push, is_served, .. } = self;
+        (!units.is_empty()).then_some(Joins { units: units.len(), push: *push, is_served: *is_served })
+    }
 }
 
 /// A unit, for people.

@@ -42,12 +42,14 @@ pub enum Why {
     Name,
     /// A mass deletion waits for the operator (FU18).
     Deletion,
+    /// The source has no content from before a push that is under way elsewhere (LDG-3).
+    Join,
     /// Nothing is known about the request.
     Unknown,
 }
 
 impl Why {
-    pub const ALL: [Why; 9] = [
+    pub const ALL: [Why; 10] = [
         Why::Rejected,
         Why::Rate,
         Why::Unacked,
@@ -56,6 +58,7 @@ impl Why {
         Why::Unread,
         Why::Name,
         Why::Deletion,
+        Why::Join,
         Why::Unknown,
     ];
 
@@ -69,6 +72,7 @@ impl Why {
             Why::Unread => "held:unread",
             Why::Name => "held:name",
             Why::Deletion => "held:deletion",
+            Why::Join => "held:join",
             Why::Unknown => "unknown",
         }
     }
@@ -82,7 +86,7 @@ impl Why {
     pub fn state(self) -> ConfigStatus {
         match self {
             Why::Rejected => ConfigStatus::Error,
-            Why::Unknown => ConfigStatus::NotSent,
+            Why::Join | Why::Unknown => ConfigStatus::NotSent,
             Why::Rate
             | Why::Unacked
             | Why::Order

@@ -262,6 +262,11 @@ impl CheckpointWriter {
         restored.get(identity).map(|kept| kept.later(elapsed))
     }
 
+    /// Whether there is content from before the restart that no server has superseded.
+    pub fn has_restored(&self) -> bool {
+        !self.restored.lock().is_empty()
+    }
+
     /// Drops the state before the restart: the server has answered.
     pub fn heard(&self, identity: &Identity) {
         self.restored.lock().remove(identity);

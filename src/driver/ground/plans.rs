@@ -21,7 +21,8 @@ use sluice_engine::snapshot::Snapshot;
 use sluice_fleet::evidence::{
     Compared, Content, Ended, PushSet, PushStanding, PushUnit, RejectingNodes, Seen,
 };
-use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, UnitId};
+use sluice_fleet::rollout::ledger::JoinWord;
+use sluice_fleet::rollout::{Admission, Command, CommandError, Plan, Refused, Seat, UnitId};
 use sluice_xds::{Node, ResourceName};
 
 /// The maximum number of noted ends between two tallies. So many ends have halted the push long before.
@@ -112,11 +113,16 @@ pub struct PlanHandle {
     admission: ArcSwap<Admission>,
     /// The contents that the plan refuses, as the task last knew them.
     refused: ArcSwap<Refused>,
+    /// The ledger's word for sources without stable content; `None` without a ledger (LDG-3).
+    join_word: ArcSwapOption<JoinWord>,
     /// The latest push that went back, or that was halted.
     rejected: ArcSwap<RejectingNodes>,
     /// The push under way.
     watched: ArcSwapOption<PushWatch>,
     leavers: Leavers,
+    /// The replica was beside the pushes of the ledger at some time: it has stable content, or none is under
+    /// way.
+    has_joined: AtomicBool,
     /// The configuration has no such plan any more.
     is_over: AtomicBool,
     notes: Notes,
@@ -206,9 +212,11 @@ impl PlanHandle {
             plan: ArcSwap::new(plan),
             admission: ArcSwap::from_pointee(Admission::NOBODY),
             refused: ArcSwap::default(),
+            join_word: ArcSwapOption::empty(),
             rejected: ArcSwap::default(),
             watched: ArcSwapOption::empty(),
             leavers: Leavers::default(),
+            has_joined: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             notes: Notes::default(),
         }
@@ -220,6 +228,37 @@ impl PlanHandle {
 
     pub fn admission(&self) -> Arc<Admission> {
         self.admission.load_full()
+    }
+
+    /// Whether a client may have the content of a push: one of this replica, or one that is under way
+    /// elsewhere, at a source without stable content.
+    pub fn admits_to(&self, push: u64, seat: Seat, served: Option<u64>) -> bool {
+        let elsewhere = || {
+            self.join_word.load().as_ref().is_some_and(|word| word.admission.admits_to(push, seat, served))
+        };
+        self.admission.load().admits_to(push, seat, served) || elsewhere()
+    }
+
+    /// The ledger's word for sources without stable content. They must be told next.
+    pub fn set_join_word(&self, word: Option<JoinWord>) {
+        self.join_word.store(word.map(Arc::new));
+    }
+
+    pub fn join_word(&self) -> Option<Arc<JoinWord>> {
+        self.join_word.load_full()
+    }
+
+    pub fn has_joined(&self) -> bool {
+        self.has_joined.load(Ordering::Acquire)
+    }
+
+    pub fn set_joined(&self) {
+        self.has_joined.store(true, Ordering::Release);
+    }
+
+    /// The clients of a source without stable content wait, or wait no longer.
+    pub fn note_newcomer(&self) {
+        self.notes.wake.notify_one();
     }
 
     /// Must come after the publication of the push's candidates, and returns the previous admission.
@@ -289,7 +328,7 @@ impl PlanHandle {
             self.notes.given.lock().entry(unit).or_default().extend(given);
             self.notes.wake.notify_one();
         }
-        let (held, holds) = (served.lanes.is_some(), serves.lanes.is_some());
+        let (held, holds) = (served.held().is_some(), serves.held().is_some());
         if PushUnit::concerns(before, after, held, holds, &plan.gated) {
             self.note(unit, before);
         }

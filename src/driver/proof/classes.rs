@@ -146,7 +146,7 @@ impl ClassFollower {
     pub fn hold(&mut self, machine: &mut Proof, now: Time) {
         for class in self.0.values_mut() {
             let Some(source) = class.source.upgrade() else { continue };
-            let is_held = source.published().lanes.is_some();
+            let is_held = source.published().held().is_some();
             if class.is_held.is_news(is_held) {
                 machine.hold(&class.key, is_held, now);
             }

@@ -43,7 +43,7 @@ impl ContentView for Relay {
         let mut versions = Vec::new();
         for source in self.tables.sources.all() {
             let published = source.published();
-            let Some(lanes) = &published.lanes else { continue };
+            let Some(lanes) = published.lanes_that_hold() else { continue };
             let candidate = lanes.candidate.as_ref().map(|(_, candidate)| (candidate, Release::Candidate));
             for (snapshot, release) in candidate.into_iter().chain([(&lanes.stable, Release::Stable)]) {
                 let types = snapshot.of(type_url).into_iter();

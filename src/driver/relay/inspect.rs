@@ -123,7 +123,8 @@ fn seat_of(source: &SourceHandle, sources: &OwnSources) -> Option<SeatStatus> {
     let published = source.published();
     let lane = published.lanes.as_ref().map(|lanes| {
         let served = sources.served(source);
-        let candidate = lanes.candidate.as_ref().filter(|(_, candidate)| Arc::ptr_eq(candidate, &served));
+        let candidate =
+            lanes.of_clients().0.as_ref().filter(|(_, candidate)| Arc::ptr_eq(candidate, &served));
         candidate.map_or(Lane::Stable, |(push, _)| Lane::Candidate { push: *push })
     });
     Some(SeatStatus { plan: (*plan.name).into(), bucket: seat.bucket, lane })
@@ -199,6 +200,12 @@ fn held_status(
     sources: &OwnSources,
     shared: &DriverContext,
 ) -> Option<HeldStatus> {
+    let waits = |source: &SourceHandle| source.wait_for(&subscription.type_url, &sources.served(source));
+    if let Some(wait) = sources_of(subscription, sources).find_map(waits) {
+        let what = wait.push.map_or_else(|| "the ledger".to_owned(), |push| format!("push {push}"));
+        let duration = Some(shared.clock.now().since(wait.since));
+        return Some(HeldStatus { why: Why::Join, what: Some(what.into()), duration });
+    }
     if let Some(UnsentNews { why, since }) = held {
         let duration = since.map(|since| shared.clock.now().since(since));
         let (why, what) = match why {

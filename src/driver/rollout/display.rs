@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::driver::api::rollouts::{RolloutStatus, UnitStatus};
+use crate::driver::api::rollouts::{Newcomers, RolloutStatus, UnitStatus};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::rollout::fleet::{Fleet, unit_of, unit_status};
 use crate::driver::rollout::state::PlanState;
@@ -54,6 +54,7 @@ impl ShownPlan {
             diverged: sources.iter().map(|source| unit_of(source)).filter(is_diverged).collect(),
             condemned: condemned.clone(),
             condemned_served: contents.collect(),
+            newcomers: Newcomers::default(),
             origin: shared.clock.wall(Time::ZERO),
         }
     }

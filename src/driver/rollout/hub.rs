@@ -104,6 +104,10 @@ impl LedgerHub {
         }
     }
 
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
     pub fn status(&self) -> LedgerStatus {
         let (fault, entries, bytes) = match &self.state.lock().content {
             HubContent::Away(why) => (Some(why.clone()), 0, 0),

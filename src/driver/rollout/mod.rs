@@ -17,6 +17,7 @@ mod hook;
 mod tallier;
 mod restater;
 mod refuser;
+mod newcomers;
 mod keeper;
 mod orders;
 mod display;

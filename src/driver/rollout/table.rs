@@ -14,9 +14,11 @@ use crate::driver::load::table::Loads;
 use crate::driver::rollout::display::ShownPlan;
 use crate::driver::rollout::fleet::{Fleet, sources_of};
 use crate::driver::rollout::hub::LedgerHub;
+use crate::driver::rollout::newcomers::newcomers_of;
 use crate::driver::rollout::task::PlanTask;
 use crate::driver::stream::state::Tables;
 use sluice_fleet::rollout::Plan;
+use sluice_fleet::rollout::ledger::{JoinWord, Replica};
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
@@ -88,6 +90,11 @@ impl Rollouts {
         loads: &Arc<Loads>,
     ) -> RunningPlan {
         let handle = Arc::new(PlanHandle::new(plan.clone()));
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| plan.enforces()) {
+            // Sources may begin sooner than the task of the plan.
+            let Replica { join, lease, .. } = *ledger.replica();
+            handle.set_join_word(Some(JoinWord::unheard(join, shared.clock.now() + lease)));
+        }
         let shown = Arc::new(ShownPlan::new(plan.clone()));
         let running = RunningPlan { handle, shown };
         let (shared, tables, loads) = (shared.clone(), tables.clone(), loads.clone());
@@ -102,7 +109,8 @@ impl Rollouts {
         let running = self.running.lock().clone();
         let status = |running: &RunningPlan| {
             let sources = sources_of(&running.handle, shared, tables);
-            Arc::new(running.shown.status(&sources, shared))
+            let newcomers = newcomers_of(&running.handle, &sources, shared);
+            Arc::new(RolloutStatus { newcomers, ..running.shown.status(&sources, shared) })
         };
         running.iter().map(status).collect()
     }

@@ -12,6 +12,7 @@ use crate::driver::rollout::gatherer::{Gatherer, adopt};
 use crate::driver::rollout::hook::StepAnswer;
 use crate::driver::rollout::hub::{LedgerNews, PlanLedger};
 use crate::driver::rollout::keeper::PlanKeeper;
+use crate::driver::rollout::newcomers::Newcoming;
 use crate::driver::rollout::orders::{Reply, obey};
 use crate::driver::rollout::refuser::Refuser;
 use crate::driver::rollout::restater::Restater;
@@ -30,6 +31,7 @@ pub(super) struct PlanTask {
     tallier: Tallier,
     restater: Restater,
     refuser: Refuser,
+    newcoming: Newcoming,
     keeper: PlanKeeper,
     display: Display,
 }
@@ -46,6 +48,7 @@ impl PlanTask {
             tallier: Tallier::new(),
             restater: Restater::default(),
             refuser: Refuser::default(),
+            newcoming: Newcoming::default(),
             keeper: PlanKeeper::default(),
             display: Display::new(shown, metrics),
         }
@@ -150,6 +153,7 @@ impl PlanTask {
             self.restater.restate(&self.tallier, &mut self.state, &self.fleet).await;
         }
         self.keeper.keep_holds(&self.state.rollout, &self.fleet).await;
+        self.newcoming.follow(&mut self.state, &self.fleet).await;
     }
 
     /// Tells the machine how the servers and the clients of the push are.

@@ -1,5 +1,6 @@
 //! A source as streams and the admin listener see it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
@@ -20,6 +21,7 @@ use crate::driver::source::changes::ChangeRing;
 use crate::driver::source::lane_order::{LaneContent, LaneOrder, Ordered};
 use crate::driver::source::losses::Losses;
 use crate::driver::source::rejected::Rejected;
+use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::class::UpstreamNode;
 use sluice_engine::collection::{Collection, NameSet};
@@ -149,6 +151,18 @@ const WAY_MAX: usize = 1_024;
 
 pub type Queued = (Command, Option<OwnedSemaphorePermit>);
 
+/// The wait of a source's clients for a push that is under way elsewhere (LDG-3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewcomerWait {
+    /// `None`: for the first word of the ledger.
+    pub push: Option<u64>,
+    /// `None`: all types that the plan holds.
+    pub types: Option<BTreeSet<TypeUrl>>,
+    pub since: Time,
+    /// The clients are given the content all the same, as configured.
+    pub is_served: bool,
+}
+
 /// A handle to a source, for streams and the admin room. The task ends once nobody holds a handle and nothing
 /// lingers.
 ///
@@ -184,6 +198,9 @@ pub struct SourceHandle {
     /// The bytes of content that the server has replaced and some client may still get (WAV-11), at most a
     /// second old.
     pub(super) held_bytes: AtomicUsize,
+    pub(super) waits: ArcSwapOption<NewcomerWait>,
+    /// The source has no stable content yet, and its plan a ledger.
+    pub(super) is_newcomer: AtomicBool,
     /// The source begins anew after a failure, and the hold is to come.
     begins_anew: AtomicBool,
     /// The plan wants the hold of the source to last.
@@ -225,6 +242,8 @@ impl SourceHandle {
             permits: Arc::new(Semaphore::new(COMMANDS_MAX)),
             published: ArcSwap::from_pointee(Published::default()),
             held_bytes: AtomicUsize::new(0),
+            waits: ArcSwapOption::empty(),
+            is_newcomer: AtomicBool::new(false),
             begins_anew: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             judged_by: ArcSwapOption::empty(),
@@ -380,11 +399,25 @@ impl SourceHandle {
         let judged_by = self.judged_by.load();
         let Some(plan) = &*judged_by else { return published.live.clone() };
         match seat(&plan.plan()) {
-            Some((seat, served)) => {
-                published.pick(|push| plan.admission().admits_to(push, seat, served)).clone()
-            }
+            Some((seat, served)) => published.pick(|push| plan.admits_to(push, seat, served)).clone(),
             None => published.live.clone(),
         }
+    }
+
+    pub fn is_newcomer(&self) -> bool {
+        self.is_newcomer.load(Ordering::Acquire)
+    }
+
+    /// Whether a client waits for a type. `served`: the content of the source for the client.
+    pub fn wait_for(&self, type_url: &TypeUrl, served: &Snapshot) -> Option<Arc<NewcomerWait>> {
+        let wait = self.waits().filter(|wait| !wait.is_served)?;
+        let is_meant = wait.types.as_ref().is_none_or(|types| types.contains(type_url));
+        (is_meant && served.of(type_url).is_none() && self.snapshot().of(type_url).is_some()).then_some(wait)
+    }
+
+    /// The wait of clients for a push that is under way elsewhere (LDG-3).
+    pub fn waits(&self) -> Option<Arc<NewcomerWait>> {
+        self.waits.load_full()
     }
 
     pub fn status(&self) -> Arc<SourceStatus> {

@@ -28,6 +28,8 @@ pub enum LaneOrder {
     Restate(Arc<Restated>),
     /// The plan refuses other contents than before (WAV-22).
     Refuse,
+    /// The ledger has another word for sources without stable content (LDG-3).
+    Join,
     /// A hold outlives the names that the source forgets (WAV-8).
     Keep,
     /// No push stands: a hold without a difference ends.

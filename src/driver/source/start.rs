@@ -12,6 +12,7 @@ use crate::client::ConnectionChoice;
 use crate::driver::ground::checkpoint_writer::CheckpointWriter;
 use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::durable::stored_unit;
 use crate::driver::ground::servers::{Attach, ListedServer};
 use crate::driver::ground::source_key::SourceKey;
 use crate::driver::source::anew;
@@ -25,6 +26,7 @@ use sluice_engine::class::UpstreamNode;
 use sluice_engine::downstream::{SourceId, tells_ttl};
 use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Files, Source, Streams};
+use sluice_fleet::rollout::shared::UnitKey;
 use sluice_xds::{Code, Status};
 
 /// Starts the task of a source. `choice`: the connection of its streams. `failed`: the releases
@@ -41,7 +43,7 @@ pub(super) fn start(
     let (server, in_force) = (listed.server().clone(), shared.epoch());
     let node = of_class(&in_force.node, &key.class);
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
-    let numbers = Numbers { source: fastrand::u64(..), epoch: in_force.number() };
+    let numbers = Numbers { source: fastrand::u64(..), epoch: in_force.number(), newcomer: None };
     let tells_ttl = tells_ttl(&key.class.node.client_features);
     let mut report = SourceReport::new(&shared, &node, class_digest(&key.class), &key, id, listed);
     let identifiers =
@@ -56,7 +58,8 @@ pub(super) fn start(
     let mut source = source.of_server(server.uri.clone(), tells_ttl);
     let around = Surroundings { handle: handle.clone(), shared, listing };
     tokio::spawn(async move {
-        if let (Some(failed), Some(identity)) = (&failed, &identity) {
+        let kept = failed.as_ref().filter(|failed| !failed.has_waiting());
+        if let (Some(failed), Some(identity)) = (kept, &identity) {
             anew::leave(failed, identity, &around.shared).await;
         }
         // No request is possible before a node is known.
@@ -68,7 +71,11 @@ pub(super) fn start(
             Err(error) => return refuse(queue, around.handle, &*around.listing, first, error).await,
         };
         source.set_node_bytes(link.node_bytes());
+        let unit = identity.as_ref().map(stored_unit).map(|unit| UnitKey::new(&unit.list, &unit.class));
         let saver = Saver::restore(&mut source, &mut report, identity, &around.shared);
+        let is_new = failed.as_ref().is_none_or(|failed| failed.has_waiting()) && !source.is_restored();
+        let newcomer = unit.filter(|_| is_new);
+        let numbers = Numbers { newcomer, ..numbers };
         let task = SourceTask::new(source, numbers, link, saver, report, shows_member, around);
         run(task, first, failed, queue).await;
     });

@@ -76,7 +76,7 @@ impl OwnSources {
                 })
             })
         };
-        let holds = || self.all.iter().any(|(_, source)| source.published().lanes.is_some());
+        let holds = || self.all.iter().any(|(_, source)| source.published().held().is_some());
         let looked_at = self.planned.borrow().as_ref().and_then(|planned| planned.looked_at);
         let push = Answer::push_after(self.served_push(), looked_at, messages, holds, brings);
         self.set_push(push);

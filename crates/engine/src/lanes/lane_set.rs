@@ -66,7 +66,7 @@ impl LaneSet {
         let candidate = self.candidate.as_mut().and_then(|candidate| {
             Some((candidate.mark.push?, Arc::new(candidate.snapshot(live, &self.gated, stamps))))
         });
-        Some(PublishedLanes { candidate, stable })
+        Some(PublishedLanes { candidate, stable, waiting: None })
     }
 
     /// The source's own content with the bytes of the ended lanes.

@@ -26,6 +26,6 @@ pub mod tests;
 
 pub use elder::{Elder, known_wildcard};
 pub use overlay::{Differences, Lanes};
-pub use published::{Published, PublishedLanes, Wakes};
+pub use published::{Published, PublishedLanes, Waiting, Wakes};
 pub use release::{Release, Restated};
 pub use stated::{held, held_name};

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::release::Restated;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{LaneMark, Snapshot};
+use sluice_xds::TypeUrl;
 
 /// The snapshots that a source serves. All are of one moment: whichever of them a session takes, it takes one
 /// release.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     pub live: Arc<Snapshot>,
-    /// `None` without a plan, and while nothing is held.
+    /// `None` without a plan, and while nothing is held and nobody waits.
     pub lanes: Option<Box<PublishedLanes>>,
     /// The latest push that went back, or that was halted while clients keep it. A client with a rejection of
     /// the push is restated all of its names (WAV-10).
@@ -23,7 +24,33 @@ pub struct PublishedLanes {
     pub candidate: Option<(u64, Arc<Snapshot>)>,
     /// The content that everybody may have.
     pub stable: Arc<Snapshot>,
+    /// What clients are given instead, while the source has no stable content (LDG-3).
+    pub waiting: Option<Waiting>,
 }
+
+/// The content of a source whose clients wait for a push that is under way elsewhere.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The push elsewhere, and the source's content for the clients that it has admitted.
+    pub candidate: Option<(u64, Arc<Snapshot>)>,
+    /// Without the types that wait.
+    pub stable: Arc<Snapshot>,
+    /// Lanes hold something back, too. Else `stable` of the lanes is the source's own content.
+    pub is_beside_lanes: bool,
+}
+
+impl PublishedLanes {
+    /// The candidate and the stable content as clients are given them.
+    pub fn of_clients(&self) -> (&Option<(u64, Arc<Snapshot>)>, &Arc<Snapshot>) {
+        match &self.waiting {
+            None => (&self.candidate, &self.stable),
+            Some(waiting) => (&waiting.candidate, &waiting.stable),
+        }
+    }
+}
+
+/// The releases while clients wait: they are none of the lanes' own.
+const WAITING: u64 = u64::MAX;
 
 impl Published {
     /// The content of a source without lanes.
@@ -38,15 +65,54 @@ impl Published {
 
     /// The same while something is held.
     pub fn held(&self) -> Option<&Arc<Snapshot>> {
-        self.lanes.as_ref().map(|lanes| &lanes.stable)
+        self.lanes_that_hold().map(|lanes| &lanes.stable)
+    }
+
+    /// The lanes while something is held. Nothing is held from clients that wait: it is not theirs yet.
+    pub fn lanes_that_hold(&self) -> Option<&PublishedLanes> {
+        let is_held =
+            |lanes: &&PublishedLanes| lanes.waiting.as_ref().is_none_or(|waiting| waiting.is_beside_lanes);
+        self.lanes.as_deref().filter(is_held)
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        self.lanes.as_ref().is_some_and(|lanes| lanes.waiting.is_some())
+    }
+
+    /// Clients wait for these types. `admitted`: the push elsewhere that gives some of them the content.
+    pub fn wait_for(self, is_waiting: impl Fn(&TypeUrl) -> bool, admitted: Option<u64>) -> Published {
+        let Published { live, lanes, restated } = self;
+        let is_beside_lanes = lanes.is_some();
+        let lanes = lanes.map_or_else(
+            || PublishedLanes { stable: live.clone(), ..PublishedLanes::default() },
+            |lanes| *lanes,
+        );
+        let of = |snapshot: &Snapshot, is_given: &dyn Fn(&TypeUrl) -> bool, push: Option<u64>| {
+            let types = snapshot.types().filter(|(type_url, _)| is_given(type_url));
+            let types = types.map(|(type_url, content)| (type_url.clone(), content.clone())).collect();
+            let release = WAITING - u64::from(push.is_some());
+            Arc::new(snapshot.with_types(types, LaneMark { release, push }))
+        };
+        let candidate = match &lanes.candidate {
+            None => {
+                admitted.filter(|_| !is_beside_lanes).map(|push| (push, of(&live, &|_| true, Some(push))))
+            }
+            candidate => candidate.clone(),
+        };
+        let stable = of(&lanes.stable, &|type_url| !is_waiting(type_url), None);
+        let waiting = Some(Waiting { candidate, stable, is_beside_lanes });
+        Published { live, lanes: Some(Box::new(PublishedLanes { waiting, ..lanes })), restated }
     }
 
     /// All snapshots that some client may be served.
     pub fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
-        let lanes = self
-            .lanes
-            .iter()
-            .flat_map(|lanes| lanes.candidate.iter().map(|(_, candidate)| candidate).chain([&lanes.stable]));
+        let lanes = self.lanes.iter().flat_map(move |lanes| {
+            let of_clients = lanes.waiting.is_some().then(|| lanes.of_clients()).into_iter();
+            let all = of_clients.chain([(&lanes.candidate, &lanes.stable)]);
+            all.flat_map(|(candidate, stable)| {
+                candidate.iter().map(|(_, candidate)| candidate).chain([stable])
+            })
+        });
         std::iter::once(&self.live).chain(lanes)
     }
 
@@ -62,6 +128,9 @@ impl Published {
     pub fn reads_the_same(&self, previous: &Published) -> bool {
         let Some(lanes) = &self.lanes else { return false };
         let previous_lanes = previous.lanes.as_deref();
+        if lanes.waiting.is_some() || previous_lanes.is_some_and(|lanes| lanes.waiting.is_some()) {
+            return false;
+        }
         let is_same_candidate =
             match (&lanes.candidate, previous_lanes.and_then(|lanes| lanes.candidate.as_ref())) {
                 (None, None) => true,
@@ -77,9 +146,10 @@ impl Published {
     /// live. `admits`: the gate of the client, which may be asked about the push with a candidate.
     pub fn pick(&self, admits: impl FnOnce(u64) -> bool) -> &Arc<Snapshot> {
         let Some(lanes) = &self.lanes else { return &self.live };
-        match &lanes.candidate {
+        let (candidate, stable) = lanes.of_clients();
+        match candidate {
             Some((push, candidate)) if admits(*push) => candidate,
-            _ => &lanes.stable,
+            _ => stable,
         }
     }
 }
@@ -149,7 +219,8 @@ mod tests {
         };
         let mut published = Published { live: live.clone(), lanes: None, restated: None };
         assert!(picks(&published, 1, &live));
-        let lanes = PublishedLanes { candidate: Some((2, candidate.clone())), stable: stable.clone() };
+        let candidate_of_2 = Some((2, candidate.clone()));
+        let lanes = PublishedLanes { candidate: candidate_of_2, stable: stable.clone(), waiting: None };
         published.lanes = Some(Box::new(lanes));
         assert!(picks(&published, 2, &candidate));
         assert!(picks(&published, 1, &stable), "not admitted to this push");

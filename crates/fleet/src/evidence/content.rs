@@ -74,7 +74,7 @@ pub fn compare(
 ) -> Differs {
     let live = &published.live;
     let differs = |from: &Arc<Snapshot>| PushUnit::differs(from, live, &plan.gated);
-    let Some(lanes) = &published.lanes else {
+    let Some(lanes) = published.lanes_that_hold() else {
         let from_candidate = candidate.is_some_and(differs);
         return Differs { from_stable: false, from_candidate };
     };

@@ -5,6 +5,7 @@
 mod ledger;
 mod world;
 
+use sluice_fleet::rollout::ledger::JoinPolicy;
 use world::World;
 
 const SCHEDULES: u64 = if cfg!(debug_assertions) { 300 } else { 100_000 };
@@ -13,22 +14,36 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with
-/// one schedule, a failure tells its story.
-#[test]
-fn i30_no_schedule_of_replicas_breaks_a_promise() {
-    let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));
-    let (mut failed, mut sums) = (Vec::new(), [0u64; 4]);
+/// The failures of schedules, and the sums of their counts.
+fn play(first: u64, count: u64, join: JoinPolicy) -> (Vec<String>, [u64; 5]) {
+    let (mut failed, mut sums) = (Vec::new(), [0u64; 5]);
     for seed in first..first + count {
-        let mut world = World::new(seed, count == 1);
+        let mut world = World::new(seed, join, count == 1);
         match world.run() {
             Ok(()) => world.counts.iter().zip(&mut sums).for_each(|(count, sum)| *sum += count),
             Err(error) => failed.push(format!("{}\n{seed}: {error}", world.story.take().join("\n"))),
         }
     }
+    (failed, sums)
+}
+
+/// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with
+/// one schedule, a failure tells its story.
+#[test]
+fn i30_no_schedule_of_replicas_breaks_a_promise() {
+    let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));
+    let (failed, sums) = play(first, count, JoinPolicy::Wait);
     let shown = failed.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} of {count} schedules fail:\n{shown}", failed.len());
-    // Pushes begun, finished and halted, and steps in the ledger.
+    // Pushes begun, finished and halted, steps in the ledger, and newcomers that waited.
     let is_lively = sums.iter().all(|sum| *sum >= count / 20);
     assert!(is_lively, "too little happens: {sums:?}");
+}
+
+/// Nothing else keeps a newcomer from giving a push to all of its clients.
+#[test]
+fn ldg_3_with_join_live_a_newcomer_gives_a_push_beyond_its_steps() {
+    let (failed, _) = play(0, SCHEDULES.min(300), JoinPolicy::Live);
+    let is_beyond = |failure: &&String| failure.contains("which no step admitted");
+    assert!(failed.iter().filter(is_beyond).count() > 3, "{failed:?}");
 }

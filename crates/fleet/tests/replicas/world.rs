@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
-use sluice_fleet::rollout::ledger::{LedgerEvent, Replica as Name, Share};
+use sluice_fleet::rollout::ledger::{
+    JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, NewcomerType, Replica as Name, Share,
+};
 use sluice_fleet::rollout::plan::{Step, Times};
 use sluice_fleet::rollout::push::{Growth, TypePush};
-use sluice_fleet::rollout::shared::record::{PlanRecord, ReplicaTally, SharedState, read};
-use sluice_fleet::rollout::shared::{ChangeHash, UnitChanges, UnitKey};
+use sluice_fleet::rollout::shared::record::{PastPush, PlanRecord, ReplicaTally, SharedState, read};
+use sluice_fleet::rollout::shared::{ChangeHash, ContentSet, UnitChanges, UnitKey};
 use sluice_fleet::rollout::{
     Admission, Counts, Differs, Mode, Output, Plan, ReleaseDigest, Rollout, Seat, Tally, UnitId, UnitPush,
 };
@@ -45,12 +47,18 @@ impl Dice {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Unit {
     stable: Content,
     candidate: Option<(u64, Content)>,
     latest: Option<Content>,
     live: Content,
+    /// The unit began without stable content, and has none yet.
+    newcomer: Option<Newcomer>,
+    /// What a unit that began so gave to all of its clients, while no push in the ledger had it.
+    given: BTreeSet<ChangeHash>,
+    began_cold: bool,
+    has_waited: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +72,8 @@ struct Client {
     /// How long the client takes to answer.
     takes: u64,
     stays: bool,
+    /// Content of a unit that began without stable content: it may be bad, and no push brought it.
+    excused: BTreeSet<ChangeHash>,
 }
 
 struct Replica {
@@ -78,6 +88,9 @@ struct Replica {
     tallied: Tally,
     is_away: bool,
     heard_halted: BTreeSet<u64>,
+    /// The record, and the content of finished pushes, as far as they have come.
+    heard: Option<PlanRecord>,
+    heard_done: BTreeMap<u64, ContentSet>,
     /// The tallies of the others, as far as they have come.
     heard_tallies: BTreeMap<String, ReplicaTally>,
 }
@@ -94,10 +107,11 @@ pub struct World {
     processes: u64,
     /// The largest threshold of each push in the ledger.
     admitted: BTreeMap<u64, u16>,
-    /// Pushes begun, finished and halted, and steps in the ledger.
-    pub counts: [u64; 4],
+    /// Pushes begun, finished and halted, steps in the ledger, and newcomers that waited.
+    pub counts: [u64; 5],
     error: Option<String>,
     tells: bool,
+    join: JoinPolicy,
     pub story: RefCell<Vec<String>>,
 }
 
@@ -117,8 +131,36 @@ fn digest(content: &Content) -> ReleaseDigest {
     )
 }
 
+impl Replica {
+    /// Whether a push in the ledger has the content, and did not give it to all clients.
+    fn has_heard_of(&self, change: ChangeHash) -> bool {
+        self.heard.as_ref().is_some_and(|record| {
+            let is_done = |(push, set): (&u64, &ContentSet)| {
+                set.has(change) && (*push < record.push || record.state == SharedState::Over)
+            };
+            record.state != SharedState::Over
+                && record.changed.has(change)
+                && !self.heard_done.iter().any(is_done)
+        })
+    }
+
+    /// A unit that began without stable content gives a client content that no step has admitted.
+    fn fault_of_newcomer(&self, client: &Client, content: &Content) -> Option<String> {
+        let (record, unit) = (self.heard.as_ref()?, &self.units[&client.unit]);
+        let is_seated = record.state == SharedState::Moving && client.bucket < record.threshold;
+        let mut news = hashes(UnitId(client.unit), content)
+            .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
+            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
+        let is_fault = !is_seated && news.next().is_some();
+        let Client { bucket, .. } = client;
+        is_fault.then(|| {
+            format!("gives content of push {} to bucket {bucket}, which no step admitted", record.push)
+        })
+    }
+}
+
 impl World {
-    pub fn new(seed: u64, tells: bool) -> World {
+    pub fn new(seed: u64, join: JoinPolicy, tells: bool) -> World {
         let mut dice = Dice(seed);
         let count = 2 + dice.roll(3) as usize;
         let live: BTreeMap<u64, Content> =
@@ -133,9 +175,10 @@ impl World {
             last_version: 0,
             processes: 0,
             admitted: BTreeMap::new(),
-            counts: [0; 4],
+            counts: [0; 5],
             error: None,
             tells,
+            join,
             story: RefCell::default(),
             plan,
         };
@@ -153,7 +196,8 @@ impl World {
     fn share(&mut self, number: usize) -> Share {
         self.processes += 1;
         let name = format!("r{number}").into();
-        Share::new("edge", Name { name, process: self.processes, lease: Duration::from_secs(5) })
+        let lease = Duration::from_secs(5);
+        Share::new("edge", Name { name, process: self.processes, lease, join: self.join })
     }
 
     fn replica(&mut self, number: usize) -> Replica {
@@ -178,6 +222,7 @@ impl World {
                     since,
                     takes,
                     stays: place == 0,
+                    excused: BTreeSet::new(),
                 });
             }
         }
@@ -194,6 +239,8 @@ impl World {
             tallied: Tally::default(),
             is_away: true,
             heard_halted: BTreeSet::new(),
+            heard: None,
+            heard_done: BTreeMap::new(),
             heard_tallies: BTreeMap::new(),
         }
     }
@@ -247,6 +294,7 @@ impl World {
                 self.ledger.set_down(false);
             }
             21 => self.restart(replica),
+            27 => self.begin_cold(replica),
             22..=26 => self.move_client(replica),
             _ => {}
         }
@@ -283,9 +331,41 @@ impl World {
         replica.rollout = Rollout::restore(plan, record, Duration::ZERO, now);
         replica.rollout.share(share, &keys(), now);
         (replica.admission, replica.cut, replica.is_away) = (Admission::NOBODY, None, true);
-        replica.tallied = Tally::default();
+        (replica.tallied, replica.heard) = (Tally::default(), None);
+        replica.heard_done.clear();
         for unit in replica.units.values_mut() {
             (unit.candidate, unit.latest) = (None, None);
+            if let Some(newcomer) = &mut unit.newcomer {
+                // Nothing of it is on disk.
+                *newcomer = Newcomer::new(newcomer.unit());
+                unit.stable = unit.live.clone();
+            }
+        }
+        for client in &mut replica.clients {
+            client.served = None;
+        }
+        self.compare(number);
+        self.outputs(number);
+    }
+
+    /// A new process without a state on disk: its control plane gives it the newest content, and it knows
+    /// nothing older. Its clients have what they had.
+    fn begin_cold(&mut self, number: usize) {
+        self.tell(|| format!("r{number} begins without a checkpoint"));
+        let (now, plan, share) = (self.time(), self.plan.clone(), self.share(number));
+        self.ledger.restart(number);
+        let replica = &mut self.replicas[number];
+        replica.rollout = Rollout::new(plan);
+        replica.rollout.share(share, &keys(), now);
+        (replica.admission, replica.cut, replica.is_away) = (Admission::NOBODY, None, true);
+        (replica.tallied, replica.heard) = (Tally::default(), None);
+        replica.heard_done.clear();
+        replica.heard_halted.clear();
+        replica.coming.clear();
+        for (id, unit) in &mut replica.units {
+            let live = self.live[id].clone();
+            let newcomer = Some(Newcomer::new(keys()[&UnitId(*id)]));
+            *unit = Unit { stable: live.clone(), live, newcomer, began_cold: true, ..Unit::default() };
         }
         for client in &mut replica.clients {
             client.served = None;
@@ -363,6 +443,12 @@ impl World {
                     if record.state == SharedState::Halted {
                         replica.heard_halted.insert(record.push);
                     }
+                    replica.heard = Some(record);
+                }
+                for entry in entries.iter().filter(|entry| entry.key.starts_with("done/")) {
+                    let past: PastPush = read(&entry.value).unwrap();
+                    let push = entry.key.rsplit('/').next().unwrap().parse().unwrap();
+                    replica.heard_done.insert(push, past.changed);
                 }
                 replica.rollout.hear_ledger(event, wall, now);
             }
@@ -423,6 +509,8 @@ impl World {
                 for unit in self.replicas[number].units.values_mut() {
                     if let Some((_, content)) = unit.candidate.take_if(|(candidate, _)| *candidate == push) {
                         (unit.stable, unit.latest) = (content, None);
+                        // All clients have it.
+                        unit.newcomer = None;
                     }
                 }
                 let key = format!("done/edge/{push}");
@@ -496,15 +584,16 @@ impl World {
 
     /// Gives clients what they may have.
     fn serve(&mut self, number: usize) {
-        let mut faults = Vec::new();
+        let (mut faults, time) = (Vec::new(), self.time());
+        let waits = self.look_at_newcomers(number, time);
         let replica = &mut self.replicas[number];
-        for client in &mut replica.clients {
+        let mut clients = std::mem::take(&mut replica.clients);
+        for client in &mut clients {
             let unit = &replica.units[&client.unit];
             let seat = Seat { bucket: client.bucket, labelled_step: None };
             let candidate = unit.candidate.as_ref().filter(|(push, _)| {
                 *push == replica.admission.push && replica.admission.admits(seat, client.served)
             });
-            let content = candidate.map_or(&unit.stable, |(_, content)| content);
             if let Some((push, _)) = candidate {
                 if client.served != Some(*push) {
                     if self.admitted.get(push).is_none_or(|threshold| client.bucket >= *threshold) {
@@ -519,11 +608,65 @@ impl World {
                 }
                 client.served = Some(*push);
             }
+            let content = match (candidate, waits.get(&client.unit)) {
+                (Some((_, candidate)), _) => candidate,
+                (None, Some(admission)) if admission.admits_to(admission.push, seat, client.served) => {
+                    client.served = Some(admission.push);
+                    &unit.live
+                }
+                (None, Some(_)) => {
+                    // Nothing older is here, so the client keeps what it has, and be it bad.
+                    client.excused.extend(hashes(UnitId(client.unit), &client.content));
+                    continue;
+                }
+                (None, None) => &unit.stable,
+            };
+            if unit.began_cold {
+                let is_of_unit = |change: &ChangeHash| candidate.is_none() || unit.given.contains(change);
+                client.excused.extend(hashes(UnitId(client.unit), content).filter(is_of_unit));
+            }
             if client.content != *content {
+                if unit.began_cold && candidate.is_none() {
+                    faults.extend(replica.fault_of_newcomer(client, content));
+                }
                 (client.content, client.since) = (content.clone(), self.now);
             }
         }
-        faults.into_iter().for_each(|fault| self.fail(fault));
+        replica.clients = clients;
+        let served: Vec<u64> = replica.units.keys().filter(|id| !waits.contains_key(id)).copied().collect();
+        for unit in served {
+            let stable = replica.units[&unit].stable.clone();
+            let given = hashes(UnitId(unit), &stable).filter(|change| !replica.has_heard_of(*change));
+            let given: Vec<_> = given.collect();
+            replica.units.get_mut(&unit).unwrap().given.extend(given);
+        }
+        faults.into_iter().for_each(|fault| self.fail(format!("r{number} {fault}")));
+    }
+
+    /// The units whose clients wait, each with those that the push in the ledger has admitted.
+    fn look_at_newcomers(&mut self, number: usize, now: Time) -> BTreeMap<u64, Admission> {
+        let replica = &mut self.replicas[number];
+        let Some(word) = replica.rollout.join_word(now) else { return BTreeMap::new() };
+        let mut waits = BTreeMap::new();
+        for (id, unit) in &mut replica.units {
+            let Some(newcomer) = &mut unit.newcomer else { continue };
+            let holds = unit.live != unit.stable;
+            let content = |_| {
+                let types = vec![newcomer_type(UnitId(*id), &unit.stable)];
+                NewcomerContent { types, is_newest: !holds }
+            };
+            match newcomer.look(&word, content, now) {
+                JoinStanding::Settled => unit.newcomer = None,
+                JoinStanding::Waits(wait) if word.policy == JoinPolicy::Wait => {
+                    let admits = wait.is_of_push && !holds;
+                    waits.insert(*id, if admits { word.admission } else { Admission::NOBODY });
+                    let is_news = wait.push.is_some() && !std::mem::replace(&mut unit.has_waited, true);
+                    self.counts[4] += u64::from(is_news);
+                }
+                JoinStanding::Waits(_) | JoinStanding::Free => {}
+            }
+        }
+        waits
     }
 
     fn tally(&mut self, number: usize) {
@@ -623,7 +766,11 @@ impl World {
                     return Err(format!("r{number} has not heard its control plane"));
                 }
                 let state = replica.rollout.state();
-                if client.content.values().any(|version| is_bad(*version)) {
+                let is_excused = |(name, version): (&u64, &u64)| {
+                    client.excused.contains(&hash(UnitId(client.unit), *name, *version))
+                };
+                let mut bad = client.content.iter().filter(|(_, version)| is_bad(**version));
+                if bad.any(|entry| !is_excused(entry)) {
                     return Err(format!("r{number} ({state:?}): a client is left with {:?}", client.content));
                 }
                 if is_good && client.content != *live {
@@ -639,17 +786,32 @@ impl World {
     }
 }
 
+fn type_url() -> TypeUrl {
+    TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+}
+
+fn hash(unit: UnitId, name: u64, version: u64) -> ChangeHash {
+    let name = ResourceName::from(name.to_string().as_str());
+    ChangeHash::new(keys()[&unit], &type_url(), &name, Some(Version(u128::from(version))))
+}
+
+fn hashes(unit: UnitId, content: &Content) -> impl Iterator<Item = ChangeHash> + '_ {
+    content.iter().map(move |(name, version)| hash(unit, *name, *version))
+}
+
+fn newcomer_type(unit: UnitId, content: &Content) -> NewcomerType {
+    NewcomerType { type_url: type_url(), is_whole: true, contents: hashes(unit, content).collect() }
+}
+
 fn unit_push(id: UnitId, unit: &Unit) -> UnitPush {
-    let type_url = TypeUrl::of_message("envoy.config.cluster.v3.Cluster");
     let (mut changed, key) = (NameList::default(), UnitKey(u128::from(id.0)));
     let mut changes = BTreeSet::new();
     for (name, version) in unit.live.iter().filter(|(name, version)| unit.stable[name] != **version) {
-        let name = ResourceName::from(name.to_string().as_str());
-        changed.add(&name);
-        changes.insert(ChangeHash::new(key, &type_url, &name, Some(Version(u128::from(*version)))));
+        changed.add(&ResourceName::from(name.to_string().as_str()));
+        changes.insert(hash(id, *name, *version));
     }
     let part = TypePush {
-        type_url,
+        type_url: type_url(),
         added: NameList::default(),
         changed,
         removed: NameList::default(),

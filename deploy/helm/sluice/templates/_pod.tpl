@@ -30,8 +30,9 @@ ports:
   - { name: admin, containerPort: {{ include "sluice.port" $config.admin.address }}, protocol: TCP }
 # The kubelet asks by the pod's address, which the check of Host accepts; both paths are public.
 startupProbe:
-  {{- /* A relay that is to be ready only with its control plane must not be killed without. */}}
-  httpGet: {{ toYaml (ternary $healthy $ready (dig "ready_requires_upstream" false $config.admin)) | nindent 4 }}
+  {{- /* A relay that is to be ready only with its control plane must not be killed without; nor one that is ready only after a push at its siblings. */}}
+  {{- $waits := or (dig "ready_requires_upstream" false $config.admin) (kindIs "map" (dig "ledger" "local" $config)) }}
+  httpGet: {{ toYaml (ternary $healthy $ready $waits) | nindent 4 }}
   periodSeconds: 1
   timeoutSeconds: 2
   failureThreshold: 60

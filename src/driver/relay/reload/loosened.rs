@@ -77,7 +77,7 @@ impl ClientMoves<'_> {
         let stays = next.is_some_and(|next| &*next.name == plan)
             && !self.is_passed_over(source.key().place)
             && !(self.may_lose_clients)(source);
-        source.published().lanes.is_some() && !stays
+        source.published().held().is_some() && !stays
     }
 
     /// The key by which the load reports of some of the clients of these sources would reach nobody.

@@ -381,7 +381,7 @@ impl Gatherer {
     /// Ends holds without a difference.
     pub(super) async fn rest(&mut self, state: &mut PlanState, fleet: &Fleet) {
         let sources = fleet.sources();
-        if sources.iter().any(|source| source.published().lanes.is_some()) {
+        if sources.iter().any(|source| source.published().held().is_some()) {
             send(&sources, LaneOrder::Rest).await;
             self.compare_all(&sources, state, fleet);
         }

@@ -41,6 +41,7 @@ use sluice_engine::collection::Collection;
 use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Source, SourceOutput, SourceSettings, StreamIndex};
 use sluice_engine::upstream::{self, Event, Input};
+use sluice_fleet::rollout::shared::UnitKey;
 use sluice_xds::{Code, Response, Status, TypeUrl};
 use surroundings::Surroundings;
 use telling::RejectionTeller;
@@ -73,10 +74,12 @@ pub(super) struct SourceTask {
     stall: Stall,
 }
 
-/// The number of a source in the ids of views, and of the configuration that the source has.
+/// The number of a source in the ids of views, and of the configuration that the source has; and the unit of
+/// a source without content from before.
 pub(super) struct Numbers {
     pub source: u64,
     pub epoch: u64,
+    pub newcomer: Option<UnitKey>,
 }
 
 /// When the status is brought up to date.
@@ -131,7 +134,7 @@ impl SourceTask {
             epoch: numbers.epoch,
             around,
             audience: Audience::new(shows_member),
-            serving: Serving::new(numbers.source),
+            serving: Serving::new(numbers.source, numbers.newcomer),
             uplink: Uplink::new(link),
             changes: ChangeFollower::default(),
             saver,
@@ -208,7 +211,7 @@ impl SourceTask {
         let due = [
             machine,
             self.status.due,
-            self.saver.due(),
+            self.saver.due().filter(|_| !self.serving.is_newcomer()),
             self.audience.member_due(),
             self.serving.poll_timeout().map(|due| clock.instant(due)),
             self.changes.due(),
@@ -262,6 +265,8 @@ impl SourceTask {
                 // The plan may have ended meanwhile.
                 let _ = done.send(content);
             }
+            // The next process begins without content, too.
+            Command::Save(_) if self.serving.is_newcomer() => {}
             Command::Save(done) => {
                 let stable = self.serving.stable(&self.around);
                 self.saver.run_last(&self.source, stable.as_deref(), &self.report, &self.around, done);
@@ -317,6 +322,9 @@ impl SourceTask {
 
     /// The state for a successor of the process.
     fn estate(&self, now: Time) -> Option<Estate> {
+        if self.serving.is_newcomer() {
+            return None;
+        }
         let stable = self.serving.stable(&self.around);
         self.saver.estate(&self.source, stable.as_deref(), &self.report, &self.around, now)
     }
@@ -536,6 +544,9 @@ impl SourceTask {
     }
 
     fn save(&mut self) {
+        if self.serving.is_newcomer() {
+            return;
+        }
         let stable = self.serving.stable(&self.around);
         self.saver.run(&self.source, stable.as_deref(), &self.report, &self.around);
     }

@@ -11,14 +11,19 @@ use tokio::time::Instant;
 use super::audience::Audience;
 use super::surroundings::Surroundings;
 use crate::driver::ground::plans::{PlanHandle, Publication};
-use crate::driver::source::handle::SourceHandle;
+use crate::driver::source::handle::{NewcomerWait, SourceHandle};
 use crate::driver::source::lane_order::{LaneContent, LaneOrder};
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::lanes::{Elder, Lanes, Published, Release, Wakes};
 use sluice_engine::snapshot::Snapshot;
 use sluice_fleet::evidence::{Content, GivenContents};
+use sluice_fleet::rollout::ledger::{
+    JoinPolicy, JoinStanding, JoinWait, Newcomer, NewcomerContent, NewcomerType,
+};
 use sluice_fleet::rollout::plan::Gated;
+use sluice_fleet::rollout::shared::UnitKey;
+use sluice_xds::TypeUrl;
 
 /// The time between two looks at the weight of lanes.
 const WEIGHED_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +36,12 @@ pub(super) struct Serving {
     plan: Option<Arc<PlanHandle>>,
     /// `None`: nothing is held back from clients.
     lanes: Option<Lanes>,
+    /// `None`: the source has stable content.
+    newcomer: Option<Newcomer>,
+    /// When the newcomer is looked at, whatever happens.
+    newcomer_due: Option<Time>,
+    /// Clients wait for something else than before, and have to look.
+    is_wait_new: bool,
     /// The contents that the plan refuses, and clients are given all the same.
     given: GivenContents,
     /// The content of the machine, as last published.
@@ -41,11 +52,15 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn new(number: u64) -> Serving {
+    /// `newcomer`: the unit of a source that begins without stable content.
+    pub(super) fn new(number: u64, newcomer: Option<UnitKey>) -> Serving {
         Serving {
             number,
             plan: None,
             lanes: None,
+            newcomer: newcomer.map(Newcomer::new),
+            newcomer_due: None,
+            is_wait_new: false,
             given: GivenContents::default(),
             live: Arc::default(),
             weighed_at: None,
@@ -76,6 +91,9 @@ impl Serving {
             self.publish_lanes(around, audience);
             audience.wake_all();
         }
+        if self.lanes.is_none() {
+            self.settle_newcomer(around);
+        }
         // Content that is held back, by another plan or before a change of steps, becomes a push of this
         // plan.
         self.note_stable(around);
@@ -90,7 +108,7 @@ impl Serving {
 
     /// When [`Serving::handle_timeout`] is due.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.lanes.as_ref().and_then(Lanes::poll_timeout)
+        self.lanes.as_ref().and_then(Lanes::poll_timeout).into_iter().chain(self.newcomer_due).min()
     }
 
     pub(super) fn handle_timeout(&mut self, around: &Surroundings, audience: &Audience) {
@@ -104,6 +122,7 @@ impl Serving {
         let (before, served) = (self.live.clone(), around.handle.published());
         let published = self.serve_next(live, around);
         let (published, given) = self.note_given(published, around);
+        let published = self.hold_newcomer(published, around);
         let is_held = published.lanes.is_some() && self.plan.is_some() && published.reads_the_same(&served);
         self.wakes.published(is_held);
         self.store(published, around, audience);
@@ -180,7 +199,80 @@ impl Serving {
         let Some(lanes) = &mut self.lanes else { return };
         let published = lanes.published(around.now());
         let (published, _) = self.note_given(published, around);
+        let published = self.hold_newcomer(published, around);
         self.store(published, around, audience);
+    }
+
+    /// Lets clients wait while the source has no stable content, and has content of a push that is under way
+    /// elsewhere (LDG-3).
+    fn hold_newcomer(&mut self, published: Published, around: &Surroundings) -> Published {
+        let Some(newcomer) = &mut self.newcomer else { return published };
+        around.handle.is_newcomer.store(true, Ordering::Release);
+        let plan = self.plan.as_ref().map(|plan| (plan, plan.plan(), plan.join_word()));
+        let Some((_, in_force, Some(word))) = plan.filter(|(_, plan, _)| plan.enforces()) else {
+            self.settle_newcomer(around);
+            return published;
+        };
+        let content = |unit| NewcomerContent {
+            types: NewcomerType::of(published.stable(), &in_force.gated, unit),
+            is_newest: published.held().is_none(),
+        };
+        let standing = newcomer.look(&word, content, around.now());
+        self.newcomer_due = None;
+        let JoinStanding::Waits(wait) = standing else {
+            match standing {
+                JoinStanding::Settled => self.settle_newcomer(around),
+                _ => self.show_wait(None, around),
+            }
+            return published;
+        };
+        self.newcomer_due = wait.due;
+        let is_waiting = |type_url: &TypeUrl| {
+            in_force.gated.contains(type_url)
+                && wait.types.as_ref().is_none_or(|types| types.contains(type_url))
+        };
+        let admission = word.admission;
+        let admitted = wait.push.filter(|push| wait.is_of_push && admission.push == *push);
+        let is_served = word.policy == JoinPolicy::Live;
+        let published = if is_served { published } else { published.wait_for(is_waiting, admitted) };
+        self.show_wait(Some((wait, is_served)), around);
+        published
+    }
+
+    /// The source has stable content from now on.
+    fn settle_newcomer(&mut self, around: &Surroundings) {
+        (self.newcomer, self.newcomer_due) = (None, None);
+        around.handle.is_newcomer.store(false, Ordering::Release);
+        self.show_wait(None, around);
+    }
+
+    /// Shows for what clients wait, or no longer.
+    fn show_wait(&mut self, wait: Option<(JoinWait, bool)>, around: &Surroundings) {
+        let handle = &around.handle;
+        let shown = handle.waits();
+        let next = wait.map(|(wait, is_served)| {
+            let since = shown.as_ref().map_or(around.now(), |shown| shown.since);
+            NewcomerWait { push: wait.push, types: wait.types, since, is_served }
+        });
+        if shown.as_deref() != next.as_ref() {
+            self.is_wait_new = true;
+            handle.waits.store(next.map(Arc::new));
+            self.plan.iter().for_each(|plan| plan.note_newcomer());
+        }
+    }
+
+    /// Whether the source has no stable content that a next process could begin from.
+    pub(super) fn is_newcomer(&self) -> bool {
+        let word = || self.plan.as_ref()?.join_word();
+        self.newcomer.is_some() && word().is_some_and(|word| word.policy == JoinPolicy::Wait)
+    }
+
+    /// The ledger has another word for newcomers.
+    fn join(&mut self, around: &Surroundings, audience: &Audience) {
+        if self.newcomer.is_some() {
+            self.publish_lanes(around, audience);
+            audience.wake_all();
+        }
     }
 
     fn store(&mut self, published: Published, around: &Surroundings, audience: &Audience) {
@@ -189,7 +281,8 @@ impl Serving {
         around.shared.content.encoder.move_on(self.number, &published);
         handle.published.store(Arc::new(published));
         handle.shown_change.store(handle.changes.latest(), Ordering::Release);
-        if self.lanes.as_mut().is_some_and(Lanes::take_let_go) {
+        let is_wait_new = std::mem::take(&mut self.is_wait_new);
+        if self.lanes.as_mut().is_some_and(Lanes::take_let_go) || is_wait_new {
             audience.wake_all();
         }
     }
@@ -254,12 +347,24 @@ impl Serving {
         around: &Surroundings,
         audience: &Audience,
     ) -> Option<LaneContent> {
-        if order == LaneOrder::Refuse {
-            self.refuse(around, audience);
-            return None;
+        match order {
+            LaneOrder::Refuse => self.refuse(around, audience),
+            LaneOrder::Join => self.join(around, audience),
+            order => return self.move_lanes(order, is_restored, around, audience),
         }
+        None
+    }
+
+    fn move_lanes(
+        &mut self,
+        order: LaneOrder,
+        is_restored: bool,
+        around: &Surroundings,
+        audience: &Audience,
+    ) -> Option<LaneContent> {
         let lanes = self.lanes.as_mut()?;
         let is_cut = matches!(order, LaneOrder::Cut(_));
+        let mut has_settled = false;
         let changes_content = matches!(order, LaneOrder::Serve(_) | LaneOrder::Open | LaneOrder::Restate(_));
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
@@ -267,13 +372,16 @@ impl Serving {
             LaneOrder::Give(push) => lanes.give(push),
             LaneOrder::Back(push) => lanes.go_back(push),
             LaneOrder::Stay(push) => lanes.stay(push),
-            LaneOrder::Settle(push) => lanes.settle(push),
+            LaneOrder::Settle(push) => {
+                has_settled = around.handle.published().candidate_of(push).is_some();
+                lanes.settle(push);
+            }
             LaneOrder::Serve(number) => {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();
                 release.iter().for_each(|release| lanes.serve(release));
             }
             LaneOrder::Restate(earlier) => lanes.restate(&earlier),
-            LaneOrder::Refuse => {}
+            LaneOrder::Refuse | LaneOrder::Join => {}
             // The server has not answered since a restart: nothing else is known about the content of
             // clients.
             LaneOrder::Keep if is_restored => lanes.hold(),
@@ -282,6 +390,10 @@ impl Serving {
             LaneOrder::Open => lanes.release(),
         }
         let released = lanes.released().filter(|_| is_cut).cloned().collect();
+        if has_settled {
+            // All clients have the candidate, whatever is under way elsewhere.
+            self.settle_newcomer(around);
+        }
         self.publish_lanes(around, audience);
         if changes_content {
             audience.wake_all();
@@ -301,7 +413,7 @@ fn has_taken_over_from(sibling: &SourceHandle, around: &Surroundings) -> bool {
 }
 
 fn content_of(published: &Published, released: Vec<Release>) -> Option<LaneContent> {
-    let lanes = published.lanes.as_ref()?;
+    let lanes = published.lanes_that_hold()?;
     let candidate = lanes.candidate.as_ref().map_or(&published.live, |(_, candidate)| candidate);
     Some(LaneContent { stable: lanes.stable.clone(), candidate: candidate.clone(), released })
 }

@@ -6,9 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::newcomers::{JoinPolicy, JoinWay, JoinWord, LedgerPushes};
 use super::word::{Bid, Others, Sorted, Word, added};
+use crate::rollout::machine::Admission;
 use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
@@ -89,6 +92,7 @@ pub struct Replica {
     /// A number of the process.
     pub process: u64,
     pub lease: Duration,
+    pub join: JoinPolicy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +140,7 @@ pub struct Share {
     /// The orders of the record that this replica follows.
     followed: Orders,
     watched: WatchedPush,
+    joining: Joining,
     /// The wall clock at a time of the plan: microseconds since 1970.
     clock: (Time, u64),
 }
@@ -153,15 +158,26 @@ struct WatchedPush {
     waits: Option<&'static str>,
 }
 
+/// The ledger's word for newcomers.
+#[derive(Debug, Default)]
+struct Joining {
+    /// Nobody waits longer for the first word of the ledger.
+    heard_by: Time,
+    /// `None`: no word yet.
+    pushes: Option<Arc<LedgerPushes>>,
+    /// The ledger has said something since.
+    is_outdated: bool,
+}
+
 /// The entries of one plan.
 #[derive(Debug, Default)]
 struct Held {
     record: Option<(PlanRecord, u64)>,
     /// The record cannot be read.
     unreadable: Option<Box<str>>,
-    done: BTreeMap<u64, PastPush>,
+    done: BTreeMap<u64, Arc<PastPush>>,
     /// By push and replica.
-    halted: BTreeMap<(u64, Box<str>), PastPush>,
+    halted: BTreeMap<(u64, Box<str>), Arc<PastPush>>,
     /// By replica, with this one.
     tallies: BTreeMap<Box<str>, ReplicaTally>,
 }
@@ -197,8 +213,14 @@ impl Share {
             orders: None,
             followed: Orders::default(),
             watched: WatchedPush::default(),
+            joining: Joining::default(),
             clock: (Time::ZERO, 0),
         }
+    }
+
+    /// The plan begins to share: newcomers wait for the first word of the ledger for a lease (LDG-5).
+    pub fn begin(&mut self, now: Time) {
+        self.joining.heard_by = now + self.replica.lease;
     }
 
     pub fn name(&self) -> &str {
@@ -230,6 +252,7 @@ impl Share {
                 let last_ticket = self.writes.last_ticket;
                 self.writes = Writes { last_ticket, ..Writes::default() };
                 entries.into_iter().for_each(|entry| self.take(entry, now));
+                self.joining.is_outdated = true;
                 if before.record != self.held.record {
                     self.watched.gathered = now;
                 }
@@ -254,7 +277,9 @@ impl Share {
     }
 
     fn take(&mut self, entry: Entry, now: Time) {
-        match self.part(&entry.key) {
+        let part = self.part(&entry.key);
+        self.joining.is_outdated |= !matches!(part, Some(Part::Tally(_)) | None);
+        match part {
             Some(Part::Record) => self.take_record(read(&entry.value), entry.revision, now),
             Some(Part::Done(push)) => take_past(&mut self.held.done, push, &entry.value),
             Some(Part::Halted(push, replica)) => {
@@ -295,6 +320,7 @@ impl Share {
     }
 
     fn drop_entry(&mut self, key: &str) {
+        self.joining.is_outdated = true;
         match self.part(key) {
             // Nobody deletes a record: the ledger has lost it.
             Some(Part::Record) => self.held.unreadable = Some("the record of the plan is gone".into()),
@@ -337,6 +363,7 @@ impl Share {
         match (result, pending) {
             // Sooner than the watch.
             (WriteResult::Written(revision), Pending::Record(record)) => {
+                self.joining.is_outdated = true;
                 if self.orders.as_ref() == Some(&record.orders) {
                     self.orders = None;
                 }
@@ -612,6 +639,66 @@ impl Share {
         }
     }
 
+    /// The word for newcomers. `halted`: the push that this replica has halted; its clients are not admitted,
+    /// whatever the record says. `gathered_within`: the longest gathering of the plan.
+    pub fn join_word(
+        &mut self,
+        halted: Option<u64>,
+        rules: u128,
+        gathered_within: Duration,
+        now: Time,
+    ) -> JoinWord {
+        let is_heard = matches!(self.link, Link::Here { .. }) && self.held.unreadable.is_none();
+        let was_deserted = self.joining.pushes.as_ref().map(|pushes| pushes.deserted.is_some());
+        let is_deserted = Some(self.is_deserted());
+        if is_heard && (mem::take(&mut self.joining.is_outdated) || was_deserted != is_deserted) {
+            self.joining.pushes = Some(Arc::new(self.pushes(gathered_within, now)));
+        }
+        let policy = self.replica.join;
+        let Some(pushes) = &self.joining.pushes else {
+            return JoinWord::unheard(policy, self.joining.heard_by);
+        };
+        let record = self.record().filter(|record| {
+            record.state == SharedState::Moving && record.rules == rules && halted != Some(record.push)
+        });
+        let admission = record.map_or(Admission::NOBODY, |record| Admission {
+            push: record.push,
+            threshold: record.threshold,
+            step: record.step,
+            state: RolloutState::Waving,
+            ..Admission::NOBODY
+        });
+        JoinWord { policy, admission, way: JoinWay::Heard(pushes.clone()) }
+    }
+
+    /// Whether no live replica has a part of the record's push.
+    fn is_deserted(&self) -> bool {
+        let push = self.record().map_or(0, |record| record.push);
+        !self.held.tallies.values().any(|tally| tally.takes_part && tally.push == push)
+    }
+
+    fn pushes(&self, gathered_within: Duration, now: Time) -> LedgerPushes {
+        let before = self.joining.pushes.as_deref();
+        let blank = blank();
+        let record = self.record().unwrap_or(&blank);
+        let before = before.filter(|before| (before.push, before.state) == (record.push, record.state));
+        let is_deserted = self.is_deserted();
+        let is_done =
+            |(push, past): &(&u64, &Arc<PastPush>)| self.is_over(**push) && !past.changed.is_whole();
+        let done = self.held.done.iter().filter(is_done).map(|(push, past)| (*push, past.clone()));
+        LedgerPushes {
+            push: record.push,
+            state: record.state,
+            since: before.map_or(now, |before| before.since),
+            gathered_within,
+            changed: record.changed.clone(),
+            blamed: record.blamed().to_vec(),
+            deserted: is_deserted.then(|| before.and_then(|before| before.deserted).unwrap_or(now)),
+            done: done.collect(),
+            halted: self.held.halted.clone(),
+        }
+    }
+
     // === The writes ===
 
     /// The next write of the record or of the past. `local`: the push of this replica.
@@ -849,9 +936,9 @@ impl ReplicaTally {
     }
 }
 
-fn take_past<K: Ord>(sets: &mut BTreeMap<K, PastPush>, push: K, value: &[u8]) {
+fn take_past<K: Ord>(sets: &mut BTreeMap<K, Arc<PastPush>>, push: K, value: &[u8]) {
     if let Ok(past) = read(value) {
-        sets.insert(push, past);
+        sets.insert(push, Arc::new(past));
     }
 }
 

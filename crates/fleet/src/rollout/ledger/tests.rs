@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::rollout::shared::record::{FORMAT, PastPush, SharedState, write};
+use crate::rollout::Admission;
+use crate::rollout::shared::record::{FORMAT, PastPush, SharedHalt, SharedState, write};
 use crate::rollout::shared::{ChangeHash, ContentSet, PlanRecord, ReplicaTally, UnitChanges, UnitKey};
 use sluice_engine::Time;
+use sluice_xds::{ResourceName, TypeUrl, Version};
 
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -21,7 +23,8 @@ fn entry(key: &str, value: Vec<u8>, revision: u64) -> Entry {
 
 /// A share whose ledger came at second 0 with these entries.
 fn share(entries: Vec<Entry>) -> Share {
-    let mut share = Share::new("edge", Replica { name: "a".into(), process: 1, lease: LEASE });
+    let mut share =
+        Share::new("edge", Replica { name: "a".into(), process: 1, lease: LEASE, join: JoinPolicy::Wait });
     share.handle(LedgerEvent::Loaded(entries), 0, at(0));
     share
 }
@@ -156,4 +159,220 @@ fn ldg_3_a_halted_change_comes_again_once_another_has_replaced_it() {
     entries.push(entry("done/edge/5", past(4), 11));
     assert_eq!(sort(&entries, 4), Sorted::Known, "all clients of a replica have it");
     assert_eq!(sort(&entries, 3), Sorted::Begin, "it goes by steps again");
+}
+
+// === Newcomers ===
+
+const UNIT: UnitKey = UnitKey(1);
+const GATHERED_WITHIN: Duration = Duration::from_secs(11);
+
+fn clusters() -> TypeUrl {
+    TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
+}
+
+/// The content of a cluster of the unit; version 0: it has none.
+fn cluster(name: &str, version: u128) -> ChangeHash {
+    let version = Some(Version(version)).filter(|version| version.0 > 0);
+    ChangeHash::new(UNIT, &clusters(), &ResourceName::from(name), version)
+}
+
+fn content(contents: &[ChangeHash]) -> NewcomerContent {
+    let contents = contents.iter().copied().collect();
+    let types = vec![NewcomerType { type_url: clusters(), is_whole: true, contents }];
+    NewcomerContent { types, is_newest: true }
+}
+
+fn moving(changed: &[ChangeHash]) -> PlanRecord {
+    let changed = changed.iter().copied().collect();
+    PlanRecord { changed, ..record(3, SharedState::Moving, 1) }
+}
+
+fn tally_of(push: u64) -> Entry {
+    let tally =
+        ReplicaTally { version: FORMAT, process: 2, push, takes_part: true, ..ReplicaTally::default() };
+    entry("tally/edge/b", write(&tally), 4)
+}
+
+/// A replica that begins at second 0, and whose ledger has this record.
+struct Joiner {
+    share: Share,
+    newcomer: Newcomer,
+}
+
+impl Joiner {
+    fn new(entries: Vec<Entry>) -> Joiner {
+        let mut share = share(entries);
+        share.begin(at(0));
+        Joiner { share, newcomer: Newcomer::new(UNIT) }
+    }
+
+    fn with(record: &PlanRecord) -> Joiner {
+        Joiner::new(vec![entry("plan/edge", write(record), 9), tally_of(record.push)])
+    }
+
+    fn hear(&mut self, key: &str, value: Vec<u8>, revision: u64, seconds: u64) {
+        self.share.handle(LedgerEvent::Changed(entry(key, value, revision)), 0, at(seconds));
+    }
+
+    fn word(&mut self, seconds: u64) -> JoinWord {
+        self.share.join_word(None, 0, GATHERED_WITHIN, at(seconds))
+    }
+
+    fn look(&mut self, contents: &[ChangeHash], seconds: u64) -> JoinStanding {
+        let word = self.word(seconds);
+        self.newcomer.look(&word, |_| content(contents), at(seconds))
+    }
+
+    /// Whether clients wait, and when another look is due.
+    fn wait(&mut self, contents: &[ChangeHash], seconds: u64) -> Option<(bool, Option<Time>)> {
+        match self.look(contents, seconds) {
+            JoinStanding::Waits(wait) => Some((wait.is_of_push, wait.due)),
+            JoinStanding::Settled | JoinStanding::Free => None,
+        }
+    }
+}
+
+#[test]
+fn ldg_3_a_newcomer_waits_with_content_of_the_push_and_no_other() {
+    let mut joiner = Joiner::with(&moving(&[cluster("a", 2), cluster("gone", 0)]));
+    let (a, b, gone) = (cluster("a", 2), cluster("b", 1), cluster("gone", 1));
+    let waits = JoinWait { push: Some(3), types: Some([clusters()].into()), is_of_push: true, due: None };
+    assert_eq!(joiner.look(&[a, b, gone], 1), JoinStanding::Waits(waits));
+    assert_eq!(joiner.wait(&[b], 1), Some((true, None)), "the push takes a name away");
+    assert_eq!(
+        joiner.look(&[b, gone], 1).clone(),
+        JoinStanding::Waits(JoinWait {
+            push: Some(3),
+            types: Some([clusters()].into()),
+            is_of_push: false,
+            due: None,
+        }),
+        "other content in a place of the push may be newer"
+    );
+    let mut other = Newcomer::new(UnitKey(2));
+    let word = joiner.word(1);
+    let served = other.look(&word, |_| content(&[cluster("c", 1)]), at(1));
+    assert_eq!(served, JoinStanding::Free, "content of another class");
+    // What all clients have does not wait for a later push.
+    let (one, two) = (cluster("b", 1), cluster("c", 1));
+    let mut joiner = Joiner::with(&moving(&[cluster("a", 2)]));
+    assert_eq!(joiner.look(&[one], 1), JoinStanding::Free);
+    let next = PlanRecord { push: 4, ..moving(&[cluster("b", 2), cluster("c", 2), cluster("d", 0)]) };
+    joiner.hear("plan/edge", write(&next), 12, 2);
+    assert_eq!(joiner.look(&[one], 3), JoinStanding::Free);
+    assert_eq!(joiner.wait(&[one, two], 3), Some((false, None)), "nobody had it");
+    let mut joiner = Joiner::with(&moving(&[cluster("a", 2), cluster("gone", 0)]));
+    assert_eq!((word.admission.push, word.admission.threshold, word.admission.step), (3, 100, 1));
+    assert!(word.is_in_the_way(at(1)));
+    let elsewhere = joiner.share.join_word(None, 7, GATHERED_WITHIN, at(1));
+    assert_eq!(elsewhere.admission, Admission::NOBODY, "seats by other rules");
+    let halted_here = joiner.share.join_word(Some(3), 0, GATHERED_WITHIN, at(1));
+    assert_eq!(halted_here.admission, Admission::NOBODY);
+}
+
+#[test]
+fn ldg_3_a_newcomer_is_one_until_the_push_is_over_and_none_can_follow_with_its_content() {
+    let mut joiner = Joiner::with(&moving(&[cluster("a", 2)]));
+    assert_eq!(joiner.wait(&[cluster("a", 3)], 1), Some((false, None)));
+    let over = PlanRecord { state: SharedState::Over, ..moving(&[cluster("a", 2)]) };
+    let done = PastPush { version: FORMAT, changed: over.changed.clone(), blamed: Vec::new() };
+    joiner.hear("done/edge/3", write(&done), 10, 20);
+    joiner.hear("plan/edge", write(&over), 11, 20);
+    assert_eq!(joiner.look(&[cluster("a", 2)], 21), JoinStanding::Free, "all clients have it");
+    assert!(!joiner.word(21).is_in_the_way(at(21)));
+    let due = at(20) + GATHERED_WITHIN;
+    assert_eq!(joiner.wait(&[cluster("a", 3)], 21), Some((false, Some(due))), "the next push has it");
+    assert_eq!(joiner.look(&[], 31), JoinStanding::Settled);
+    assert_eq!(joiner.look(&[cluster("a", 3)], 31), JoinStanding::Settled, "nobody else has it");
+    let next = PlanRecord { push: 4, state: SharedState::Gathering, ..moving(&[cluster("a", 3)]) };
+    joiner.hear("plan/edge", write(&next), 12, 30);
+    assert_eq!(joiner.wait(&[cluster("a", 3)], 31), Some((true, None)));
+    assert_eq!(joiner.look(&[cluster("a", 2)], 31), JoinStanding::Free, "known to be older");
+}
+
+#[test]
+fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content() {
+    let (bad, rest) = (cluster("a", 3), cluster("b", 2));
+    let halted = |blamed: &[UnitKey]| {
+        let halt = SharedHalt { replica: "b".into(), why: "why".into(), blamed: blamed.to_vec() };
+        let state = SharedState::Halted;
+        PlanRecord { state, halt: Some(halt), ..moving(&[bad, rest]) }
+    };
+    let mut joiner = Joiner::with(&halted(&[]));
+    assert_eq!(joiner.wait(&[bad, rest], 1_000), Some((true, None)));
+    let due = |from| Some(at(from) + GATHERED_WITHIN);
+    let mended = [cluster("a", 4), rest];
+    assert_eq!(joiner.wait(&mended, 1_000), Some((false, due(1_000))), "others may gather it");
+    assert_eq!(joiner.look(&mended, 1_011), JoinStanding::Free, "nobody else has it");
+    let older = NewcomerContent { is_newest: false, ..content(&mended) };
+    let word = joiner.word(1_100);
+    let standing = joiner.newcomer.look(&word, |_| older, at(1_100));
+    assert!(matches!(standing, JoinStanding::Waits(_)), "the server says the halted content now");
+    assert!(joiner.word(2_000).is_in_the_way(at(2_000)), "a live replica has the halted push");
+
+    // Not blamed, and nobody is there who would go on with it.
+    let mut joiner = Joiner::with(&halted(&[UnitKey(2)]));
+    assert_eq!(joiner.wait(&[rest], 1), Some((true, None)));
+    joiner.share.handle(LedgerEvent::Gone { key: "tally/edge/b".into(), revision: 12 }, 0, at(50));
+    assert_eq!(joiner.wait(&[rest], 50), Some((true, due(50))));
+    assert_eq!(joiner.look(&[rest], 61), JoinStanding::Free);
+    assert!(!joiner.word(61).is_in_the_way(at(61)));
+
+    // A later push is under way.
+    let past = PastPush { version: FORMAT, changed: [bad].into_iter().collect(), blamed: vec![UNIT] };
+    let later = PlanRecord { push: 4, state: SharedState::Over, ..moving(&[rest]) };
+    let mut joiner =
+        Joiner::new(vec![entry("plan/edge", write(&later), 9), entry("halted/edge/3/b", write(&past), 8)]);
+    joiner.word(0);
+    assert_eq!(joiner.wait(&[bad], 100), Some((false, None)), "nobody is given halted content");
+    assert_eq!(joiner.look(&[cluster("a", 4)], 100), JoinStanding::Settled);
+    let replaced = PastPush { version: FORMAT, changed: [cluster("a", 4)].into_iter().collect(), ..past };
+    joiner.hear("done/edge/4", write(&replaced), 12, 101);
+    assert_eq!(joiner.look(&[bad], 101), JoinStanding::Settled, "it may be tried again");
+}
+
+#[test]
+fn ldg_5_a_newcomer_waits_for_the_first_word_of_the_ledger_for_a_lease() {
+    let replica = Replica { name: "a".into(), process: 1, lease: LEASE, join: JoinPolicy::Wait };
+    let mut joiner = Joiner { share: Share::new("edge", replica), newcomer: Newcomer::new(UNIT) };
+    joiner.share.begin(at(2));
+    let unheard = JoinWait { push: None, types: None, is_of_push: false, due: Some(at(17)) };
+    assert_eq!(joiner.look(&[cluster("a", 1)], 16), JoinStanding::Waits(unheard));
+    assert!(joiner.word(16).is_in_the_way(at(16)) && !joiner.word(17).is_in_the_way(at(17)));
+    assert_eq!(
+        joiner.newcomer.look(
+            &joiner.share.join_word(None, 0, GATHERED_WITHIN, at(17)),
+            |_| NewcomerContent { types: Vec::new(), is_newest: true },
+            at(17)
+        ),
+        JoinStanding::Free
+    );
+    assert_eq!(joiner.look(&[cluster("a", 1)], 17), JoinStanding::Settled);
+    // The ledger comes with a push, and is lost: nobody new is admitted anywhere.
+    joiner.share.handle(LedgerEvent::Loaded(Vec::new()), 0, at(20));
+    joiner.hear("plan/edge", write(&moving(&[cluster("a", 2)])), 5, 21);
+    assert_eq!(joiner.wait(&[cluster("a", 2)], 22), Some((true, None)));
+    joiner.share.handle(LedgerEvent::Lost("cut".into()), 0, at(23));
+    assert_eq!(joiner.wait(&[cluster("a", 2)], 9_000), Some((true, None)));
+}
+
+#[test]
+fn ldg_3_a_newcomer_waits_for_a_push_that_is_too_large_to_list() {
+    let many = (0..3_000).map(|number| cluster(&number.to_string(), 2));
+    let record = PlanRecord { changed: many.collect(), ..moving(&[]) };
+    assert!(record.changed.is_whole());
+    assert_eq!(Joiner::with(&record).wait(&[cluster("x", 1)], 1), Some((true, None)));
+}
+
+#[test]
+fn ldg_2_a_field_of_a_later_build_is_kept_and_written_back() {
+    let mut value: serde_json::Value =
+        serde_json::from_slice(&write(&record(3, SharedState::Moving, 1))).unwrap();
+    value["later"] = serde_json::json!({ "a": [1] });
+    // A record of an earlier build may lack what has a default.
+    value.as_object_mut().unwrap().remove("orders");
+    let mut share = share(vec![entry("plan/edge", value.to_string().into_bytes(), 9)]);
+    let changes = changes();
+    let next = written(&mut share, &local(&changes, 3, 2), 15).unwrap();
+    assert_eq!((next.step, &next.others["later"]), (2, &value["later"]));
 }

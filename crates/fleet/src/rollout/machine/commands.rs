@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::gather::Gathering;
 use super::{Output, Push, Rollout, What};
 use crate::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion, Until};
-use crate::rollout::ledger::{Consent, LedgerEvent, Rules, Share, Sorted, Word, WriteResult, shared};
+use crate::rollout::ledger::{
+    Consent, JoinWord, LedgerEvent, Rules, Share, Sorted, Word, WriteResult, shared,
+};
 use crate::rollout::plan::BUCKETS;
 use crate::rollout::push::{UnitId, UnitPush};
 use crate::rollout::report::{Outcome, Pin, Reason};
@@ -283,7 +285,8 @@ impl Rollout {
 
     /// Other replicas share the decisions about the plan from now on. `keys`: the units of a push from before
     /// a restart, of which only the units are known.
-    pub fn share(&mut self, share: Share, keys: &BTreeMap<UnitId, UnitKey>, now: Time) {
+    pub fn share(&mut self, mut share: Share, keys: &BTreeMap<UnitId, UnitKey>, now: Time) {
+        share.begin(now);
         if let Some(push) = &mut self.push {
             let units = push.report.units.iter().filter_map(|unit| Some((*unit, *keys.get(unit)?)));
             push.consent.get_or_insert_with(|| Consent::restored(units));
@@ -310,6 +313,15 @@ impl Rollout {
             share.wrote(ticket, result, now);
             self.follow_ledger(now);
         }
+    }
+
+    /// The word for units without stable content. `None`: the plan holds nothing, or shares nothing.
+    pub fn join_word(&mut self, now: Time) -> Option<JoinWord> {
+        let share = self.share.as_mut().filter(|_| self.plan.enforces())?;
+        let halted = self.push.as_ref().filter(|push| push.is_halted()).map(|push| push.report.number);
+        // Changes that waited for the end of a push are cut after another quiet while at most.
+        let gathered_within = self.plan.gather.max + self.plan.gather.quiet;
+        Some(share.join_word(halted, self.plan.shared_rules(), gathered_within, now))
     }
 
     /// The number of the next push. `None`: the ledger lets none begin.

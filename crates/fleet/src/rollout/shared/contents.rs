@@ -14,6 +14,7 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 const UNIT_CONTEXT: &str = "sluice 2026 shared unit";
 const PLACE_CONTEXT: &str = "sluice 2026 shared place";
 const CONTENT_CONTEXT: &str = "sluice 2026 shared content";
+const ABSENCE_CONTEXT: &str = "sluice 2026 shared absence";
 
 /// A larger push is shared as a whole: each change counts as a part of it (LDG-2).
 pub const CHANGES_MAX: usize = 2_048;
@@ -54,12 +55,28 @@ impl ChangeHash {
             text(hasher, type_url.message());
             text(hasher, name.as_str());
         });
-        let content = hash(CONTENT_CONTEXT, |hasher| {
-            hasher.update(&[u8::from(version.is_some())]);
-            hasher.update(&version.map_or(0, |version| version.0).to_le_bytes());
-        });
+        let content = match version {
+            Some(version) => hash(CONTENT_CONTEXT, |hasher| {
+                hasher.update(&[1]);
+                hasher.update(&version.0.to_le_bytes());
+            }),
+            None => absence(unit, type_url),
+        };
         ChangeHash(place & !CONTENT | content & CONTENT)
     }
+
+    pub fn has_place_of(self, other: ChangeHash) -> bool {
+        self.0 & !CONTENT == other.0 & !CONTENT
+    }
+}
+
+/// The lower half of a change without a version. It tells where something goes, so that a unit which never
+/// knew the name can tell that its content lacks the name because of the push.
+fn absence(unit: UnitKey, type_url: &TypeUrl) -> u128 {
+    hash(ABSENCE_CONTEXT, |hasher| {
+        hasher.update(&unit.0.to_le_bytes());
+        text(hasher, type_url.message());
+    })
 }
 
 /// The lower half of a change.
@@ -102,6 +119,12 @@ impl ContentSet {
     pub fn has_place_of(&self, change: ChangeHash) -> bool {
         let all = ChangeHash(change.0 & !CONTENT)..=ChangeHash(change.0 | CONTENT);
         self.is_whole || self.changes.range(all).next().is_some()
+    }
+
+    /// The names of a unit and a type that go with the push, as far as the set lists them.
+    pub fn removals(&self, unit: UnitKey, type_url: &TypeUrl) -> impl Iterator<Item = ChangeHash> {
+        let content = absence(unit, type_url) & CONTENT;
+        self.changes.iter().copied().filter(move |change| change.0 & CONTENT == content)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -211,6 +234,8 @@ mod tests {
         let set: ContentSet = [of("x", "07", "a", None)].into_iter().collect();
         let has_place = |name| set.has_place_of(of("x", "07", name, Some(Version(7))));
         assert_eq!([has_place("a"), has_place("b")], [true, false], "a place has any content");
+        let removals = |class| set.removals(UnitKey::new("x", class), &type_url).collect::<Vec<ChangeHash>>();
+        assert_eq!((removals("07"), removals("7")), (vec![of("x", "07", "a", None)], vec![]));
         let one = of("xds_servers", "07", "a", Some(Version(7)));
         assert_eq!(format!("{:032x}", one.0), VECTOR);
     }

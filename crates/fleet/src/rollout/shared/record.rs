@@ -114,7 +114,7 @@ pub enum SharedPinEnd {
 }
 
 /// The content of a push of the past, under `done/PLAN/PUSH` or `halted/PLAN/PUSH`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastPush {
     pub version: u32,
     pub changed: ContentSet,
