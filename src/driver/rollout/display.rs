@@ -21,7 +21,7 @@ pub(super) struct ShownPlan(ArcSwap<ShownState>);
 
 /// The part of a [`RolloutStatus`] that the task of the plan knows.
 #[derive(Debug)]
-struct ShownState {
+pub(super) struct ShownState {
     plan: Arc<Plan>,
     report: RolloutReport,
     /// The units in the report, also those that have ended.
@@ -85,8 +85,8 @@ impl Display {
         self.is_behind
     }
 
-    /// Shows the state of this moment. `keeps_halted`: clients keep a halted push.
-    pub(super) fn show(&mut self, keeps_halted: bool, state: &mut PlanState, fleet: &Fleet) {
+    /// The state of this moment, for [`Display::show`]. `keeps_halted`: clients keep a halted push.
+    pub(super) fn look(&mut self, keeps_halted: bool, state: &mut PlanState, fleet: &Fleet) -> ShownState {
         let report = state.rollout.report();
         let is_behind = report.behind_from.is_some();
         // The next process has to know since when.
@@ -98,7 +98,12 @@ impl Display {
         let sources = if new.is_empty() { HashMap::new() } else { fleet.all_sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let (plan, condemned) = (state.plan().clone(), state.rejecters.condemned().clone());
-        self.shown.0.store(Arc::new(ShownState { plan, report, units, condemned }));
+        ShownState { plan, report, units, condemned }
+    }
+
+    /// Shows a state to readers.
+    pub(super) fn show(&self, state: ShownState) {
+        self.shown.0.store(Arc::new(state));
     }
 }
 
