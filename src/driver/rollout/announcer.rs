@@ -1,72 +1,59 @@
-//! The words of a plan to readers and operators, which wait for the disk (WAV-8, HIS-5).
+//! The answers to operators, which wait for the disk: an answered word is not lost with the process (HIS-5).
 
 use crate::driver::ground::checkpoint_writer::StateWrite;
-use crate::driver::rollout::display::{Display, ShownState};
 use crate::driver::rollout::orders::Reply;
 
-/// Holds a word back until the disk has the state behind it. Words that come while a write is under way
+/// Holds answers back until the disk has the state behind them. Answers that come while a write is under way
 /// gather for the next write.
 #[derive(Default)]
 pub(super) struct Announcer {
     write: StateWrite,
-    /// The word that the write under way is for.
-    writing: Option<Word>,
-    next: Option<Word>,
-}
-
-/// A state of the plan, and the answers that are true in it.
-struct Word {
-    shown: ShownState,
-    replies: Vec<Reply>,
-    /// The disk has to have the state first.
-    is_kept: bool,
-}
-
-impl Word {
-    fn say(self, display: &Display) {
-        display.show(self.shown);
-        self.replies.into_iter().for_each(Reply::send);
-    }
+    /// The answers that the write under way is for.
+    writing: Vec<Reply>,
+    next: Vec<Reply>,
+    /// The state has changed since the write under way began.
+    is_due: bool,
 }
 
 impl Announcer {
-    pub(super) fn add(&mut self, shown: ShownState, replies: Vec<Reply>, is_kept: bool) {
-        let next = match self.next.take() {
-            Some(mut word) => {
-                word.replies.extend(replies);
-                Word { shown, is_kept: is_kept || word.is_kept, ..word }
-            }
-            None => Word { shown, replies, is_kept },
-        };
-        self.next = Some(next);
+    /// Whether the disk lacks a state that was kept.
+    pub(super) fn is_unsaved(&self) -> bool {
+        self.is_due || self.write.is_under_way()
     }
 
-    /// Says the latest word, or lets `begin` write the state before.
-    pub(super) fn send(&mut self, display: &Display, begin: impl FnOnce(&mut StateWrite)) {
+    /// Adds answers. `is_kept`: the state behind them has been kept for the next write.
+    pub(super) fn add(&mut self, replies: Vec<Reply>, is_kept: bool) {
+        self.next.extend(replies);
+        self.is_due |= is_kept;
+    }
+
+    /// Lets `begin` write the state, if that is due and no write is under way. Sends the answers that wait
+    /// for no write.
+    pub(super) fn go_on(&mut self, begin: impl FnOnce(&mut StateWrite)) {
         if self.write.is_under_way() {
             return;
         }
-        let Some(word) = self.next.take() else { return };
-        if word.is_kept {
+        if std::mem::take(&mut self.is_due) {
             begin(&mut self.write);
         }
+        let answers = std::mem::take(&mut self.next);
         match self.write.is_under_way() {
-            true => self.writing = Some(word),
-            false => word.say(display),
+            true => self.writing = answers,
+            false => answers.into_iter().for_each(Reply::send),
         }
     }
 
-    /// Says the word of the write under way when the write has ended. Waits for ever without a write.
-    /// Returns whether the write is over: if not, the state has to be written again.
-    pub(super) async fn written(&mut self, display: &Display) -> bool {
+    /// Waits for the end of the write under way, for ever if there is none, and sends the answers. Returns
+    /// whether the write is over: if not, the state has to be written again.
+    pub(super) async fn written(&mut self) -> bool {
         let is_over = self.write.ended().await;
-        self.writing.take().into_iter().for_each(|word| word.say(display));
+        self.writing.drain(..).for_each(Reply::send);
         is_over
     }
 
-    /// Says all words: the plan ends, and so does its state.
-    pub(super) fn finish(self, display: &Display) {
-        self.writing.into_iter().chain(self.next).for_each(|word| word.say(display));
+    /// Sends all answers: the plan ends, and so does its state.
+    pub(super) fn finish(self) {
+        self.writing.into_iter().chain(self.next).for_each(Reply::send);
     }
 }
 
@@ -84,14 +71,16 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Whether readers see that the plan is frozen, and whether a successor would hear of it.
-    fn is_frozen(relay: &Relay) -> (bool, bool) {
+    /// Whether readers see that the plan is frozen, and that the disk lacks that; and whether a successor
+    /// would hear of a freeze.
+    fn frozen(relay: &Relay) -> (bool, bool, bool) {
         let status = &relay.rollouts.all(&relay.shared, &relay.tables)[0];
         let record = relay.shared.durable.plans.of("edge");
-        (status.report.frozen_until.is_some(), record.is_some_and(|record| record.frozen_ms.is_some()))
+        let is_passed_on = record.is_some_and(|record| record.frozen_ms.is_some());
+        (status.report.frozen_until.is_some(), status.is_unsaved, is_passed_on)
     }
 
-    /// FP3, HIS-5: the plan goes on while the disk does not. Nobody hears of what the disk does not have.
+    /// FP3, HIS-5: the plan goes on while the disk does not, and only the answers to operators wait.
     #[tokio::test(start_paused = true)]
     async fn fp_3_a_disk_that_hangs_holds_up_answers_and_no_decision() {
         let parent = tempfile::tempdir().unwrap();
@@ -105,20 +94,22 @@ mod tests {
         let disk = relay.pause_checkpoint().await.unwrap();
         let mut freeze = plan.command(Command::Freeze { length: HOUR }, Vec::new(), false);
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!((is_frozen(&relay), freeze.try_recv().is_err()), ((false, true), true));
+        assert_eq!((frozen(&relay), freeze.try_recv().is_err()), ((true, true, true), true));
         let mut unfreeze = plan.command(Command::Unfreeze, Vec::new(), false);
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!((is_frozen(&relay), unfreeze.try_recv().is_err()), ((false, false), true));
+        assert_eq!((frozen(&relay), unfreeze.try_recv().is_err()), ((false, true, false), true));
 
         drop(disk);
         assert_eq!(freeze.await.unwrap(), Ok(()));
         assert_eq!(unfreeze.await.unwrap(), Ok(()));
-        assert_eq!(is_frozen(&relay), (false, false));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(frozen(&relay), (false, false, false));
         let written = || std::fs::read_to_string(parent.path().join("checkpoint/rollouts.json")).unwrap();
         assert!(written().contains("\"frozen_ms\":null"), "{}", written());
 
         let again = plan.command(Command::Freeze { length: HOUR }, Vec::new(), false);
-        assert_eq!((again.await.unwrap(), is_frozen(&relay)), (Ok(()), (true, true)));
+        assert_eq!(again.await.unwrap(), Ok(()));
+        assert!(frozen(&relay).0);
         // An answered word is not lost with the process.
         assert!(!written().contains("\"frozen_ms\":null"), "{}", written());
     }

@@ -55,8 +55,8 @@ impl PlanTask {
     }
 
     /// Runs until the configuration has no such plan. Each turn tells the machine the news, and carries out
-    /// the machine's word before clients are counted: so a tally counts by the latest admission. Readers and
-    /// operators are answered last, when the disk has the state. No turn waits for the disk (FP3).
+    /// the machine's word before clients are counted: so a tally counts by the latest admission. Operators
+    /// are answered last, when readers see the state and the disk has it. No turn waits for the disk (FP3).
     pub(super) async fn run(mut self) {
         self.begin().await;
         while !self.fleet.handle.is_over() {
@@ -91,7 +91,7 @@ impl PlanTask {
         self.state.rollout.end(self.fleet.now());
         self.poll_outputs().await;
         self.fleet.shared.durable.plans.forget(&self.state.plan().name);
-        self.announcer.finish(&self.display);
+        self.announcer.finish();
     }
 
     /// Waits for a note to the plan, for the next time that is due, for an answer of the hook, or for the
@@ -103,7 +103,7 @@ impl PlanTask {
             () = wait_until(due) => None,
             answer = self.tallier.hook_answer() => Some(answer),
             () = news_of(self.fleet.ledger.as_ref()) => None,
-            is_over = self.announcer.written(&self.display) => {
+            is_over = self.announcer.written() => {
                 self.state.is_unsaved |= !is_over;
                 None
             }
@@ -179,14 +179,14 @@ impl PlanTask {
         self.keeper.put(&mut self.state, &mut self.gatherer, &self.restater, &self.fleet).await;
     }
 
-    /// Shows the state to readers, and answers operators. `is_kept`: not before the disk has the state.
+    /// Shows the state to readers, and answers operators. `is_kept`: the answers wait until the disk has it.
     fn tell(&mut self, replies: Vec<Reply>, is_kept: bool) {
-        let is_halted = self.state.rollout.state() == RolloutState::Halted;
-        let keeps_halted = is_halted && (!self.state.enforces() || self.tallier.has_holders());
-        let shown = self.display.look(keeps_halted, &mut self.state, &self.fleet);
-        let (state, fleet) = (&self.state, &self.fleet);
-        self.announcer.add(shown, replies, is_kept);
-        self.announcer.send(&self.display, |write| PlanKeeper::write(write, state, fleet));
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        self.announcer.add(replies, is_kept);
+        let is_halted = state.rollout.state() == RolloutState::Halted;
+        let keeps_halted = is_halted && (!state.enforces() || self.tallier.has_holders());
+        self.display.show(keeps_halted, self.announcer.is_unsaved(), state, fleet);
+        self.announcer.go_on(|write| PlanKeeper::write(write, state, fleet));
     }
 
     /// Lets the plan share its decisions with other replicas (LDG-1).
