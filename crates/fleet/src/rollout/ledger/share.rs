@@ -407,6 +407,9 @@ impl Share {
     pub fn sort(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
         let sorted = self.sorted(number, units, rules, is_promoted);
         self.watched.waits = match sorted {
+            Sorted::Wait if self.has_other_rules(rules) => {
+                Some("a push with other steps or seats is under way")
+            }
             Sorted::Wait => Some("another push is under way"),
             Sorted::Halted(_) => Some("an earlier push with them was halted"),
             Sorted::Begin | Sorted::Known => None,
@@ -500,6 +503,12 @@ impl Share {
         self.has_halted(number)
             && units.peek().is_some()
             && !units.any(|unit| self.is_halted(unit.unit, &self.news(unit)))
+    }
+
+    /// Whether the record's push goes by other steps or seats than this plan's: no client may be admitted by
+    /// both (LDG-3).
+    pub fn has_other_rules(&self, rules: u128) -> bool {
+        self.record().is_some_and(|record| record.state.is_under_way() && record.rules != rules)
     }
 
     /// The record's word about a push of this replica.
