@@ -134,13 +134,13 @@ pub fn tell_given(
         { plan, content, contents = contents.len() });
 }
 
-/// The units without stable content whose clients wait for a push elsewhere, or are given it (LDG-3).
+/// Units without content from before a push (LDG-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joins {
     pub units: usize,
-    /// `None`: for the first word of the ledger.
+    /// `None`: clients wait for the first word of the ledger.
     pub push: Option<u64>,
-    /// As configured by `ledger.join: live`.
+    /// The clients are given the push (`ledger.join: live`).
     pub is_served: bool,
 }
 
@@ -161,7 +161,7 @@ pub fn joins_text(joins: &Joins) -> String {
     }
 }
 
-/// Tells that clients begin to wait, wait for something else, or wait no longer.
+/// Tells the begin, the change and the end of a wait of clients.
 pub fn tell_newcomers(events: &Events, plan: &str, before: Option<&Joins>, now: Option<&Joins>) {
     let cause = |joins: &Joins| (joins.push, joins.is_served);
     match (before, now) {

@@ -1,5 +1,6 @@
 """Three replicas with one plan and one etcd: a listener that one Envoy rejects is halted at all of them, steps need the
-evidence of all, and nobody new is admitted without etcd (LDG-3 to LDG-7)."""
+evidence of all, and nobody new is admitted without etcd (LDG-3 to LDG-7). With a crowd at each of them, nobody without a seat
+is ever given what the clients of one replica reject."""
 
 import json
 import pathlib
@@ -10,7 +11,9 @@ import time
 import packages
 import resources
 from harness import PORTS, Case, Envoy, Process, eventually, get, server_entry
+from resources import LISTENER
 from rollouts import ENVOY_SAYS
+from simulated import Crowd
 
 LEASE = 5
 BAKE = 1
@@ -27,6 +30,8 @@ PLAN = {
 }
 # From the first rejection at any replica to the halt at each.
 HALT = 1.5
+# The simulated clients of each replica, and the percents of the first step among them: no Envoy has a seat in it.
+CROWD, CROWD_STEP = 700, 5
 
 
 class Etcd:
@@ -54,14 +59,14 @@ class Etcd:
 class Replica:
     """A relay with an Envoy of its own."""
 
-    def __init__(self, stage, number, plane, etcd):
+    def __init__(self, stage, number, plane, etcd, plan):
         self.stage, self.number = stage, number
         self.xds, self.admin = PORTS.take(), PORTS.take()
         config = {
             "xds_servers": [server_entry(plane, "AGGREGATED_DELTA_GRPC")],
             "listeners": [{"name": "main", "address": f"127.0.0.1:{self.xds}"}],
             "admin": {"address": f"127.0.0.1:{self.admin}"},
-            "rollouts": [PLAN],
+            "rollouts": [plan],
             "node_classes": [{"split_by": {"cluster": True}}],
             "checkpoint": {"directory": f"checkpoint-{number}"},
             "ledger": {
@@ -70,7 +75,8 @@ class Replica:
                 "etcd": {"endpoints": [f"127.0.0.1:{etcd.port}"]},
             },
         }
-        (stage.directory / f"sluice-{number}.json").write_text(json.dumps(config))
+        self.config = config
+        self.write()
         self.starts = 0
         stage.witness(f"the plan of relay-{number}", lambda: json.dumps(self.plan()))
         stage.witness(f"the ledger of relay-{number}", lambda: get(self.admin, "/ledger").body)
@@ -78,6 +84,15 @@ class Replica:
         stage.xds = stage.rest = self.xds
         node = {"id": f"envoy-{number}", "cluster": "interop"}
         self.envoy = Envoy(stage, "delta-ads", f"envoy-{number}", node=node)
+
+    def write(self):
+        (self.stage.directory / f"sluice-{self.number}.json").write_text(json.dumps(self.config))
+
+    def reload(self, plan):
+        self.config["rollouts"] = [plan]
+        self.write()
+        answer = get(self.admin, "/reload", method="POST")
+        assert answer.status == 200, answer
 
     def start(self):
         self.starts += 1
@@ -113,7 +128,7 @@ class Replica:
 
 
 class Fleet:
-    def __init__(self, stage):
+    def __init__(self, stage, plan=PLAN):
         self.stage, self.port = stage, PORTS.take()
         self.etcd, self.plane = Etcd(stage), stage.control_plane("the control plane")
         self.plane.start()
@@ -123,7 +138,7 @@ class Fleet:
             self.listener("first"),
             resources.routes("main", "backend"),
         )
-        self.replicas = {number: Replica(stage, number, self.plane, self.etcd) for number in (1, 2, 3)}
+        self.replicas = {number: Replica(stage, number, self.plane, self.etcd, plan) for number in (1, 2, 3)}
         for number, replica in self.replicas.items():
             eventually(f"envoy-{number} has the listener", lambda replica=replica: replica.has("first"))
         self.await_ledger()
@@ -249,4 +264,50 @@ def story(stage):
     remembers(fleet)
 
 
-CASES = [Case("replicas", {"envoy", "etcd"}, story, relay_only=True, long=True)]
+def crowds(stage):
+    """The clients of one replica reject, of 700 at each. Clients without a seat in the first step never see the content."""
+    fleet = Fleet(stage, {**PLAN, "steps": [{"percent": CROWD_STEP, "bake": f"{BAKE}s"}]})
+    crowds, first = {}, set()
+    for number, replica in fleet.replicas.items():
+        stage.xds = replica.xds
+        crowds[number] = Crowd(stage, CROWD, {"bad"} if number == 3 else (), name=f"replica-{number}")
+    for number, crowd in crowds.items():
+        eventually(f"the crowd of relay-{number} has its content", lambda crowd=crowd: crowd.have(LISTENER, "first"))
+        clients = json.loads(get(fleet.replicas[number].admin, "/clients?limit=all").body)["clients"]
+        seated = {one["node"] for one in clients if one["seats"][0]["percent"] < CROWD_STEP}
+        assert seated, f"nobody has a seat in the first step at relay-{number}"
+        first |= seated
+
+    fleet.push("bad")
+    fleet.await_states("halted")
+    halted = time.monotonic()
+    begun = min(at for client in crowds[3].clients.values() for at in client.rejections)
+    assert halted - begun < HALT, f"halted everywhere {halted - begun:.2f} s after the first rejection"
+    for number, crowd in crowds.items():
+        given = crowd.given(LISTENER, "bad")
+        assert given.keys() <= first, f"relay-{number} gave the content to {sorted(given.keys() - first)}, who have no seat"
+        eventually(f"the crowd of relay-{number} is back", lambda crowd=crowd: crowd.have(LISTENER, "first"))
+
+    fleet.push("second")
+    for number, crowd in crowds.items():
+        eventually(f"the crowd of relay-{number} has the fix", lambda crowd=crowd: crowd.have(LISTENER, "second"))
+    fleet.await_states("open")
+    given = [item for crowd in crowds.values() for item in crowd.given(LISTENER, "second").items()]
+    last, rest = max(at for node, at in given if node in first), min(at for node, at in given if node not in first)
+    assert last < rest, f"somebody had the fix {last - rest:.2f} s before the end of the first step"
+
+    # The seats of one replica are other ones now. It gives the push to nobody until the others are through.
+    fleet.replicas[1].reload({**fleet.replicas[1].config["rollouts"][0], "salt": "other"})
+    fleet.push("third")
+    eventually("the crowd of relay-1 has the push", lambda: crowds[1].have(LISTENER, "third"))
+    apart = min(crowds[1].given(LISTENER, "third").values())
+    last = max(at for number in (2, 3) for at in crowds[number].given(LISTENER, "third").values())
+    assert all(crowds[number].have(LISTENER, "third") for number in (2, 3)) and last < apart, "a replica with other seats took part"
+    faults = [fault for crowd in crowds.values() for client in crowd.clients.values() for fault in client.faults]
+    assert not faults, faults[:3]
+
+
+CASES = [
+    Case("replicas", {"envoy", "etcd"}, story, relay_only=True),
+    Case("replicas of a crowd", {"envoy", "etcd"}, crowds, relay_only=True),
+]

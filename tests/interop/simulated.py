@@ -120,12 +120,12 @@ def mark_of(response):
 class Crowd:
     """Clients over a few connections, named by numbers."""
 
-    def __init__(self, stage, count, rejects=(), dies_of=()):
+    def __init__(self, stage, count, rejects=(), dies_of=(), name="simulated"):
         self.rejects, self.dies_of = rejects, dies_of
-        self.clients = {node: Client(self, node) for node in (f"simulated-{number}" for number in range(count))}
+        self.clients = {node: Client(self, node) for node in (f"{name}-{number}" for number in range(count))}
         self.channels, self.tasks = [], {}
         stage.callback(lambda: in_loop(self.stop()))
-        stage.witness("the crowd", self.tell)
+        stage.witness(f"the crowd {name}", self.tell)
         in_loop(self.start(f"127.0.0.1:{stage.xds}"))
 
     async def start(self, address):

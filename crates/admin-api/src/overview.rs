@@ -159,7 +159,7 @@ pub struct ProofStanding {
 }
 
 /// A plan that enforces, or that others' freeze does not hold, for the attention of an operator (GRD-2,
-/// WAV-19).
+/// WAV-19). Wide because the fields are the flat keys of the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanStanding {
@@ -177,11 +177,11 @@ pub struct PlanStanding {
     pub condemned_served: usize,
     /// Units without the content of the pinned release.
     pub diverged: usize,
-    /// This replica is not ready because of the plan: it has no content from before a push that is under way
-    /// at others (LDG-3).
+    /// The relay is not ready because of the plan: a push is under way, and no content from before is here
+    /// (LDG-3).
     #[serde(skip_serializing_if = "is_zero")]
     pub joining: bool,
-    /// The clients who wait for a push at others, or are given it; null: none.
+    /// Clients of units without content from before a push; missing without such clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newcomers: Option<String>,
 }

@@ -55,6 +55,8 @@ pub struct PlanState<'a> {
     pub left_out: Vec<Text<'a>>,
     /// No push begins before a server is back.
     pub waits_for_server: bool,
+    /// The checkpoint does not have this state yet: a process that is killed now begins from an earlier one.
+    pub unsaved: bool,
     /// The releases that `pin` can serve again, the latest first.
     pub releases: Vec<u64>,
     /// The plan as all replicas have it. Missing without a ledger: then the plan decides for this replica
@@ -81,8 +83,7 @@ pub struct SharedPlan {
     pub diverged: bool,
     /// Why the latest changes of this replica have not begun; null: nothing of the ledger keeps them.
     pub waits: Option<String>,
-    /// The clients of this replica who wait for a push at others, or are given it, because their units have
-    /// no content from before it; null: none.
+    /// Clients of this replica at units without content from before a push; null without such clients.
     pub newcomers: Option<String>,
     /// The live replicas, with this one.
     pub replicas: Vec<LiveReplica>,

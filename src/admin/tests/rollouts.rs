@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::rollouts::{
-    LedgerStatus, Newcomers, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
+    JoiningUnits, LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
 };
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
@@ -66,9 +66,10 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
             units: units.iter().cloned().collect(),
             unproved: 0,
             condemned_served: BTreeSet::new(),
-            newcomers: Newcomers::default(),
+            newcomers: JoiningUnits::default(),
             diverged: Vec::new(),
             condemned: questions::condemned(2),
+            is_unsaved: false,
             origin: now(),
         })
     };

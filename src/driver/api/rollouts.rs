@@ -89,14 +89,16 @@ pub struct RolloutStatus {
     /// there, as after a restart without a checkpoint, an operator let the push go on, or the plan observes
     /// (QUA-5).
     pub condemned_served: BTreeSet<Content>,
-    pub newcomers: Newcomers,
+    pub newcomers: JoiningUnits,
+    /// The disk does not have this state yet. Only with a checkpoint and a plan that enforces.
+    pub is_unsaved: bool,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }
 
 /// The units without stable content, at a push of several replicas (LDG-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Newcomers {
+pub struct JoiningUnits {
     /// The units whose clients wait.
     pub units: Vec<UnitId>,
     /// The latest push that some of them wait for; `None`: they wait for the first word of the ledger.
@@ -107,10 +109,10 @@ pub struct Newcomers {
     pub keeps_unready: bool,
 }
 
-impl Newcomers {
+impl JoiningUnits {
     /// `None`: nobody waits.
     pub fn joins(&self) -> Option<Joins> {
-        let Newcomers { units, push, is_served, .. } = self;
+        let JoiningUnits { units, push, is_served, .. } = self;
         (!units.is_empty()).then_some(Joins { units: units.len(), push: *push, is_served: *is_served })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::api::rollouts::Newcomers;
+use crate::driver::api::rollouts::JoiningUnits;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::plans::PlanHandle;
 use crate::driver::rollout::fleet::{Fleet, send, unit_of};
@@ -14,7 +14,7 @@ use crate::telemetry::rollouts::{Joins, tell_newcomers};
 /// Gives sources the ledger's word, and tells the begin and the end of a wait.
 #[derive(Default)]
 pub(super) struct Newcoming {
-    told: Option<Joins>,
+    latest: Option<Joins>,
 }
 
 impl Newcoming {
@@ -32,10 +32,10 @@ impl Newcoming {
             sources = newcomers;
         }
         let joins = newcomers_of(&fleet.handle, &sources, &fleet.shared).joins();
-        if joins != self.told {
+        if joins != self.latest {
             let plan = &*state.plan().name;
-            tell_newcomers(&fleet.shared.metrics.events, plan, self.told.as_ref(), joins.as_ref());
-            self.told = joins;
+            tell_newcomers(&fleet.shared.metrics.events, plan, self.latest.as_ref(), joins.as_ref());
+            self.latest = joins;
         }
     }
 }
@@ -45,9 +45,9 @@ pub(super) fn newcomers_of(
     handle: &PlanHandle,
     sources: &[Arc<SourceHandle>],
     shared: &DriverContext,
-) -> Newcomers {
+) -> JoiningUnits {
     let waits = sources.iter().filter_map(|source| Some((unit_of(source), source.waits()?)));
-    let mut newcomers = Newcomers::default();
+    let mut newcomers = JoiningUnits::default();
     for (unit, wait) in waits {
         newcomers.units.push(unit);
         newcomers.push = newcomers.push.max(wait.push);

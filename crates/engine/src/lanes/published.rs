@@ -24,7 +24,7 @@ pub struct PublishedLanes {
     pub candidate: Option<(u64, Arc<Snapshot>)>,
     /// The content that everybody may have.
     pub stable: Arc<Snapshot>,
-    /// What clients are given instead, while the source has no stable content (LDG-3).
+    /// The content for clients while the source has no stable content (LDG-3).
     pub waiting: Option<Waiting>,
 }
 
@@ -68,7 +68,7 @@ impl Published {
         self.lanes_that_hold().map(|lanes| &lanes.stable)
     }
 
-    /// The lanes while something is held. Nothing is held from clients that wait: it is not theirs yet.
+    /// The lanes while something is held. The content of a wait is no hold.
     pub fn lanes_that_hold(&self) -> Option<&PublishedLanes> {
         let is_held =
             |lanes: &&PublishedLanes| lanes.waiting.as_ref().is_none_or(|waiting| waiting.is_beside_lanes);
@@ -87,19 +87,19 @@ impl Published {
             || PublishedLanes { stable: live.clone(), ..PublishedLanes::default() },
             |lanes| *lanes,
         );
-        let of = |snapshot: &Snapshot, is_given: &dyn Fn(&TypeUrl) -> bool, push: Option<u64>| {
+        let release_of = |snapshot: &Snapshot, is_given: &dyn Fn(&TypeUrl) -> bool, push: Option<u64>| {
             let types = snapshot.types().filter(|(type_url, _)| is_given(type_url));
             let types = types.map(|(type_url, content)| (type_url.clone(), content.clone())).collect();
             let release = WAITING - u64::from(push.is_some());
             Arc::new(snapshot.with_types(types, LaneMark { release, push }))
         };
         let candidate = match &lanes.candidate {
-            None => {
-                admitted.filter(|_| !is_beside_lanes).map(|push| (push, of(&live, &|_| true, Some(push))))
-            }
+            None => admitted
+                .filter(|_| !is_beside_lanes)
+                .map(|push| (push, release_of(&live, &|_| true, Some(push)))),
             candidate => candidate.clone(),
         };
-        let stable = of(&lanes.stable, &|type_url| !is_waiting(type_url), None);
+        let stable = release_of(&lanes.stable, &|type_url| !is_waiting(type_url), None);
         let waiting = Some(Waiting { candidate, stable, is_beside_lanes });
         Published { live, lanes: Some(Box::new(PublishedLanes { waiting, ..lanes })), restated }
     }

@@ -7,7 +7,7 @@
 //!
 //! In order: the hook, as the operator states it; what replicas share; the plan; the seat of a client; the
 //! content of a push; contents that a plan refuses; the evidence of clients, and that of their load; the
-//! machine; its reports; and the commands of operators.
+//! machine; its reports, and who is admitted; and the commands of operators.
 
 mod hex;
 pub mod hook;
@@ -18,6 +18,7 @@ pub mod push;
 pub mod tally;
 pub mod load;
 pub mod report;
+mod admission;
 pub mod command;
 pub mod ledger;
 mod loosened;
@@ -25,8 +26,9 @@ mod digest;
 mod machine;
 pub mod stored_plans;
 
+pub use admission::Admission;
 pub use command::{Command, CommandError};
-pub use machine::{Admission, Output, PinEnd, PushRecord, Record, Rollout, RolloutEvent, What, record};
+pub use machine::{Output, PinEnd, PushRecord, Record, Rollout, RolloutEvent, What, record};
 pub use plan::{Mode, OnHalt, Plan};
 pub use push::{Differs, ReleaseDigest, UnitId, UnitPush};
 pub use report::{PushReport, RolloutReport, RolloutState};

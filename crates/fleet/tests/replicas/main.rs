@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod contents;
 mod ledger;
 mod world;
 
@@ -43,7 +44,7 @@ fn i30_no_schedule_of_replicas_breaks_a_promise() {
 /// Nothing else keeps a newcomer from giving a push to all of its clients.
 #[test]
 fn ldg_3_with_join_live_a_newcomer_gives_a_push_beyond_its_steps() {
-    let (failed, _) = play(0, SCHEDULES.min(300), JoinPolicy::Live);
+    let (failed, _) = play(0, 60, JoinPolicy::Live);
     let is_beyond = |failure: &&String| failure.contains("which no step admitted");
-    assert!(failed.iter().filter(is_beyond).count() > 3, "{failed:?}");
+    assert!(failed.iter().filter(is_beyond).count() > 0, "{failed:?}");
 }

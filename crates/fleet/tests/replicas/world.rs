@@ -6,35 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_engine::Time;
-use sluice_engine::change::NameList;
 use sluice_fleet::rollout::ledger::{
-    JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, NewcomerType, Replica as Name, Share,
+    JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, Replica as Name, Share,
 };
 use sluice_fleet::rollout::plan::{Step, Times};
-use sluice_fleet::rollout::push::{Growth, TypePush};
-use sluice_fleet::rollout::shared::record::{PastPush, PlanRecord, ReplicaTally, SharedState, read};
-use sluice_fleet::rollout::shared::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-use sluice_fleet::rollout::{
-    Admission, Counts, Differs, Mode, Output, Plan, ReleaseDigest, Rollout, Seat, Tally, UnitId, UnitPush,
+use sluice_fleet::rollout::shared::record::{
+    PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read,
 };
-use sluice_xds::{ResourceName, TypeUrl, Version};
+use sluice_fleet::rollout::shared::{ChangeHash, ContentSet};
+use sluice_fleet::rollout::{Admission, Counts, Differs, Mode, Output, Plan, Rollout, Seat, Tally, UnitId};
 
+use crate::contents::{Content, UNITS, Unit, hash, hashes, is_bad, keys, newcomer_type, unit_push};
 use crate::ledger::{Delivery, ModelLedger};
 
 const TICK_MS: u64 = 100;
-const UNITS: u64 = 2;
 const NAMES: u64 = 3;
 /// The busy part of a schedule, and the calm end.
 const BUSY_MS: u64 = 90_000;
 const CALM_MS: u64 = 240_000;
 const RECORD: &str = "plan/edge";
-
-/// A version that all clients reject.
-fn is_bad(version: u64) -> bool {
-    version % 4 == 3
-}
-
-type Content = BTreeMap<u64, u64>;
 
 pub struct Dice(u64);
 
@@ -45,20 +35,6 @@ impl Dice {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % sides
     }
-}
-
-#[derive(Debug, Default)]
-struct Unit {
-    stable: Content,
-    candidate: Option<(u64, Content)>,
-    latest: Option<Content>,
-    live: Content,
-    /// The unit began without stable content, and has none yet.
-    newcomer: Option<Newcomer>,
-    /// What a unit that began so gave to all of its clients, while no push in the ledger had it.
-    given: BTreeSet<ChangeHash>,
-    began_cold: bool,
-    has_waited: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -121,16 +97,6 @@ fn plan() -> Plan {
     Plan { mode: Mode::Enforce, steps: vec![step(1_000), step(5_000)], times, ..Plan::new("edge") }
 }
 
-fn keys() -> BTreeMap<UnitId, UnitKey> {
-    (0..UNITS).map(|unit| (UnitId(unit), UnitKey(u128::from(unit)))).collect()
-}
-
-fn digest(content: &Content) -> ReleaseDigest {
-    ReleaseDigest(
-        content.iter().fold(1, |sum, (name, version)| sum * 1_000_003 + u128::from(name * 7_919 + version)),
-    )
-}
-
 impl Replica {
     /// Whether a push in the ledger has the content, and did not give it to all clients.
     fn has_heard_of(&self, change: ChangeHash) -> bool {
@@ -151,7 +117,14 @@ impl Replica {
         let mut news = hashes(UnitId(client.unit), content)
             .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
             .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
-        let is_fault = !is_seated && news.next().is_some();
+        let is_there = |tally: &ReplicaTally| tally.takes_part && tally.push == record.push;
+        let key = keys()[&UnitId(client.unit)];
+        let is_innocent = |halt: &SharedHalt| !halt.blamed.is_empty() && !halt.blamed.contains(&key);
+        // A halt of other units, and nobody is left who would go on with this one by steps.
+        let is_left = record.halt.as_ref().is_some_and(is_innocent)
+            && record.state == SharedState::Halted
+            && !self.heard_tallies.values().any(is_there);
+        let is_fault = !is_seated && !is_left && news.next().is_some();
         let Client { bucket, .. } = client;
         is_fault.then(|| {
             format!("gives content of push {} to bucket {bucket}, which no step admitted", record.push)
@@ -783,52 +756,5 @@ impl World {
             }
         }
         Ok(())
-    }
-}
-
-fn type_url() -> TypeUrl {
-    TypeUrl::of_message("envoy.config.cluster.v3.Cluster")
-}
-
-fn hash(unit: UnitId, name: u64, version: u64) -> ChangeHash {
-    let name = ResourceName::from(name.to_string().as_str());
-    ChangeHash::new(keys()[&unit], &type_url(), &name, Some(Version(u128::from(version))))
-}
-
-fn hashes(unit: UnitId, content: &Content) -> impl Iterator<Item = ChangeHash> + '_ {
-    content.iter().map(move |(name, version)| hash(unit, *name, *version))
-}
-
-fn newcomer_type(unit: UnitId, content: &Content) -> NewcomerType {
-    NewcomerType { type_url: type_url(), is_whole: true, contents: hashes(unit, content).collect() }
-}
-
-fn unit_push(id: UnitId, unit: &Unit) -> UnitPush {
-    let (mut changed, key) = (NameList::default(), UnitKey(u128::from(id.0)));
-    let mut changes = BTreeSet::new();
-    for (name, version) in unit.live.iter().filter(|(name, version)| unit.stable[name] != **version) {
-        changed.add(&ResourceName::from(name.to_string().as_str()));
-        changes.insert(hash(id, *name, *version));
-    }
-    let part = TypePush {
-        type_url: type_url(),
-        added: NameList::default(),
-        changed,
-        removed: NameList::default(),
-        resources: Growth { before: 3, after: 3 },
-        bytes: Growth { before: 300, after: 300 },
-        largest: None,
-    };
-    UnitPush {
-        unit: id,
-        types: vec![part],
-        condemned: None,
-        findings: Vec::new(),
-        is_current: true,
-        is_former: unit.latest.as_ref() == Some(&unit.live),
-        returns_to: None,
-        stable: digest(&unit.stable),
-        candidate: digest(&unit.live),
-        shared: Some(UnitChanges { unit: key, changes }),
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -265,12 +265,7 @@ impl SourceTask {
                 // The plan may have ended meanwhile.
                 let _ = done.send(content);
             }
-            // The next process begins without content, too.
-            Command::Save(_) if self.serving.is_newcomer() => {}
-            Command::Save(done) => {
-                let stable = self.serving.stable(&self.around);
-                self.saver.run_last(&self.source, stable.as_deref(), &self.report, &self.around, done);
-            }
+            Command::Save(done) => self.save_last(done),
             Command::Dismiss(session) | Command::Forget(session) => {
                 self.audience.remove(session);
                 self.source.dismiss(session, now);
@@ -549,6 +544,14 @@ impl SourceTask {
         }
         let stable = self.serving.stable(&self.around);
         self.saver.run(&self.source, stable.as_deref(), &self.report, &self.around);
+    }
+
+    /// After a newcomer, the next process begins without content, too.
+    fn save_last(&mut self, done: oneshot::Sender<()>) {
+        if !self.serving.is_newcomer() {
+            let stable = self.serving.stable(&self.around);
+            self.saver.run_last(&self.source, stable.as_deref(), &self.report, &self.around, done);
+        }
     }
 
     fn may_retire(&mut self) -> bool {

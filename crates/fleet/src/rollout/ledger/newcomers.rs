@@ -19,7 +19,7 @@ use sluice_engine::gated::{Gated, flows};
 use sluice_engine::snapshot::{Snapshot, TypeSnapshot};
 use sluice_xds::{Resource, ResourceName, TypeUrl};
 
-use crate::rollout::machine::Admission;
+use crate::rollout::admission::Admission;
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitKey};
 use crate::rollout::shared::record::{PastPush, SharedState};
 
@@ -41,7 +41,7 @@ pub struct JoinWord {
     pub way: JoinWay,
 }
 
-/// What the ledger has for newcomers.
+/// The content of the ledger for newcomers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinWay {
     /// The ledger has said nothing since the process began. Nobody waits for its first word after this time:
@@ -62,6 +62,8 @@ pub struct LedgerPushes {
     /// The time after which a change that was there when the push ended is in a push of its own.
     pub(super) gathered_within: Duration,
     pub(super) changed: ContentSet,
+    /// The content of the push before, and until when some of it may be gathered into a later one.
+    pub(super) rest: Option<(ContentSet, Time)>,
     /// The units that the halt of the latest push blames; none: all.
     pub(super) blamed: Vec<UnitKey>,
     /// Since when no live replica has a part of the latest push.
@@ -94,7 +96,7 @@ pub struct Newcomer {
     unit: UnitKey,
     /// The contents in places of the push that are no part of it, each with the time of its first sight.
     others: BTreeMap<ChangeHash, Time>,
-    /// What all clients were given while it did not have to wait: it does not wait afterwards.
+    /// The content that all clients were given when it did not have to wait: it does not wait afterwards.
     given: BTreeSet<ChangeHash>,
     /// The types with all of their members among it.
     given_whole: BTreeSet<TypeUrl>,
@@ -229,7 +231,9 @@ impl Newcomer {
         });
         let has_part = self.has_part(pushes, pushes.push, &pushes.changed, part);
         let until = pushes.part_until(self.unit, changed);
-        others.chain(has_part.then_some(Hold { is_of_push: true, until })).collect()
+        let rest = pushes.rest.iter().filter(|(set, _)| self.has_part(pushes, pushes.push, set, part));
+        let rest = rest.map(|(_, until)| Hold { is_of_push: false, until: Some(*until) });
+        others.chain(has_part.then_some(Hold { is_of_push: true, until })).chain(rest).collect()
     }
 
     /// Whether a type has content of a push that not all clients of some replica were given.

@@ -212,6 +212,7 @@ impl Joiner {
 
     fn hear(&mut self, key: &str, value: Vec<u8>, revision: u64, seconds: u64) {
         self.share.handle(LedgerEvent::Changed(entry(key, value, revision)), 0, at(seconds));
+        self.word(seconds);
     }
 
     fn word(&mut self, seconds: u64) -> JoinWord {
@@ -237,7 +238,7 @@ fn ldg_3_a_newcomer_waits_with_content_of_the_push_and_no_other() {
     let mut joiner = Joiner::with(&moving(&[cluster("a", 2), cluster("gone", 0)]));
     let (a, b, gone) = (cluster("a", 2), cluster("b", 1), cluster("gone", 1));
     let waits = JoinWait { push: Some(3), types: Some([clusters()].into()), is_of_push: true, due: None };
-    assert_eq!(joiner.look(&[a, b, gone], 1), JoinStanding::Waits(waits));
+    assert_eq!(joiner.look(&[a, b], 1), JoinStanding::Waits(waits));
     assert_eq!(joiner.wait(&[b], 1), Some((true, None)), "the push takes a name away");
     assert_eq!(
         joiner.look(&[b, gone], 1).clone(),
@@ -259,6 +260,10 @@ fn ldg_3_a_newcomer_waits_with_content_of_the_push_and_no_other() {
     assert_eq!(joiner.look(&[one], 1), JoinStanding::Free);
     let next = PlanRecord { push: 4, ..moving(&[cluster("b", 2), cluster("c", 2), cluster("d", 0)]) };
     joiner.hear("plan/edge", write(&next), 12, 2);
+    let rest = Some((false, Some(at(2) + GATHERED_WITHIN)));
+    let former = [one, cluster("a", 2)];
+    assert_eq!(joiner.wait(&former, 3), rest, "the rest of the push before may be in a later one");
+    assert_eq!(joiner.look(&former, 13), JoinStanding::Free);
     assert_eq!(joiner.look(&[one], 3), JoinStanding::Free);
     assert_eq!(joiner.wait(&[one, two], 3), Some((false, None)), "nobody had it");
     let mut joiner = Joiner::with(&moving(&[cluster("a", 2), cluster("gone", 0)]));
@@ -286,6 +291,7 @@ fn ldg_3_a_newcomer_is_one_until_the_push_is_over_and_none_can_follow_with_its_c
     assert_eq!(joiner.look(&[cluster("a", 3)], 31), JoinStanding::Settled, "nobody else has it");
     let next = PlanRecord { push: 4, state: SharedState::Gathering, ..moving(&[cluster("a", 3)]) };
     joiner.hear("plan/edge", write(&next), 12, 30);
+    joiner.newcomer = Newcomer::new(UNIT);
     assert_eq!(joiner.wait(&[cluster("a", 3)], 31), Some((true, None)));
     assert_eq!(joiner.look(&[cluster("a", 2)], 31), JoinStanding::Free, "known to be older");
 }
@@ -304,6 +310,7 @@ fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content
     let mended = [cluster("a", 4), rest];
     assert_eq!(joiner.wait(&mended, 1_000), Some((false, due(1_000))), "others may gather it");
     assert_eq!(joiner.look(&mended, 1_011), JoinStanding::Free, "nobody else has it");
+    joiner.newcomer = Newcomer::new(UNIT);
     let older = NewcomerContent { is_newest: false, ..content(&mended) };
     let word = joiner.word(1_100);
     let standing = joiner.newcomer.look(&word, |_| older, at(1_100));

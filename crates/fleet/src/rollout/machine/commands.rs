@@ -357,6 +357,7 @@ impl Rollout {
     }
 
     fn follow_word(&mut self, now: Time) {
+        let rules = self.plan.shared_rules();
         let (Some(share), Some(push)) = (&self.share, &mut self.push) else { return };
         let (number, Some(consent)) = (push.report.number, &push.consent) else { return };
         if push.is_halted() {
@@ -371,6 +372,12 @@ impl Rollout {
         }
         match share.word(number, &consent.changes) {
             Word::Gate => {}
+            // Another replica was faster, and the push is not for this plan.
+            Word::Moving { .. } if push.is_at_gate() && share.has_other_rules(rules) => {
+                push.withdraw(&mut self.outputs);
+                self.close(Outcome::Abandoned, now);
+                self.gather_held(now);
+            }
             Word::Moving { step, threshold } => {
                 push.follow(&self.plan, step, threshold, &mut self.outputs, now);
             }

@@ -48,7 +48,7 @@ use push::Push;
 use sluice_engine::Time;
 use sluice_engine::time::ReceivedAt;
 
-pub use api::{Admission, Output, RolloutEvent, What};
+pub use api::{Output, RolloutEvent, What};
 use record::{Millis, PinRecord, ReleaseRecord};
 pub use record::{PinEnd, PushRecord, Record};
 

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::time::Duration;
 
-use super::api::{Admission, Output, RolloutEvent, What};
+use super::api::{Output, RolloutEvent, What};
 use super::gather::{GatheredPush, PushStart};
 use super::guards::{self, Findings};
 use super::judge::{self, Evidence};
 use super::record::{PushRecord, UnitRecord};
+use crate::rollout::admission::Admission;
 use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
 use crate::rollout::ledger::{Bid, Consent, LocalPush, Others};
 use crate::rollout::load::{self, LoadJudgement, Missing};

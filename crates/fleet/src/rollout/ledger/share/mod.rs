@@ -2,7 +2,9 @@
 //! written.
 //!
 //! All writes follow from the record as it is and from the plan as it is, so a lost race needs no memory: the
-//! next look writes what is still missing.
+//! next look writes what is still missing. In order: the writes, which use the state below; and the state.
+
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,12 +13,12 @@ use std::time::Duration;
 
 use super::newcomers::{JoinPolicy, JoinWay, JoinWord, LedgerPushes};
 use super::word::{Bid, Others, Sorted, Word, added};
-use crate::rollout::machine::Admission;
+use crate::rollout::admission::Admission;
 use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
 use crate::rollout::shared::record::{
-    FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedHalt, SharedState, read, write,
+    FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedHalt, SharedState, read,
 };
 use crate::rollout::tally::{Counts, Tally};
 use sluice_engine::Time;
@@ -434,6 +436,9 @@ impl Share {
     pub fn sort(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
         let sorted = self.sorted(number, units, rules, is_promoted);
         self.watched.waits = match sorted {
+            Sorted::Wait if self.has_other_rules(rules) => {
+                Some("a push with other steps or seats is under way")
+            }
             Sorted::Wait => Some("another push is under way"),
             Sorted::Halted(_) => Some("an earlier push with them was halted"),
             Sorted::Begin | Sorted::Known => None,
@@ -527,6 +532,12 @@ impl Share {
         self.has_halted(number)
             && units.peek().is_some()
             && !units.any(|unit| self.is_halted(unit.unit, &self.news(unit)))
+    }
+
+    /// Whether the record's push goes by other steps or seats than this plan's: no client may be admitted by
+    /// both (LDG-3).
+    pub fn has_other_rules(&self, rules: u128) -> bool {
+        self.record().is_some_and(|record| record.state.is_under_way() && record.rules != rules)
     }
 
     /// The record's word about a push of this replica.
@@ -681,6 +692,10 @@ impl Share {
         let before = self.joining.pushes.as_deref();
         let blank = blank();
         let record = self.record().unwrap_or(&blank);
+        let rest = before.and_then(|before| match before.push == record.push {
+            true => before.rest.clone(),
+            false => Some((before.changed.clone(), now + gathered_within)),
+        });
         let before = before.filter(|before| (before.push, before.state) == (record.push, record.state));
         let is_deserted = self.is_deserted();
         let is_done =
@@ -692,220 +707,12 @@ impl Share {
             since: before.map_or(now, |before| before.since),
             gathered_within,
             changed: record.changed.clone(),
+            rest,
             blamed: record.blamed().to_vec(),
             deserted: is_deserted.then(|| before.and_then(|before| before.deserted).unwrap_or(now)),
             done: done.collect(),
             halted: self.held.halted.clone(),
         }
-    }
-
-    // === The writes ===
-
-    /// The next write of the record or of the past. `local`: the push of this replica.
-    pub fn next_write(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
-        let is_here = matches!(self.link, Link::Here { .. }) && self.held.unreadable.is_none();
-        let revision = self.held.record.as_ref().map_or(0, |(_, revision)| *revision);
-        if !is_here
-            || self.is_named_twice()
-            || self.writes.record.is_some()
-            || revision < self.writes.not_before
-        {
-            return None;
-        }
-        let mut next = self.record().cloned().unwrap_or_default();
-        next.version = FORMAT;
-        let mut past = None;
-        if let Some(local) = local {
-            halt(&mut next, local, rules);
-            past = self.own_halt(local);
-        }
-        if let Some(orders) = &self.orders {
-            next.orders.clone_from(orders);
-        }
-        if self.stop(now).is_none() {
-            if let Some(local) = local.filter(|local| local.halt.is_none()) {
-                past = self.go_on(&mut next, local, rules, now);
-            }
-            self.end_deserted(&mut next, local, now);
-        }
-        let is_halt =
-            self.record().map(|record| record.state) != Some(next.state) && next.state == SharedState::Halted;
-        // A halt comes before everything else.
-        if let Some((key, past)) = past.filter(|_| !is_halt) {
-            return Some(self.send(key, write(&past), Expected::Any, Pending::Past));
-        }
-        if self.record() == Some(&next) || self.record().is_none() && next == blank() {
-            return self.outdated().map(|key| self.forget(key));
-        }
-        let expected = match &self.held.record {
-            Some((_, revision)) => Expected::Revision(*revision),
-            None => Expected::Absent,
-        };
-        let value = write(&next);
-        Some(self.send(format!("plan/{}", self.plan), value, expected, Pending::Record(Box::new(next))))
-    }
-
-    /// An entry of the past beyond the pushes that the ledger keeps.
-    fn outdated(&self) -> Option<String> {
-        let Held { done, halted, .. } = &self.held;
-        let done = done.keys().next().filter(|_| done.len() > PAST_MAX);
-        let halted = halted.keys().next().filter(|_| halted.len() > PAST_MAX);
-        let done = done.map(|push| format!("done/{}/{push}", self.plan));
-        done.or_else(|| halted.map(|(push, replica)| format!("halted/{}/{push}/{replica}", self.plan)))
-    }
-
-    fn forget(&mut self, key: String) -> Write {
-        Write { value: None, ..self.send(key, Vec::new(), Expected::Any, Pending::Past) }
-    }
-
-    /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the
-    /// past that has to stand before.
-    fn go_on(
-        &self,
-        next: &mut PlanRecord,
-        local: &LocalPush<'_>,
-        rules: Rules,
-        now: Time,
-    ) -> Option<(String, PastPush)> {
-        if local.number > next.push {
-            if next.state == SharedState::Halted && !self.has_halted(next.push) {
-                // Its replica is gone without a word about the changes.
-                let (changed, blamed) = (next.changed.clone(), next.blamed().to_vec());
-                return Some((self.halted_key(next.push), PastPush { version: FORMAT, changed, blamed }));
-            }
-            if !next.state.is_under_way() {
-                begin(next, local, rules);
-            }
-            return None;
-        }
-        if local.number < next.push || !next.state.is_under_way() || next.rules != rules.hash {
-            return None;
-        }
-        let is_part = |change: &&ChangeHash| next.changed.has(**change) || self.is_done(**change);
-        if next.state == SharedState::Gathering && !local.changes.iter().all(|change| is_part(&change)) {
-            next.changed.add(local.changes.iter().copied());
-            return None;
-        }
-        let is_gathered = next.state == SharedState::Moving
-            || local.is_urgent
-            || now >= self.watched.gathered + rules.quiet;
-        let is_paused = next.orders.paused == Some(next.push);
-        let bid = local.bid.filter(|_| is_gathered && !is_paused)?;
-        if bid.is_finish {
-            if !self.held.done.contains_key(&next.push) {
-                let changed = self.spoken_for(next, local);
-                let key = format!("done/{}/{}", self.plan, next.push);
-                return Some((key, PastPush { version: FORMAT, changed, blamed: Vec::new() }));
-            }
-            next.state = SharedState::Over;
-            return None;
-        }
-        if (bid.step, bid.threshold) > (next.step, next.threshold) {
-            if bid.step > next.step && next.state == SharedState::Moving {
-                next.changed = self.spoken_for(next, local);
-            }
-            next.state = SharedState::Moving;
-            next.step = bid.step;
-            next.threshold = bid.threshold.max(next.threshold);
-        }
-        None
-    }
-
-    /// The changes for which this replica halted the record's push, if they are not in the ledger yet.
-    fn own_halt(&self, local: &LocalPush<'_>) -> Option<(String, PastPush)> {
-        let (halt, changed) = local.halt.as_ref().filter(|(_, changed)| !changed.is_empty())?;
-        let is_halted =
-            |record: &&PlanRecord| record.push == local.number && record.state == SharedState::Halted;
-        let key = (local.number, self.replica.name.clone());
-        self.record().filter(is_halted).filter(|_| !self.held.halted.contains_key(&key))?;
-        let past = PastPush { version: FORMAT, changed: changed.clone(), blamed: halt.blamed.clone() };
-        Some((self.halted_key(local.number), past))
-    }
-
-    fn halted_key(&self, push: u64) -> String {
-        format!("halted/{}/{push}/{}", self.plan, self.replica.name)
-    }
-
-    /// The changes that the clients of live replicas have stood with. What a replica brought that is away now
-    /// has no evidence: it goes by steps again, when the replica is back.
-    fn spoken_for(&self, record: &PlanRecord, local: &LocalPush<'_>) -> ContentSet {
-        if record.changed.is_whole() {
-            return record.changed.clone();
-        }
-        let local_changes = local.changes.iter().copied().filter(|change| record.changed.has(*change));
-        if record.state == SharedState::Gathering {
-            // A return to known content: nobody's clients have stood with the changes of others.
-            return local_changes.collect();
-        }
-        let tallies =
-            self.held.tallies.iter().filter(|(name, tally)| {
-                **name != self.replica.name && tally.takes_part && tally.is_of(record)
-            });
-        local_changes.chain(tallies.flat_map(|(_, tally)| record.changed.at(&tally.part))).collect()
-    }
-
-    /// Ends a push that no live replica has any more: their servers took it back, or they are gone.
-    fn end_deserted(&mut self, next: &mut PlanRecord, local: Option<&LocalPush<'_>>, now: Time) {
-        let has = |tally: &ReplicaTally| tally.takes_part && tally.push == next.push;
-        let is_here = local.is_some_and(|local| local.number >= next.push);
-        let is_deserted = next.state.is_under_way() && !is_here && !self.held.tallies.values().any(has);
-        if !is_deserted {
-            self.watched.deserted = None;
-            return;
-        }
-        let since = *self.watched.deserted.get_or_insert(now);
-        if now >= since + self.replica.lease {
-            next.state = SharedState::Over;
-        }
-    }
-
-    /// The tally of this replica for the others. `local`: its push.
-    pub fn next_tally(&mut self, local: Option<&LocalPush<'_>>, now: Time) -> Option<Write> {
-        if self.writes.tally.is_some() || matches!(self.link, Link::Away(_)) || self.is_named_twice() {
-            return None;
-        }
-        let blank = blank();
-        let record = self.record().unwrap_or(&blank);
-        let local = local.filter(|local| local.number == record.push);
-        let mut tally = match (self.counted.as_ref().filter(|counted| counted.is_of(record)), local) {
-            (Some(counted), Some(_)) => counted.clone(),
-            // The clients have not been counted at this step: the others wait.
-            (None, Some(_)) if record.step > 0 => return None,
-            _ => {
-                let PlanRecord { push, step, threshold, .. } = *record;
-                ReplicaTally { push, step, threshold, ..ReplicaTally::default() }
-            }
-        };
-        (tally.version, tally.process) = (FORMAT, self.replica.process);
-        if let Some(local) = local {
-            (tally.takes_part, tally.part) = (true, record.changed.places(local.changes));
-        }
-        let written = self.writes.written.as_ref();
-        let is_due = self.writes.written_at.is_none_or(|at| now >= at + TALLY_EVERY);
-        let is_new =
-            written.is_none_or(|written| !written.is_of(record) || written.takes_part != tally.takes_part);
-        // A write that the watch does not report shows that the watch is deaf.
-        let is_again = tally.takes_part && self.writes.written_at.is_some_and(|at| now >= at + TALLY_AGAIN);
-        if written == Some(&tally) && !is_again || !is_due && !is_new {
-            return None;
-        }
-        let value = write(&tally);
-        (self.writes.written, self.writes.written_at) = (Some(tally), Some(now));
-        let ticket = self.ticket();
-        self.writes.tally = Some(ticket);
-        let key = format!("tally/{}/{}", self.plan, self.replica.name);
-        Some(Write { ticket, key, value: Some(value), expected: Expected::Any, is_leased: true })
-    }
-
-    fn send(&mut self, key: String, value: Vec<u8>, expected: Expected, pending: Pending) -> Write {
-        let ticket = self.ticket();
-        self.writes.record = Some((ticket, pending));
-        Write { ticket, key, value: Some(value), expected, is_leased: false }
-    }
-
-    fn ticket(&mut self) -> u64 {
-        self.writes.last_ticket += 1;
-        self.writes.last_ticket
     }
 }
 
@@ -944,41 +751,4 @@ fn take_past<K: Ord>(sets: &mut BTreeMap<K, Arc<PastPush>>, push: K, value: &[u8
 
 fn blank() -> PlanRecord {
     PlanRecord { version: FORMAT, ..PlanRecord::default() }
-}
-
-fn begin(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    next.push = local.number;
-    next.state = SharedState::Gathering;
-    (next.step, next.threshold) = (0, 0);
-    next.changed = local.changes.iter().copied().collect();
-    next.rules = rules.hash;
-    next.promoted = local.promoted;
-    next.halt = None;
-    (next.orders.paused, next.orders.barred) = (None, Vec::new());
-}
-
-/// A halt of here stands in the record whatever else is going on (LDG-4).
-fn halt(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    let Some((halt, _)) = &local.halt else { return };
-    if local.number > next.push && !next.state.is_under_way() && !local.changes.is_empty() {
-        begin(next, local, rules);
-    }
-    if local.number != next.push {
-        return;
-    }
-    match &mut next.halt {
-        _ if next.state == SharedState::Over => {}
-        Some(first) if next.state == SharedState::Halted => {
-            // The first reason stays. All units that anybody blames wait.
-            let more = halt.blamed.iter().filter(|unit| !first.blamed.contains(unit));
-            let more: Vec<UnitKey> = more.copied().collect();
-            if !first.blamed.is_empty() {
-                first.blamed.extend(more);
-            }
-        }
-        _ => {
-            next.state = SharedState::Halted;
-            next.halt = Some(halt.clone());
-        }
-    }
 }
