@@ -11,6 +11,9 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 
 pub const UNITS: u64 = 2;
 
+/// The version of each name.
+pub type Content = BTreeMap<u64, u64>;
+
 /// A version that all clients reject.
 pub fn is_bad(version: u64) -> bool {
     version % 4 == 3
