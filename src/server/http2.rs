@@ -18,7 +18,7 @@ use super::http::{ConnectionFault, HttpConnection};
 use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::{ClientSocket, HttpTransport};
-use super::wakes::{CallWake, Part, Wakes};
+use super::wakes::{CallWake, Part, Rarity, Wakes};
 use crate::driver::api::downstream::OpenStreams;
 use sluice_setting::InForce;
 
@@ -65,17 +65,16 @@ struct OpenCall {
 pub(super) async fn open<R: OpenStreams>(
     socket: ClientSocket,
     service: Service<R>,
+    wakes: Arc<Wakes>,
 ) -> Result<Pin<Box<Http2<R>>>, ConnectionFault> {
     let limits = service.shared.limits.epoch();
-    let (transport, heard) = HttpTransport::http2(socket, limits.control_frames_per_second_max);
+    let transport = HttpTransport::http2(socket, limits.control_frames_per_second_max, wakes.clone());
     let mut h2 = builder(&limits).handshake(transport).await?;
     let keepalive = Keepalive {
         ping: h2.ping_pong(),
         asked: None,
         timer: sleep_until(Instant::now() + limits.keepalive_interval),
-        heard,
     };
-    let wakes = Wakes::new();
     let waker = Waker::from(wakes.clone());
     let (calls, calmed, leaving) = Default::default();
     Ok(Box::pin(Http2 { h2, service, calls, wakes, waker, calmed, leaving, keepalive }))
@@ -107,17 +106,20 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
 
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), ConnectionFault>> {
         let mut this = self.project();
-        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
+        this.wakes.register(context.waker());
+        let heard = &this.wakes.heard;
+        let (keepalive, limits) = (this.keepalive.as_mut(), &this.service.shared.limits);
+        let poll_lost = |context: &mut Context<'_>| keepalive.poll_lost(heard, limits, context);
+        if this.wakes.poll_rarity(Rarity::Keepalive, poll_lost).is_ready() {
             return Poll::Ready(Err(ConnectionFault::KeepaliveTimeout));
         }
-        let heard = &this.keepalive.heard;
         if let Some(leaving) = this.leaving
             && ready!(leaving.poll_turn(context))
         {
             this.wakes.woke(Part::Io);
         }
         let task = context.waker();
-        this.wakes.watch(task);
+        this.wakes.watch();
         loop {
             // Calls first, so that the write below includes their output.
             let was_called = this.wakes.take(Part::Calls);
@@ -190,7 +192,7 @@ impl OpenCalls {
 
     /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls,
     /// those that begin do not cost a look at all others.
-    fn poll(&mut self, mut woken: usize) {
+    fn poll(&mut self, mut woken: u32) {
         let mut index = self.0.len();
         while woken > 0 && index > 0 {
             index -= 1;
@@ -209,7 +211,6 @@ pin_project! {
     /// Sends a PING to a peer after a time of silence (KAL-1).
     struct Keepalive {
         ping: Option<h2::PingPong>,
-        heard: Arc<Heard>,
         // The time of the last PING, while an answer is outstanding.
         asked: Option<Instant>,
         #[pin]
@@ -221,13 +222,14 @@ impl Keepalive {
     /// Ready if the peer gave no sign of life.
     fn poll_lost(
         self: Pin<&mut Self>,
+        heard: &Heard,
         limits: &InForce<ServerLimits>,
         context: &mut Context<'_>,
     ) -> Poll<()> {
         let mut this = self.project();
         loop {
             ready!(this.timer.as_mut().poll(context));
-            let (limits, heard) = (limits.get(), this.heard.last());
+            let (limits, heard) = (limits.get(), heard.last());
             match *this.asked {
                 // Any bytes count as an answer: a client that sends a lot may be slow to reach the PING.
                 Some(asked) if heard < asked => return Poll::Ready(()),

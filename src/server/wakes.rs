@@ -8,11 +8,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::{ArcWake, AtomicWaker};
 use pin_project_lite::pin_project;
+
+use super::heard::Heard;
 
 /// A part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,25 +29,68 @@ pub(super) enum Part {
 const WATCHED: u8 = 4;
 
 /// The woken parts of a connection. As a waker, wakes [`Part::Io`].
+///
+/// Has all the state that each turn of the task reads. With thousands of clients, an update finds the memory
+/// of a client outside the caches. So one more allocation costs more than some hundred instructions.
 #[derive(Debug)]
 pub(super) struct Wakes {
+    task: AtomicWaker,
+    pub(super) heard: Heard,
+    /// The number of woken calls, at least.
+    calls: AtomicU32,
     /// Bits of the woken parts, and [`WATCHED`].
     state: AtomicU8,
-    /// The number of woken calls, at least.
-    calls: AtomicUsize,
-    task: AtomicWaker,
+    /// Bits of the woken [`Rarity`]s.
+    rarities: AtomicU8,
+}
+
+/// A future in a busy task. The task polls the future after the future's own wakes only. A connection has one
+/// future of each kind at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rarity {
+    /// The reasons for the end of the connection: see [`Seldom`].
+    End = 1,
+    /// The timer of PINGs.
+    Keepalive = 2,
 }
 
 impl Wakes {
     /// All parts begin woken.
     pub(super) fn new() -> Arc<Self> {
         let state = AtomicU8::new(Part::Io as u8 | Part::Calls as u8);
-        Arc::new(Wakes { state, calls: AtomicUsize::new(0), task: AtomicWaker::new() })
+        let rarities = AtomicU8::new(Rarity::End as u8 | Rarity::Keepalive as u8);
+        Arc::new(Wakes {
+            task: AtomicWaker::new(),
+            heard: Heard::new(),
+            calls: AtomicU32::new(0),
+            state,
+            rarities,
+        })
     }
 
-    /// The task begins to run: until [`Wakes::leave`] no wake reaches the task.
-    pub(super) fn watch(&self, task: &Waker) {
+    /// The task begins a turn. Later wakes reach the task, and earlier wakes are visible now.
+    pub(super) fn register(&self, task: &Waker) {
         self.task.register(task);
+    }
+
+    /// Polls a future after a wake of the future. All futures begin woken.
+    pub(super) fn poll_rarity<T>(
+        self: &Arc<Self>,
+        rarity: Rarity,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let bit = rarity as u8;
+        if self.rarities.load(Ordering::Acquire) & bit == 0
+            || self.rarities.fetch_and(!bit, Ordering::AcqRel) & bit == 0
+        {
+            return Poll::Pending;
+        }
+        let wake = Arc::new(RarityWake { wakes: self.clone(), rarity });
+        poll(&mut Context::from_waker(&Waker::from(wake)))
+    }
+
+    /// The registered task runs: until [`Wakes::leave`] no wake of a part reaches the task.
+    pub(super) fn watch(&self) {
         self.state.fetch_or(WATCHED, Ordering::AcqRel);
     }
 
@@ -58,7 +103,7 @@ impl Wakes {
 
     /// The number of calls woken since the last call of this function. A wake under way counts now or later,
     /// and marks [`Part::Calls`] then.
-    pub(super) fn take_calls(&self) -> usize {
+    pub(super) fn take_calls(&self) -> u32 {
         self.calls.swap(0, Ordering::AcqRel)
     }
 
@@ -121,52 +166,46 @@ impl ArcWake for CallWake {
 }
 
 pin_project! {
-    /// A future in a task that others wake all the time. The task polls the future after the future's own
-    /// wakes only.
-    pub(super) struct Seldom<F> {
-        wake: Arc<SeldomWake>,
+    /// A future as a [`Rarity::End`].
+    pub(super) struct Seldom<'a, F> {
+        wakes: &'a Arc<Wakes>,
         #[pin]
         future: F,
     }
 }
 
 #[derive(Debug)]
-struct SeldomWake {
-    is_woken: AtomicBool,
-    task: AtomicWaker,
+struct RarityWake {
+    wakes: Arc<Wakes>,
+    rarity: Rarity,
 }
 
-impl<F> Seldom<F> {
-    /// The future begins woken.
-    pub(super) fn new(future: F) -> Self {
-        let wake = Arc::new(SeldomWake { is_woken: AtomicBool::new(true), task: AtomicWaker::new() });
-        Seldom { wake, future }
+impl<'a, F> Seldom<'a, F> {
+    pub(super) fn new(wakes: &'a Arc<Wakes>, future: F) -> Self {
+        Seldom { wakes, future }
     }
 }
 
-impl<F: Future> Future for Seldom<F> {
+impl<F: Future> Future for Seldom<'_, F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        // A wake from here on reaches the task, and an earlier one shows below.
-        this.wake.task.register(context.waker());
-        let is_woken = &this.wake.is_woken;
-        if !is_woken.load(Ordering::Acquire) || !is_woken.swap(false, Ordering::AcqRel) {
-            return Poll::Pending;
-        }
-        this.future.poll(&mut Context::from_waker(&Waker::from(this.wake.clone())))
+        let future = this.future;
+        this.wakes.register(context.waker());
+        this.wakes.poll_rarity(Rarity::End, |context| future.poll(context))
     }
 }
 
-impl Wake for SeldomWake {
+impl Wake for RarityWake {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::AcqRel) {
-            self.task.wake();
+        let bit = self.rarity as u8;
+        if self.wakes.rarities.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            self.wakes.task.wake();
         }
     }
 }
@@ -194,11 +233,15 @@ mod tests {
     #[test]
     fn a_future_is_polled_after_its_own_wakes_only() {
         let (own, mut polls) = (AtomicWaker::new(), 0);
-        let mut seldom = Box::pin(Seldom::new(std::future::poll_fn(|context| {
-            own.register(context.waker());
-            polls += 1;
-            if polls < 3 { Poll::Pending } else { Poll::Ready(polls) }
-        })));
+        let wakes = Wakes::new();
+        let mut seldom = Box::pin(Seldom::new(
+            &wakes,
+            std::future::poll_fn(|context| {
+                own.register(context.waker());
+                polls += 1;
+                if polls < 3 { Poll::Pending } else { Poll::Ready(polls) }
+            }),
+        ));
         let (first, second) = (Arc::new(Task::default()), Arc::new(Task::default()));
         let mut poll =
             |task: &Arc<Task>| seldom.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone())));
@@ -214,12 +257,19 @@ mod tests {
         assert_eq!(poll(&second), Poll::Ready(3));
     }
 
+    /// With the two counters of its allocation, a line of memory: the allocator aligns this class.
+    #[test]
+    fn all_that_each_turn_looks_at_is_in_one_line() {
+        assert!(size_of::<Wakes>() + 16 <= 64, "{}", size_of::<Wakes>());
+    }
+
     #[test]
     fn the_task_is_woken_once_and_only_while_it_waits() {
         let (task, wakes) = (Arc::new(Task::default()), Wakes::new());
         let waker = Waker::from(task.clone());
         let call = CallWake::new(wakes.clone());
-        wakes.watch(&waker);
+        wakes.register(&waker);
+        wakes.watch();
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
         assert_eq!((wakes.take_calls(), wakes.take_calls()), (1, 0));
         assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
@@ -227,7 +277,7 @@ mod tests {
         // Within the task no wake is sent, but the part is marked.
         CallWake::wake_by_ref(&call);
         assert!(!wakes.leave());
-        wakes.watch(&waker);
+        wakes.watch();
         assert!(wakes.take(Part::Calls) && call.take());
         assert_eq!(wakes.take_calls(), 1);
         assert!(wakes.leave());
@@ -238,7 +288,8 @@ mod tests {
         wakes.wake_by_ref();
         CallWake::wake_by_ref(&call);
         assert_eq!(task.wakes(), 1);
-        wakes.watch(&waker);
+        wakes.register(&waker);
+        wakes.watch();
         assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
         assert!(wakes.leave());
         wakes.wake_by_ref();

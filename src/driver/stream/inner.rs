@@ -8,6 +8,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tracing::{debug, trace};
 
 use crate::driver::api::downstream::{Charge, Message, WhenUnavailable};
@@ -48,24 +49,26 @@ pub(crate) const MESSAGE_WARN_BYTES: usize = 4 << 20;
 /// 15 s, because gRPC then takes the requested resources for absent.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
-/// The state of a stream behind its lock.
+/// The state of a stream behind its lock. All that each update reads comes last: see
+/// [`StreamState`](super::state::StreamState).
+#[repr(C)]
 pub(crate) struct StreamInner {
-    pub session: Session,
-    pub placement: Placement,
-    pub rejected: RejectedPushes,
-    pub rate: ChangeRate,
     /// The charge for the stream and the names.
     names: Charge,
+    pub placement: Placement,
+    pub session: Session,
+    pub rejected: RejectedPushes,
+    pub rate: ChangeRate,
     /// The counters of the subscribed types.
-    pub types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
+    pub types: SmallVec<[(TypeUrl, Arc<TypeMetrics>); 1]>,
     pub outbox: Outbox,
     pub schedule: Schedule,
+    /// The final status, once decided.
+    pub end: Option<Box<Status>>,
     /// The policy has decided, and the session has the grant (AUT-1).
     is_admitted: bool,
     /// A move to other servers is under way.
     is_shifting: bool,
-    /// The final status, once decided.
-    pub end: Option<Box<Status>>,
 }
 
 // === The life of a stream ===
@@ -94,7 +97,7 @@ impl StreamInner {
             rejected: RejectedPushes::default(),
             rate: ChangeRate::new(shared),
             names,
-            types: Vec::new(),
+            types: SmallVec::new(),
             outbox: Outbox::default(),
             schedule,
             is_admitted: false,
@@ -241,7 +244,7 @@ impl StreamInner {
         }
         self.note_request(context, &outcome, portion, now);
         let Placement { sources, .. } = &self.placement;
-        changes::pass_rejection(&self.session, sources, self.placement.node_id(), request, &outcome);
+        changes::pass_rejection(&self.session, sources, self.placement.node(), request, &outcome);
         Ok(outcome)
     }
 
@@ -314,7 +317,7 @@ impl StreamInner {
         let StreamInner { session, placement, .. } = self;
         let sources = &placement.sources;
         context.note_verdict(outcome, &types, placement.node());
-        changes::count_verdict(sources, outcome, context.id, placement.node_id(), now);
+        changes::count_verdict(sources, outcome, context.id, placement.node(), now);
         if matches!(outcome.verdict, Verdict::Nack { .. }) {
             loss::pass_rejection(context, placement.node.as_ref(), session, sources, now);
         }
@@ -326,7 +329,6 @@ impl StreamInner {
             return metrics.clone();
         }
         let metrics = shared.metrics.of_type(type_url);
-        self.types.reserve_exact(1);
         self.types.push((type_url.clone(), metrics.clone()));
         metrics
     }

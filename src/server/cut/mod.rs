@@ -91,7 +91,7 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Lets bytes in long frames leak away. `age`: of the connection. Costs the other clients nothing.
+    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing.
     pub(super) fn leak(&mut self, age: impl Fn() -> Duration) {
         if self.long_bytes == 0 {
             return;
