@@ -201,7 +201,11 @@ async fn rel_7_a_listener_drops_the_evidence_of_a_step_by_a_yes_only() {
     let words = "plan edge is waving (push 1) and would be judged by fewer load reports than now (listeners[].load_reports)";
     assert_eq!((held.code, held.err.contains(words)), (1, true), "{held:?}");
     assert_eq!(sluice(&admin, &["reload", "--yes"]).await.code, 0);
-    let is_told = |found: &Value| word(found)["why"].as_str().is_some_and(|why| why.contains("the listener"));
+    let is_told = |found: &Value| {
+        let has =
+            |why: &str| why.contains("no client of the plan has a stream") && why.contains("the listener");
+        word(found)["why"].as_str().is_some_and(has)
+    };
     let found = judged.fleet.until_plan("a cause", is_told).await;
     let words = "load reports cannot tell: no client of the plan has a stream of load reports; the listener \"main\" does not \
                  take the load reports of its clients (`load_reports`)";

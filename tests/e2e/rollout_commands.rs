@@ -81,7 +81,7 @@ async fn wav_19_commands_tell_the_verdict_and_the_words_of_clients() {
     assert_eq!(done(&relay, "rollout history edge -o name").await.out, "edge/1\n");
     assert_eq!(done(&relay, "rollout status -o name").await.out, "edge\n");
     let wide = done(&relay, "rollout status -o wide").await;
-    assert!(wide.out.lines().next().unwrap().ends_with("WAITING  BLAMED"), "{wide:?}");
+    assert!(wide.out.lines().next().unwrap().ends_with("WAITING  BLAMED            REPLICAS"), "{wide:?}");
     assert!(done(&relay, "rollout status edge -o yaml").await.out.contains("state: halted"));
 
     let unknown = sluice(&relay.admin, &["rollout", "status", "egde"]).await;

@@ -36,12 +36,13 @@ STATUS = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 @dataclasses.dataclass
 class Case:
-    """One test. `needs` are packages; a `relay_only` test is meaningless without the relay."""
+    """One test. `needs` are packages; a `relay_only` test is meaningless without the relay, and a `long` test runs by its name only."""
 
     name: str
     needs: set[str]
     play: Callable
     relay_only: bool = False
+    long: bool = False
 
 
 def eventually(what, check, seconds=None):

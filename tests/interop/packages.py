@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from concurrent import futures
 
@@ -24,6 +25,8 @@ GO = INSTALLED / "go"
 GO_PEER = GO / "peer"
 JAVA = INSTALLED / "java"
 ETCD = INSTALLED / "etcd"
+# Looks for the lists of packages, and the seconds between two.
+APT_ATTEMPTS, APT_PAUSE = 12, 10
 # The package of each gRPC client.
 LANGUAGES = {"C-core": "grpc", "Node.js": "node", "Go": "go", "Java": "java"}
 
@@ -135,7 +138,15 @@ def install_etcd():
     shutil.rmtree(ETCD, ignore_errors=True)
     ETCD.mkdir(parents=True)
     print(f"installing etcd-server into {ETCD}", flush=True)
-    reason = run(["apt-get", "download", "etcd-server"], ETCD)
+    download = ["apt-get", "-o", "Acquire::Retries=3", "download", "etcd-server"]
+    reason = run(download, ETCD)
+    # A fresh machine has no lists of packages, and another stage may be reading them at the same time.
+    for _ in range(APT_ATTEMPTS):
+        if reason is None:
+            break
+        time.sleep(APT_PAUSE)
+        run(["apt-get", "-o", "Acquire::Retries=3", "update"], ETCD)
+        reason = run(download, ETCD)
     return reason or run(["dpkg-deb", "--extract", *ETCD.glob("etcd-server_*.deb"), "."], ETCD)
 
 

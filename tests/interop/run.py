@@ -89,6 +89,8 @@ def run(options, missing):
     if options.only:
         pattern = options.only if set("*?") & set(options.only) else f"*{options.only}*"
         chosen = [case for case in chosen if fnmatch.fnmatchcase(case.name, pattern)]
+    else:
+        chosen = [case for case in chosen if not case.long]
     if options.list:
         print("\n".join(case.name for case in chosen))
         return 0

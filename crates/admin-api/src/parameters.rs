@@ -141,6 +141,6 @@ mod tests {
         assert_eq!(pin.into_pairs(), pairs);
         assert_eq!(read(&[("to", "1"), ("r#as", "jo")]), Err(BadKey::Unknown("r#as".to_owned())));
         assert_eq!(read(&[("to", "1"), ("to", "1")]), Err(BadKey::Twice("to".to_owned())));
-        assert_eq!(PinParameters::KEYS, ["to", "until", "for", "as", "reason"]);
+        assert_eq!(PinParameters::KEYS, ["to", "until", "for", "here", "as", "reason"]);
     }
 }

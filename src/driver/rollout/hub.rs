@@ -136,6 +136,14 @@ impl LedgerHub {
         PlanLedger { hub: self.clone(), inbox }
     }
 
+    /// Empty while the ledger is away.
+    fn entries(&self) -> BTreeMap<String, (Bytes, u64)> {
+        match &self.state.lock().content {
+            HubContent::Away(_) => BTreeMap::new(),
+            HubContent::Here(entries) => entries.clone(),
+        }
+    }
+
     fn tell_all(&self, inbox: &Inbox) {
         inbox.tell(self.state.lock().content.all_of(&inbox.plan));
     }
@@ -280,10 +288,7 @@ impl HubTask {
                     },
                     Some(order) = queue.recv() => match order {
                         HubOrder::Write(inbox, write) => writes.push(writing(&*session, inbox, write)),
-                        HubOrder::Init => {
-                            self.trust.init();
-                            self.judge(&*session);
-                        }
+                        HubOrder::Init => self.init(&*session),
                     },
                     Some((inbox, ticket, result)) = writes.next() => inbox.wrote(ticket, result),
                     () = shared.plans.until_successor() => break,
@@ -327,13 +332,24 @@ impl HubTask {
             }
             return;
         }
-        if is_epoch {
-            let why = "the ledger has lost its data: its epoch has changed; see `sluice ledger init`";
-            warn!(ledger = self.hub.ledger.place(), "{why}");
-            return self.hub.is_away(why);
-        }
         self.hub.changed(key, value, revision);
-        self.remember(revision);
+        match self.trust.memory().filter(|_| is_epoch) {
+            Some(memory) => {
+                // The epoch of a believed ledger never changes: it counts as loaded anew.
+                let (identity, entries) = (memory.identity.clone(), self.hub.entries());
+                self.stored = Some(Unbelieved { identity, revision, entries });
+                self.judge(session);
+            }
+            None => self.remember(revision),
+        }
+    }
+
+    /// The word is for a loaded ledger that is not believed. It is none for a later ledger.
+    fn init(&mut self, session: &dyn LedgerSession) {
+        if self.stored.is_some() {
+            self.trust.init();
+            self.judge(session);
+        }
     }
 
     /// Whether this replica knows the loaded ledger.
@@ -352,8 +368,17 @@ impl HubTask {
                 self.stored = Some(stored);
                 let value = Bytes::from(format!("{:016x}", self.hub.replica.process));
                 let put = Put { key: EPOCH_KEY.into(), value, only_if: Precondition::Absent, leased: false };
-                // The event of this write, or of another replica's, tells the epoch.
-                tokio::spawn(session.put(put));
+                self.hub.is_away("the ledger is new, and has no epoch yet");
+                let (hub, writing) = (self.hub.clone(), session.put(put));
+                tokio::spawn(async move {
+                    // The event of this write, or of another replica's, tells the epoch.
+                    if let Err(error @ (WriteError::Refused(_) | WriteError::Failed(_))) = writing.await {
+                        warn!(ledger = hub.ledger.place(), "the epoch cannot be written: {error}");
+                        if hub.status().fault.is_some() {
+                            hub.is_away(&format!("the epoch cannot be written: {error}"));
+                        }
+                    }
+                });
             }
             Belief::Refused(why) => {
                 warn!(ledger = self.hub.ledger.place(), "{why}");

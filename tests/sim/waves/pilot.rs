@@ -403,6 +403,8 @@ impl World {
                 }
                 Output::Serve { release } => self.send_order(Order::Serve(release), self.all_units()),
                 Output::Open => self.send_order(Order::Open, self.all_units()),
+                // The plans of these worlds have no ledger.
+                Output::Write(_) => {}
             }
         }
     }

@@ -28,6 +28,9 @@ const CLIENTS_MAX: u64 = 1 << 40;
 /// The time between two tallies of a replica, so that an idle fleet and a busy one are both polite.
 const TALLY_EVERY: Duration = Duration::from_millis(500);
 
+/// The time after which a replica with a part of the push writes an unchanged tally again.
+const TALLY_AGAIN: Duration = Duration::from_secs(5);
+
 /// An entry of the ledger. The key is without the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -711,7 +714,7 @@ impl Share {
             return None;
         }
         if (bid.step, bid.threshold) > (next.step, next.threshold) {
-            if bid.step > next.step {
+            if bid.step > next.step && next.state == SharedState::Moving {
                 next.changed = self.spoken_for(next, local);
             }
             next.state = SharedState::Moving;
@@ -739,10 +742,14 @@ impl Share {
     /// The changes that the clients of live replicas have stood with. What a replica brought that is away now
     /// has no evidence: it goes by steps again, when the replica is back.
     fn spoken_for(&self, record: &PlanRecord, local: &LocalPush<'_>) -> ContentSet {
-        if record.state == SharedState::Gathering || record.changed.is_whole() {
+        if record.changed.is_whole() {
             return record.changed.clone();
         }
         let local_changes = local.changes.iter().copied().filter(|change| record.changed.has(*change));
+        if record.state == SharedState::Gathering {
+            // A return to known content: nobody's clients have stood with the changes of others.
+            return local_changes.collect();
+        }
         let tallies =
             self.held.tallies.iter().filter(|(name, tally)| {
                 **name != self.replica.name && tally.takes_part && tally.is_of(record)
@@ -790,7 +797,9 @@ impl Share {
         let is_due = self.writes.written_at.is_none_or(|at| now >= at + TALLY_EVERY);
         let is_new =
             written.is_none_or(|written| !written.is_of(record) || written.takes_part != tally.takes_part);
-        if written == Some(&tally) || !is_due && !is_new {
+        // A write that the watch does not report shows that the watch is deaf.
+        let is_again = tally.takes_part && self.writes.written_at.is_some_and(|at| now >= at + TALLY_AGAIN);
+        if written == Some(&tally) && !is_again || !is_due && !is_new {
             return None;
         }
         let value = write(&tally);
@@ -827,13 +836,6 @@ impl SharedState {
     }
 }
 
-impl PlanRecord {
-    /// The units that the halt blames; empty: all.
-    fn blamed(&self) -> &[UnitKey] {
-        self.halt.as_ref().map_or(&[], |halt| &halt.blamed)
-    }
-}
-
 impl ReplicaTally {
     /// Whether the sums of some replicas are numbers that any relay can have: entries may be foreign.
     fn is_possible(&self) -> bool {
@@ -844,11 +846,6 @@ impl ReplicaTally {
         let is_possible = |count: &u64| *count <= CLIENTS_MAX;
         counts.iter().chain(&others).chain(&self.labelled).all(is_possible)
             && self.labelled.len() <= STEPS_MAX
-    }
-
-    /// Whether the counts are of the record's push, step and threshold.
-    fn is_of(&self, record: &PlanRecord) -> bool {
-        (self.push, self.step, self.threshold) == (record.push, record.step, record.threshold)
     }
 }
 

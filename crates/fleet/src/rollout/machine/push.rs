@@ -442,8 +442,13 @@ impl Push {
     fn ask_for_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
         let threshold = self.threshold_of(plan, number);
         let Some(consent) = &mut self.consent else { return self.begin_step(plan, number, outputs, now) };
+        let is_at_gate = self.report.steps.is_empty();
+        // A promotion, or a return to known content, begins further than with the first step.
+        if is_at_gate && consent.bid.is_some_and(|bid| bid.step >= number) {
+            return;
+        }
         let bid = Bid { step: number, threshold, is_finish: false };
-        if consent.bid.replace(bid).is_none() && self.report.steps.is_empty() {
+        if consent.bid.replace(bid).is_none() && is_at_gate {
             self.admit(outputs);
         }
     }

@@ -65,6 +65,13 @@ impl SharedState {
     }
 }
 
+impl PlanRecord {
+    /// The units that the halt blames; empty: all.
+    pub(in crate::rollout) fn blamed(&self) -> &[UnitKey] {
+        self.halt.as_ref().map_or(&[], |halt| &halt.blamed)
+    }
+}
+
 /// The first halt of a push.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedHalt {
@@ -137,6 +144,13 @@ pub struct ReplicaTally {
     pub labelled: Vec<u64>,
     #[serde(flatten)]
     pub others: Map<String, Value>,
+}
+
+impl ReplicaTally {
+    /// Whether the counts are of the record's push, step and threshold.
+    pub(in crate::rollout) fn is_of(&self, record: &PlanRecord) -> bool {
+        (self.push, self.step, self.threshold) == (record.push, record.step, record.threshold)
+    }
 }
 
 /// The control group of lost streams.
