@@ -16,8 +16,8 @@ use super::gate::ConnectionPermit;
 use super::handshake::certificate::{ClientLeaf, LeafEnd};
 use super::handshake::{ListenerTls, Security};
 use super::http::{ConnectionFault, HttpConnection};
-use super::http1;
-use super::http2;
+use super::http1::{self, Http1};
+use super::http2::{self, Http2};
 use super::listener::ListenerOptions;
 use super::service::Service;
 use super::socket::Plain;
@@ -35,11 +35,40 @@ const AGE_RECHECK_MIN: Duration = Duration::from_millis(100);
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Serves one connection until its end. After its departure the connection ends within the window.
-#[expect(
-    clippy::manual_async_fn,
-    reason = "an `async fn` would store each argument twice for the life of its future"
-)]
 pub(super) fn run<R: OpenStreams>(
+    socket: Plain,
+    security: Security,
+    peer: Arc<Peer>,
+    options: InForce<ListenerOptions>,
+    shared: Arc<Shared<R>>,
+    departure: Arc<Departure>,
+    permit: ConnectionPermit,
+) -> impl Future<Output = ()> + Send {
+    // Boxed, and begun outside the task's future: the task lives as long as the connection, and would keep
+    // room for each argument and each step.
+    let opening = Box::pin(open(socket, security, peer, options, shared, departure, permit));
+    async move {
+        let Some((mut http, open)) = opening.await else { return };
+        match &mut http {
+            Http::Two(http2) => {
+                live(http2.as_mut(), &open).await;
+                let turn = http2.as_mut().take_turn();
+                let _turn = if turn.is_some() { turn } else { open.shared.exit.turn().await };
+                drop(http);
+            }
+            Http::One(http1) => live(http1.as_mut(), &open).await,
+        }
+    }
+}
+
+/// HTTP of a connection. Boxed, because both are large, and few clients poll.
+enum Http<R: OpenStreams> {
+    One(Pin<Box<Http1<R>>>),
+    Two(Pin<Box<Http2<R>>>),
+}
+
+/// Opens a connection up to the first request. `None`: the connection has ended already, and was counted.
+async fn open<R: OpenStreams>(
     socket: Plain,
     security: Security,
     mut peer: Arc<Peer>,
@@ -47,57 +76,44 @@ pub(super) fn run<R: OpenStreams>(
     shared: Arc<Shared<R>>,
     departure: Arc<Departure>,
     mut permit: ConnectionPermit,
-) -> impl Future<Output = ()> + Send {
-    async move {
-        // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a
-        // close before its first bytes are read would be a reset.
-        let secured = match &security {
-            Security::Plaintext(_) => Some((ClientSocket::Plain(socket), None)),
-            // Boxed: the task lives as long as the connection, and a handshake is over soon.
-            Security::Tls(tls) => {
-                Box::pin(secure(socket, tls, &mut peer, &shared, &departure.process_end)).await
-            }
-        };
-        let Some((mut socket, leaf)) = secured else { return };
-        // Held until the end of the connection.
-        if permit.identify(&peer.identity).is_err() {
-            return;
+) -> Option<(Http<R>, ServedConnection<R>)> {
+    // HND-1: a connection whose client is on its way opens even in a drain, and ends with a GOAWAY: a
+    // close before its first bytes are read would be a reset.
+    let (mut socket, leaf) = match &security {
+        Security::Plaintext(_) => (ClientSocket::Plain(socket), None),
+        // Boxed: the state of a handshake is large, and most connections have none.
+        Security::Tls(tls) => {
+            Box::pin(secure(socket, tls, &mut peer, &shared, &departure.process_end)).await?
         }
-        let Some((protocol, opening)) = open(&mut socket, &shared, &departure.process_end).await else {
-            return;
-        };
-        // A client that closed before its first byte disagrees with nothing.
-        if !opening.is_empty() && !socket.agrees_with(protocol) {
-            shared.metrics.closed_alpn.inc();
-            return;
+    };
+    permit.identify(&peer.identity).ok()?;
+    let (protocol, opening) = read_protocol(&mut socket, &shared, &departure.process_end).await?;
+    // A client that closed before its first byte disagrees with nothing.
+    if !opening.is_empty() && !socket.agrees_with(protocol) {
+        shared.metrics.closed_alpn.inc();
+        return None;
+    }
+    let max = shared.limits.get().streams_per_connection;
+    let streams = Streams::new(shared.metrics.clone(), max, peer.clone());
+    let open =
+        ServedConnection { wakes: Wakes::new(), departure, leaf, peer, streams, shared, _permit: permit };
+    let service = open.service(options);
+    let http = match protocol {
+        // Boxed: while the client is silent, the connection would have room for it.
+        ClientProtocol::Http2 => match Box::pin(http2::open(socket, service, open.wakes.clone())).await {
+            Ok(http2) => Http::Two(http2),
+            Err(fault) => {
+                fault.count(&open.shared.metrics);
+                return None;
+            }
+        },
+        ClientProtocol::Http1 => {
+            let timeout = open.shared.limits.get().http1_write_timeout;
+            let transport = HttpTransport::http1(socket, opening, timeout);
+            Http::One(Box::pin(http1::open(transport, service, &open.shared.limits.get())))
         }
-        let max = shared.limits.get().streams_per_connection;
-        let streams = Streams::new(shared.metrics.clone(), max, peer.clone());
-        let open = ServedConnection { wakes: Wakes::new(), departure, leaf, peer, streams, shared };
-        let service = open.service(options);
-        match protocol {
-            ClientProtocol::Http2 => {
-                // Boxed, like its result, and without the first bytes: the task lives as long as the
-                // connection, and would reserve memory for all of them.
-                drop(opening);
-                match Box::pin(http2::open(socket, service, open.wakes.clone())).await {
-                    Ok(mut http2) => {
-                        live(http2.as_mut(), &open).await;
-                        let turn = http2.as_mut().take_turn();
-                        let _turn = if turn.is_some() { turn } else { open.shared.exit.turn().await };
-                        drop(http2);
-                    }
-                    Err(fault) => fault.count(&open.shared.metrics),
-                }
-            }
-            // Boxed: few clients poll, and every connection would reserve memory for HTTP/1.1.
-            ClientProtocol::Http1 => {
-                let timeout = open.shared.limits.get().http1_write_timeout;
-                let transport = HttpTransport::http1(socket, opening, timeout);
-                let http1 = http1::open(transport, service, &open.shared.limits.get());
-                live(Box::pin(http1).as_mut(), &open).await;
-            }
-            ClientProtocol::Unknown => match &security {
+        ClientProtocol::Unknown => {
+            match &security {
                 Security::Plaintext(warnings) if opening.first() == Some(&TLS_HANDSHAKE) => {
                     open.shared.metrics.closed_tls_on_plaintext.inc();
                     warnings.tls_on_plaintext(&open.peer.listener);
@@ -105,9 +121,11 @@ pub(super) fn run<R: OpenStreams>(
                 _ => {
                     open.shared.metrics.closed_not_http.inc();
                 }
-            },
+            }
+            return None;
         }
-    }
+    };
+    Some((http, open))
 }
 
 /// A served connection, beside HTTP. One struct: a function with the parts as arguments would store a
@@ -120,6 +138,8 @@ struct ServedConnection<R: OpenStreams> {
     peer: Arc<Peer>,
     streams: Arc<Streams<R::Stream>>,
     shared: Arc<Shared<R>>,
+    /// Held until the end of the connection.
+    _permit: ConnectionPermit,
 }
 
 impl<R: OpenStreams> ServedConnection<R> {
@@ -162,7 +182,7 @@ async fn secure<R>(
 
 /// The protocol of the client; `None` if the client takes longer than the timeout to show its protocol, or
 /// the server drains.
-async fn open<R>(
+async fn read_protocol<R>(
     socket: &mut ClientSocket,
     shared: &Shared<R>,
     draining: &Signal,
@@ -367,7 +387,6 @@ fn announce<R: OpenStreams>(
 mod tests {
     use super::*;
     use crate::driver::Relay;
-    use crate::server::http2::Http2;
 
     fn future_size<A, B, C, D, E, F, G, H>(_: impl Fn(A, B, C, D, E, F, G) -> H) -> usize {
         size_of::<H>()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::task::waker_ref;
 use pin_project_lite::pin_project;
+use thin_vec::ThinVec;
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -49,10 +50,15 @@ pin_project! {
     }
 }
 
-/// The calls of a connection that are not fully answered.
+/// The calls of a connection that are not fully answered. Nearly all connections have one, which needs no
+/// memory of its own here.
 #[derive(Default)]
-struct OpenCalls(Vec<OpenCall>);
+struct OpenCalls {
+    first: Option<Call>,
+    others: ThinVec<OpenCall>,
+}
 
+/// A call beside the first.
 struct OpenCall {
     call: Call,
     wake: Arc<CallWake>,
@@ -124,7 +130,7 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
             // Calls first, so that the write below includes their output.
             let was_called = this.wakes.take(Part::Calls);
             if was_called {
-                this.calls.poll(this.wakes.take_calls());
+                this.calls.poll(this.wakes);
             }
             let was_io = this.wakes.take(Part::Io);
             if was_io {
@@ -185,24 +191,36 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
 
 impl OpenCalls {
     fn begin(&mut self, call: Call, wakes: &Arc<Wakes>) {
+        if self.first.is_none() {
+            wakes.begin_first();
+            self.first = Some(call);
+            return;
+        }
         let wake = CallWake::new(wakes.clone());
-        self.0.reserve_exact(1);
-        self.0.push(OpenCall { call, wake });
+        self.others.reserve_exact(1);
+        self.others.push(OpenCall { call, wake });
     }
 
-    /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls,
-    /// those that begin do not cost a look at all others.
-    fn poll(&mut self, mut woken: u32) {
-        let mut index = self.0.len();
+    /// Polls the woken calls. The newest come first: in a connection with a thousand calls, those that begin
+    /// do not cost a look at all others.
+    fn poll(&mut self, wakes: &Arc<Wakes>) {
+        let (mut woken, mut index) = (wakes.take_calls(), self.others.len());
         while woken > 0 && index > 0 {
             index -= 1;
-            let Some(open) = self.0.get_mut(index) else { return };
-            if open.wake.take() {
+            let Some(OpenCall { call, wake }) = self.others.get_mut(index) else { return };
+            if wake.take() {
                 woken -= 1;
-                if open.call.as_mut().poll(&mut Context::from_waker(&waker_ref(&open.wake))).is_ready() {
-                    self.0.swap_remove(index);
+                if call.as_mut().poll(&mut Context::from_waker(&waker_ref(wake))).is_ready() {
+                    self.others.swap_remove(index);
                 }
             }
+        }
+        if woken > 0
+            && wakes.take_first()
+            && let Some(first) = &mut self.first
+            && first.as_mut().poll(&mut Context::from_waker(&waker_ref(wakes))).is_ready()
+        {
+            self.first = None;
         }
     }
 }
@@ -261,8 +279,6 @@ mod tests {
     use futures_util::task::waker;
     use parking_lot::Mutex;
 
-    use super::super::wakes::Part;
-
     /// Calls that end while others are woken change places; none is forgotten, and none is looked at twice.
     #[test]
     fn each_woken_call_is_polled_once() {
@@ -281,10 +297,12 @@ mod tests {
         let mut poll = |wakers: &[Waker]| {
             wakers.iter().for_each(Waker::wake_by_ref);
             assert!(wakes.take(Part::Calls));
-            calls.poll(wakes.take_calls());
+            calls.poll(&wakes);
             let mut numbers = std::mem::take(&mut *polled.lock());
             numbers.sort_unstable();
-            (numbers, calls.0.iter().map(|open| waker(open.wake.clone())).collect::<Vec<_>>())
+            let others = calls.others.iter().map(|open| waker(open.wake.clone()));
+            let first = calls.first.iter().map(|_| waker(wakes.clone()));
+            (numbers, first.chain(others).collect::<Vec<_>>())
         };
         let (first, wakers) = poll(&[]);
         assert_eq!(first, (0..100).collect::<Vec<_>>(), "all begin woken");

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::types::{KNOWN_TYPES, OTHER, TYPE_NAME_BYTES_MAX};
 use super::*;
 use crate::telemetry::SourceState;
@@ -55,17 +57,20 @@ fn touched() -> (Metrics, Box<dyn Any>) {
     (metrics, Box::new(held))
 }
 
-/// A stream, as far as its lag is concerned.
-struct Lagging(BehindMetrics);
+/// A stream, as far as its lag is concerned. Ends at the next look, if the stream holds itself.
+struct Lagging(BehindMetrics, Mutex<Option<Arc<Lagging>>>);
 
 impl Behind for Lagging {
     fn behind(&self) -> &BehindMetrics {
+        self.1.lock().take();
         &self.0
     }
 }
 
 fn lagging(metrics: &Metrics) -> Arc<Lagging> {
-    Arc::new_cyclic(|stream: &Weak<Lagging>| Lagging(metrics.downstream.behind(stream.clone())))
+    Arc::new_cyclic(|stream: &Weak<Lagging>| {
+        Lagging(metrics.downstream.behind(stream.clone()), Mutex::default())
+    })
 }
 
 fn shown_proof(metrics: &Metrics) -> ServerProofMetrics {
@@ -304,6 +309,12 @@ async fn streams_that_are_behind_are_counted_and_the_worst_is_timed() {
     streams[0].0.since(None);
     check("1", "1.0");
     drop(streams);
+    check("0", "0.0");
+    let last = lagging(&metrics);
+    last.0.since(Some(Instant::now()));
+    *last.1.lock() = Some(last.clone());
+    drop(last);
+    check("1", "0.0");
     check("0", "0.0");
 }
 

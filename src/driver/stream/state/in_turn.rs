@@ -4,6 +4,7 @@ use std::sync::Weak;
 
 use tokio::time::sleep_until;
 
+use crate::driver::source::handle::Subscriber;
 use crate::driver::stream::state::{Stream, StreamState};
 use sluice_engine::downstream::{Portion, RequestOutcome};
 use sluice_xds::Status;

@@ -530,7 +530,7 @@ impl StreamState {
     /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes
     /// the stream.
     fn has_room(&self, inner: &StreamInner, context: &Context<'_>) -> bool {
-        let account = self.context.peer.connection.account();
+        let account = self.unread.account();
         if account.has_room() {
             return true;
         }

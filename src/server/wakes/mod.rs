@@ -5,6 +5,9 @@
 //! So an update or an ACK costs the task one turn, and parts without a wake cost nothing. So do the reasons
 //! for the end of the connection ([`Seldom`]).
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::{ArcWake, AtomicWaker};
 use pin_project_lite::pin_project;
 
-use super::heard::Heard;
+use crate::server::heard::Heard;
 
 /// A part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +31,8 @@ pub(super) enum Part {
 /// The task is running.
 const WATCHED: u8 = 4;
 
-/// The woken parts of a connection. As a waker, wakes [`Part::Io`].
+/// The woken parts of a connection. As a waker by [`Wake`], wakes [`Part::Io`]; by [`ArcWake`], the first
+/// call.
 ///
 /// Has all the state that each turn of the task reads. With thousands of clients, an update finds the memory
 /// of a client outside the caches. So one more allocation costs more than some hundred instructions.
@@ -42,6 +46,8 @@ pub(super) struct Wakes {
     state: AtomicU8,
     /// Bits of the woken [`Rarity`]s.
     rarities: AtomicU8,
+    /// The first call was woken.
+    is_first_woken: AtomicBool,
 }
 
 /// A future in a busy task. The task polls the future after the future's own wakes only. A connection has one
@@ -65,6 +71,7 @@ impl Wakes {
             calls: AtomicU32::new(0),
             state,
             rarities,
+            is_first_woken: AtomicBool::new(false),
         })
     }
 
@@ -107,6 +114,17 @@ impl Wakes {
         self.calls.swap(0, Ordering::AcqRel)
     }
 
+    /// A first call begins, woken. A late wake of a former first call costs one more poll.
+    pub(super) fn begin_first(&self) {
+        self.is_first_woken.store(true, Ordering::Release);
+        self.woke_call();
+    }
+
+    /// Returns true if the first call was woken since the last call of this function.
+    pub(super) fn take_first(&self) -> bool {
+        take(&self.is_first_woken)
+    }
+
     fn woke_call(&self) {
         self.calls.fetch_add(1, Ordering::AcqRel);
         self.woke(Part::Calls);
@@ -136,7 +154,17 @@ impl Wake for Wakes {
     }
 }
 
-/// Records whether one call was woken.
+/// Wakes the first call. Polled with a waker that is borrowed from the [`Arc`], so that no call needs room
+/// for one.
+impl ArcWake for Wakes {
+    fn wake_by_ref(wakes: &Arc<Self>) {
+        if !wakes.is_first_woken.swap(true, Ordering::AcqRel) {
+            wakes.woke_call();
+        }
+    }
+}
+
+/// Records whether a call beside the first was woken.
 #[derive(Debug)]
 pub(super) struct CallWake {
     is_woken: AtomicBool,
@@ -152,17 +180,21 @@ impl CallWake {
 
     /// Returns true if the call was woken since the last call of this function.
     pub(super) fn take(&self) -> bool {
-        self.is_woken.load(Ordering::Acquire) && self.is_woken.swap(false, Ordering::AcqRel)
+        take(&self.is_woken)
     }
 }
 
-/// Polled with a waker that is borrowed from the [`Arc`], so that no call needs room for one.
 impl ArcWake for CallWake {
     fn wake_by_ref(wake: &Arc<Self>) {
         if !wake.is_woken.swap(true, Ordering::AcqRel) {
             wake.connection.woke_call();
         }
     }
+}
+
+/// Mostly false, and a load costs less than a write to shared memory.
+fn take(is_woken: &AtomicBool) -> bool {
+    is_woken.load(Ordering::Acquire) && is_woken.swap(false, Ordering::AcqRel)
 }
 
 pin_project! {
@@ -207,92 +239,5 @@ impl Wake for RarityWake {
         if self.wakes.rarities.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
             self.wakes.task.wake();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicU32;
-
-    #[derive(Default)]
-    struct Task(AtomicU32);
-
-    impl Wake for Task {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    impl Task {
-        fn wakes(&self) -> u32 {
-            self.0.load(Ordering::Relaxed)
-        }
-    }
-
-    #[test]
-    fn a_future_is_polled_after_its_own_wakes_only() {
-        let (own, mut polls) = (AtomicWaker::new(), 0);
-        let wakes = Wakes::new();
-        let mut seldom = Box::pin(Seldom::new(
-            &wakes,
-            std::future::poll_fn(|context| {
-                own.register(context.waker());
-                polls += 1;
-                if polls < 3 { Poll::Pending } else { Poll::Ready(polls) }
-            }),
-        ));
-        let (first, second) = (Arc::new(Task::default()), Arc::new(Task::default()));
-        let mut poll =
-            |task: &Arc<Task>| seldom.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone())));
-        // Wakes of others cost no poll.
-        assert!((0..5).all(|_| poll(&first).is_pending()));
-        own.wake();
-        assert_eq!(first.wakes(), 1);
-        assert!((0..5).all(|_| poll(&first).is_pending()));
-        // The latest task is woken.
-        assert!(poll(&second).is_pending());
-        own.wake();
-        assert_eq!((first.wakes(), second.wakes()), (1, 1));
-        assert_eq!(poll(&second), Poll::Ready(3));
-    }
-
-    /// With the two counters of its allocation, a line of memory: the allocator aligns this class.
-    #[test]
-    fn all_that_each_turn_looks_at_is_in_one_line() {
-        assert!(size_of::<Wakes>() + 16 <= 64, "{}", size_of::<Wakes>());
-    }
-
-    #[test]
-    fn the_task_is_woken_once_and_only_while_it_waits() {
-        let (task, wakes) = (Arc::new(Task::default()), Wakes::new());
-        let waker = Waker::from(task.clone());
-        let call = CallWake::new(wakes.clone());
-        wakes.register(&waker);
-        wakes.watch();
-        assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
-        assert_eq!((wakes.take_calls(), wakes.take_calls()), (1, 0));
-        assert!(!wakes.take(Part::Io) && !wakes.take(Part::Calls) && !call.take());
-
-        // Within the task no wake is sent, but the part is marked.
-        CallWake::wake_by_ref(&call);
-        assert!(!wakes.leave());
-        wakes.watch();
-        assert!(wakes.take(Part::Calls) && call.take());
-        assert_eq!(wakes.take_calls(), 1);
-        assert!(wakes.leave());
-        assert_eq!(task.wakes(), 0);
-
-        // While the task waits, the first wake is enough.
-        CallWake::wake_by_ref(&call);
-        wakes.wake_by_ref();
-        CallWake::wake_by_ref(&call);
-        assert_eq!(task.wakes(), 1);
-        wakes.register(&waker);
-        wakes.watch();
-        assert!(wakes.take(Part::Io) && wakes.take(Part::Calls) && call.take());
-        assert!(wakes.leave());
-        wakes.wake_by_ref();
-        assert_eq!(task.wakes(), 2);
     }
 }
