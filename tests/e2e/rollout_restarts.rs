@@ -51,7 +51,13 @@ impl Kept {
         .await;
     }
 
+    /// Kills the relay once the disk has the state of the plan, and starts it again.
     pub async fn kill(&mut self) {
+        self.fleet.until_plan("a state on disk", |found| found["unsaved"] == false).await;
+        self.kill_at_once().await;
+    }
+
+    async fn kill_at_once(&mut self) {
         let line = checkpoint(self.directory.path());
         let plan = self.plan.clone();
         self.fleet.kill(|setup| setup.line(&plan).line(&line)).await;
@@ -320,7 +326,8 @@ async fn wav_8_a_full_disk_hinders_no_plan() {
     kept.fleet.until("the way back", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
     kept.fleet.origin.set(EDS, "a", "unwritten");
     eventually("a failure", async || kept.fleet.relay.series("sluice_checkpoint_failing").await == 1.0).await;
-    kept.kill().await;
+    assert_eq!(kept.state("halted").await["unsaved"], true);
+    kept.kill_at_once().await;
     kept.state("halted").await;
     kept.fleet.until("the way back", |fleet| fleet.all_hold(CDS, &BEFORE)).await;
     let had = kept.fleet.had(CDS, "a", "bad");
@@ -338,7 +345,7 @@ async fn wav_8_without_its_checkpoint_a_relay_serves_what_the_control_plane_says
     let directory = kept.directory.path().join("checkpoint");
     kept.fleet.relay.signal("STOP");
     fs::remove_dir_all(&directory).unwrap();
-    kept.kill().await;
+    kept.kill_at_once().await;
     kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
     let seated = kept.fleet.seated_below(25.0).await;
     kept.fleet.origin.set(CDS, "a", "3");

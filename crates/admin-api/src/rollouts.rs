@@ -55,6 +55,8 @@ pub struct PlanState<'a> {
     pub left_out: Vec<Text<'a>>,
     /// No push begins before a server is back.
     pub waits_for_server: bool,
+    /// The checkpoint does not have this state yet: a process that is killed now begins from an earlier one.
+    pub unsaved: bool,
     /// The releases that `pin` can serve again, the latest first.
     pub releases: Vec<u64>,
     /// The plan as all replicas have it. Missing without a ledger: then the plan decides for this replica

@@ -81,6 +81,7 @@ pub(super) fn plan_state_of(status: &RolloutStatus) -> PlanState<'_> {
         full: status.report.is_full,
         left_out: classes(status, &status.report.left_out),
         waits_for_server: status.report.waits_for_server,
+        unsaved: status.is_unsaved,
         releases: status.report.releases.clone(),
         ledger: status.report.shared.as_ref().map(shared_plan),
     }

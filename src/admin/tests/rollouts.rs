@@ -68,6 +68,7 @@ pub(super) fn some() -> Vec<Arc<RolloutStatus>> {
             condemned_served: BTreeSet::new(),
             diverged: Vec::new(),
             condemned: questions::condemned(2),
+            is_unsaved: false,
             origin: now(),
         })
     };

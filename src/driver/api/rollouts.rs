@@ -88,6 +88,8 @@ pub struct RolloutStatus {
     /// there, as after a restart without a checkpoint, an operator let the push go on, or the plan observes
     /// (QUA-5).
     pub condemned_served: BTreeSet<Content>,
+    /// The disk does not have this state yet. Only with a checkpoint and a plan that enforces.
+    pub is_unsaved: bool,
     /// The wall clock at the origin of the report's times.
     pub origin: SystemTime,
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as TaskMutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::driver::ground::class_identity::class_bytes;
@@ -84,6 +85,35 @@ pub struct CheckpointWriter {
     failing: Mutex<FailingWrites>,
     /// The process ends: only last writes are made.
     closing: AtomicBool,
+}
+
+/// The write of a state, beside the work of its task: a slow disk holds up no decision (FP3).
+#[derive(Debug, Default)]
+pub struct StateWrite(Option<JoinHandle<bool>>);
+
+impl StateWrite {
+    pub fn is_under_way(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// See [`CheckpointWriter::write_state`].
+    pub fn begin(
+        &mut self,
+        checkpoint: &Arc<CheckpointWriter>,
+        file: StateFile,
+        state: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) {
+        self.0 = Some(tokio::spawn(checkpoint.clone().write_state(file, state)));
+    }
+
+    /// Waits for the end of the write under way, for ever if there is none. Returns whether the write is
+    /// over.
+    pub async fn ended(&mut self) -> bool {
+        let Some(write) = &mut self.0 else { return std::future::pending().await };
+        let is_over = write.await.unwrap_or(false);
+        self.0 = None;
+        is_over
+    }
 }
 
 impl CheckpointWriter {
@@ -356,7 +386,12 @@ impl CheckpointWriter {
 
     /// Writes a state of the relay. Returns whether the write is over: false if the state has to be written
     /// later. A process that ends writes nothing, as the directory may be a successor's (HND-3).
-    pub async fn write_state(self: Arc<Self>, file: StateFile, state: Vec<u8>) -> bool {
+    /// `state` gives the bytes when the turn to write has come: so no write undoes a later one.
+    pub async fn write_state(
+        self: Arc<Self>,
+        file: StateFile,
+        state: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> bool {
         let _turn = self.turn.lock().await;
         if self.is_closing() {
             return true;
@@ -364,7 +399,7 @@ impl CheckpointWriter {
         let writer = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             writer.store.open()?;
-            Ok::<_, StoreError>(writer.store.write_state(file, &state)?)
+            Ok::<_, StoreError>(writer.store.write_state(file, &state())?)
         });
         let result = written.await.unwrap_or_else(|error| Err(StoreError::Io(io::Error::other(error))));
         match &result {
@@ -457,10 +492,10 @@ mod tests {
         };
         let writer = Arc::new(CheckpointWriter::new(settings, &Node::default(), Metrics::new().checkpoint));
         let plans = directory.join("rollouts.json");
-        assert!(writer.clone().write_state(StateFile::Plans, b"own".to_vec()).await);
+        assert!(writer.clone().write_state(StateFile::Plans, || b"own".to_vec()).await);
         std::fs::write(&plans, "the successor's").unwrap();
         writer.close();
-        assert!(writer.clone().write_state(StateFile::Plans, b"own".to_vec()).await);
+        assert!(writer.clone().write_state(StateFile::Plans, || b"own".to_vec()).await);
         assert_eq!(std::fs::read_to_string(plans).unwrap(), "the successor's");
     }
 }

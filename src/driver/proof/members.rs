@@ -42,8 +42,8 @@ pub(super) struct MemberFollower {
 struct FollowedStream {
     /// See [`signature`].
     signature: u64,
-    /// The classes of which the stream is a member.
-    classes: BTreeSet<ClassKey>,
+    /// The classes of which the stream is a member: mostly one, and a set would take ten times its bytes.
+    classes: Box<[ClassKey]>,
     /// A source of the stream is not known to the machine yet.
     is_incomplete: bool,
     pass: u64,
@@ -123,7 +123,7 @@ impl MemberFollower {
         match (changed, stream.node()) {
             (Some(changed), Some(node)) => {
                 let before = self.streams.remove(&number).map(|before| before.classes).unwrap_or_default();
-                let followed = walk.join(stream, &node, changed, before);
+                let followed = walk.join(stream, &node, changed, &before);
                 self.streams.insert(number, FollowedStream { pass, ..followed });
                 true
             }
@@ -160,10 +160,10 @@ impl MemberWalk<'_> {
         stream: &StreamState,
         node: &Arc<Node>,
         changed: ChangedStream,
-        mut before: BTreeSet<ClassKey>,
+        before: &[ClassKey],
     ) -> FollowedStream {
         let (id, now) = (MemberId(stream.number()), self.now);
-        let (mut joined, mut is_incomplete) = (BTreeSet::new(), false);
+        let (mut joined, mut is_incomplete) = (Vec::new(), false);
         let is_never = self.rules.never_shows(node);
         for (source, wants, rule) in changed.questions {
             let Some(class) = self.classes.known(source, || rule, self.rules, self.machine, now) else {
@@ -178,11 +178,11 @@ impl MemberWalk<'_> {
                 is_never,
             };
             self.machine.member(&class, id, member, now);
-            before.remove(&class);
-            joined.insert(class);
+            joined.push(class);
         }
-        before.iter().for_each(|class| self.machine.member_left(class, id, now));
-        FollowedStream { signature: changed.signature, classes: joined, is_incomplete, pass: 0 }
+        let left = before.iter().filter(|class| !joined.contains(class));
+        left.for_each(|class| self.machine.member_left(class, id, now));
+        FollowedStream { signature: changed.signature, classes: joined.into(), is_incomplete, pass: 0 }
     }
 }
 

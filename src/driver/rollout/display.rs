@@ -27,19 +27,20 @@ struct ShownState {
     /// The units in the report, also those that have ended.
     units: BTreeMap<UnitId, UnitStatus>,
     condemned: CondemnedContents,
+    is_unsaved: bool,
 }
 
 impl ShownPlan {
     pub(super) fn new(plan: Arc<Plan>) -> ShownPlan {
         let report = Rollout::new(plan.clone()).report();
-        let (units, condemned) = Default::default();
-        ShownPlan(ArcSwap::from_pointee(ShownState { plan, report, units, condemned }))
+        let (units, condemned, is_unsaved) = Default::default();
+        ShownPlan(ArcSwap::from_pointee(ShownState { plan, report, units, condemned, is_unsaved }))
     }
 
     /// The state with the present content of the plan's sources.
     pub(super) fn status(&self, sources: &[Arc<SourceHandle>], shared: &DriverContext) -> RolloutStatus {
         let shown = self.0.load();
-        let ShownState { plan, report, units, condemned } = &**shown;
+        let ShownState { plan, report, units, condemned, is_unsaved } = &**shown;
         let is_unproved = |source: &&Arc<SourceHandle>| {
             !report.proved.contains(&unit_of(source)) && source.snapshot().types().next().is_some()
         };
@@ -54,6 +55,7 @@ impl ShownPlan {
             diverged: sources.iter().map(|source| unit_of(source)).filter(is_diverged).collect(),
             condemned: condemned.clone(),
             condemned_served: contents.collect(),
+            is_unsaved: *is_unsaved,
             origin: shared.clock.wall(Time::ZERO),
         }
     }
@@ -85,8 +87,9 @@ impl Display {
         self.is_behind
     }
 
-    /// Shows the state of this moment. `keeps_halted`: clients keep a halted push.
-    pub(super) fn show(&mut self, keeps_halted: bool, state: &mut PlanState, fleet: &Fleet) {
+    /// Shows the state of this moment. `keeps_halted`: clients keep a halted push. `is_saving`: the state of
+    /// the last turns is on its way to the disk.
+    pub(super) fn show(&mut self, keeps_halted: bool, is_saving: bool, state: &mut PlanState, fleet: &Fleet) {
         let report = state.rollout.report();
         let is_behind = report.behind_from.is_some();
         // The next process has to know since when.
@@ -98,7 +101,9 @@ impl Display {
         let sources = if new.is_empty() { HashMap::new() } else { fleet.all_sources() };
         units.extend(new.into_iter().filter_map(|unit| Some((unit, unit_status(sources.get(&unit)?)))));
         let (plan, condemned) = (state.plan().clone(), state.rejecters.condemned().clone());
-        self.shown.0.store(Arc::new(ShownState { plan, report, units, condemned }));
+        let is_on_disk = state.enforces() && fleet.shared.durable.checkpoint.is_some();
+        let is_unsaved = is_on_disk && (is_saving || state.is_unsaved);
+        self.shown.0.store(Arc::new(ShownState { plan, report, units, condemned, is_unsaved }));
     }
 }
 

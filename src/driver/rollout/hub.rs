@@ -399,7 +399,9 @@ impl HubTask {
             .is_some_and(|(written, at)| written.epoch == memory.epoch && at.elapsed() < WRITTEN_EVERY);
         if let Some(checkpoint) = self.shared.durable.checkpoint.as_ref().filter(|_| !is_fresh) {
             self.written = Some((memory.clone(), Instant::now()));
-            tokio::spawn(checkpoint.clone().write_state(StateFile::Ledger, encode_memory(memory)));
+            let shared = self.shared.clone();
+            let newest = move || shared.durable.ledger.get().as_ref().map(encode_memory).unwrap_or_default();
+            tokio::spawn(checkpoint.clone().write_state(StateFile::Ledger, newest));
         }
     }
 }
@@ -426,4 +428,112 @@ fn writing(session: &dyn LedgerSession, inbox: Arc<Inbox>, write: Write) -> Writ
         };
         (inbox, ticket, result)
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::driver::stream::state::tests::relay_with;
+    use crate::ledger::WriteResult as StoreResult;
+
+    /// A ledger whose events the test sends. All writes get the same answer.
+    #[derive(Debug)]
+    struct Scripted {
+        events: Mutex<Option<mpsc::Receiver<StoreEvent>>>,
+        answer: StoreResult,
+    }
+
+    impl Ledger for Scripted {
+        fn open(&self) -> (Box<dyn LedgerSession>, mpsc::Receiver<StoreEvent>) {
+            (Box::new(Answering(self.answer.clone())), self.events.lock().take().unwrap())
+        }
+
+        fn place(&self) -> &'static str {
+            "scripted"
+        }
+    }
+
+    #[derive(Debug)]
+    struct Answering(StoreResult);
+
+    impl LedgerSession for Answering {
+        fn put(&self, _: Put) -> BoxFuture<'static, StoreResult> {
+            std::future::ready(self.0.clone()).boxed()
+        }
+
+        fn delete(&self, _: String, _: Precondition) -> BoxFuture<'static, StoreResult> {
+            std::future::ready(self.0.clone()).boxed()
+        }
+
+        fn lease_left(&self) -> Option<Duration> {
+            None
+        }
+
+        fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
+            std::future::ready(()).boxed()
+        }
+    }
+
+    fn hub(answer: StoreResult) -> (Arc<LedgerHub>, mpsc::Sender<StoreEvent>) {
+        let (sender, events) = mpsc::channel(10);
+        let ledger = Arc::new(Scripted { events: Mutex::new(Some(events)), answer });
+        let replica = Replica { name: "one".into(), process: 1, lease: Duration::from_secs(15) };
+        let hub = LedgerHub::new(&LedgerParts { ledger, replica });
+        hub.start(&relay_with(|settings| settings).shared);
+        (hub, sender)
+    }
+
+    fn epoch(value: &'static str, revision: u64) -> LedgerEntry {
+        LedgerEntry { key: EPOCH_KEY.into(), value: value.into(), revision }
+    }
+
+    fn loaded(entries: Vec<LedgerEntry>) -> StoreEvent {
+        StoreEvent::Loaded { identity: "store".into(), revision: 5, entries }
+    }
+
+    /// Why the ledger is not acted on, after all that is under way.
+    async fn fault(hub: &LedgerHub) -> String {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        hub.status().fault.unwrap_or_default().into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ldg_6_a_wipe_in_a_live_session_is_not_believed_until_an_operator_says_so() {
+        let (hub, events) = hub(Ok(6));
+        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
+        assert_eq!(fault(&hub).await, "");
+        events.send(StoreEvent::Gone { key: EPOCH_KEY.into(), revision: 6 }).await.unwrap();
+        assert!(fault(&hub).await.contains("its epoch is gone"));
+        events.send(StoreEvent::Changed(epoch("b", 7))).await.unwrap();
+        assert!(fault(&hub).await.contains("it has another epoch"));
+        hub.init();
+        assert_eq!(fault(&hub).await, "");
+        assert_eq!(hub.status().entries, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ldg_6_a_word_for_a_believed_ledger_is_none_for_a_later_one() {
+        let (hub, events) = hub(Ok(6));
+        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
+        hub.init();
+        assert_eq!(fault(&hub).await, "");
+        events.send(StoreEvent::Lost("gone".into())).await.unwrap();
+        hub.init();
+        assert_eq!(fault(&hub).await, "gone");
+        events.send(loaded(vec![epoch("b", 5)])).await.unwrap();
+        assert!(fault(&hub).await.contains("it has another epoch"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ldg_6_an_epoch_that_cannot_be_written_is_told() {
+        let (hub, events) = hub(Err(WriteError::Refused("permission denied".into())));
+        events.send(loaded(Vec::new())).await.unwrap();
+        assert_eq!(fault(&hub).await, "the epoch cannot be written: permission denied");
+        // Another replica's epoch is as good.
+        events.send(StoreEvent::Changed(epoch("a", 6))).await.unwrap();
+        assert_eq!(fault(&hub).await, "");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 
-use crate::driver::ground::checkpoint_writer::CheckpointWriter;
+use crate::driver::ground::checkpoint_writer::{CheckpointWriter, StateWrite};
 use crate::driver::ground::durable::stored_unit;
 use crate::driver::rollout::fleet::{Fleet, unit_of};
 use crate::driver::rollout::gatherer::{Gatherer, is_recorded, recorded_units};
@@ -99,9 +99,9 @@ impl PlanKeeper {
         state.rollout.recalled().any(|unit| !is_recorded(unit))
     }
 
-    /// Keeps the state for the next task and process. The state stays unsaved if the disk does not have it,
-    /// and there is one. Ends holds without a difference before, once no push stands.
-    pub(super) async fn save(
+    /// Keeps the state for the next task and for a successor, and for the next [`PlanKeeper::write`]. Ends
+    /// holds without a difference before, once no push stands.
+    pub(super) async fn put(
         &self,
         state: &mut PlanState,
         gatherer: &mut Gatherer,
@@ -111,15 +111,11 @@ impl PlanKeeper {
         if state.rollout.state() == RolloutState::Open {
             gatherer.rest(state, fleet).await;
         }
-        state.is_unsaved = !self.write(state, restater, fleet).await;
-    }
-
-    /// Returns whether the disk has the state, if there is one.
-    async fn write(&self, state: &PlanState, restater: &Restater, fleet: &Fleet) -> bool {
+        state.is_unsaved = false;
         let (plan, store) = (state.plan(), &fleet.shared.durable.plans);
         if !plan.enforces() {
             store.forget(&plan.name);
-            return true;
+            return;
         }
         let now = fleet.now();
         let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -132,9 +128,13 @@ impl PlanKeeper {
             rejected: restater.record(fleet),
             ..state.rollout.record(now)
         });
-        match &fleet.shared.durable.checkpoint {
-            Some(checkpoint) => checkpoint.clone().write_state(StateFile::Plans, store.encoded()).await,
-            None => true,
+    }
+
+    /// Begins to write the latest states of all plans to the disk, if there is one.
+    pub(super) fn write(write: &mut StateWrite, state: &PlanState, fleet: &Fleet) {
+        if let Some(checkpoint) = fleet.shared.durable.checkpoint.as_ref().filter(|_| state.enforces()) {
+            let shared = fleet.shared.clone();
+            write.begin(checkpoint, StateFile::Plans, move || shared.durable.plans.encoded());
         }
     }
 

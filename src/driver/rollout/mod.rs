@@ -6,7 +6,8 @@
 //!
 //! In order: the sources and streams that a plan reaches; the state of the plan; the contents of units; the
 //! clients of a push, the hook, and the evidence of both; restated and refused contents; the record; the
-//! commands of operators; the state for readers; the ledger of several replicas; the task; and all plans.
+//! commands of operators; the state for readers, and the wait for the disk before a word; the ledger of
+//! several replicas; the task; and all plans.
 
 mod fleet;
 mod state;
@@ -20,6 +21,7 @@ mod refuser;
 mod keeper;
 mod orders;
 mod display;
+mod announcer;
 pub mod hub;
 mod task;
 pub mod table;

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use tokio::time::{Instant, sleep_until};
 
 use crate::driver::ground::plans::Decider;
+use crate::driver::rollout::announcer::Announcer;
 use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
@@ -32,6 +33,7 @@ pub(super) struct PlanTask {
     refuser: Refuser,
     keeper: PlanKeeper,
     display: Display,
+    announcer: Announcer,
 }
 
 impl PlanTask {
@@ -48,31 +50,30 @@ impl PlanTask {
             refuser: Refuser::default(),
             keeper: PlanKeeper::default(),
             display: Display::new(shown, metrics),
+            announcer: Announcer::default(),
         }
     }
 
     /// Runs until the configuration has no such plan. Each turn tells the machine the news, and carries out
-    /// the machine's word before clients are counted: so a tally counts by the latest admission. Readers and
-    /// operators are answered last, when the state is kept.
+    /// the machine's word before clients are counted: so a tally counts by the latest admission. Operators
+    /// are answered last, when readers see the state and the disk has it. No turn waits for the disk (FP3).
     pub(super) async fn run(mut self) {
         self.begin().await;
         while !self.fleet.handle.is_over() {
             let answer = self.wait().await;
             let replies = self.gather(answer).await;
             self.carry_out().await;
-            if !replies.is_empty() {
-                // An operator's word that was answered is not lost with the process.
-                self.keep().await;
-            }
+            // An operator's word that was answered is not lost with the process.
+            let mut is_kept = !replies.is_empty();
             if self.tallier.begin_tally(&self.fleet) {
                 self.tally().await;
                 self.carry_out().await;
-                if self.state.is_unsaved {
-                    self.keep().await;
-                }
+                is_kept |= self.state.is_unsaved;
             }
-            self.show();
-            replies.into_iter().for_each(Reply::send);
+            if is_kept {
+                self.keep().await;
+            }
+            self.tell(replies, is_kept);
         }
         self.end().await;
     }
@@ -83,16 +84,18 @@ impl PlanTask {
         adopt(&self.fleet);
         self.tallier.follow_hook(self.state.plan(), &self.display.metrics);
         self.refuse().await;
-        self.show();
+        self.tell(Vec::new(), false);
     }
 
     async fn end(mut self) {
         self.state.rollout.end(self.fleet.now());
         self.poll_outputs().await;
         self.fleet.shared.durable.plans.forget(&self.state.plan().name);
+        self.announcer.finish();
     }
 
-    /// Waits for a note to the plan, for the next time that is due, or for an answer of the hook.
+    /// Waits for a note to the plan, for the next time that is due, for an answer of the hook, or for the
+    /// disk.
     async fn wait(&mut self) -> Option<StepAnswer> {
         let due = self.due();
         tokio::select! {
@@ -100,6 +103,10 @@ impl PlanTask {
             () = wait_until(due) => None,
             answer = self.tallier.hook_answer() => Some(answer),
             () = news_of(self.fleet.ledger.as_ref()) => None,
+            is_over = self.announcer.written() => {
+                self.state.is_unsaved |= !is_over;
+                None
+            }
         }
     }
 
@@ -169,13 +176,17 @@ impl PlanTask {
     }
 
     async fn keep(&mut self) {
-        self.keeper.save(&mut self.state, &mut self.gatherer, &self.restater, &self.fleet).await;
+        self.keeper.put(&mut self.state, &mut self.gatherer, &self.restater, &self.fleet).await;
     }
 
-    fn show(&mut self) {
-        let is_halted = self.state.rollout.state() == RolloutState::Halted;
-        let keeps_halted = is_halted && (!self.state.enforces() || self.tallier.has_holders());
-        self.display.show(keeps_halted, &mut self.state, &self.fleet);
+    /// Shows the state to readers, and answers operators. `is_kept`: the answers wait until the disk has it.
+    fn tell(&mut self, replies: Vec<Reply>, is_kept: bool) {
+        let (state, fleet) = (&mut self.state, &self.fleet);
+        self.announcer.add(replies, is_kept);
+        let is_halted = state.rollout.state() == RolloutState::Halted;
+        let keeps_halted = is_halted && (!state.enforces() || self.tallier.has_holders());
+        self.display.show(keeps_halted, self.announcer.is_unsaved(), state, fleet);
+        self.announcer.go_on(|write| PlanKeeper::write(write, state, fleet));
     }
 
     /// Lets the plan share its decisions with other replicas (LDG-1).

@@ -13,7 +13,9 @@ use tracing::warn;
 
 use crate::driver::api::downstream::{ConnectionCut, LoadStream, OpenStreams, Peer};
 use crate::driver::api::reload::ReloadPlan;
+use crate::driver::ground::checkpoint_writer::StateWrite;
 use crate::driver::ground::context::{DriverContext, DriverSettings};
+use crate::driver::ground::durable::DurableState;
 use crate::driver::ground::servers::{Attach, ListedServer, ServerLists};
 use crate::driver::ground::splits::{Splits, encode_splits};
 use crate::driver::load::reporter::ReportingStream;
@@ -149,26 +151,27 @@ impl Relay {
     /// Puts changed splits of classes in force and on disk, for as long as the future is polled. Clients
     /// whose class changes move as in [`Relay::configure`].
     pub async fn keep_splits(&self) {
-        let splits = &self.shared.durable.splits;
+        let DurableState { splits, checkpoint, .. } = &self.shared.durable;
+        let (mut is_kept, mut write) = (true, StateWrite::default());
         loop {
-            splits.changed().await;
-            let mut is_kept = false;
-            while !is_kept {
-                if self.shared.settings().splits != splits.get() {
-                    self.shared.amend(|_| {});
-                    self.loads.configure();
-                    tokio::spawn(self.clone().move_streams());
-                }
-                is_kept = match &self.shared.durable.checkpoint {
-                    Some(checkpoint) => {
-                        let state = encode_splits(&splits.get());
-                        checkpoint.clone().write_state(StateFile::Splits, state).await
-                    }
-                    None => true,
-                };
-                // Splits that follow at once share a walk.
-                tokio::time::sleep(SPLITS_APART).await;
+            tokio::select! {
+                () = splits.changed() => is_kept = false,
+                is_over = write.ended() => is_kept &= is_over,
             }
+            if self.shared.settings().splits != splits.get() {
+                self.shared.amend(|_| {});
+                self.loads.configure();
+                tokio::spawn(self.clone().move_streams());
+            }
+            if let Some(checkpoint) = checkpoint.as_ref().filter(|_| !is_kept && !write.is_under_way()) {
+                let shared = self.shared.clone();
+                write.begin(checkpoint, StateFile::Splits, move || {
+                    encode_splits(&shared.durable.splits.get())
+                });
+                is_kept = true;
+            }
+            // Splits that follow at once share a walk.
+            tokio::time::sleep(SPLITS_APART).await;
         }
     }
 
