@@ -44,7 +44,7 @@ const ROOMS: &[Room] = &[
     room("client", &["xds", "setting", "wire", "json", "telemetry", "trust"], &["axum"]),
     room(
         "ledger",
-        &["xds", "setting", "wire", "proto", "telemetry", "trust", "client"],
+        &["xds", "setting", "wire", "proto", "telemetry", "trust", "client", "kubernetes"],
         &["tonic", "hyper", "axum"],
     ),
     room("kubernetes", &["xds", "engine"], &["tonic", "hyper", "axum", "tracing"]),

@@ -3,6 +3,8 @@
 
 #[path = "../support/kubernetes.rs"]
 mod api_server;
+#[path = "../support/cluster.rs"]
+mod cluster;
 mod peer;
 mod calls;
 mod etcd;
@@ -10,6 +12,7 @@ mod files;
 mod kubernetes;
 mod ledger;
 mod ledger_etcd;
+mod ledger_kubernetes;
 mod liveness;
 mod pings;
 mod pool;

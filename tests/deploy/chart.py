@@ -66,6 +66,8 @@ CONTRADICTIONS = [
     ({"config": {"drain": "1 minute"}}, "is no duration"),
     ({"mode": "sidecar", "config": {"facts": {"key": "id", "kubernetes": {}}}}, "would watch the whole cluster"),
     ({"serviceAccount": {"create": False}, "config": {"facts": {"key": "id", "kubernetes": {}}}}, "set serviceAccount.name"),
+    ({"mode": "sidecar", "config": {"ledger": {"kubernetes": {}}}}, "config.ledger.kubernetes: each application's account"),
+    ({"serviceAccount": {"create": False}, "config": {"ledger": {"kubernetes": {}}}}, "set serviceAccount.name"),
     ({"config": {"listeners": [{"name": "a.b", "address": "[::]:1"}, {"name": "a-b", "address": "[::]:2"}]}}, "the same port name"),
 ]
 
