@@ -165,7 +165,9 @@ async fn ldg_1_a_lease_is_lost_before_others_can_take_it_for_lost() {
     replica.loaded().await;
     let first =
         site.cluster.objects().all.values().find(|object| object["spec"].is_object()).cloned().unwrap();
-    site.cluster.refuse("patch leases", (500, "etcdserver: request timed out".to_owned(), None));
+    for what in ["patch leases", "create leases"] {
+        site.cluster.refuse(what, (500, "etcdserver: request timed out".to_owned(), None));
+    }
     let refused_at = Instant::now();
     let reason = replica.lost().await;
     let words = "cannot patch leases in the namespace \"infra\": status 500: etcdserver: request timed out";
@@ -175,7 +177,7 @@ async fn ldg_1_a_lease_is_lost_before_others_can_take_it_for_lost() {
     assert!(matches!(replica.put_leased("tally/a").await, Err(WriteError::Failed(_))));
     site.cluster.allow();
     // Without a wait: the lease is that of this very session's predecessor.
-    replica.loaded().await;
+    replica.is_back().await;
     let second =
         site.cluster.objects().all.values().find(|object| object["spec"].is_object()).cloned().unwrap();
     assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"], "a new session has a new lease");
