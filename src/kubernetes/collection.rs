@@ -91,7 +91,8 @@ impl ApiServer {
         self.client.default_namespace()
     }
 
-    /// The objects of a kind. `group`: the begin of the path, as `api/v1`. `label`: as `key=value`.
+    /// The objects of a kind. `group`: the begin of the path, with the version. `label`:
+    /// as `key=value`.
     ///
     /// # Errors
     /// The namespace is none: a kubeconfig may have any text.
@@ -339,8 +340,8 @@ pub struct ObjectWatch {
 }
 
 impl ObjectWatch {
-    /// The next change. `None`: the server has ended the watch, or the connection is gone; the next watch goes
-    /// on from the last version. Cancel-safe.
+    /// The next change. `None`: the server has ended the watch, or the connection is gone; the next watch
+    /// goes on from the last version. Cancel-safe.
     ///
     /// # Errors
     /// A line that is none of a watch, in words.

@@ -8,15 +8,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::live::{CurrentSession, LiveSession};
+use super::live::{CurrentSession, DEADLINE, LiveSession};
 use super::{KEY_BYTES_MAX, LedgerEvent, VALUE_BYTES_MAX, WriteError, WriteResult};
 use crate::client::backoff;
 use crate::telemetry::Throttle;
 use crate::telemetry::metrics::OneLedgerMetrics;
 use sluice_setting::{Backoff, ms, seconds};
-
-/// The time for one call.
-pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The delay after a loss, and between two rounds over all endpoints. Shorter than for control planes: a step
 /// of a plan waits, and replicas are few.
@@ -52,7 +49,8 @@ impl LedgerPlace {
     pub(super) async fn bound_write(
         &self,
         turns: &Semaphore,
-        (key, value): (&str, Option<&[u8]>),
+        key: &str,
+        value: Option<&[u8]>,
         write: impl Future<Output = WriteResult>,
     ) -> WriteResult {
         let result = match refusal(key, value) {

@@ -8,7 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::keeper::DEADLINE;
+use sluice_setting::seconds;
+
+/// The time for one call, and for the report of a write.
+pub(super) const DEADLINE: Duration = seconds(5);
 
 /// The last part of a lease, in which the lease counts as lost already: before the store can drop the lease.
 const MARGIN: u32 = 10;
@@ -69,8 +72,8 @@ impl<L> LiveSession<L> {
         self.wrote.notify_one();
     }
 
-    /// An own write that the watch has not reported, and the time at which the watch counts as deaf. `awaited`:
-    /// the answer before. `seen`: the revision of the last event.
+    /// An own write that the watch has not reported, and the time at which the watch counts as deaf.
+    /// `awaited`: the answer before. `seen`: the revision of the last event.
     pub(super) fn awaited(&self, awaited: Option<(u64, Instant)>, seen: u64) -> Option<(u64, Instant)> {
         awaited.filter(|(revision, _)| *revision > seen).or_else(|| {
             let written = self.written();

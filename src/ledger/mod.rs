@@ -43,7 +43,7 @@ pub trait Ledger: fmt::Debug + Send + Sync {
 
 /// The caller's end of a session.
 pub trait LedgerSession: fmt::Debug + Send + Sync {
-    /// Writes an entry, and gives its new revision. Ends within 5 s.
+    /// Writes an entry, and gives its new revision. Ends within 6 s.
     fn put(&self, put: Put) -> BoxFuture<'static, WriteResult>;
 
     /// Deletes an entry, and gives the revision of the deletion; 0 if the store does not tell it. Ends within
@@ -93,8 +93,8 @@ pub struct LedgerEntry {
     pub revision: u64,
 }
 
-/// An event of a session. Events of an entry come in the order of revisions, without gaps. Own writes are among the
-/// events, before or after the answer to the write.
+/// An event of a session. Events of an entry come in the order of revisions, without gaps. Own writes are
+/// among the events, before or after the answer to the write.
 ///
 /// ```text
 /// (Lost* ─► Loaded ─► (Changed | Gone | Loaded)*)*

@@ -11,6 +11,7 @@ mod etcd;
 mod files;
 mod kubernetes;
 mod ledger;
+mod ledger_apiserver;
 mod ledger_etcd;
 mod ledger_kubernetes;
 mod liveness;

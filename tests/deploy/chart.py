@@ -204,7 +204,7 @@ def all_kinds_are_there(context):
     """PKG-2: the objects of a tier with everything."""
     kinds = {item["kind"] for name in SETS for item in context.set(name)}
     wanted = "Deployment Service ConfigMap ServiceAccount PodDisruptionBudget HorizontalPodAutoscaler NetworkPolicy Certificate"
-    wanted += " ClusterRole ClusterRoleBinding"
+    wanted += " ClusterRole ClusterRoleBinding Role RoleBinding"
     assert kinds == {*wanted.split(), "PodMonitor", "ServiceMonitor", "PrometheusRule"}, kinds
     minimal = sorted(item["kind"] for item in context.set("minimal"))
     wanted = "ConfigMap Deployment NetworkPolicy PodDisruptionBudget Service Service ServiceAccount"

@@ -40,7 +40,7 @@ async fn ldg_4_a_halt_at_one_is_a_halt_at_the_other() {
             ledger["fault"].is_null() && ledger["replicas"].as_array().is_some_and(|all| all.len() == 2)
         })
         .await;
-        assert_eq!(relay.metric("sluice_ledger_connected", &[("kind", "kubernetes")]).await, 1.0);
+        assert_eq!(relay.metric("sluice_ledger_connected", &["kind=\"kubernetes\""]).await, 1.0);
     }
 
     origin.set(CDS, "web", "2");

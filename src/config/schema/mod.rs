@@ -1,5 +1,5 @@
-//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml` and
-//! `visits_kubernetes.yaml`, which have a value for each key that they do not ask for in every file, and
+//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml`
+//! and `visits_kubernetes.yaml`, which have a value for each key that they do not ask for in every file, and
 //! declare the keys and the forms of their values. The descriptions are those of `docs/configuration.md`.
 
 mod docs;

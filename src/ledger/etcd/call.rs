@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::client::{GrpcAddress, Pool, StreamEvent, StreamHandle};
 use crate::ledger::EtcdUser;
-use crate::ledger::keeper::DEADLINE;
+use crate::ledger::live::DEADLINE;
 use crate::trust::contents::read_text;
 use sluice_proto::etcd::{AuthenticateRequest, AuthenticateResponse};
 use sluice_wire::frame::framed;

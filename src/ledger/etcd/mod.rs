@@ -122,7 +122,7 @@ impl EtcdSession {
             // Cloned without a copy.
             let value = change.value().cloned();
             let writing = write(&place, &current, &key, change, only_if);
-            place.ledger.bound_write(&writes, (&key, value.as_deref()), writing).await
+            place.ledger.bound_write(&writes, &key, value.as_deref(), writing).await
         }
         .boxed()
     }

@@ -11,8 +11,8 @@ use super::keep_alive::{grant, keep_alive};
 use super::place::{EtcdLink, EtcdLive, EtcdPlace};
 use crate::ledger::LedgerEvent;
 use crate::ledger::holdings::Holdings;
-use crate::ledger::keeper::{DEADLINE, RELOAD_PAUSE, SessionKeeper, SessionStore};
-use crate::ledger::live::LiveSession;
+use crate::ledger::keeper::{RELOAD_PAUSE, SessionKeeper, SessionStore};
+use crate::ledger::live::{DEADLINE, LiveSession};
 
 pub(super) struct EtcdStore {
     pub(super) place: Arc<EtcdPlace>,

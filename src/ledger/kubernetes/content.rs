@@ -15,7 +15,7 @@ use crate::kubernetes::ObjectVersion;
 use crate::ledger::holdings::Holdings;
 use crate::ledger::{ENTRIES_MAX, LedgerEntry, LedgerEvent};
 
-pub(super) struct SharedContent {
+pub(super) struct ClusterContent {
     ledger: String,
     /// The uid of the ConfigMap of the ledger itself.
     pub(super) identity: String,
@@ -24,7 +24,7 @@ pub(super) struct SharedContent {
     entries: BTreeMap<String, SharedEntry>,
     /// By uid.
     leases: BTreeMap<String, SeenLease>,
-    own: OwnLease,
+    own_lease: OwnLease,
 }
 
 struct SharedEntry {
@@ -72,7 +72,7 @@ pub(super) struct DeadLease {
     pub(super) version: ObjectVersion,
 }
 
-impl SharedContent {
+impl ClusterContent {
     /// `leases`: of the other replicas, as seen at `now`.
     ///
     /// # Errors
@@ -81,8 +81,9 @@ impl SharedContent {
         ledger: &str,
         maps: Vec<ConfigMap>,
         leases: Vec<LeaseObject>,
-        (revision, now): (u64, Instant),
-    ) -> Result<SharedContent, String> {
+        revision: u64,
+        now: Instant,
+    ) -> Result<ClusterContent, String> {
         let (mut identity, mut entries, mut all) = (String::new(), BTreeMap::new(), Vec::new());
         for map in maps {
             if map.metadata.name == ledger {
@@ -94,13 +95,13 @@ impl SharedContent {
             all.push(entry.clone());
             entries.insert(name, SharedEntry { entry, owner, is_shown: false });
         }
-        let mut content = SharedContent {
+        let mut content = ClusterContent {
             ledger: ledger.to_owned(),
             identity,
             holdings: Holdings::new(&all, revision)?,
             entries,
             leases: BTreeMap::new(),
-            own: OwnLease::default(),
+            own_lease: OwnLease::default(),
         };
         for lease in leases {
             content.see(lease, now)?;
@@ -110,7 +111,7 @@ impl SharedContent {
     }
 
     pub(super) fn set_own_lease(&mut self, uid: &str) {
-        self.own.uid = uid.to_owned();
+        self.own_lease.uid = uid.to_owned();
         self.leases.remove(uid);
     }
 
@@ -152,7 +153,7 @@ impl SharedContent {
     }
 
     /// # Errors
-    /// As [`SharedContent::found_map`].
+    /// As [`ClusterContent::found_map`].
     pub(super) fn lost_map(&mut self, map: &ConfigMap) -> Result<Vec<LedgerEvent>, String> {
         if map.metadata.name == self.ledger {
             return Err(self.replaced());
@@ -178,9 +179,9 @@ impl SharedContent {
         now: Instant,
     ) -> Result<Vec<LedgerEvent>, String> {
         let uid = lease.metadata.uid.clone();
-        if uid == self.own.uid {
-            if let Some(at) = renewals.iter().position(|own| own.time == lease.spec.renew_time) {
-                self.own.proven = renewals.drain(..=at).next_back().map(|own| own.sent_at);
+        if uid == self.own_lease.uid {
+            if let Some(at) = renewals.iter().position(|renewal| renewal.time == lease.spec.renew_time) {
+                self.own_lease.proven = renewals.drain(..=at).next_back().map(|renewal| renewal.sent_at);
             }
             return Ok(Vec::new());
         }
@@ -203,7 +204,7 @@ impl SharedContent {
     /// The own Lease is gone.
     pub(super) fn lost_lease(&mut self, lease: &LeaseObject) -> Result<Vec<LedgerEvent>, String> {
         let uid = &lease.metadata.uid;
-        if *uid == self.own.uid {
+        if *uid == self.own_lease.uid {
             return Err(format!("the Lease {:?} of this replica was deleted", lease.metadata.name));
         }
         self.leases.remove(uid);
@@ -222,7 +223,7 @@ impl SharedContent {
 
     /// The Leases that are dead for certain, and the entries that go.
     pub(super) fn expire(&mut self) -> (Vec<LedgerEvent>, Vec<DeadLease>) {
-        let Some(proven) = self.own.proven else { return (Vec::new(), Vec::new()) };
+        let Some(proven) = self.own_lease.proven else { return (Vec::new(), Vec::new()) };
         let mut dead = Vec::new();
         for lease in self.leases.values_mut().filter(|lease| !lease.is_dead && proven >= lease.end()) {
             lease.is_dead = true;
@@ -234,7 +235,8 @@ impl SharedContent {
     }
 
     fn is_live(&self, owner: Option<&str>) -> bool {
-        let is_live = |uid| uid == self.own.uid || self.leases.get(uid).is_some_and(|lease| !lease.is_dead);
+        let is_live =
+            |uid| uid == self.own_lease.uid || self.leases.get(uid).is_some_and(|lease| !lease.is_dead);
         owner.is_none_or(is_live)
     }
 
@@ -288,9 +290,9 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata, "data": { "key": key, "value": "x" } })).unwrap()
     }
 
-    fn content(now: Instant) -> SharedContent {
+    fn content(now: Instant) -> ClusterContent {
         let maps = vec![map("tally/b", 5, "b")];
-        let mut content = SharedContent::new("sluice", maps, vec![lease("b", 4, "")], (9, now)).unwrap();
+        let mut content = ClusterContent::new("sluice", maps, vec![lease("b", 4, "")], 9, now).unwrap();
         content.set_own_lease("a");
         content
     }
@@ -305,7 +307,7 @@ mod tests {
     }
 
     /// The watch reports an own renewal that was sent at this time.
-    fn prove(content: &mut SharedContent, sent_at: Instant) -> Vec<LedgerEvent> {
+    fn prove(content: &mut ClusterContent, sent_at: Instant) -> Vec<LedgerEvent> {
         let time = format!("{sent_at:?}");
         let mut renewals = Renewals::from([Renewal { time: time.clone(), sent_at, deaf_at: None }]);
         assert_eq!(content.found_lease(lease("a", 20, &time), &mut renewals, sent_at), Ok(Vec::new()));

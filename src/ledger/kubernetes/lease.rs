@@ -8,7 +8,7 @@ use super::content::Renewal;
 use super::objects::{LeaseObject, renewal};
 use super::place::KubernetesLive;
 use crate::kubernetes::{ApiError, Collection, ObjectVersion};
-use crate::ledger::keeper::DEADLINE;
+use crate::ledger::live::DEADLINE;
 use crate::telemetry::wall_now;
 use sluice_setting::seconds;
 
@@ -65,13 +65,13 @@ pub(super) async fn keep_alive(session: &KubernetesLive, length: Duration) -> St
             link.renewals
                 .lock()
                 .iter_mut()
-                .filter(|own| own.time == time)
-                .for_each(|own| own.deaf_at = deaf_at);
+                .filter(|renewal| renewal.time == time)
+                .for_each(|renewal| renewal.deaf_at = deaf_at);
             session.wrote.notify_one();
             continue;
         };
         // Perhaps done, but the watch need not report it.
-        link.renewals.lock().retain(|own| own.time != time);
+        link.renewals.lock().retain(|renewal| renewal.time != time);
         let may_pass = error.is_busy || error.status.is_none_or(|status| status >= 500);
         if !may_pass || session.lease.until() <= Instant::now() {
             return error.text;

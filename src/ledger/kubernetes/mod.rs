@@ -28,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::place::{CurrentKubernetes, KubernetesPlace};
 use self::task::KubernetesStore;
+use self::write::PacedWrites;
 use super::keeper::{EVENTS_MAX, FAREWELL, LedgerPlace, SessionKeeper, WRITES_MAX};
 use super::live::CurrentSession;
 use super::{KubernetesSettings, Ledger, LedgerEvent, LedgerSession, Precondition, Put, WriteResult};
@@ -70,6 +71,7 @@ impl Ledger for KubernetesLedger {
             place: self.place.clone(),
             current,
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            paced: Arc::default(),
             task: AbortOnDropHandle::new(tokio::spawn(keeper.run(store))),
         };
         (Box::new(session), events)
@@ -86,16 +88,21 @@ struct KubernetesSession {
     place: Arc<KubernetesPlace>,
     current: Arc<CurrentKubernetes>,
     writes: Arc<Semaphore>,
+    paced: Arc<PacedWrites>,
     task: AbortOnDropHandle<()>,
 }
 
 impl LedgerSession for KubernetesSession {
     fn put(&self, put: Put) -> BoxFuture<'static, WriteResult> {
         let (place, current, writes) = (self.place.clone(), self.current.clone(), self.writes.clone());
+        let paced = self.paced.clone();
         async move {
             let (key, value) = (put.key.clone(), put.value.clone());
+            if put.leased {
+                write::pace(&paced, &key).await;
+            }
             let writing = write::put(&place, &current, put);
-            place.ledger.bound_write(&writes, (&key, Some(&value)), writing).await
+            place.ledger.bound_write(&writes, &key, Some(&value), writing).await
         }
         .boxed()
     }
@@ -104,7 +111,7 @@ impl LedgerSession for KubernetesSession {
         let (place, current, writes) = (self.place.clone(), self.current.clone(), self.writes.clone());
         async move {
             let writing = write::delete(&place, &current, &key, only_if);
-            place.ledger.bound_write(&writes, (&key, None), writing).await
+            place.ledger.bound_write(&writes, &key, None, writing).await
         }
         .boxed()
     }

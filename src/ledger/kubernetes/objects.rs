@@ -1,5 +1,5 @@
-//! The objects of the ledger: a ConfigMap for each entry, one more for the ledger itself, and a Lease for each
-//! replica. All have the ledger's label.
+//! The objects of the ledger: a ConfigMap for each entry, one more for the ledger itself, and a Lease for
+//! each replica. All have the ledger's label.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,17 +39,28 @@ impl ObjectMetadata {
 /// A kind of objects of the ledger.
 pub(super) trait ApiObject: DeserializeOwned + Send + 'static {
     fn metadata(&self) -> &ObjectMetadata;
+
+    /// The bytes of the content.
+    fn bytes(&self) -> usize;
 }
 
 impl ApiObject for ConfigMap {
     fn metadata(&self) -> &ObjectMetadata {
         &self.metadata
     }
+
+    fn bytes(&self) -> usize {
+        self.data.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
 }
 
 impl ApiObject for LeaseObject {
     fn metadata(&self) -> &ObjectMetadata {
         &self.metadata
+    }
+
+    fn bytes(&self) -> usize {
+        0
     }
 }
 
@@ -145,7 +156,8 @@ pub(super) fn root_object(ledger: &str) -> Value {
 /// version that is replaced.
 pub(super) fn entry_object(
     ledger: &str,
-    (key, value): (&str, &str),
+    key: &str,
+    value: &str,
     lease: Option<(&str, &str)>,
     version: Option<u64>,
 ) -> Value {

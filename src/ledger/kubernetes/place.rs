@@ -1,11 +1,9 @@
 //! One ledger in a cluster, as configured, and the way of a session there.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::content::Renewals;
 use crate::kubernetes::{ApiPause, Collection};
@@ -31,8 +29,6 @@ pub(super) struct KubernetesLink {
     pub(super) renewals: Mutex<Renewals>,
     /// The own lease is to be renewed at once.
     pub(super) renew: Notify,
-    /// The latest write of each entry under the lease.
-    pub(super) paced: Mutex<BTreeMap<String, Instant>>,
 }
 
 pub(super) type KubernetesLive = LiveSession<KubernetesLink>;

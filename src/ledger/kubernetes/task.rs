@@ -1,24 +1,24 @@
 //! The task of a session: the load, the lease, and events in order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::info;
 
-use super::content::{Renewal, Renewals, SharedContent};
+use super::content::{ClusterContent, Renewal, Renewals};
 use super::lease::{OldLease, give_back, keep_alive, now_text};
-use super::objects::{ConfigMap, LABEL, LeaseObject, lease_name, lease_object, revision, root_object};
+use super::objects::{
+    ApiObject, ConfigMap, LABEL, LeaseObject, lease_name, lease_object, revision, root_object,
+};
 use super::place::{KubernetesLink, KubernetesLive, KubernetesPlace};
 use super::watch::{ObjectNews, changes};
 use crate::kubernetes::{ApiError, ApiServer, Collection};
-use crate::ledger::holdings::too_many;
-use crate::ledger::keeper::{DEADLINE, RELOAD_PAUSE, SessionKeeper, SessionStore};
-use crate::ledger::live::{LeaseClock, LiveSession};
-use crate::ledger::{ENTRIES_MAX, LedgerEvent};
+use crate::ledger::holdings::{too_large, too_many};
+use crate::ledger::keeper::{RELOAD_PAUSE, SessionKeeper, SessionStore};
+use crate::ledger::live::{DEADLINE, LeaseClock, LiveSession};
+use crate::ledger::{ENTRIES_MAX, LEDGER_BYTES_MAX, LedgerEvent};
 
 pub(super) struct KubernetesStore {
     pub(super) place: Arc<KubernetesPlace>,
@@ -45,7 +45,7 @@ struct Listed<T> {
 
 /// The content, and the versions from which the watches go on.
 struct LoadedObjects {
-    content: SharedContent,
+    content: ClusterContent,
     maps: String,
     leases: String,
 }
@@ -86,7 +86,6 @@ impl KubernetesStore {
             lease_uid: lease.metadata.uid,
             renewals: Mutex::new(Renewals::from([Renewal { time, sent_at, deaf_at }])),
             renew: Notify::new(),
-            paced: Mutex::new(BTreeMap::new()),
         };
         let session = Arc::new(LiveSession::new(link, LeaseClock::new(sent_at, length)));
         Ok(tokio::select! {
@@ -168,7 +167,7 @@ impl KubernetesStore {
                 }
             }
             awaited = session.awaited(awaited, content.revision());
-            let next = next_events(session, &mut content, (&mut map_news, &mut lease_news), awaited).await;
+            let next = next_events(session, &mut content, &mut map_news, &mut lease_news, awaited).await;
             events = match next {
                 Ok(events) => events,
                 Err(end) => return end,
@@ -183,8 +182,9 @@ type LeaseNews = mpsc::Receiver<ObjectNews<LeaseObject>>;
 /// The next events, perhaps none.
 async fn next_events(
     session: &Arc<KubernetesLive>,
-    content: &mut SharedContent,
-    (map_news, lease_news): (&mut MapNews, &mut LeaseNews),
+    content: &mut ClusterContent,
+    map_news: &mut MapNews,
+    lease_news: &mut LeaseNews,
     awaited: Option<(u64, Instant)>,
 ) -> Result<Vec<LedgerEvent>, Break> {
     let link = &session.link;
@@ -229,7 +229,7 @@ fn ended<T>(news: Option<ObjectNews<T>>) -> Break {
 
 /// Takes dead leases out of the content, and out of the store: the cluster deletes their entries then. One of
 /// the replicas succeeds.
-fn bury(session: &Arc<KubernetesLive>, content: &mut SharedContent) -> Vec<LedgerEvent> {
+fn bury(session: &Arc<KubernetesLive>, content: &mut ClusterContent) -> Vec<LedgerEvent> {
     let (events, dead) = content.expire();
     for lease in dead {
         let leases = session.link.leases.clone();
@@ -253,20 +253,26 @@ async fn load(maps: &Collection, leases: Listed<LeaseObject>, ledger: &str) -> R
     if !has_root(&listed) {
         return Err(format!("there is a ConfigMap {ledger:?} that is no ledger's"));
     }
-    let at = (revision(&listed.version)?, Instant::now());
-    let content = SharedContent::new(ledger, listed.items, leases.items, at)?;
+    let revision = revision(&listed.version)?;
+    let content = ClusterContent::new(ledger, listed.items, leases.items, revision, Instant::now())?;
     Ok(LoadedObjects { content, maps: listed.version, leases: leases.version })
 }
 
-async fn list<T: DeserializeOwned>(collection: &Collection) -> Result<Listed<T>, String> {
-    let (mut items, mut next) = (Vec::new(), None);
+/// All objects of a kind. Content beyond the bounds of a ledger is not gathered.
+async fn list<T: ApiObject>(collection: &Collection) -> Result<Listed<T>, String> {
+    let (mut items, mut next, mut bytes) = (Vec::new(), None, 0);
     loop {
         let page = collection.page::<T>(next).await.map_err(|error| error.text)?;
+        bytes += page.items.iter().map(T::bytes).sum::<usize>();
         items.extend(page.items);
         next = page.next;
         // One more than entries: the ledger itself.
         if items.len() > ENTRIES_MAX + 1 {
             return Err(too_many());
+        }
+        // With some room for the names of fields.
+        if bytes > LEDGER_BYTES_MAX + (4 << 20) {
+            return Err(too_large());
         }
         if next.is_none() {
             return Ok(Listed { items, version: page.version });

@@ -73,7 +73,9 @@ async fn watch<T: ApiObject>(
                     (object.metadata().resource_version.clone(), ObjectNews::Gone(object))
                 }
                 WatchEvent::Error(status) if status.code == 410 => return ObjectNews::Expired,
-                WatchEvent::Error(status) => return ObjectNews::Ended(status.message),
+                WatchEvent::Error(status) => {
+                    return ObjectNews::Ended(format!("{collection:?}: {}", status.message));
+                }
                 WatchEvent::Bookmark(mark) => {
                     version = mark.metadata.resource_version;
                     continue;

@@ -1,8 +1,11 @@
 //! Entries put and deleted, each by a request about one object.
 
-use tokio::time::{Duration, Instant, sleep_until};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
 
 use super::objects::{ConfigMap, entry_name, entry_object};
 use super::place::{CurrentKubernetes, KubernetesLive, KubernetesPlace};
@@ -10,7 +13,7 @@ use crate::kubernetes::{ApiError, ObjectVersion};
 use crate::ledger::{Precondition, Put, WriteError, WriteResult};
 use sluice_setting::seconds;
 
-/// The least time between two writes of an entry under a lease: an API server takes fewer writes than an etcd.
+/// The least time between two writes of an entry under a lease: an API server takes fewer than an etcd.
 const PACE: Duration = seconds(1);
 
 /// Attempts at a write without a precondition, while others create and delete the entry.
@@ -20,13 +23,10 @@ pub(super) async fn put(place: &KubernetesPlace, current: &CurrentKubernetes, pu
     let session = current.get().map_err(WriteError::Failed)?;
     let Put { key, value, only_if, leased } = put;
     let value = text(&key, &value)?;
-    if leased {
-        pace(&session, &key).await;
-    }
     let link = &session.link;
     let (ledger, name) = (&*place.settings.name, entry_name(&place.settings.name, &key));
     let lease = leased.then_some((&*link.lease_name, &*link.lease_uid));
-    let object = |version| entry_object(ledger, (&key, value), lease, version);
+    let object = |version| entry_object(ledger, &key, value, lease, version);
     let mut written = match only_if {
         Precondition::Absent => link.maps.create::<ConfigMap>(&object(None)).await,
         Precondition::Revision(revision) => link.maps.update(&name, &object(Some(revision))).await,
@@ -82,10 +82,13 @@ fn text<'a>(key: &str, value: &'a Bytes) -> Result<&'a str, WriteError> {
     str::from_utf8(value).map_err(refused)
 }
 
+/// The latest write of each entry under a lease.
+pub(super) type PacedWrites = Mutex<BTreeMap<String, Instant>>;
+
 /// Waits until the entry may be written again.
-async fn pace(session: &KubernetesLive, key: &str) {
+pub(super) async fn pace(paced: &PacedWrites, key: &str) {
     let turn = {
-        let mut paced = session.link.paced.lock();
+        let mut paced = paced.lock();
         let now = Instant::now();
         paced.retain(|_, at| *at + PACE > now);
         let turn = paced.get(key).map_or(now, |at| *at + PACE);

@@ -19,15 +19,6 @@ clients: {{ toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "sluice.defaultConfig" -}}
-{{- $ledger := dig "ledger" "" .Values.config -}}
-{{- if and (kindIs "map" $ledger) (include "sluice.isSidecar" .) -}}
-{{- if and (kindIs "map" (get $ledger "kubernetes")) (not (dig "kubernetes" "kubeconfig" "" $ledger)) -}}
-{{- fail "config.ledger.kubernetes: each application's account would need the rights of the ledger; use mode: tier" -}}
-{{- end -}}
-{{- end -}}
-{{- if and (include "sluice.ledgerNamespace" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "config.ledger.kubernetes: the rights of the ledger would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
-{{- end -}}
 {{- $certificates := .Values.certificates -}}
 {{- $hasCertificates := include "sluice.hasCertificates" . -}}
 {{- $isSidecar := include "sluice.isSidecar" . -}}
@@ -167,6 +158,15 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- end -}}
 {{- if and (include "sluice.asksCluster" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "config.facts.kubernetes: the right to read Pods would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
+{{- end -}}
+{{- $ledger := dig "ledger" "" .Values.config -}}
+{{- if and (kindIs "map" $ledger) (include "sluice.isSidecar" .) -}}
+{{- if and (kindIs "map" (get $ledger "kubernetes")) (not (dig "kubernetes" "kubeconfig" "" $ledger)) -}}
+{{- fail "config.ledger.kubernetes: each application's account would need the rights of the ledger; use mode: tier" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "sluice.ledgerNamespace" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "config.ledger.kubernetes: the rights of the ledger would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
 {{- end -}}
 {{- $certificates := .Values.certificates -}}
 {{- $hasCertificates := include "sluice.hasCertificates" . -}}
