@@ -18,7 +18,7 @@ use super::sockets::{LiveListener, bind};
 use crate::config::Config;
 use crate::driver::Relay;
 use crate::driver::ground::context::{DriverSettings, LedgerParts};
-use crate::ledger::{EtcdLedger, Ledger, LedgerSettings, LedgerStore};
+use crate::ledger::{EtcdLedger, KubernetesLedger, Ledger, LedgerSettings, LedgerStore};
 use crate::server::{self, Server};
 use crate::telemetry::Metrics;
 use sluice_fleet::rollout::ledger::Replica;
@@ -92,9 +92,15 @@ impl Parts {
 /// The ledger of the configuration, and this process among its replicas.
 fn open_ledger(config: &Config, metrics: &Metrics) -> Result<Option<LedgerParts>> {
     let Some(LedgerSettings { replica, lease, store }) = &config.ledger else { return Ok(None) };
-    let LedgerStore::Etcd(etcd) = store else { return Ok(None) };
-    let ledger: Arc<dyn Ledger> =
-        Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?);
+    let ledger: Arc<dyn Ledger> = match store {
+        LedgerStore::Local => return Ok(None),
+        LedgerStore::Etcd(etcd) => {
+            Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?)
+        }
+        LedgerStore::Kubernetes(settings) => {
+            Arc::new(KubernetesLedger::new(settings, replica, *lease, metrics))
+        }
+    };
     let replica = Replica { name: replica.as_str().into(), process: fastrand::u64(..), lease: *lease };
     Ok(Some(LedgerParts { ledger, replica }))
 }

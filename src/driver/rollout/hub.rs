@@ -322,7 +322,8 @@ impl HubTask {
     fn change(&mut self, key: String, value: Option<Bytes>, revision: u64, session: &dyn LedgerSession) {
         let is_epoch = key == EPOCH_KEY;
         if let Some(stored) = &mut self.stored {
-            stored.revision = revision;
+            // The entries of a store may come out of order among each other.
+            stored.revision = stored.revision.max(revision);
             match value {
                 Some(value) => drop(stored.entries.insert(key, (value, revision))),
                 None => drop(stored.entries.remove(&key)),
