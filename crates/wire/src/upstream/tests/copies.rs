@@ -8,8 +8,10 @@ use sluice_xds::{ResourceCopies, Response, Version};
 
 const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
+type CopyKey = (Version, Option<Duration>);
+
 #[derive(Debug, Default)]
-struct Copies(Mutex<HashMap<(Version, Option<Duration>), Arc<Resource>>>);
+struct Copies(Mutex<HashMap<CopyKey, Arc<Resource>>>);
 
 impl ResourceCopies for Copies {
     fn find_resource(&self, version: Version, ttl: Option<Duration>) -> Option<Arc<Resource>> {
@@ -64,7 +66,7 @@ fn bod_1_equal_resources_of_two_responses_are_one() {
 fn bod_2_all_of_a_resource_is_compared() {
     let copies = Copies::default();
     let first = arrive(&copies, CLUSTER, vec![cluster("a")]);
-    let metadata = sluice_proto::Resource { metadata: Some(Default::default()), ..cluster("a") };
+    let metadata = sluice_proto::Resource { metadata: Bytes::from_static(b"m"), ..cluster("a") };
     let ttl = sluice_proto::Duration { seconds: 5, nanos: 0 };
     let differing = [sluice_proto::Resource { ttl: Some(ttl), ..cluster("a") }, metadata];
     for other in differing {
