@@ -88,7 +88,7 @@ impl ApiServer {
 
     /// The namespace of the relay's own Pod, or of the kubeconfig.
     pub fn namespace(&self) -> &str {
-        self.client.default_namespace()
+        self.client.default_namespace().trim()
     }
 
     /// The objects of a kind. `group`: the begin of the path, with the version. `label`:

@@ -177,31 +177,9 @@ fn documented_rights() -> (Value, Value) {
     (role, binding)
 }
 
-#[tokio::test]
-#[ignore = "needs kube-apiserver and etcd: tests/interop"]
-async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_wiped() {
-    let mut real = RealServer::new().await;
-    let admin = real.admin().await;
-    let namespace = json!({ "metadata": { "name": "relays" } });
-    admin.call("POST", "/api/v1/namespaces", Some(namespace)).await.unwrap();
-    // Without rights.
-    let mut replica = real.replica("a");
-    let reason = replica.lost().await;
-    assert!(
-        reason.contains("status 403: leases.coordination.k8s.io is forbidden: User \"relay\""),
-        "{reason}"
-    );
-    let (role, binding) = documented_rights();
-    admin.call("POST", ROLES, Some(role.clone())).await.unwrap();
-    admin.call("POST", BINDINGS, Some(binding)).await.unwrap();
-    let (identity, keys) = replica.is_back().await;
-    assert!(keys.is_empty());
-    let mut other = real.replica("b");
-    assert_eq!(other.is_back().await.0, identity);
-
-    // Writes and events.
+async fn write(replica: &mut Replica, other: &mut Replica) {
     let first = replica.put("plan/a", "1", Precondition::Absent).await.unwrap();
-    for replica in [&mut replica, &mut other] {
+    for replica in [&mut *replica, &mut *other] {
         assert_eq!(replica.event().await, changed("plan/a", "1", first));
     }
     let conflict = |revision| Err(WriteError::Conflict { revision });
@@ -230,8 +208,10 @@ async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_w
     let large = "\"".repeat(64 << 10);
     let kept = replica.put("plan/b", &large, Precondition::Any).await.unwrap();
     assert_eq!(other.event().await, changed("plan/b", &large, kept));
+}
 
-    // Leases: a second of the name, and a replica that dies.
+/// A second of the name, and a replica that dies.
+async fn hold_leases(real: &RealServer, admin: &Admin, replica: &mut Replica, other: Replica) {
     let leased = other.put_leased("tally/b").await.unwrap();
     let mut second = real.replica("b");
     assert!(second.lost().await.starts_with("another process has the name \"b\""));
@@ -248,16 +228,10 @@ async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_w
     let Replica { session, .. } = second;
     session.close().await;
     assert_eq!(admin.names(LEASES).await.len(), 1);
+}
 
-    // The data survive a restart of the server, and so does the identity.
-    real.kill();
-    replica.lost().await;
-    real.start();
-    let back = tokio::time::timeout(PATIENCE, replica.is_back()).await.unwrap();
-    assert_eq!(back, (identity.clone(), vec!["plan/b".to_owned()]));
-
-    // A right that is taken away is named.
-    let admin = real.admin().await;
+/// A right that is taken away is named.
+async fn miss_a_right(admin: &Admin, replica: &Replica, role: Value) {
     let mut less = role.clone();
     less["rules"][0]["verbs"] = json!(["list", "watch", "get", "create", "delete"]);
     admin.call("PUT", &format!("{ROLES}/sluice-ledger"), Some(less)).await.unwrap();
@@ -273,8 +247,10 @@ async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_w
         }
     }
     admin.call("PUT", &format!("{ROLES}/sluice-ledger"), Some(role)).await.unwrap();
+}
 
-    // The ledger is deleted, and is another one then.
+/// The ledger is deleted, and is another one then.
+async fn lose(admin: &Admin, replica: &mut Replica, identity: &str) {
     admin.call("DELETE", &format!("{CONFIG_MAPS}/sluice"), None).await.unwrap();
     loop {
         match replica.event().await {
@@ -299,4 +275,41 @@ async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_w
     while !replica.lost().await.starts_with("another process has the name \"a\": \"somebody\"") {
         assert!(begin.elapsed() < LEASE * 4);
     }
+}
+
+#[tokio::test]
+#[ignore = "needs kube-apiserver and etcd: tests/interop"]
+async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_wiped() {
+    let mut real = RealServer::new().await;
+    let admin = real.admin().await;
+    let namespace = json!({ "metadata": { "name": "relays" } });
+    admin.call("POST", "/api/v1/namespaces", Some(namespace)).await.unwrap();
+    // Without rights.
+    let mut replica = real.replica("a");
+    let reason = replica.lost().await;
+    assert!(
+        reason.contains("status 403: leases.coordination.k8s.io is forbidden: User \"relay\""),
+        "{reason}"
+    );
+    let (role, binding) = documented_rights();
+    admin.call("POST", ROLES, Some(role.clone())).await.unwrap();
+    admin.call("POST", BINDINGS, Some(binding)).await.unwrap();
+    let (identity, keys) = replica.is_back().await;
+    assert!(keys.is_empty());
+    let mut other = real.replica("b");
+    assert_eq!(other.is_back().await.0, identity);
+
+    write(&mut replica, &mut other).await;
+    hold_leases(&real, &admin, &mut replica, other).await;
+
+    // The data survive a restart of the server, and so does the identity.
+    real.kill();
+    replica.lost().await;
+    real.start();
+    let back = tokio::time::timeout(PATIENCE, replica.is_back()).await.unwrap();
+    assert_eq!(back, (identity.clone(), vec!["plan/b".to_owned()]));
+
+    let admin = real.admin().await;
+    miss_a_right(&admin, &replica, role).await;
+    lose(&admin, &mut replica, &identity).await;
 }
