@@ -368,7 +368,8 @@ async fn ldg_5_a_server_that_is_busy_is_left_alone() {
 async fn ldg_1_a_rotated_token_is_read_anew() {
     let site = Site::new();
     site.cluster.change(|objects| objects.tokens.insert("one".to_owned()));
-    let mut replica = site.replica("a");
+    // Long enough that a slow machine loses no lease before.
+    let mut replica = site.with_lease("a", Duration::from_secs(5));
     replica.loaded().await;
     fs::write(site.directory.path().join("token"), "two").unwrap();
     site.cluster.change(|objects| objects.tokens = ["two".to_owned()].into());
