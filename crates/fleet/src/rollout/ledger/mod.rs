@@ -7,10 +7,11 @@
 //! by the record, and asks for the next step when the tallies of all live replicas allow it. There is no
 //! leader.
 //!
-//! In order: the word of the record about a push; the machine between a plan and the ledger; and whether the
-//! ledger is the one that a replica knows.
+//! In order: the word of the record about a push; the parts of the next record; the machine between a plan
+//! and the ledger; and whether the ledger is the one that a replica knows.
 
 mod word;
+mod next_record;
 mod share;
 pub mod trust;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
+use super::next_record::{begin, blank, halt};
 use super::word::{Bid, Others, Sorted, Word, added};
 use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
@@ -861,46 +862,5 @@ impl ReplicaTally {
 fn take_past<K: Ord>(sets: &mut BTreeMap<K, PastPush>, push: K, value: &[u8]) {
     if let Ok(past) = read(value) {
         sets.insert(push, past);
-    }
-}
-
-fn blank() -> PlanRecord {
-    PlanRecord { version: FORMAT, ..PlanRecord::default() }
-}
-
-fn begin(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    next.push = local.number;
-    next.state = SharedState::Gathering;
-    (next.step, next.threshold) = (0, 0);
-    next.changed = local.changes.iter().copied().collect();
-    next.rules = rules.hash;
-    next.promoted = local.promoted;
-    next.halt = None;
-    (next.orders.paused, next.orders.barred) = (None, Vec::new());
-}
-
-/// A halt of here stands in the record whatever else is going on (LDG-4).
-fn halt(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    let Some((halt, _)) = &local.halt else { return };
-    if local.number > next.push && !next.state.is_under_way() && !local.changes.is_empty() {
-        begin(next, local, rules);
-    }
-    if local.number != next.push {
-        return;
-    }
-    match &mut next.halt {
-        _ if next.state == SharedState::Over => {}
-        Some(first) if next.state == SharedState::Halted => {
-            // The first reason stays. All units that anybody blames wait.
-            let more = halt.blamed.iter().filter(|unit| !first.blamed.contains(unit));
-            let more: Vec<UnitKey> = more.copied().collect();
-            if !first.blamed.is_empty() {
-                first.blamed.extend(more);
-            }
-        }
-        _ => {
-            next.state = SharedState::Halted;
-            next.halt = Some(halt.clone());
-        }
     }
 }
