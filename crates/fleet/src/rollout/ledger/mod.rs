@@ -17,6 +17,6 @@ pub mod trust;
 #[cfg(test)]
 mod tests;
 
+pub(super) use next_record::{LocalPush, Rules};
 pub use share::{Entry, Expected, LedgerEvent, Link, Replica, Share, Write, WriteResult};
-pub(super) use share::{LocalPush, Rules};
 pub(super) use word::{Bid, Consent, Others, Sorted, Word, shared};

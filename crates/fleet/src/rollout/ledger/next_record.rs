@@ -1,8 +1,33 @@
 //! The parts of a plan's next record.
 
-use super::share::{LocalPush, Rules};
-use crate::rollout::shared::contents::UnitKey;
-use crate::rollout::shared::record::{FORMAT, PlanRecord, SharedState};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::word::Bid;
+use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitKey};
+use crate::rollout::shared::record::{FORMAT, PlanRecord, SharedHalt, SharedState};
+
+/// The push of this replica, as far as others have to know.
+#[derive(Debug)]
+pub struct LocalPush<'a> {
+    pub number: u64,
+    pub changes: &'a BTreeSet<ChangeHash>,
+    /// The step of an operator's promotion with which the push begins.
+    pub promoted: Option<u8>,
+    /// By evidence of this replica, with the changes of the blamed units.
+    pub halt: Option<(SharedHalt, ContentSet)>,
+    pub bid: Option<Bid>,
+    /// The bid does not wait for others' changes.
+    pub is_urgent: bool,
+}
+
+/// The rules of a plan, as the ledger needs them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    pub hash: u128,
+    /// How long a push gathers changes of other replicas.
+    pub quiet: Duration,
+}
 
 /// The record of a plan without a push.
 pub(super) fn blank() -> PlanRecord {
