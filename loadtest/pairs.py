@@ -127,7 +127,7 @@ def measure(options, extra="", viewers=0, server="", beside=None):
     with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen, extra, server=server) as relay, tempfile.NamedTemporaryFile() as file:
         target = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--scenario", "steady"]
         command = [*target, "--json", file.name, "--remote-control-plane", f"127.0.0.1:{plane.commands}"]
-        command += ["--clients", str(MEASURED if beside else options.clients)]
+        command += ["--clients", str(options.clients if beside is None else MEASURED)]
         command += ["--duration", str(options.seconds), "--rate", str(options.rate)]
         with Viewers(relay.admin, viewers) as looking, others(relay, plane, target, beside, options):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
