@@ -86,6 +86,8 @@ pub struct World {
     dice: Dice,
     now: u64,
     plan: Arc<Plan>,
+    /// The plan of the first replica: in some schedules with other seats.
+    first_plan: Arc<Plan>,
     ledger: ModelLedger,
     replicas: Vec<Replica>,
     /// The newest content of the control plane, by unit.
@@ -124,6 +126,8 @@ impl World {
         let live: BTreeMap<u64, Content> =
             (0..UNITS).map(|unit| (unit, (0..NAMES).map(|name| (name, 0)).collect())).collect();
         let plan = Arc::new(plan());
+        let salt = if dice.roll(4) == 0 { "other" } else { "" };
+        let first_plan = Arc::new(Plan { salt: salt.into(), ..Plan::clone(&plan) });
         let mut world = World {
             dice,
             now: 0,
@@ -138,6 +142,7 @@ impl World {
             tells,
             story: RefCell::default(),
             plan,
+            first_plan,
         };
         for number in 0..count {
             let replica = world.replica(number);
@@ -148,6 +153,10 @@ impl World {
 
     fn time(&self) -> Time {
         Time::from_micros(self.now * 1_000)
+    }
+
+    fn plan_of(&self, number: usize) -> Arc<Plan> {
+        if number == 0 { self.first_plan.clone() } else { self.plan.clone() }
     }
 
     fn share(&mut self, number: usize) -> Share {
@@ -181,7 +190,7 @@ impl World {
                 });
             }
         }
-        let mut rollout = Rollout::new(self.plan.clone());
+        let mut rollout = Rollout::new(self.plan_of(number));
         rollout.share(self.share(number), &keys(), self.time());
         Replica {
             rollout,
@@ -277,7 +286,7 @@ impl World {
         let now = self.time();
         let share = self.share(number);
         self.ledger.restart(number);
-        let plan = self.plan.clone();
+        let plan = self.plan_of(number);
         let replica = &mut self.replicas[number];
         let record = replica.rollout.record(now);
         replica.rollout = Rollout::restore(plan, record, Duration::ZERO, now);
@@ -497,7 +506,11 @@ impl World {
     /// Gives clients what they may have.
     fn serve(&mut self, number: usize) {
         let mut faults = Vec::new();
+        let record = self.ledger.value(RECORD).map(|value| read::<PlanRecord>(value).unwrap());
         let replica = &mut self.replicas[number];
+        let rules = replica.rollout.plan().shared_rules();
+        let is_apart =
+            |push| record.as_ref().is_some_and(|record| record.push == push && record.rules != rules);
         for client in &mut replica.clients {
             let unit = &replica.units[&client.unit];
             let seat = Seat { bucket: client.bucket, labelled_step: None };
@@ -511,6 +524,11 @@ impl World {
                         faults.push(format!(
                             "r{number} gives push {push} to bucket {}, beyond the ledger",
                             client.bucket
+                        ));
+                    }
+                    if is_apart(*push) && replica.admission.threshold < 10_000 {
+                        faults.push(format!(
+                            "r{number} gives push {push} by seats that are not those of the push"
                         ));
                     }
                     if replica.heard_halted.contains(push) {
