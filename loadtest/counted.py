@@ -2,7 +2,7 @@
 """Counts what an update costs the relay outside the kernel: instructions, and misses of simulated caches, by valgrind.
 
     cargo build --profile dist --workspace --bins
-    python3 loadtest/counted.py                 # compares with loadtest/counted.json; exits 1 beyond 3 %
+    python3 loadtest/counted.py                 # compares with loadtest/counted.json; exits 1 beyond the tolerances
     python3 loadtest/counted.py --update        # rewrites that file
     python3 loadtest/counted.py --against OLD   # with an older relay beside, and the ratios
     python3 loadtest/counted.py --functions     # and the functions with most
@@ -10,7 +10,9 @@
 The whole relay runs, with its connections, under valgrind's cachegrind, once with 10 changes and once with 50. The difference
 belongs to the changes. It hardly depends on the machine, nor on what else runs there: repeated counts differ by a half percent.
 Each client's part of the memory falls out of a first level of 32 KiB and a last level of 512 KiB between two changes, as it falls
-out of the caches of a real machine with thousands of clients. The kernel's part of an update is not counted.
+out of the caches of a real machine with thousands of clients. A miss of the last level costs as much time as some hundred
+instructions, so that an update can get cheaper by the one figure and slower by the other: both are compared.
+The kernel's part of an update is not counted.
 """
 
 import argparse
@@ -26,11 +28,13 @@ from figures import ROOT, Relay, free_port, table
 BASELINE = ROOT / "loadtest" / "counted.json"
 CLIENTS = 300
 CHANGES = (10, 50)
-TOLERANCE = 3.0
+# In percent over the baseline, beyond what repeated counts differ by.
+TOLERANCES = {"instructions": 3.0, "misses of the last level": 4.0}
 CACHES = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,16,64"]
 
 ROWS = {
     "delta": "--mode delta",
+    "delta 1000": "--mode delta --resources 1000",
     "sotw": "--mode sotw",
     "node each time": "--mode delta --node-bytes 61000 --node-every-request --size 1024",
     "by name": "--mode delta --resources 1000 --named eds --names 100 --names-step 0",
@@ -121,17 +125,19 @@ def main():
             before = known.get(figure)
             ratio = now / before if before else None
             lines.append([row, figure, f"{before:,.0f}" if before else "-", f"{now:,.0f}", f"{ratio:.3f}" if ratio else "-"])
-            if figure == "instructions" and not given.against and not given.update and (ratio is None or ratio > 1 + TOLERANCE / 100):
-                failed.append(row)
+            tolerance = None if given.against or given.update else TOLERANCES.get(figure)
+            if tolerance is not None and (ratio is None or ratio > 1 + tolerance / 100):
+                failed.append(f"{row}: {figure} are more than {tolerance:g} % over loadtest/counted.json")
         if given.functions:
             for function, of in sorted(functions.items(), key=lambda item: -item[1]["instructions"])[:40]:
                 print(" ".join(f"{of[figure]:9.1f}" for figure in FIGURES), function[:110])
     table(["row", "for each client and update", "before", "now", "ratio"], lines)
     if given.update:
         BASELINE.write_text(json.dumps({**baseline, **counts}, indent=2) + "\n")
-    print(f"\ncounted: {len(chosen) - len(failed)} passed, {len(failed)} failed, 0 skipped")
-    for row in failed:
-        print(f"{row}: more than {TOLERANCE:g} % over loadtest/counted.json; if it must be so, --update", file=sys.stderr)
+    checks = len(chosen) * len(TOLERANCES)
+    print(f"\ncounted: {checks - len(failed)} passed, {len(failed)} failed, 0 skipped")
+    for words in failed:
+        print(f"{words}; if it must be so, --update", file=sys.stderr)
     return int(bool(failed))
 
 

@@ -436,13 +436,14 @@ def tiers(binaries, kept, clients=4000, leaves=2):
 
 
 def classes(binaries, kept, most=480, names=1000, size=480):
-    """Node classes with equal sets, each with one client: the resident memory that each further class adds, for each of its names."""
+    """Node classes with equal sets, each with one client: the resident memory that each further class adds, for each of its names, beside
+    what its client would add to a class that is there. Returns the most bytes."""
     sluice, tool = binaries
-    extra = "node_classes: [ { split_by: { id: true } } ]\n"
-    lines = []
+    split = "node_classes: [ { split_by: { id: true } } ]\n"
+    lines, worst = [], 0
     for wanted in ("--wildcard cds", f"--named eds --names {names} --names-step 0"):
         rss = {}
-        for count in (1, most // 8, most):
+        for extra, count in [*((split, count) for count in (1, most // 8, most)), *(("", count) for count in (1, most // 8, most))]:
             with ControlPlane(tool, names, size) as plane, Relay(sluice, plane.listen, extra) as relay:
                 command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--mode", "delta"]
                 command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--resources", str(names), "--size", str(size)]
@@ -450,13 +451,16 @@ def classes(binaries, kept, most=480, names=1000, size=480):
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
                 # By then no client is connecting, unused encodings are dropped, and the allocator has returned spare pages.
                 time.sleep(35)
-                rss[count] = relay.rss()
+                rss[extra, count] = relay.rss()
                 process.wait()
         for count in (most // 8, most):
-            bytes_each = (rss[count] - rss[1]) / (count - 1)
-            lines.append([wanted.split()[0][2:], f"{count:,}", number(rss[count] / KIB / KIB), number(bytes_each / KIB), number(bytes_each / names)])
-            kept.append({"classes": count, "wanted": wanted, "rss": rss[count], "bytes_a_name": bytes_each / names})
-    table(["asked", "classes", "RSS, MiB", "KiB for each further class", "bytes a name and class"], lines)
+            each, client = ((rss[extra, count] - rss[extra, 1]) / (count - 1) for extra in (split, ""))
+            bytes_a_name = (each - client) / names
+            worst = max(worst, bytes_a_name)
+            lines.append([wanted.split()[0][2:], f"{count:,}", number(rss[split, count] / KIB / KIB), number(each / KIB), number(client / KIB), number(bytes_a_name)])
+            kept.append({"classes": count, "wanted": wanted, "rss": rss[split, count], "rss_of_one_class": rss["", count], "bytes_a_name": bytes_a_name})
+    table(["asked", "classes", "RSS, MiB", "KiB for each further class", "KiB for each client of one class", "bytes a name and class"], lines)
+    return worst
 
 
 def beside(binaries, transport, runs, kept, clients=10000):
@@ -498,6 +502,7 @@ def main():
     arguments.add_argument("--runs", type=int, default=5)
     arguments.add_argument("--growth", action="store_true", help="the curves instead")
     arguments.add_argument("--classes", action="store_true", help="many node classes with equal sets instead")
+    arguments.add_argument("--most", type=float, metavar="BYTES", help="fail if a name and class of --classes takes more")
     arguments.add_argument("--tiers", action="store_true", help="a relay behind a relay instead")
     arguments.add_argument(
         "--tls", default="none", metavar="TRANSPORTS", help=f"transports to compare, with commas: {', '.join(TRANSPORTS)}"
@@ -520,13 +525,19 @@ def main():
     chosen = [name for name in known if any(name.startswith(row) for row in given.rows)] if given.rows else list(own)
     if not chosen:
         raise SystemExit(f"no row begins so; there are {', '.join(known)}")
+    if given.most is not None and not given.classes:
+        raise SystemExit("--most goes with --classes")
     try:
         if given.growth:
             growth(binaries, kept)
         elif given.tiers:
             tiers(binaries, kept)
         elif given.classes:
-            classes(binaries, kept)
+            worst = classes(binaries, kept)
+            if given.most is not None:
+                print(f"classes: {int(worst <= given.most)} passed, {int(worst > given.most)} failed, 0 skipped")
+                if worst > given.most:
+                    raise SystemExit(f"a name and class takes {worst:.0f} bytes, at most {given.most:.0f}")
         elif given.beside:
             with tempfile.TemporaryDirectory(prefix="sluice-certs-") as certificates:
                 make_certificates(binaries, certificates)

@@ -6,7 +6,8 @@ node classes cost the clients (OBS-6, ADM-6, TRU-2, LRS-15, PRF-19).
     python3 loadtest/pairs.py collector              # no traces; an absent collector; one that accepts and hangs. One worker
     python3 loadtest/pairs.py viewers                # 0 and 8 viewers, at 10,000 clients
     python3 loadtest/pairs.py plan                   # no plan, and one that observes all clients
-    python3 loadtest/pairs.py reports                # no load reports, and 100 clusters of 3 localities of each client every 10 s
+    python3 loadtest/pairs.py reports                # 500 clients with updates, beside 10,000 at rest and 10,000 with load reports: 100
+                                                     # clusters of 3 localities each, every 10 s
     python3 loadtest/pairs.py proof                  # no proof, and `proof: warn` at its defaults; delta, with changes and at rest
     python3 loadtest/pairs.py viewers --clients 200 --pairs 1 --seconds 5 --binaries target/debug
 
@@ -80,6 +81,30 @@ class Viewers:
         self.stopped.wait(2)
 
 
+# The clients whose updates are measured, beside others.
+MEASURED = 500
+
+
+@contextlib.contextmanager
+def others(relay, plane, target, arguments, options):
+    """Clients that ask for one name each, and never get an update: a tool with both kinds would measure its own reports."""
+    if arguments is None:
+        yield
+        return
+    command = [*target, "--remote-control-plane", f"127.0.0.1:{plane.commands}", "--clients", str(options.clients), "--rate", "0"]
+    command += ["--named", "eds", "--names", "1", "--names-step", "0", "--duration", "3600", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        while relay.metric("sluice_downstream_streams{") < options.clients:
+            if process.poll() is not None:
+                raise SystemExit(f"the tool failed: {' '.join(map(str, command))}")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 @contextlib.contextmanager
 def hanging_collector():
     """A port that accepts connections and never answers."""
@@ -95,14 +120,16 @@ def hanging_collector():
         yield listener.getsockname()[1]
 
 
-def measure(options, extra="", viewers=0, server="", more=()):
-    """One run: the 99th percentile of updates in ms, the largest RSS in MiB, and the lost spans."""
+def measure(options, extra="", viewers=0, server="", beside=None):
+    """One run: the 99th percentile of updates in ms, the largest RSS in MiB, and the lost spans. `beside`: further clients, of a tool of
+    their own, that get no update."""
     sluice, tool = (options.binaries / name for name in ("sluice", "sluice-load"))
     with ControlPlane(tool, 100, 500) as plane, Relay(sluice, plane.listen, extra, server=server) as relay, tempfile.NamedTemporaryFile() as file:
-        command = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--json", file.name, *more]
-        command += ["--remote-control-plane", f"127.0.0.1:{plane.commands}", "--clients", str(options.clients)]
-        command += ["--duration", str(options.seconds), "--rate", str(options.rate), "--scenario", "steady"]
-        with Viewers(relay.admin, viewers) as looking:
+        target = [tool, "run", "--target", f"127.0.0.1:{relay.port}", "--pid", str(relay.process.pid), "--scenario", "steady"]
+        command = [*target, "--json", file.name, "--remote-control-plane", f"127.0.0.1:{plane.commands}"]
+        command += ["--clients", str(options.clients if beside is None else MEASURED)]
+        command += ["--duration", str(options.seconds), "--rate", str(options.rate)]
+        with Viewers(relay.admin, viewers) as looking, others(relay, plane, target, beside, options):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             peak = relay.rss()
             while process.poll() is None:
@@ -156,8 +183,8 @@ def plan(options):
 
 def reports(options):
     conditions = {
-        "no reports": lambda: measure(options, server=", lrs: aggregate"),
-        "reports": lambda: measure(options, server=", lrs: aggregate", more=["--load-clusters", "100"]),
+        "no reports": lambda: measure(options, server=", lrs: aggregate", beside=[]),
+        "reports": lambda: measure(options, server=", lrs: aggregate", beside=["--load-clusters", "100"]),
     }
     return judge(take(conditions, options.pairs), "no reports", {"reports": (1.05, 64.0)})
 

@@ -42,12 +42,12 @@ const ROOMS: &[Room] = &[
     room("telemetry", &["text", "xds", "setting", "engine", "fleet", "proof"], &["tonic", "hyper", "axum"]),
     room("trust", &["setting", "identity", "telemetry"], &["tonic", "hyper", "axum"]),
     room("client", &["xds", "setting", "wire", "json", "telemetry", "trust"], &["axum"]),
+    room("kubernetes", &["xds", "engine"], &["tonic", "hyper", "axum", "tracing"]),
     room(
         "ledger",
-        &["xds", "setting", "wire", "proto", "telemetry", "trust", "client"],
+        &["xds", "setting", "wire", "proto", "telemetry", "trust", "client", "kubernetes"],
         &["tonic", "hyper", "axum"],
     ),
-    room("kubernetes", &["xds", "engine"], &["tonic", "hyper", "axum", "tracing"]),
     room(
         "driver",
         &[
@@ -165,8 +165,8 @@ const READING_ORDER: &[&str] = &[
     "telemetry",
     "trust",
     "client",
-    "ledger",
     "kubernetes",
+    "ledger",
     "checkpoint",
     "driver",
     "server",

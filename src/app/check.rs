@@ -10,6 +10,7 @@ use super::{admin, facts, servers, tls};
 use crate::client::{FileServer, FileSettings, MetadataValue};
 use crate::config::{self, Config, Endpoint, FactsSource, ServerKind};
 use crate::kubernetes::{ClusterAccess, Interest};
+use crate::ledger::{KubernetesSettings, LedgerStore};
 use crate::trust::contents::PlaceFile;
 use sluice_checkpoint::store::check_usable;
 use sluice_engine::class::facts::Facts;
@@ -34,13 +35,16 @@ pub(super) fn check_certificates(config: &Config) -> Result<(), Vec<String>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// As [`check_certificates`], and the file of the facts.
+/// As [`check_certificates`], the file of the facts, and the kubeconfig of the ledger.
 ///
 /// # Errors
 /// One line for each file that cannot be used, beginning with the key.
 pub fn check_files(config: &Config) -> Result<(), Vec<String>> {
     let mut faults = check_certificates(config).err().unwrap_or_default();
     faults.extend(facts::load(config).err());
+    if let Some(LedgerStore::Kubernetes(KubernetesSettings { access, .. })) = store(config) {
+        faults.extend(access.check().err().map(|fault| format!("ledger.kubernetes.kubeconfig: {fault}")));
+    }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
@@ -171,10 +175,21 @@ pub fn needs_of_host(config: &Config) -> Vec<String> {
         }
         FactsSource::Kubernetes(_) => "facts.kubernetes: whether the Pod may list Pods".to_owned(),
     }));
+    needs.extend(match store(config) {
+        Some(LedgerStore::Kubernetes(settings)) => Some(match &settings.access.kubeconfig {
+            Some(file) => format!("ledger.kubernetes: the file {}, and its rights", file.display()),
+            None => "ledger.kubernetes: whether the Pod may write ConfigMaps and Leases".to_owned(),
+        }),
+        _ => None,
+    });
     if let Some(checkpoint) = &config.checkpoint {
         needs.push(format!("checkpoint.directory: whether {} is writable", checkpoint.directory.display()));
     }
     needs
+}
+
+fn store(config: &Config) -> Option<&LedgerStore> {
+    config.ledger.as_ref().map(|ledger| &ledger.store)
 }
 
 fn need_of_file(path: &str, file: &PlaceFile) -> String {

@@ -18,7 +18,7 @@ use super::sockets::{LiveListener, bind};
 use crate::config::Config;
 use crate::driver::Relay;
 use crate::driver::ground::context::{DriverSettings, LedgerParts};
-use crate::ledger::{EtcdLedger, Ledger, LedgerSettings, LedgerStore};
+use crate::ledger::{EtcdLedger, KubernetesLedger, Ledger, LedgerSettings, LedgerStore};
 use crate::server::{self, Server};
 use crate::telemetry::Metrics;
 use sluice_fleet::rollout::ledger::{JoinPolicy, Replica};
@@ -94,9 +94,15 @@ fn open_ledger(config: &Config, metrics: &Metrics) -> Result<Option<LedgerParts>
     let Some(LedgerSettings { replica, lease, newcomers_wait, store }) = &config.ledger else {
         return Ok(None);
     };
-    let LedgerStore::Etcd(etcd) = store else { return Ok(None) };
-    let ledger: Arc<dyn Ledger> =
-        Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?);
+    let ledger: Arc<dyn Ledger> = match store {
+        LedgerStore::Local => return Ok(None),
+        LedgerStore::Etcd(etcd) => {
+            Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?)
+        }
+        LedgerStore::Kubernetes(settings) => {
+            Arc::new(KubernetesLedger::new(settings, replica, *lease, metrics))
+        }
+    };
     let join = if *newcomers_wait { JoinPolicy::Wait } else { JoinPolicy::Live };
     let (name, process) = (replica.as_str().into(), fastrand::u64(..));
     let replica = Replica { name, process, lease: *lease, join };

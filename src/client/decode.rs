@@ -1,12 +1,14 @@
 //! Decodes the bytes of a response body.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::event::Arrival;
 use sluice_wire::coding::decompress;
 use sluice_wire::{ReadError, ResponseReader, read_last_word, read_mark, upstream};
-use sluice_xds::{Code, Coding, LastWord, Response, SetMark, Status, Variant};
+use sluice_xds::{Code, Coding, LastWord, ResourceCopies, Response, SetMark, Status, Variant};
 
 /// Longer messages are decoded on a blocking thread, so that they delay no other task.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -36,10 +38,12 @@ pub(super) struct Decoder {
     reads_marks: bool,
     reads_last_words: bool,
     mark: Option<SetMark>,
+    copies: Option<Arc<dyn ResourceCopies>>,
 }
 
 impl Decoder {
-    pub(super) fn new(content: StreamContent) -> Decoder {
+    /// `copies`: the resources of other streams.
+    pub(super) fn new(content: StreamContent, copies: Option<Arc<dyn ResourceCopies>>) -> Decoder {
         Decoder {
             content,
             reader: ResponseReader::default(),
@@ -48,6 +52,7 @@ impl Decoder {
             reads_marks: false,
             reads_last_words: false,
             mark: None,
+            copies,
         }
     }
 
@@ -104,10 +109,13 @@ impl Decoder {
         let complete_at = Instant::now();
         self.mark = if self.reads_marks { read_mark(&message) } else { None };
         let decoded = match message.len() <= INLINE_BYTES_MAX {
-            true => decode(variant, message),
-            false => tokio::task::spawn_blocking(move || decode(variant, message))
-                .await
-                .unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string()))),
+            true => decode(variant, message, self.copies.as_deref()),
+            false => {
+                let copies = self.copies.clone();
+                tokio::task::spawn_blocking(move || decode(variant, message, copies.as_deref()))
+                    .await
+                    .unwrap_or_else(|error| Err(Status::new(Code::Internal, error.to_string())))
+            }
         };
         Some(decoded.map(|response| Decoded::Response(response, Arrival::decoded(complete_at))))
     }
@@ -125,12 +133,9 @@ async fn decompressed(coding: Coding, message: Bytes, message_bytes_max: usize) 
     read.map_err(|error| unreadable(&error))
 }
 
-fn decode(variant: Variant, message: Bytes) -> Result<Response, Status> {
-    match variant {
-        Variant::Sotw => upstream::decode_sotw_response(message).map(Response::Sotw),
-        Variant::Delta => upstream::decode_delta_response(message).map(Response::Delta),
-    }
-    .map_err(|error| Status::new(Code::Internal, error.to_string()))
+fn decode(variant: Variant, message: Bytes, copies: Option<&dyn ResourceCopies>) -> Result<Response, Status> {
+    upstream::decode_response(variant, message, copies)
+        .map_err(|error| Status::new(Code::Internal, error.to_string()))
 }
 
 /// The server is at fault, so the codes differ from those for bad requests of clients.

@@ -47,7 +47,8 @@ pub enum StreamEvent {
     /// The server is a relay that tells the age of the last word of its own servers (ADR 101).
     TellsLastWords,
     LastWord(LastWord),
-    Response(Response, Arrival),
+    /// In a box: a channel has room for many events, and nearly always has none.
+    Response(Box<Response>, Arrival),
     /// A message of another service than discovery, in the place of a response.
     Message(Bytes),
     /// The mark of the preceding `Response`, with its type.

@@ -111,7 +111,8 @@ impl Poll {
                 let body = self.read(response.into_body()).await?;
                 let complete_at = Instant::now();
                 let response = self.decode(body).await.map_err(PollFailure::Undecodable)?;
-                Ok(StreamEvent::Response(sluice_xds::Response::Sotw(response), Arrival::decoded(complete_at)))
+                let response = Box::new(sluice_xds::Response::Sotw(response));
+                Ok(StreamEvent::Response(response, Arrival::decoded(complete_at)))
             }
             StatusCode::NOT_MODIFIED if is_versioned => Ok(StreamEvent::Unchanged),
             StatusCode::NOT_MODIFIED => {

@@ -12,7 +12,7 @@ use super::{ClientSettings, ConnectionChoice, Credentials, GrpcAddress, ServerCh
 use crate::telemetry::metrics::ClientMetrics;
 use sluice_setting::Backoff;
 use sluice_xds::service::ads_path;
-use sluice_xds::{Variant, relay_path};
+use sluice_xds::{ResourceCopies, Variant, relay_path};
 
 /// The connections to one server, shared by all streams to the server. Cheap to clone.
 ///
@@ -54,12 +54,12 @@ impl Pool {
 
     /// Opens one ADS stream; see [`Pool::open_method`].
     pub fn open(&self, variant: Variant, events: mpsc::Sender<StreamEvent>) -> StreamHandle {
-        self.open_method(ads_path(variant), variant, None, ConnectionChoice::default(), events)
+        self.open_method(ads_path(variant), variant, None, ConnectionChoice::default(), None, events)
     }
 
     /// Opens a stream for the method at `path` as soon as a connection is ready, and reports its events into
     /// `events`. While `events` is full, the stream reads nothing. `relays`: the path of the call (TIR-2).
-    /// `choice`: the connection.
+    /// `choice`: the connection. `copies`: the resources of other streams, for streams that share.
     /// Must be called within a tokio runtime.
     pub fn open_method(
         &self,
@@ -67,10 +67,11 @@ impl Pool {
         variant: Variant,
         relays: Option<HeaderValue>,
         choice: ConnectionChoice,
+        copies: Option<Arc<dyn ResourceCopies>>,
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
         let content = StreamContent::Responses(variant);
-        stream::open(self.inner.clone(), path, content, path_of_call(relays), choice, events)
+        stream::open(self.inner.clone(), path, content, path_of_call(relays), choice, copies, events)
     }
 
     /// As [`Pool::open_method`], for another service than discovery: [`StreamEvent::Message`] has each
@@ -92,7 +93,8 @@ impl Pool {
         events: mpsc::Sender<StreamEvent>,
     ) -> StreamHandle {
         let choice = ConnectionChoice::default();
-        stream::open(self.inner.clone(), path.to_owned(), StreamContent::Messages, metadata, choice, events)
+        let content = StreamContent::Messages;
+        stream::open(self.inner.clone(), path.to_owned(), content, metadata, choice, None, events)
     }
 
     /// The delays between two tries at the server (CLI-4).

@@ -19,7 +19,7 @@ use super::connections::PoolInner;
 use super::decode::{Decoded, Decoder, StreamContent};
 use super::queue::{Queue, Queued};
 use super::{ConnectionChoice, StreamEvent, status};
-use sluice_xds::{Code, Coding, Status, Variant, coding, last_word, mark};
+use sluice_xds::{Code, Coding, ResourceCopies, Status, Variant, coding, last_word, mark};
 
 pub(super) const USER_AGENT: &str = concat!("sluice/", env!("CARGO_PKG_VERSION"));
 
@@ -77,6 +77,7 @@ pub(super) fn open(
     content: StreamContent,
     metadata: Vec<(HeaderName, HeaderValue)>,
     choice: ConnectionChoice,
+    copies: Option<Arc<dyn ResourceCopies>>,
     events: mpsc::Sender<StreamEvent>,
 ) -> StreamHandle {
     let queue = Arc::new(Queue::new(pool.peer.settings.clone()));
@@ -89,6 +90,7 @@ pub(super) fn open(
         content,
         metadata,
         choice,
+        copies,
         events,
         queue: queued,
         probed: probing,
@@ -105,6 +107,8 @@ struct StreamTask {
     /// For this call alone.
     metadata: Vec<(HeaderName, HeaderValue)>,
     choice: ConnectionChoice,
+    /// The resources of other streams.
+    copies: Option<Arc<dyn ResourceCopies>>,
     events: mpsc::Sender<StreamEvent>,
     queue: Arc<Queue>,
     probed: Arc<Notify>,
@@ -149,7 +153,8 @@ impl From<Status> for StreamEnd {
 
 impl StreamTask {
     async fn run(self) {
-        let event = match self.establish().await {
+        // The stream lives much longer than it takes to open.
+        let event = match Box::pin(self.establish()).await {
             Ok(opened) => self.live(opened).await,
             Err(status) => StreamEvent::Closed(status),
         };
@@ -268,7 +273,7 @@ impl StreamTask {
         if let Some(status) = refusal(head.status, &head.headers, body.is_end_stream()) {
             return StreamEnd::by_server(status);
         }
-        let mut decoder = Decoder::new(self.content);
+        let mut decoder = Decoder::new(self.content, self.copies.clone());
         decoder.decompress(coding_of(&head.headers));
         if self.content == StreamContent::Responses(Variant::Delta) && sets_marks(&head.headers) {
             decoder.read_marks();
@@ -299,7 +304,7 @@ impl StreamTask {
                     Ok(Decoded::Message(message)) => self.report(StreamEvent::Message(message)).await,
                     Ok(Decoded::Response(response, arrival)) => {
                         let marked = decoder.take_mark().map(|mark| (response.type_url().clone(), mark));
-                        self.report(StreamEvent::Response(response, arrival)).await;
+                        self.report(StreamEvent::Response(Box::new(response), arrival)).await;
                         if let Some((type_url, mark)) = marked {
                             self.report(StreamEvent::Marked(type_url, mark)).await;
                         }

@@ -58,6 +58,11 @@ pub(super) fn read_facts(map: &mut Map<'_>, directory: &Path) -> Option<Facts> {
 }
 
 fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> Interest {
+    Interest { access: read_access(map, directory), nodes: map.or("nodes", true, boolean()) }
+}
+
+/// The keys `kubeconfig` and `context` of a section.
+pub(super) fn read_access(map: &mut Map<'_>, directory: &Path) -> ClusterAccess {
     map.can_be("kubeconfig", &[Form::Text]);
     map.can_be("context", &[Form::Text]);
     let kubeconfig = map.item("kubeconfig").and_then(|item| item.text());
@@ -65,11 +70,10 @@ fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> Interest {
     if context.is_some() && kubeconfig.is_none() {
         map.contradiction("context", "needs the key `kubeconfig` of the file with the context");
     }
-    let access = ClusterAccess {
+    ClusterAccess {
         kubeconfig: kubeconfig.map(|file| directory.join(file)),
         context: context.map(str::to_owned),
-    };
-    Interest { access, nodes: map.or("nodes", true, boolean()) }
+    }
 }
 
 /// Reads a file of facts: JSON if its name is `*.json`, else YAML. A map from keys to the fields of each

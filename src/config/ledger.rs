@@ -3,15 +3,19 @@
 use std::path::Path;
 
 use super::address::{Endpoint, parse_endpoint, warn_of_plaintext};
+use super::facts::read_access;
 use super::reader::{Item, Map};
 use super::server_tls::read_tls_config;
 use super::tree::Tree;
 use super::units::{text, word};
 
 use crate::client::GrpcAddress;
-use crate::ledger::{EtcdSettings, EtcdUser, LEASE, LedgerSettings, LedgerStore};
+use crate::kubernetes::is_dns_label;
+use crate::ledger::{EtcdSettings, EtcdUser, KubernetesSettings, LEASE, LedgerSettings, LedgerStore};
 use sluice_setting::Read;
 
+const STORES: &str = "one of `etcd` and `kubernetes`; `ledger: local` shares nothing";
+const LABEL: &str = "a name of at most 63 lowercase letters, digits and `-`";
 const ENDPOINTS: &str = "the addresses of an etcd, as [\"etcd-0:2379\"]";
 const ENDPOINT: &str = "HOST:PORT or unix:PATH";
 const REPLICA: &str = "a name of at most 253 letters, digits, `.`, `-` and `_`";
@@ -29,11 +33,34 @@ pub(super) fn read_ledger(item: &Item<'_>, directory: &Path, hostname: &str) -> 
         let replica = map.or("replica", hostname.to_owned(), replica);
         let lease = map.value(&LEASE);
         let newcomers_wait = map.or("join", true, word(JOIN));
-        let etcd = map.required("etcd", "the section of an etcd; `ledger: local` shares nothing");
-        let etcd = etcd.and_then(|etcd| etcd.map(|map| read_etcd(map, directory)).flatten());
-        Some(LedgerSettings { replica, lease, newcomers_wait, store: LedgerStore::Etcd(Box::new(etcd?)) })
+        let etcd = map.item("etcd").map(|item| item.map(|map| read_etcd(map, directory)).flatten());
+        let kubernetes = map.item("kubernetes").map(|item| item.map(|map| read_kubernetes(map, directory)));
+        let store = match (etcd, kubernetes) {
+            (Some(etcd), None) => LedgerStore::Etcd(Box::new(etcd?)),
+            (None, Some(kubernetes)) => LedgerStore::Kubernetes(kubernetes?),
+            (None, None) | (Some(_), Some(_)) => {
+                map.invalid(STORES);
+                return None;
+            }
+        };
+        Some(LedgerSettings { replica, lease, newcomers_wait, store })
     })
     .flatten()
+}
+
+fn read_kubernetes(map: &mut Map<'_>, directory: &Path) -> KubernetesSettings {
+    KubernetesSettings {
+        access: read_access(map, directory),
+        namespace: map.item("namespace").and_then(|item| item.parse(label)),
+        name: map.or("name", KubernetesSettings::NAME.to_owned(), label),
+    }
+}
+
+fn label(tree: &Tree) -> Result<String, String> {
+    match tree {
+        Tree::Text(text) if is_dns_label(text) => Ok(text.clone()),
+        _ => Err(LABEL.into()),
+    }
 }
 
 fn read_etcd(map: &mut Map<'_>, directory: &Path) -> Option<EtcdSettings> {

@@ -87,12 +87,12 @@ impl Holdings {
 }
 
 pub(super) fn too_many() -> String {
-    format!("there are more than {ENTRIES_MAX} entries under the prefix; is something else written there?")
+    format!("there are more than {ENTRIES_MAX} entries in the ledger; is something else written there?")
 }
 
 pub(super) fn too_large() -> String {
     format!(
-        "the entries under the prefix have more than {} MiB; is something else written there?",
+        "the entries of the ledger have more than {} MiB; is something else written there?",
         LEDGER_BYTES_MAX >> 20
     )
 }

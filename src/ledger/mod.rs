@@ -7,11 +7,15 @@
 //!
 //! 1. [`settings`]: the keys of the configuration.
 //! 2. [`holdings`]: the bounds of a ledger's content.
-//! 3. [`etcd`]: the ledger on etcd.
+//! 3. [`live`], [`keeper`]: the session in force, and one session after the other, for each kind of store.
+//! 4. [`etcd`]: the ledger on etcd. [`kubernetes`]: the ledger in the API server of a cluster.
 
 mod settings;
 mod holdings;
+mod live;
+mod keeper;
 mod etcd;
+mod kubernetes;
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +27,8 @@ use tokio::sync::mpsc;
 
 pub use etcd::EtcdLedger;
 pub use holdings::{ENTRIES_MAX, KEY_BYTES_MAX, LEDGER_BYTES_MAX, VALUE_BYTES_MAX};
-pub use settings::{EtcdSettings, EtcdUser, LEASE, LedgerSettings, LedgerStore};
+pub use kubernetes::KubernetesLedger;
+pub use settings::{EtcdSettings, EtcdUser, KubernetesSettings, LEASE, LedgerSettings, LedgerStore};
 
 /// A store that replicas share.
 pub trait Ledger: fmt::Debug + Send + Sync {
@@ -38,10 +43,11 @@ pub trait Ledger: fmt::Debug + Send + Sync {
 
 /// The caller's end of a session.
 pub trait LedgerSession: fmt::Debug + Send + Sync {
-    /// Writes an entry, and gives its new revision. Ends within 5 s.
+    /// Writes an entry, and gives its new revision. Ends within 6 s.
     fn put(&self, put: Put) -> BoxFuture<'static, WriteResult>;
 
-    /// Deletes an entry, and gives the revision of the deletion. Ends within 5 s.
+    /// Deletes an entry, and gives the revision of the deletion; 0 if the store does not tell it. Ends within
+    /// 5 s.
     fn delete(&self, key: String, only_if: Precondition) -> BoxFuture<'static, WriteResult>;
 
     /// How long the lease lasts for certain, by the clock of the process; `None` without a lease. After a
@@ -87,8 +93,8 @@ pub struct LedgerEntry {
     pub revision: u64,
 }
 
-/// An event of a session. Events come in the order of revisions, without gaps. Own writes are among the
-/// events, before or after the answer to the write.
+/// An event of a session. Events of an entry come in the order of revisions, without gaps. Own writes are
+/// among the events, before or after the answer to the write.
 ///
 /// ```text
 /// (Lost* ─► Loaded ─► (Changed | Gone | Loaded)*)*

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::client::GrpcAddress;
+use crate::kubernetes::ClusterAccess;
 use crate::trust::client::ClientTls;
 use sluice_setting::{Setting, minutes, seconds, time};
 
@@ -28,6 +29,7 @@ pub enum LedgerStore {
     #[default]
     Local,
     Etcd(Box<EtcdSettings>),
+    Kubernetes(KubernetesSettings),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,20 @@ pub struct EtcdSettings {
 
 impl EtcdSettings {
     pub const PREFIX: &str = "/sluice/";
+}
+
+/// A ledger in the API server of a Kubernetes cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesSettings {
+    pub access: ClusterAccess,
+    /// `None`: that of the relay's own Pod, or of the kubeconfig.
+    pub namespace: Option<String>,
+    /// The value of the label of all objects, and the begin of their names.
+    pub name: String,
+}
+
+impl KubernetesSettings {
+    pub const NAME: &str = "sluice";
 }
 
 /// A user of etcd, for a store with authentication.

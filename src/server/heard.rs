@@ -1,15 +1,22 @@
 //! The signs of a peer, between the socket of an HTTP/2 connection and its task.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Before every sign of life. One time for all connections, so that a connection stores only a number.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "each test has a clock of its own, and none is before this time"
+)]
+static ORIGIN: LazyLock<Instant> = LazyLock::new(|| Instant::from_std(std::time::Instant::now()));
+
 /// The last sign of life from the peer, and the reasons of the socket to read no further for the moment.
 #[derive(Debug)]
 pub(super) struct Heard {
-    opened: Instant,
-    /// Nanoseconds after `opened`.
+    /// Nanoseconds after [`ORIGIN`].
     last: AtomicU64,
     /// The peer sent too many control frames; its connection is not read any more.
     is_flood: AtomicBool,
@@ -22,22 +29,25 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    pub(super) fn new(opened: Instant) -> Heard {
+    /// The peer gave a sign of life.
+    pub(super) fn new() -> Heard {
         let [is_flood, had_turn, is_crowded, has_left] = std::array::from_fn(|_| AtomicBool::new(false));
-        Heard { opened, last: AtomicU64::new(0), is_flood, had_turn, is_crowded, has_left }
+        let heard = Heard { last: AtomicU64::new(0), is_flood, had_turn, is_crowded, has_left };
+        heard.now();
+        heard
     }
 
     /// The peer gave a sign of life.
     pub(super) fn now(&self) {
-        let nanos = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last.store(nanos, Ordering::Relaxed);
     }
 
     pub(super) fn last(&self) -> Instant {
-        self.opened + self.age()
+        *ORIGIN + self.age()
     }
 
-    /// The age of the connection at the last sign of life.
+    /// The time of the last sign of life, after a time before all of them.
     pub(super) fn age(&self) -> Duration {
         Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }

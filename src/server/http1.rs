@@ -17,7 +17,7 @@ use crate::driver::api::downstream::OpenStreams;
 /// The minimum that hyper accepts.
 const BUFFER_BYTES_MIN: usize = 8192;
 
-type Http1<R> = http1::Connection<TokioIo<HttpTransport>, Service<R>>;
+pub(super) type Http1<R> = http1::Connection<TokioIo<HttpTransport>, Service<R>>;
 
 /// A connection that serves requests once it is polled.
 pub(super) fn open<R: OpenStreams>(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::task::waker_ref;
 use pin_project_lite::pin_project;
+use thin_vec::ThinVec;
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -18,7 +19,7 @@ use super::http::{ConnectionFault, HttpConnection};
 use super::limits::ServerLimits;
 use super::service::Service;
 use super::transport::{ClientSocket, HttpTransport};
-use super::wakes::{CallWake, Part, Wakes};
+use super::wakes::{CallWake, Part, Rarity, Wakes};
 use crate::driver::api::downstream::OpenStreams;
 use sluice_setting::InForce;
 
@@ -49,10 +50,15 @@ pin_project! {
     }
 }
 
-/// The calls of a connection that are not fully answered.
+/// The calls of a connection that are not fully answered. Nearly all connections have one, which needs no
+/// memory of its own here.
 #[derive(Default)]
-struct OpenCalls(Vec<OpenCall>);
+struct OpenCalls {
+    first: Option<Call>,
+    others: ThinVec<OpenCall>,
+}
 
+/// A call beside the first.
 struct OpenCall {
     call: Call,
     wake: Arc<CallWake>,
@@ -65,17 +71,16 @@ struct OpenCall {
 pub(super) async fn open<R: OpenStreams>(
     socket: ClientSocket,
     service: Service<R>,
+    wakes: Arc<Wakes>,
 ) -> Result<Pin<Box<Http2<R>>>, ConnectionFault> {
     let limits = service.shared.limits.epoch();
-    let (transport, heard) = HttpTransport::http2(socket, limits.control_frames_per_second_max);
+    let transport = HttpTransport::http2(socket, limits.control_frames_per_second_max, wakes.clone());
     let mut h2 = builder(&limits).handshake(transport).await?;
     let keepalive = Keepalive {
         ping: h2.ping_pong(),
         asked: None,
         timer: sleep_until(Instant::now() + limits.keepalive_interval),
-        heard,
     };
-    let wakes = Wakes::new();
     let waker = Waker::from(wakes.clone());
     let (calls, calmed, leaving) = Default::default();
     Ok(Box::pin(Http2 { h2, service, calls, wakes, waker, calmed, leaving, keepalive }))
@@ -107,22 +112,25 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
 
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), ConnectionFault>> {
         let mut this = self.project();
-        if this.keepalive.as_mut().poll_lost(&this.service.shared.limits, context).is_ready() {
+        this.wakes.register(context.waker());
+        let heard = &this.wakes.heard;
+        let (keepalive, limits) = (this.keepalive.as_mut(), &this.service.shared.limits);
+        let poll_lost = |context: &mut Context<'_>| keepalive.poll_lost(heard, limits, context);
+        if this.wakes.poll_rarity(Rarity::Keepalive, poll_lost).is_ready() {
             return Poll::Ready(Err(ConnectionFault::KeepaliveTimeout));
         }
-        let heard = &this.keepalive.heard;
         if let Some(leaving) = this.leaving
             && ready!(leaving.poll_turn(context))
         {
             this.wakes.woke(Part::Io);
         }
         let task = context.waker();
-        this.wakes.watch(task);
+        this.wakes.watch();
         loop {
             // Calls first, so that the write below includes their output.
             let was_called = this.wakes.take(Part::Calls);
             if was_called {
-                this.calls.poll(this.wakes.take_calls());
+                this.calls.poll(this.wakes);
             }
             let was_io = this.wakes.take(Part::Io);
             if was_io {
@@ -183,24 +191,36 @@ impl<R: OpenStreams> HttpConnection for Http2<R> {
 
 impl OpenCalls {
     fn begin(&mut self, call: Call, wakes: &Arc<Wakes>) {
+        if self.first.is_none() {
+            wakes.begin_first();
+            self.first = Some(call);
+            return;
+        }
         let wake = CallWake::new(wakes.clone());
-        self.0.reserve_exact(1);
-        self.0.push(OpenCall { call, wake });
+        self.others.reserve_exact(1);
+        self.others.push(OpenCall { call, wake });
     }
 
-    /// Polls the woken calls, at most so many. The newest come first: in a connection with a thousand calls,
-    /// those that begin do not cost a look at all others.
-    fn poll(&mut self, mut woken: usize) {
-        let mut index = self.0.len();
+    /// Polls the woken calls. The newest come first: in a connection with a thousand calls, those that begin
+    /// do not cost a look at all others.
+    fn poll(&mut self, wakes: &Arc<Wakes>) {
+        let (mut woken, mut index) = (wakes.take_calls(), self.others.len());
         while woken > 0 && index > 0 {
             index -= 1;
-            let Some(open) = self.0.get_mut(index) else { return };
-            if open.wake.take() {
+            let Some(OpenCall { call, wake }) = self.others.get_mut(index) else { return };
+            if wake.take() {
                 woken -= 1;
-                if open.call.as_mut().poll(&mut Context::from_waker(&waker_ref(&open.wake))).is_ready() {
-                    self.0.swap_remove(index);
+                if call.as_mut().poll(&mut Context::from_waker(&waker_ref(wake))).is_ready() {
+                    self.others.swap_remove(index);
                 }
             }
+        }
+        if woken > 0
+            && wakes.take_first()
+            && let Some(first) = &mut self.first
+            && first.as_mut().poll(&mut Context::from_waker(&waker_ref(wakes))).is_ready()
+        {
+            self.first = None;
         }
     }
 }
@@ -209,7 +229,6 @@ pin_project! {
     /// Sends a PING to a peer after a time of silence (KAL-1).
     struct Keepalive {
         ping: Option<h2::PingPong>,
-        heard: Arc<Heard>,
         // The time of the last PING, while an answer is outstanding.
         asked: Option<Instant>,
         #[pin]
@@ -221,13 +240,14 @@ impl Keepalive {
     /// Ready if the peer gave no sign of life.
     fn poll_lost(
         self: Pin<&mut Self>,
+        heard: &Heard,
         limits: &InForce<ServerLimits>,
         context: &mut Context<'_>,
     ) -> Poll<()> {
         let mut this = self.project();
         loop {
             ready!(this.timer.as_mut().poll(context));
-            let (limits, heard) = (limits.get(), this.heard.last());
+            let (limits, heard) = (limits.get(), heard.last());
             match *this.asked {
                 // Any bytes count as an answer: a client that sends a lot may be slow to reach the PING.
                 Some(asked) if heard < asked => return Poll::Ready(()),
@@ -259,8 +279,6 @@ mod tests {
     use futures_util::task::waker;
     use parking_lot::Mutex;
 
-    use super::super::wakes::Part;
-
     /// Calls that end while others are woken change places; none is forgotten, and none is looked at twice.
     #[test]
     fn each_woken_call_is_polled_once() {
@@ -279,10 +297,12 @@ mod tests {
         let mut poll = |wakers: &[Waker]| {
             wakers.iter().for_each(Waker::wake_by_ref);
             assert!(wakes.take(Part::Calls));
-            calls.poll(wakes.take_calls());
+            calls.poll(&wakes);
             let mut numbers = std::mem::take(&mut *polled.lock());
             numbers.sort_unstable();
-            (numbers, calls.0.iter().map(|open| waker(open.wake.clone())).collect::<Vec<_>>())
+            let others = calls.others.iter().map(|open| waker(open.wake.clone()));
+            let first = calls.first.iter().map(|_| waker(wakes.clone()));
+            (numbers, first.chain(others).collect::<Vec<_>>())
         };
         let (first, wakers) = poll(&[]);
         assert_eq!(first, (0..100).collect::<Vec<_>>(), "all begin woken");

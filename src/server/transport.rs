@@ -16,11 +16,11 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::authority::AuthorityFilter;
 use super::cut::Cutter;
 use super::handshake::TlsSocket;
-use super::heard::Heard;
 use super::lingering::Lingering;
 use super::meter::FrameMeter;
 use super::socket::Plain;
 use super::turn::ConnectionTurn;
+use super::wakes::Wakes;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -159,7 +159,7 @@ struct Frames {
     cutter: Cutter,
     /// Boxed: otherwise the connection would be in the next size class of the allocator.
     authorities: Box<AuthorityFilter>,
-    heard: Arc<Heard>,
+    wakes: Arc<Wakes>,
     turn: ConnectionTurn,
     /// The last read left nothing in the kernel, as far as the runtime knows.
     is_dry: bool,
@@ -189,26 +189,20 @@ impl Overhead {
 }
 
 impl HttpTransport {
-    pub(super) fn http2(socket: ClientSocket, control_frames_per_second_max: u32) -> (Self, Arc<Heard>) {
-        let opened = Instant::now();
-        let heard = Arc::new(Heard::new(opened));
-        let meter = FrameMeter::new(control_frames_per_second_max, opened);
+    /// Tells `wakes` what is heard of the peer.
+    pub(super) fn http2(socket: ClientSocket, control_frames_per_second_max: u32, wakes: Arc<Wakes>) -> Self {
+        let meter = FrameMeter::new(control_frames_per_second_max, Instant::now());
         // The handshake had limits of its own.
         let overhead = || Box::new(Overhead { decrypted: 0, charged: socket.received() });
         let overhead = matches!(socket, ClientSocket::Tls(_)).then(overhead);
         let (authorities, cutter, turn) = Default::default();
-        let frames =
-            Frames { meter, cutter, authorities, heard: heard.clone(), turn, is_dry: false, overhead };
-        (
-            HttpTransport {
-                socket,
-                opening: Some(Box::new(Bytes::from_static(PREFACE))),
-                frames: Some(frames),
-                slow: None,
-                lingering: None,
-            },
-            heard,
-        )
+        HttpTransport {
+            socket,
+            opening: Some(Box::new(Bytes::from_static(PREFACE))),
+            frames: Some(Frames { meter, cutter, authorities, wakes, turn, is_dry: false, overhead }),
+            slow: None,
+            lingering: None,
+        }
     }
 
     /// `opening` contains the bytes that were read to detect the protocol.
@@ -234,9 +228,9 @@ impl HttpTransport {
 }
 
 impl AsyncRead for HttpTransport {
-    /// Stays pending after too many control frames: see [`Heard::is_flood`]. Is pending for a moment after
-    /// many bytes: see [`Heard::take_had_turn`]; and after a piece of a long frame: see [`Cutter`]. Is
-    /// pending without a wake if the peer has left, beside many others: see [`Heard::expect_crowd`].
+    /// Stays pending after too many control frames: see `Heard::is_flood`. Is pending for a moment after
+    /// many bytes: see `Heard::take_had_turn`; and after a piece of a long frame: see [`Cutter`]. Is
+    /// pending without a wake if the peer has left, beside many others: see `Heard::expect_crowd`.
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -249,10 +243,11 @@ impl AsyncRead for HttpTransport {
             this.opening.take_if(|opening| opening.is_empty());
             return Poll::Ready(Ok(()));
         }
-        let Some(Frames { meter, cutter, authorities, heard, turn, is_dry, overhead }) = &mut this.frames
+        let Some(Frames { meter, cutter, authorities, wakes, turn, is_dry, overhead }) = &mut this.frames
         else {
             return Pin::new(&mut this.socket).poll_read(context, buffer);
         };
+        let heard = &wakes.heard;
         if heard.is_flood() {
             return Poll::Pending;
         }
@@ -414,19 +409,20 @@ mod tests {
     use super::*;
 
     /// A peer, and its connection after the preface.
-    async fn transport() -> (UnixStream, HttpTransport, Arc<Heard>) {
+    async fn transport() -> (UnixStream, HttpTransport, Arc<Wakes>) {
         let (peer, socket) = UnixStream::pair().unwrap();
-        let (mut transport, heard) =
-            HttpTransport::http2(ClientSocket::Plain(Plain::Unix(socket)), 1_000_000);
+        let (socket, wakes) = (ClientSocket::Plain(Plain::Unix(socket)), Wakes::new());
+        let mut transport = HttpTransport::http2(socket, 1_000_000, wakes.clone());
         let mut preface = [0; PREFACE.len()];
         transport.read_exact(&mut preface).await.unwrap();
-        (peer, transport, heard)
+        (peer, transport, wakes)
     }
 
     #[tokio::test]
     async fn the_last_bytes_of_a_peer_wait_while_many_leave() {
         const FRAME: [u8; 9] = [0, 0, 0, 0, 0, 0, 0, 0, 1];
-        let (mut peer, mut transport, heard) = transport().await;
+        let (mut peer, mut transport, wakes) = transport().await;
+        let heard = &wakes.heard;
         heard.expect_crowd(true);
         let mut frame = FRAME;
         for _ in 0..3 {
@@ -451,7 +447,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_has_read_everything_takes_no_other_turn() {
-        let (mut peer, mut transport, heard) = transport().await;
+        let (mut peer, mut transport, wakes) = transport().await;
+        let heard = &wakes.heard;
         let (frame, mut storage) = ([0, 0, 0, 0, 0, 0, 0, 0, 1], [0; 64]);
         for _ in 0..2 * TURN_WORK / READ_WORK {
             peer.write_all(&frame).await.unwrap();
@@ -464,7 +461,8 @@ mod tests {
 
     /// The turns that a connection takes for these bytes, read by as many at once.
     async fn turns_for(sent: Vec<u8>, at_once: usize) -> u32 {
-        let (mut peer, mut transport, heard) = transport().await;
+        let (mut peer, mut transport, wakes) = transport().await;
+        let heard = &wakes.heard;
         let (mut storage, mut turns, mut read, length) = (vec![0; at_once], 0, 0, sent.len());
         let peer = tokio::spawn(async move { peer.write_all(&sent).await.map(|()| peer) });
         while read < length {

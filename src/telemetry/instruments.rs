@@ -2,8 +2,9 @@
 //! when dropped, and the table of streams that are behind.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -114,16 +115,29 @@ impl Drop for GaugePart {
 #[derive(Debug)]
 pub(super) struct BehindTable {
     origin: Instant,
-    entries: Mutex<(u64, BTreeMap<u64, Arc<AtomicU64>>)>,
+    entries: Mutex<(u64, BehindStreams)>,
 }
 
-/// One stream's entry in the [`BehindTable`]: microseconds since the table's origin plus one, or 0 if up to
-/// date.
+type BehindStreams = BTreeMap<u64, Weak<dyn Behind>>;
+
+/// A stream with its entry in the table of lags. The entry stands in the stream's own memory, which each
+/// update reads anyway.
+pub trait Behind: Send + Sync {
+    fn behind(&self) -> &BehindMetrics;
+}
+
+impl fmt::Debug for dyn Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.behind().fmt(f)
+    }
+}
+
+/// The lag of one open stream: microseconds since the table's origin plus one, or 0 if up to date.
 #[derive(Debug)]
-pub(super) struct BehindEntry {
+pub struct BehindMetrics {
+    since: AtomicU64,
     table: Arc<BehindTable>,
     key: u64,
-    since: Arc<AtomicU64>,
 }
 
 impl BehindTable {
@@ -131,21 +145,23 @@ impl BehindTable {
         BehindTable { origin, entries: Mutex::default() }
     }
 
-    pub(super) fn entry(self: &Arc<Self>) -> BehindEntry {
-        let since = Arc::new(AtomicU64::new(0));
+    /// `stream` will have the entry.
+    pub(super) fn entry(self: &Arc<Self>, stream: Weak<dyn Behind>) -> BehindMetrics {
         let mut entries = self.entries.lock();
         let (next, map) = &mut *entries;
         let key = *next;
         *next += 1;
-        map.insert(key, since.clone());
-        BehindEntry { table: self.clone(), key, since }
+        map.insert(key, stream);
+        BehindMetrics { since: AtomicU64::new(0), table: self.clone(), key }
     }
 
     /// The number of streams that are behind, and the longest time that any of them has been behind.
     pub(super) fn summary(&self, now: Instant) -> (usize, Duration) {
         let (mut behind, mut oldest) = (0, u64::MAX);
-        for since in self.entries.lock().1.values() {
-            let since = since.load(Relaxed);
+        // The lock is free again before a stream may end here.
+        let streams: Vec<_> = self.entries.lock().1.values().filter_map(Weak::upgrade).collect();
+        for stream in streams {
+            let since = stream.behind().since.load(Relaxed);
             if since != 0 {
                 behind += 1;
                 oldest = oldest.min(since - 1);
@@ -156,8 +172,9 @@ impl BehindTable {
     }
 }
 
-impl BehindEntry {
-    pub(super) fn set(&self, since: Option<Instant>) {
+impl BehindMetrics {
+    /// Since when the client has not ACKed an update of any type; `None`: up to date. Idempotent and cheap.
+    pub fn since(&self, since: Option<Instant>) {
         let micros = since.map_or(0, |since| {
             let elapsed = since.saturating_duration_since(self.table.origin).as_micros();
             u64::try_from(elapsed).unwrap_or(u64::MAX - 1).saturating_add(1)
@@ -166,7 +183,7 @@ impl BehindEntry {
     }
 }
 
-impl Drop for BehindEntry {
+impl Drop for BehindMetrics {
     fn drop(&mut self) {
         self.table.entries.lock().1.remove(&self.key);
     }

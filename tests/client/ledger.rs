@@ -43,7 +43,11 @@ impl Replica {
 
     pub fn with_lease(settings: &EtcdSettings, lease: Duration) -> Replica {
         let metrics = Metrics::new();
-        let (session, events) = EtcdLedger::new(settings, lease, &metrics).unwrap().open();
+        Replica::of(&EtcdLedger::new(settings, lease, &metrics).unwrap(), metrics)
+    }
+
+    pub fn of(ledger: &dyn Ledger, metrics: Metrics) -> Replica {
+        let (session, events) = ledger.open();
         Replica { session, events, metrics }
     }
 
@@ -52,7 +56,7 @@ impl Replica {
     }
 
     /// The keys and the identity of the next event, which is a load.
-    async fn loaded(&mut self) -> (String, Vec<String>) {
+    pub async fn loaded(&mut self) -> (String, Vec<String>) {
         match self.event().await {
             LedgerEvent::Loaded { identity, entries, .. } => {
                 (identity, entries.into_iter().map(|entry| entry.key).collect())
@@ -79,7 +83,7 @@ impl Replica {
         self.session.put(put).await
     }
 
-    fn metric(&self, series: &str) -> String {
+    pub fn metric(&self, series: &str) -> String {
         let text = self.metrics.encode().unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(series)).unwrap_or("none");
         line.trim().to_owned()
@@ -278,7 +282,7 @@ async fn ldg_1_content_out_of_bounds_is_a_loss() {
     let mut replica = Replica::open(&settings(&[etcd.port]));
     assert_eq!(replica.loaded().await.1.len(), ENTRIES_MAX);
     etcd.store.lock().put("/sluice/more", "");
-    assert!(replica.lost().await.contains("more than 4096 entries under the prefix"));
+    assert!(replica.lost().await.contains("more than 4096 entries in the ledger"));
     assert_eq!(replica.metric("sluice_ledger_connected{kind=\"etcd\"}"), "0");
     // The next load finds all entries, too, and costs no lease. The reason is the same, so nothing is told.
     assert_eq!(etcd.store.lock().leases.len(), 1);

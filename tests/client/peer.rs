@@ -236,9 +236,7 @@ impl Client {
     /// The next event as text, for comparison with a transcript.
     pub async fn event_text(&mut self) -> String {
         match self.event().await {
-            Some(StreamEvent::Response(sluice_xds::Response::Sotw(r), _)) => {
-                format!("Response {}", r.version_info)
-            }
+            Some(StreamEvent::Response(response, _)) => format!("Response {}", response.version()),
             Some(StreamEvent::Closed(status) | StreamEvent::Ended(status)) => {
                 format!("Closed {}", status.code.name())
             }

@@ -83,7 +83,8 @@ impl Poll {
         while let Some(event) = soon(self.events.recv()).await {
             match event {
                 StreamEvent::Opened => {}
-                StreamEvent::Response(sluice_xds::Response::Sotw(response), _) => {
+                StreamEvent::Response(response, _) => {
+                    let sluice_xds::Response::Sotw(response) = *response else { panic!("{response:?}") };
                     let names: Vec<_> =
                         response.resources.iter().map(|r| r.as_ref().unwrap().name.as_str()).collect();
                     reports.push(format!("{} {}", response.version_info, names.join(" ")));

@@ -66,6 +66,8 @@ CONTRADICTIONS = [
     ({"config": {"drain": "1 minute"}}, "is no duration"),
     ({"mode": "sidecar", "config": {"facts": {"key": "id", "kubernetes": {}}}}, "would watch the whole cluster"),
     ({"serviceAccount": {"create": False}, "config": {"facts": {"key": "id", "kubernetes": {}}}}, "set serviceAccount.name"),
+    ({"mode": "sidecar", "config": {"ledger": {"kubernetes": {}}}}, "config.ledger.kubernetes: each application's account"),
+    ({"serviceAccount": {"create": False}, "config": {"ledger": {"kubernetes": {}}}}, "set serviceAccount.name"),
     ({"config": {"listeners": [{"name": "a.b", "address": "[::]:1"}, {"name": "a-b", "address": "[::]:2"}]}}, "the same port name"),
 ]
 
@@ -202,7 +204,7 @@ def all_kinds_are_there(context):
     """PKG-2: the objects of a tier with everything."""
     kinds = {item["kind"] for name in SETS for item in context.set(name)}
     wanted = "Deployment Service ConfigMap ServiceAccount PodDisruptionBudget HorizontalPodAutoscaler NetworkPolicy Certificate"
-    wanted += " ClusterRole ClusterRoleBinding"
+    wanted += " ClusterRole ClusterRoleBinding Role RoleBinding"
     assert kinds == {*wanted.split(), "PodMonitor", "ServiceMonitor", "PrometheusRule"}, kinds
     minimal = sorted(item["kind"] for item in context.set("minimal"))
     wanted = "ConfigMap Deployment NetworkPolicy PodDisruptionBudget Service Service ServiceAccount"

@@ -56,8 +56,8 @@ def pods_are_restricted(context):
     for name, template in templates(context):
         pod = template["spec"]
         faults.extend(f"{name}: {rule}" for rule, holds in POD_RULES.items() if not holds(pod))
-        # The one set with `facts.kubernetes`.
-        faults.extend([] if pod["automountServiceAccountToken"] is (name == "facts") else [f"{name}: token"])
+        # The sets with `facts.kubernetes` and `ledger.kubernetes`.
+        faults.extend([] if pod["automountServiceAccountToken"] is (name in ("facts", "replicas")) else [f"{name}: token"])
         for container in containers(pod):
             rules = CONTAINER_RULES.items()
             faults.extend(f"{name}/{container['name']}: {rule}" for rule, holds in rules if not holds(container["securityContext"]))
@@ -87,6 +87,32 @@ def the_relay_reads_pods_and_nodes_and_nothing_else(context):
     none, pod = rights({"kubeconfig": "/etc/other"})
     assert not none and pod["automountServiceAccountToken"] is False, "another cluster is asked with its own file"
     none, pod = rights({}, rbac={"create": False})
+    assert not none and pod["automountServiceAccountToken"] is True, "somebody else gives the right"
+
+
+def the_rights_of_the_ledger_are_those_of_the_page(context):
+    """The Role of `ledger.kubernetes` is the one of docs/replicas.md, in the namespace of the ledger."""
+
+    def rights(ledger, **more):
+        objects = context.objects({"controlPlane": "cp:1", "config": {"ledger": ledger}, **more})
+        pod = find(objects, "Deployment")["spec"]["template"]["spec"]
+        return [item for item in objects if item["kind"] in ("Role", "RoleBinding")], pod
+
+    text = (context.root / "docs" / "replicas.md").read_text()
+    block = next(block for block in re.findall(r"^```yaml\n(.*?)^```", text, re.S | re.M) if "kind: Role\n" in block)
+    page, page_binding = yaml.safe_load_all(block)
+    for kubernetes, namespace in (({}, "relays"), ({"namespace": "infra"}, "infra")):
+        (role, binding), pod = rights({"kubernetes": kubernetes})
+        assert role["rules"] == page["rules"], role
+        assert binding["roleRef"] == page_binding["roleRef"] == {**binding["roleRef"], "name": role["metadata"]["name"]}, binding
+        assert {item["metadata"]["namespace"] for item in (role, binding)} == {namespace}
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == (pod["serviceAccountName"], "relays"), binding
+        assert pod["automountServiceAccountToken"] is True
+    for ledger in ("local", {"etcd": {"endpoints": ["etcd:2379"]}}, {"kubernetes": {"kubeconfig": "/etc/other"}}):
+        none, pod = rights(ledger)
+        assert not none and pod["automountServiceAccountToken"] is False, ledger
+    none, pod = rights({"kubernetes": {}}, rbac={"create": False})
     assert not none and pod["automountServiceAccountToken"] is True, "somebody else gives the right"
 
 
@@ -246,6 +272,7 @@ def ask(port, path, host):
 CHECKS = [
     pods_are_restricted,
     the_relay_reads_pods_and_nodes_and_nothing_else,
+    the_rights_of_the_ledger_are_those_of_the_page,
     names_refer_to_each_other,
     ports_are_those_of_the_listeners,
     pods_are_spread_and_replaced_at_once,

@@ -53,6 +53,7 @@ mod proof;
 mod proof_splits;
 mod recipes;
 mod reload;
+mod replicas;
 mod restart;
 mod rollouts;
 mod rollout_commands;

@@ -25,6 +25,7 @@ GO = INSTALLED / "go"
 GO_PEER = GO / "peer"
 JAVA = INSTALLED / "java"
 ETCD = INSTALLED / "etcd"
+APISERVER = INSTALLED / "apiserver" / "kube-apiserver"
 # Looks for the lists of packages, and the seconds between two.
 APT_ATTEMPTS, APT_PAUSE = 12, 10
 # The package of each gRPC client.
@@ -157,6 +158,20 @@ def is_stamped(stamp, *requirements):
 def digest(*requirements):
     """A mark of the installed packages and the Python: an environment does not outlive its Python."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in requirements) + sys.version.encode()).hexdigest()
+
+
+def install_apiserver():
+    """kube-apiserver, with the modules of go.mod; None on success, else the reason. Takes some twenty minutes at first."""
+    if shutil.which("go") is None:
+        return "there is no go on this machine"
+    sources = sorted((HERE / "apiserver").iterdir())
+    stamp = APISERVER.parent / "installed"
+    if is_stamped(stamp, *sources):
+        return None
+    APISERVER.parent.mkdir(parents=True, exist_ok=True)
+    print(f"building {HERE / 'apiserver'} into {APISERVER.parent}", flush=True)
+    build = ["go", "build", "-C", HERE / "apiserver", "-buildvcs=false", "-o", APISERVER, "."]
+    return finish(build, APISERVER.parent, stamp, *sources)
 
 
 def finish(command, directory, stamp, *requirements):

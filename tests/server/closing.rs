@@ -224,3 +224,25 @@ async fn hnd_1_a_poll_on_its_way_at_the_end_is_not_reset() {
     soon(&mut server.served).await.unwrap();
     assert_eq!(server.metrics.closed_cut.get(), 0);
 }
+
+/// The relay cuts a connection when memory is short. Neither the client nor HTTP/2 wakes the connection then.
+#[tokio::test]
+async fn a_cut_ends_a_connection_at_rest_and_one_with_a_write_under_way() {
+    const SHARED: usize = 64 << 20;
+    for shared in [0, SHARED] {
+        let server = start(ServerLimits::default());
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        socket.write_all(&[raw::opening_with_large_windows(), raw::headers(1, None)].concat()).await.unwrap();
+        let stream = server.relay.stream(0).await;
+        stream.publish(b"n", &vec![0; shared]);
+        eventually("it has answered", || stream.with(|script| script.taken == 1)).await;
+        stream.peer.connection.cut();
+        eventually("the connection ends", || server.metrics.connections_open.get() == 0).await;
+        assert_eq!(server.metrics.closed_cut.get(), 1);
+        let (mut read, mut buffer) = (0, vec![0; 1 << 20]);
+        while let Ok(bytes @ 1..) = soon(socket.read(&mut buffer)).await {
+            read += bytes;
+        }
+        assert!(shared == 0 || read < shared, "{read} bytes: the write was over");
+    }
+}

@@ -366,3 +366,23 @@ async fn fd_6_a_failed_stream_waits_for_no_reader() {
     let mut other = client.open(SOTW).await;
     other.head().await;
 }
+
+/// HTTP/2 keeps wakers of calls that are over.
+#[tokio::test]
+async fn each_call_is_served_whichever_calls_ended_before() {
+    let server = start(ServerLimits::default());
+    let mut client = server.connect().await;
+    let mut calls = Vec::new();
+    for (index, stay) in [1, 2, 2, 3, 0, 1, 0, 1].into_iter().enumerate() {
+        calls.push((client.open(SOTW).await, server.relay.stream(index).await));
+        for (call, stream) in &mut calls {
+            stream.publish(b"n", b"r");
+            assert_eq!(call.message().await.unwrap(), "nr");
+        }
+        while calls.len() > stay {
+            let (mut call, stream) = calls.remove(0);
+            stream.end(Status::ok());
+            assert_eq!(call.status().await.0, "0");
+        }
+    }
+}

@@ -6,6 +6,7 @@
 
 pub mod adapter;
 pub mod client;
+pub mod cluster;
 pub mod control_plane;
 pub mod istiod;
 pub mod judge;

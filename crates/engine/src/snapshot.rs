@@ -69,7 +69,7 @@ impl AnsweredParts {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     reach: Reachability,
-    types: BTreeMap<TypeUrl, TypeStanding>,
+    types: ByType<TypeStanding>,
 }
 
 impl Standing {
@@ -117,6 +117,50 @@ impl TypeStanding {
     /// return (RLY-44). Names that were requested later are UNKNOWN until their answer.
     pub fn is_current_for(&self, collection: &Collection) -> bool {
         self.is_current || self.answered.as_ref().is_some_and(|answered| answered.has(collection))
+    }
+}
+
+/// The parts of a snapshot, by type. There may be thousands of sources, most with few types, and a node of a
+/// tree has places for eleven.
+#[derive(Clone, Debug, PartialEq)]
+struct ByType<T>(Vec<(TypeUrl, T)>);
+
+impl<T> Default for ByType<T> {
+    fn default() -> Self {
+        ByType(Vec::new())
+    }
+}
+
+impl<T> ByType<T> {
+    fn place(&self, type_url: &TypeUrl) -> Result<usize, usize> {
+        self.0.binary_search_by(|(listed, _)| listed.cmp(type_url))
+    }
+
+    fn get(&self, type_url: &TypeUrl) -> Option<&T> {
+        let (_, part) = self.0.get(self.place(type_url).ok()?)?;
+        Some(part)
+    }
+
+    fn get_mut(&mut self, type_url: &TypeUrl) -> Option<&mut T> {
+        let place = self.place(type_url).ok()?;
+        self.0.get_mut(place).map(|(_, part)| part)
+    }
+
+    fn get_or_insert(&mut self, type_url: &TypeUrl, new: impl FnOnce() -> T) -> &mut T {
+        let place = self.place(type_url).unwrap_or_else(|place| {
+            self.0.reserve_exact(1);
+            self.0.insert(place, (type_url.clone(), new()));
+            place
+        });
+        &mut self.0[place].1
+    }
+
+    fn remove(&mut self, type_url: &TypeUrl) {
+        self.0.retain(|(listed, _)| listed != type_url);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&TypeUrl, &T)> {
+        self.0.iter().map(|(type_url, part)| (type_url, part))
     }
 }
 
@@ -492,7 +536,7 @@ pub struct Snapshot {
     standing: Standing,
     /// The number of the source's latest change of content.
     last_change: u64,
-    types: BTreeMap<TypeUrl, TypeSnapshot>,
+    types: ByType<TypeSnapshot>,
     /// The contents for clients without other content only (WAV-22). Nearly always none.
     refused: Option<Arc<Refused>>,
 }
@@ -505,7 +549,7 @@ impl Snapshot {
 
     /// The same standing with other content.
     pub fn with_types(&self, types: BTreeMap<TypeUrl, TypeSnapshot>, lane: LaneMark) -> Snapshot {
-        let standing = self.standing.clone();
+        let (standing, types) = (self.standing.clone(), ByType(types.into_iter().collect()));
         Snapshot { lane, standing, last_change: self.last_change, types, refused: None }
     }
 
@@ -568,20 +612,20 @@ impl Snapshot {
     }
 
     fn agrees(&self, other: &Snapshot, is_same: fn(&TypeSnapshot, &TypeSnapshot) -> bool) -> bool {
-        let mut pairs = self.types.iter().zip(&other.types);
-        self.types.len() == other.types.len()
+        let mut pairs = self.types.iter().zip(other.types.iter());
+        self.types.0.len() == other.types.0.len()
             && pairs.all(|((url, types), (other_url, other))| url == other_url && is_same(types, other))
     }
 
     /// Replaces the content of a type. The standing stays, apart from `restored`.
     pub(super) fn replace(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot, restored: bool) {
         self.renew(type_url, snapshot);
-        self.standing.types.entry(type_url.clone()).or_default().restored = restored;
+        self.standing.types.get_or_insert(type_url, TypeStanding::default).restored = restored;
     }
 
     /// Replaces the content of a type by equal content.
     pub(super) fn renew(&mut self, type_url: &TypeUrl, snapshot: TypeSnapshot) {
-        self.types.insert(type_url.clone(), snapshot);
+        *self.types.get_or_insert(type_url, TypeSnapshot::default) = snapshot;
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) {

@@ -29,7 +29,7 @@ pub use message::{
 pub use name::ResourceName;
 pub use node::{Locality, Node, UserAgentVersion, Value};
 pub use relay_path::{RelayId, RelayPath};
-pub use resource::{Any, Resource};
+pub use resource::{Any, Resource, ResourceCopies};
 pub use service::{ApiVersion, Call, Method, Service, StreamKind};
 pub use status::{Code, Status};
 pub use type_url::{Kind, TypeUrl};

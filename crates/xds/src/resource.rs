@@ -1,6 +1,7 @@
 //! A resource: opaque bytes with a name.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,4 +70,14 @@ impl Resource {
         let aliases: usize = self.aliases.iter().map(|alias| alias.as_str().len()).sum();
         self.body.value.len() + self.body.type_url.len() + self.name.as_str().len() + beside + aliases + 64
     }
+}
+
+/// Resources that several readers of responses share (BOD-1). An entry may go at any time after the last
+/// owner of the resource has gone.
+pub trait ResourceCopies: Debug + Send + Sync {
+    /// A resource with this version and TTL. It may differ in the rest (BOD-2).
+    fn find_resource(&self, version: Version, ttl: Option<Duration>) -> Option<Arc<Resource>>;
+
+    /// Adds a resource, or replaces the resource with this version and TTL.
+    fn add_resource(&self, resource: &Arc<Resource>);
 }

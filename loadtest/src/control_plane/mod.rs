@@ -400,20 +400,32 @@ async fn run_stream(
     }
 }
 
+/// The bytes of a frame, as most servers send them. Each resource in a frame of its own would cost its reader memory.
+const FRAME_BYTES: usize = 16 << 10;
+
 /// Passes the connection as many bytes as the window allows, and requests capacity for the rest.
 fn send(body: &mut SendStream<Bytes>, unsent: &mut VecDeque<Bytes>) -> Result<(), h2::Error> {
-    while let Some(front) = unsent.front_mut() {
-        if front.is_empty() {
-            unsent.pop_front();
-            continue;
+    while let Some(mut front) = unsent.pop_front() {
+        if front.len() < FRAME_BYTES && !unsent.is_empty() {
+            let mut frame = BytesMut::from(front);
+            while let Some(next) = unsent.pop_front() {
+                frame.extend_from_slice(&next);
+                if frame.len() >= FRAME_BYTES {
+                    break;
+                }
+            }
+            front = frame.freeze();
         }
         let wanted = front.len();
         body.reserve_capacity(wanted);
         let length = body.capacity().min(wanted);
-        if length == 0 {
+        if length > 0 {
+            body.send_data(front.split_to(length), false)?;
+        }
+        if !front.is_empty() {
+            unsent.push_front(front);
             return Ok(());
         }
-        body.send_data(front.split_to(length), false)?;
     }
     body.reserve_capacity(0);
     Ok(())

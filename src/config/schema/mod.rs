@@ -1,6 +1,6 @@
-//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml`,
-//! which has a value for each key that they do not ask for in every file, and declare the keys and the forms
-//! of their values. The descriptions are those of `docs/configuration.md`.
+//! `sluice schema`: the configuration as JSON Schema draft-07 (PKG-8). The readers walk over `visits.yaml`
+//! and `visits_kubernetes.yaml`, which have a value for each key that they do not ask for in every file, and
+//! declare the keys and the forms of their values. The descriptions are those of `docs/configuration.md`.
 
 mod docs;
 
@@ -20,7 +20,7 @@ use super::units::SIZE_UNITS;
 use sluice_setting::{Range, TIME_UNITS, Unit};
 
 /// Every map that a reader reads, for readers and tests.
-pub(super) const VISITS: &str = include_str!("visits.yaml");
+pub(super) const VISITS: [&str; 2] = [include_str!("visits.yaml"), include_str!("visits_kubernetes.yaml")];
 
 /// Paths with the same keys, read by the same reader: a path, and the one that `visits.yaml` visits in full.
 pub(super) const SAME: &[(&str, &str)] = &[
@@ -73,9 +73,11 @@ pub(super) fn visit() -> KeyReport {
     let report = KeyReport::default();
     let context =
         FileContext { directory: Path::new("/"), hostname: "", variables: &no_environment, policy: None };
-    // A test reads the file without an error.
-    if let Ok(tree) = syntax::parse(VISITS, Format::Yaml, context.variables) {
-        Item::root(&tree, &report).map(|map| read_config(map, context));
+    // A test reads the files without an error.
+    for text in VISITS {
+        if let Ok(tree) = syntax::parse(text, Format::Yaml, context.variables) {
+            Item::root(&tree, &report).map(|map| read_config(map, context));
+        }
     }
     report
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::client::GrpcAddress;
-use crate::ledger::{EtcdSettings, EtcdUser, LedgerStore};
+use crate::kubernetes::ClusterAccess;
+use crate::ledger::{EtcdSettings, EtcdUser, KubernetesSettings, LedgerStore};
 use sluice_setting::seconds;
 
 fn etcd(text: &str) -> (LedgerSettings, EtcdSettings) {
@@ -43,10 +44,11 @@ fn ldg_1_a_ledger_without_a_store_is_refused() {
         let all = faults(&format!("ledger: {section}"));
         all.into_iter().map(|fault| fault.trim_start_matches("ledger.").to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        faults("{}"),
-        ["etcd: missing; expected the section of an etcd; `ledger: local` shares nothing"]
-    );
+    let stores = [
+        "ledger: found none or several; expected one of `etcd` and `kubernetes`; `ledger: local` shares nothing",
+    ];
+    assert_eq!(faults("{}"), stores);
+    assert_eq!(faults("{etcd: {endpoints: ['a:1']}, kubernetes: {}}"), stores);
     let endpoints = "etcd.endpoints: missing; expected the addresses of an etcd, as [\"etcd-0:2379\"]";
     assert_eq!(faults("{etcd: {}}"), [endpoints]);
     assert_eq!(faults("{etcd: {endpoints: []}}"), [endpoints]);
@@ -61,6 +63,36 @@ fn ldg_1_a_ledger_without_a_store_is_refused() {
     assert_eq!(faults("{etcd: {endpoints: ['a:1'], user: {name: jo}}}").len(), 1);
     let join = faults("{join: now, etcd: {endpoints: ['a:1']}}");
     assert_eq!(join, ["join: found \"now\"; expected wait or live"]);
+}
+
+#[test]
+fn ldg_1_a_ledger_in_a_cluster_has_a_namespace_and_a_name() {
+    let kubernetes = |section: &str| match with_server(&format!("ledger: {section}")).ledger.unwrap().store {
+        LedgerStore::Kubernetes(settings) => settings,
+        other => panic!("{other:?}"),
+    };
+    let own = KubernetesSettings { access: ClusterAccess::default(), namespace: None, name: "sluice".into() };
+    assert_eq!(kubernetes("{kubernetes: {}}"), own);
+    let access =
+        ClusterAccess { kubeconfig: Some("/etc/sluice/kubeconfig".into()), context: Some("west".into()) };
+    let west = KubernetesSettings { access, namespace: Some("infra".into()), name: "eu".into() };
+    let section = "{kubernetes: {kubeconfig: kubeconfig, context: west, namespace: infra, name: eu}}";
+    assert_eq!(kubernetes(section), west);
+    for (key, value) in [("namespace", "In_fra"), ("name", "-a"), ("name", "''")] {
+        let found = value.trim_matches('\'');
+        assert_eq!(
+            faults(&format!("ledger: {{kubernetes: {{{key}: {value}}}}}")),
+            [format!(
+                "ledger.kubernetes.{key}: found {found:?}; expected a name of at most 63 lowercase letters, \
+                 digits and `-`"
+            )]
+        );
+    }
+    assert_eq!(
+        faults("ledger: {kubernetes: {context: west}}").len(),
+        1,
+        "a context needs the file with the context"
+    );
 }
 
 #[test]

@@ -78,7 +78,8 @@ impl Account {
         let waiting = &mut pacing.get_or_insert_default().waiting;
         waiting.entry(stream).or_insert_with(|| waker.clone()).clone_from(waker);
         drop(pacing);
-        self.is_awaited.store(true, Ordering::Release);
+        // Like the swap of a reader: the one of both that comes later sees what the other did before.
+        self.is_awaited.swap(true, Ordering::AcqRel);
     }
 
     /// Ends the wait of a stream that has ended.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::driver::ground::weak_table::WeakTable;
 use sluice_engine::commons::{CommonMap, Commons, MapKey};
 use sluice_engine::source::RestoredType;
-use sluice_xds::{Resource, Response, Version};
+use sluice_xds::{Resource, ResourceCopies, Response, Version};
 
 /// The content that sources share.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub struct SharedCopies {
 }
 
 impl SharedCopies {
-    /// Replaces the resources of a response by the equal resources that other sources have. Not for sources
-    /// of one stream.
+    /// Replaces the resources of a poll's response by the equal resources that other sources have. Not for
+    /// sources of one stream.
     pub fn share(&self, response: &mut Response) {
         if response.type_url().is_secret() {
             return;
@@ -56,15 +56,14 @@ impl SharedCopies {
         if resource.do_not_cache {
             return false;
         }
-        let key = (resource.version, resource.ttl);
-        match self.resources.find(&key) {
+        match self.find_resource(resource.version, resource.ttl) {
             Some(held) if *held == **resource => {
                 *resource = held;
                 true
             }
             Some(_) => false,
             None => {
-                self.resources.add(key, resource);
+                self.add_resource(resource);
                 false
             }
         }
@@ -74,6 +73,16 @@ impl SharedCopies {
     pub fn sweep(&self) {
         self.resources.sweep();
         self.maps.sweep();
+    }
+}
+
+impl ResourceCopies for SharedCopies {
+    fn find_resource(&self, version: Version, ttl: Option<Duration>) -> Option<Arc<Resource>> {
+        self.resources.find(&(version, ttl))
+    }
+
+    fn add_resource(&self, resource: &Arc<Resource>) {
+        self.resources.add((resource.version, resource.ttl), resource);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::driver::ground::account::Account;
 use crate::driver::ground::connection::ConnectionCut;
 
 /// The messages in the HTTP/2 queue of one stream.
@@ -46,6 +47,11 @@ impl Unread {
             self.0.touch();
         }
         UnreadPart { outstanding: self.0.clone(), bytes }
+    }
+
+    /// The account of the connection. Each update reads the memory behind it anyway.
+    pub fn account(&self) -> &Account {
+        self.0.connection.account()
     }
 
     /// How long the client has taken no message of the queue; `None` if the queue is empty.

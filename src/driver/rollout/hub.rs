@@ -326,7 +326,8 @@ impl HubTask {
     fn change(&mut self, key: String, value: Option<Bytes>, revision: u64, session: &dyn LedgerSession) {
         let is_epoch = key == EPOCH_KEY;
         if let Some(stored) = &mut self.stored {
-            stored.revision = revision;
+            // The entries of a store may come out of order among each other.
+            stored.revision = stored.revision.max(revision);
             match value {
                 Some(value) => drop(stored.entries.insert(key, (value, revision))),
                 None => drop(stored.entries.remove(&key)),
@@ -442,6 +443,7 @@ mod tests {
     use super::*;
     use crate::driver::stream::state::tests::relay_with;
     use crate::ledger::WriteResult as StoreResult;
+    use sluice_fleet::rollout::ledger::JoinPolicy;
 
     /// A ledger whose events the test sends. All writes get the same answer.
     #[derive(Debug)]
@@ -484,7 +486,12 @@ mod tests {
     fn hub(answer: StoreResult) -> (Arc<LedgerHub>, mpsc::Sender<StoreEvent>) {
         let (sender, events) = mpsc::channel(10);
         let ledger = Arc::new(Scripted { events: Mutex::new(Some(events)), answer });
-        let replica = Replica { name: "one".into(), process: 1, lease: Duration::from_secs(15) };
+        let replica = Replica {
+            name: "one".into(),
+            process: 1,
+            lease: Duration::from_secs(15),
+            join: JoinPolicy::Wait,
+        };
         let hub = LedgerHub::new(&LedgerParts { ledger, replica });
         hub.start(&relay_with(|settings| settings).shared);
         (hub, sender)

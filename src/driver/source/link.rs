@@ -19,7 +19,7 @@ use sluice_engine::upstream::Output;
 use sluice_json::encode_rest_node;
 use sluice_wire::upstream::{encode_node, encode_request};
 use sluice_xds::service::ads_path;
-use sluice_xds::{Node, RelayPath, Request, Service, TypeUrl, Variant};
+use sluice_xds::{Node, RelayPath, Request, ResourceCopies, Service, TypeUrl, Variant};
 
 /// Responses in the queue of a source's task. The task is never far behind, and a slow task slows the stream
 /// down (FLW-4).
@@ -62,6 +62,8 @@ pub enum Link {
         /// The path of further calls (TIR-2).
         relays: Option<HeaderValue>,
         choice: ConnectionChoice,
+        /// The resources of all sources; `None`: this source shares none.
+        copies: Option<Arc<dyn ResourceCopies>>,
         streams: Vec<Option<LinkStream>>,
         /// The first stream to poll: a busy stream does not silence others.
         turn: usize,
@@ -74,14 +76,20 @@ pub enum Link {
 }
 
 impl Link {
-    /// `node`: the class's node for the server. `choice`: the connection of its streams.
+    /// `node`: the class's node for the server. `choice`: the connection of its streams. `copies`: the
+    /// resources of all sources, for a source that shares.
     ///
     /// # Errors
     /// The reason why a directory cannot be served at all (FIL-3).
-    pub async fn new(attach: &Attach, node: &Node, choice: ConnectionChoice) -> Result<Link, String> {
+    pub async fn new(
+        attach: &Attach,
+        node: &Node,
+        choice: ConnectionChoice,
+        copies: Option<Arc<dyn ResourceCopies>>,
+    ) -> Result<Link, String> {
         let streams = |node: Vec<u8>| {
             let (node, streams) = (node.into(), Vec::new());
-            Link::Streams { node, relays: None, choice, streams, turn: 0 }
+            Link::Streams { node, relays: None, choice, copies, streams, turn: 0 }
         };
         match attach {
             Attach::Grpc { .. } => Ok(streams(encode_node(node))),
@@ -106,17 +114,21 @@ impl Link {
         output: Output,
         metrics: impl Fn() -> Arc<ServerMetrics>,
     ) {
-        let Link::Streams { node, relays, choice, streams, .. } = self else { return };
+        let Link::Streams { node, relays, choice, copies, streams, .. } = self else { return };
+        let open = |variant| {
+            let calls = Calls { relays, choice, copies };
+            open(attach, type_url, variant, calls, &metrics)
+        };
         if streams.len() <= index {
             streams.resize_with(index + 1, || None);
         }
         let slot = &mut streams[index];
         match output {
-            Output::Open { variant, .. } => *slot = open(attach, type_url, variant, relays, choice, metrics),
+            Output::Open { variant, .. } => *slot = open(variant),
             Output::Close => *slot = None,
             Output::OpenNext { variant, .. } => {
                 if let Some(stream) = slot {
-                    stream.next = open(attach, type_url, variant, relays, choice, metrics).map(Box::new);
+                    stream.next = open(variant).map(Box::new);
                 }
             }
             Output::TakeNext => *slot = slot.take().and_then(|stream| stream.next).map(|next| *next),
@@ -246,15 +258,22 @@ impl LinkStream {
     }
 }
 
+/// The parts of each call of a link.
+struct Calls<'a> {
+    relays: &'a Option<HeaderValue>,
+    choice: &'a ConnectionChoice,
+    copies: &'a Option<Arc<dyn ResourceCopies>>,
+}
+
 /// `None` for a type without such a method; the machine never asks for that.
 fn open(
     attach: &Attach,
     type_url: Option<&TypeUrl>,
     variant: Variant,
-    relays: &Option<HeaderValue>,
-    choice: &ConnectionChoice,
-    metrics: impl Fn() -> Arc<ServerMetrics>,
+    calls: Calls<'_>,
+    metrics: &impl Fn() -> Arc<ServerMetrics>,
 ) -> Option<LinkStream> {
+    let Calls { relays, choice, copies } = calls;
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let handle = match attach {
         Attach::Grpc { pool, .. } => {
@@ -262,7 +281,8 @@ fn open(
                 None => ads_path(variant),
                 Some(type_url) => Service::of_type(type_url)?.stream_path(variant)?,
             };
-            Handle::Stream(pool.open_method(path, variant, relays.clone(), choice.clone(), sender))
+            let (relays, choice, copies) = (relays.clone(), choice.clone(), copies.clone());
+            Handle::Stream(pool.open_method(path, variant, relays, choice, copies, sender))
         }
         Attach::Rest { server, .. } => Handle::Poll(server.open(type_url?, relays.clone(), sender)?),
         Attach::Files { .. } | Attach::Nothing | Attach::Refused => return None,

@@ -14,7 +14,7 @@ use crate::driver::ground::class_identity::{class_digest, of_class};
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::durable::stored_unit;
 use crate::driver::ground::servers::{Attach, ListedServer};
-use crate::driver::ground::source_key::SourceKey;
+use crate::driver::ground::source_key::{Owner, SourceKey};
 use crate::driver::source::anew;
 use crate::driver::source::handle::{Command, Queued, SourceHandle, SourceListing};
 use crate::driver::source::link::Link;
@@ -27,7 +27,7 @@ use sluice_engine::downstream::{SourceId, tells_ttl};
 use sluice_engine::lanes::Published;
 use sluice_engine::source::{Attachment, Files, Source, Streams};
 use sluice_fleet::rollout::shared::UnitKey;
-use sluice_xds::{Code, Status};
+use sluice_xds::{Code, ResourceCopies, Status};
 
 /// Starts the task of a source. `choice`: the connection of its streams. `failed`: the releases
 /// of the source before a failure of its task.
@@ -45,7 +45,7 @@ pub(super) fn start(
     let shows_member = key.class.upstream_node == UpstreamNode::Member;
     let numbers = Numbers { source: fastrand::u64(..), epoch: in_force.number(), newcomer: None };
     let tells_ttl = tells_ttl(&key.class.node.client_features);
-    let mut report = SourceReport::new(&shared, &node, class_digest(&key.class), &key, id, listed);
+    let mut report = Box::new(SourceReport::new(&shared, &node, class_digest(&key.class), &key, id, listed));
     let identifiers =
         listed.serving().iter().map(|server| format!("{} via {}", in_force.node.id, server.uri).into());
     let status = report.status(None, &shared.clock);
@@ -55,7 +55,9 @@ pub(super) fn start(
     let settings = settings_of(&in_force, handle.key(), listed);
     let identity = CheckpointWriter::identity(handle.key(), listed);
     let source = Source::new(numbers.source, settings, attachment(&server.attach));
-    let mut source = source.of_server(server.uri.clone(), tells_ttl);
+    // In boxes, as the task below: a future keeps the room for all that it ever has, and lives as long as
+    // the source.
+    let mut source = Box::new(source.of_server(server.uri.clone(), tells_ttl));
     let around = Surroundings { handle: handle.clone(), shared, listing };
     tokio::spawn(async move {
         let kept = failed.as_ref().filter(|failed| !failed.has_waiting());
@@ -66,7 +68,10 @@ pub(super) fn start(
         let first = first_watch(shows_member, &mut queue, &around.handle, &*around.listing).await;
         let Some(first) = first else { return };
         let choice = ConnectionChoice { taken: around.handle.connection.clone(), ..choice };
-        let link = match Link::new(&server.attach, &node, choice).await {
+        // Those that may not be shared have private sources (BOD-3).
+        let shares = !matches!(around.handle.key().owner, Owner::Stream(_));
+        let copies = shares.then(|| around.shared.content.copies.clone() as Arc<dyn ResourceCopies>);
+        let link = match Link::new(&server.attach, &node, choice, copies).await {
             Ok(link) => link,
             Err(error) => return refuse(queue, around.handle, &*around.listing, first, error).await,
         };
@@ -76,7 +81,8 @@ pub(super) fn start(
         let is_new = failed.as_ref().is_none_or(|failed| failed.has_waiting()) && !source.is_restored();
         let newcomer = unit.filter(|_| is_new);
         let numbers = Numbers { newcomer, ..numbers };
-        let task = SourceTask::new(source, numbers, link, saver, report, shows_member, around);
+        let task = SourceTask::new(*source, numbers, link, saver, *report, shows_member, around);
+        let task = Box::new(task);
         run(task, first, failed, queue).await;
     });
     handle
@@ -84,7 +90,7 @@ pub(super) fn start(
 
 /// Runs a task to the end. After a panic the table has another source, and no stream is left here.
 async fn run(
-    task: SourceTask,
+    task: Box<SourceTask>,
     first: Vec<Queued>,
     failed: Option<Arc<Published>>,
     mut queue: mpsc::UnboundedReceiver<Queued>,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::driver::source::changes::TrackedChange;
+use crate::driver::stream::context::node_id;
 use crate::driver::stream::own_sources::{OwnSources, newest};
 use sluice_engine::Time;
 use sluice_engine::downstream::{Answer, ChangeId, RequestOutcome, Session, Verdict};
-use sluice_xds::Request;
+use sluice_xds::{Node, Request};
 
 fn count(sources: &OwnSources, ids: &[ChangeId], count: impl Fn(&TrackedChange)) {
     for id in ids {
@@ -16,12 +17,13 @@ fn count(sources: &OwnSources, ids: &[ChangeId], count: impl Fn(&TrackedChange))
     }
 }
 
-/// Counts the changes of an answered response: one addition for most ACKs. `client`: the id of the node.
+/// Counts the changes of an answered response: one addition for most ACKs. The client's node is in memory of
+/// its own, which no ACK needs in the caches.
 pub(crate) fn count_verdict(
     sources: &OwnSources,
     outcome: &RequestOutcome,
     stream: u64,
-    client: &str,
+    client: Option<&Node>,
     now: Time,
 ) {
     let judged = &outcome.judged;
@@ -31,7 +33,7 @@ pub(crate) fn count_verdict(
         Verdict::Ack { .. } => count(sources, judged.carried.whole(), |change| change.acked(stream, now)),
         Verdict::Nack { status, .. } => {
             count(sources, judged.carried.rejected(), |change| {
-                change.rejected(&status.message, stream, client, now);
+                change.rejected(&status.message, stream, node_id(client), now);
             });
         }
         Verdict::Stale | Verdict::None => {}
@@ -43,7 +45,7 @@ pub(crate) fn count_verdict(
 pub(crate) fn pass_rejection(
     session: &Session,
     sources: &OwnSources,
-    client: &str,
+    client: Option<&Node>,
     request: &Request,
     outcome: &RequestOutcome,
 ) {
@@ -65,7 +67,7 @@ pub(crate) fn pass_rejection(
             false => rejected.iter().any(|change| change.source == *id),
         };
         if is_meant {
-            source.reject(type_url, client, &words);
+            source.reject(type_url, node_id(client), &words);
         }
     }
 }

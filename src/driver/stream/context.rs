@@ -23,12 +23,13 @@ use sluice_xds::{Code, Node, ResourceName, Status, StreamKind, TypeUrl, Version}
 const NAME_CHARS_MAX: usize = 200;
 
 /// The constant facts of a stream.
+#[repr(C)]
 pub struct StreamContext {
+    pub(crate) shared: Arc<DriverContext>,
     pub(crate) id: u64,
     pub(crate) kind: StreamKind,
     pub(crate) peer: Arc<Peer>,
     pub(crate) opened_at: Time,
-    pub(crate) shared: Arc<DriverContext>,
     pub(crate) sources: Arc<Sources>,
     /// The table of all streams. The parts of a stream need only the number.
     pub(crate) streams: Arc<dyn Membership>,

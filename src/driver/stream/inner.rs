@@ -8,6 +8,7 @@ use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 use tracing::{debug, trace};
 
 use crate::driver::api::downstream::{Charge, Message, WhenUnavailable};
@@ -48,24 +49,28 @@ pub(crate) const MESSAGE_WARN_BYTES: usize = 4 << 20;
 /// 15 s, because gRPC then takes the requested resources for absent.
 const FAIL_AFTER: Duration = Duration::from_secs(10);
 
-/// The state of a stream behind its lock.
+type TypeCounters = SmallVec<[(TypeUrl, Arc<TypeMetrics>); 1]>;
+
+/// The state of a stream behind its lock. All that each update reads comes last: see
+/// [`StreamState`](super::state::StreamState).
+#[repr(C)]
 pub(crate) struct StreamInner {
-    pub session: Session,
-    pub placement: Placement,
-    pub rejected: RejectedPushes,
-    pub rate: ChangeRate,
     /// The charge for the stream and the names.
     names: Charge,
+    pub placement: Placement,
+    pub session: Session,
+    pub rejected: RejectedPushes,
+    pub rate: ChangeRate,
     /// The counters of the subscribed types.
-    pub types: Vec<(TypeUrl, Arc<TypeMetrics>)>,
+    pub types: TypeCounters,
     pub outbox: Outbox,
     pub schedule: Schedule,
+    /// The final status, once decided.
+    pub end: Option<Box<Status>>,
     /// The policy has decided, and the session has the grant (AUT-1).
     is_admitted: bool,
     /// A move to other servers is under way.
     is_shifting: bool,
-    /// The final status, once decided.
-    pub end: Option<Box<Status>>,
 }
 
 // === The life of a stream ===
@@ -94,7 +99,7 @@ impl StreamInner {
             rejected: RejectedPushes::default(),
             rate: ChangeRate::new(shared),
             names,
-            types: Vec::new(),
+            types: SmallVec::new(),
             outbox: Outbox::default(),
             schedule,
             is_admitted: false,
@@ -241,7 +246,7 @@ impl StreamInner {
         }
         self.note_request(context, &outcome, portion, now);
         let Placement { sources, .. } = &self.placement;
-        changes::pass_rejection(&self.session, sources, self.placement.node_id(), request, &outcome);
+        changes::pass_rejection(&self.session, sources, self.placement.node(), request, &outcome);
         Ok(outcome)
     }
 
@@ -298,11 +303,14 @@ impl StreamInner {
         portion: Portion,
         now: Time,
     ) {
+        let StreamInner { session, placement, types, .. } = self;
+        let sources = &placement.sources;
         // A report subscribes to nothing, and no limit bounds the types of reports. So the stream keeps no
         // metrics for the type.
-        let types = match outcome.is_report {
-            true => context.shared.metrics.of_type(&outcome.type_url),
-            false => self.metrics_of(&outcome.type_url, &context.shared),
+        let of_report = outcome.is_report.then(|| context.shared.metrics.of_type(&outcome.type_url));
+        let types = match &of_report {
+            Some(of_report) => of_report,
+            None => metrics_of(types, &outcome.type_url, &context.shared),
         };
         // Requests in parts were counted when they arrived.
         if portion == Portion::Whole {
@@ -311,25 +319,26 @@ impl StreamInner {
         if outcome.is_report || outcome.reports_error {
             types.report();
         }
-        let StreamInner { session, placement, .. } = self;
-        let sources = &placement.sources;
-        context.note_verdict(outcome, &types, placement.node());
-        changes::count_verdict(sources, outcome, context.id, placement.node_id(), now);
+        context.note_verdict(outcome, types, placement.node());
+        changes::count_verdict(sources, outcome, context.id, placement.node(), now);
         if matches!(outcome.verdict, Verdict::Nack { .. }) {
             loss::pass_rejection(context, placement.node.as_ref(), session, sources, now);
         }
         context.note_refused_name(outcome, placement.node());
     }
+}
 
-    fn metrics_of(&mut self, type_url: &TypeUrl, shared: &DriverContext) -> Arc<TypeMetrics> {
-        if let Some((_, metrics)) = self.types.iter().find(|(subscribed, _)| subscribed == type_url) {
-            return metrics.clone();
-        }
-        let metrics = shared.metrics.of_type(type_url);
-        self.types.reserve_exact(1);
-        self.types.push((type_url.clone(), metrics.clone()));
-        metrics
-    }
+/// The counters of a type, which the stream keeps from the first request on.
+fn metrics_of<'a>(
+    counters: &'a mut TypeCounters,
+    type_url: &TypeUrl,
+    shared: &DriverContext,
+) -> &'a Arc<TypeMetrics> {
+    let index = counters.iter().position(|(subscribed, _)| subscribed == type_url).unwrap_or_else(|| {
+        counters.push((type_url.clone(), shared.metrics.of_type(type_url)));
+        counters.len() - 1
+    });
+    &counters[index].1
 }
 
 /// The names for which the rate charges a request: those that came or went, and a part of those that a list

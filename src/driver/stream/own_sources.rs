@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::driver::source::handle::SourceHandle;
 use sluice_engine::Time;
 use sluice_engine::downstream::{Answer, SourceId};
@@ -17,7 +19,7 @@ const SEATS_MAX: usize = 8;
 /// The sources of a stream, and the seats of the client in the plans.
 #[derive(Clone, Default)]
 pub struct OwnSources {
-    all: Vec<(SourceId, Arc<SourceHandle>)>,
+    all: OwnSourceList,
     /// Most plans hold nothing back from relays: the ACK of a relay means structure (TIR-1). Boxed: most
     /// clients are no relays.
     pub(super) relay: Option<Box<RelayClient>>,
@@ -25,6 +27,9 @@ pub struct OwnSources {
     /// Boxed: most streams never have a source that a plan holds.
     planned: RefCell<Option<Box<Planned>>>,
 }
+
+/// Nearly all streams have one source, which then stands in the memory of the stream.
+type OwnSourceList = SmallVec<[(SourceId, Arc<SourceHandle>); 1]>;
 
 /// A client that is a relay.
 #[derive(Clone, Default)]
@@ -133,7 +138,7 @@ impl OwnSources {
 }
 
 impl Deref for OwnSources {
-    type Target = Vec<(SourceId, Arc<SourceHandle>)>;
+    type Target = OwnSourceList;
 
     fn deref(&self) -> &Self::Target {
         &self.all

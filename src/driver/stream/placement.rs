@@ -14,7 +14,7 @@ use crate::driver::ground::source_key::Owner;
 use crate::driver::source::changes::TrackedChange;
 use crate::driver::source::handle::SourceHandle;
 use crate::driver::stream::changes;
-use crate::driver::stream::context::{StreamContext, node_id};
+use crate::driver::stream::context::StreamContext;
 use crate::driver::stream::destination::{Destination, PartDestination, groups_of};
 use crate::driver::stream::diversions::Diversions;
 use crate::driver::stream::own_sources::OwnSources;
@@ -28,16 +28,17 @@ use sluice_engine::downstream::{Answer, ListId, Moved, Part, Session};
 use sluice_setting::Epoch;
 use sluice_xds::{Node, TypeUrl};
 
-/// The sources of a stream, and everything for the choice of a source.
+/// The sources of a stream, and everything for the choice of a source. What each update reads comes last.
+#[repr(C)]
 pub(crate) struct Placement {
-    /// The node of the first request, with the dynamic parameters of the newest.
-    pub node: Option<Arc<Node>>,
-    pub sources: OwnSources,
-    pub routing: Routing,
-    pub refused: RefusedTypes,
     pub fallbacks: Fallbacks,
     /// Boxed: few streams have resources for one client alone.
     pub diversions: Option<Box<Diversions>>,
+    /// The node of the first request, with the dynamic parameters of the newest.
+    pub node: Option<Arc<Node>>,
+    pub refused: RefusedTypes,
+    pub routing: Routing,
+    pub sources: OwnSources,
 }
 
 impl Placement {
@@ -54,10 +55,6 @@ impl Placement {
 
     pub fn node(&self) -> Option<&Node> {
         self.node.as_deref()
-    }
-
-    pub fn node_id(&self) -> &str {
-        node_id(self.node())
     }
 
     /// Routes by the configuration in use. A class without room makes a refused type.

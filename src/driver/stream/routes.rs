@@ -88,7 +88,6 @@ impl Router for Routes<'_> {
         let has_private_id = group.private && listed.server().is_local();
         let id = if has_private_id { private_source(handle.id()) } else { handle.id() };
         if self.sources.get(id).is_none() {
-            self.sources.reserve_exact(1);
             self.sources.push((id, handle));
         }
         Ok(id)

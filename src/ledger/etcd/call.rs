@@ -1,7 +1,6 @@
 //! Calls to one endpoint of etcd, over the connections that control planes have.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -13,13 +12,11 @@ use tokio::time::timeout;
 
 use crate::client::{GrpcAddress, Pool, StreamEvent, StreamHandle};
 use crate::ledger::EtcdUser;
+use crate::ledger::live::DEADLINE;
 use crate::trust::contents::read_text;
 use sluice_proto::etcd::{AuthenticateRequest, AuthenticateResponse};
 use sluice_wire::frame::framed;
 use sluice_xds::{Code, Status};
-
-/// The time for one call.
-pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The longest file of a password.
 const PASSWORD_BYTES_MAX: u64 = 4096;

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::call::{DEADLINE, EtcdCaller, EtcdStream, decode};
+use super::call::{EtcdCaller, EtcdStream, decode};
 use crate::ledger::holdings::{Holdings, too_large, too_many};
+use crate::ledger::live::DEADLINE;
 use crate::ledger::{ENTRIES_MAX, LEDGER_BYTES_MAX, LedgerEntry, LedgerEvent};
 use sluice_proto::etcd::event::EventType;
 use sluice_proto::etcd::watch_request::RequestUnion;

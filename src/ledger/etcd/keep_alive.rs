@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::call::{EtcdCaller, decode};
-use super::live::{Lease, LiveSession};
+use super::place::EtcdLive;
+use crate::ledger::live::LeaseClock;
 use sluice_proto::etcd::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseRevokeRequest,
     LeaseRevokeResponse,
@@ -21,14 +22,14 @@ const ANSWER_BYTES_MAX: usize = 4096;
 
 /// # Errors
 /// The reason, with the endpoint.
-pub(super) async fn grant(caller: &EtcdCaller, lease: Duration) -> Result<Lease, String> {
+pub(super) async fn grant(caller: &EtcdCaller, lease: Duration) -> Result<(i64, LeaseClock), String> {
     // Seconds are all that etcd knows. A lease that is longer than it counts is safe.
     let ttl = lease.as_millis().div_ceil(1000) as i64;
     let asked_at = Instant::now();
     let answer = caller.ask::<LeaseGrantResponse>(GRANT, &LeaseGrantRequest { ttl }).await;
     let answer = answer.map_err(|error| caller.words(&error))?;
     match granted(answer.ttl, lease) {
-        Some(granted) if answer.error.is_empty() => Ok(Lease::new(answer.id, asked_at, granted)),
+        Some(granted) if answer.error.is_empty() => Ok((answer.id, LeaseClock::new(asked_at, granted))),
         _ => Err(caller.about(&format!("no lease was granted: {}", answer.error))),
     }
 }
@@ -40,8 +41,8 @@ fn granted(ttl: i64, lease: Duration) -> Option<Duration> {
 }
 
 /// Keeps a lease alive, until it is lost for the returned reason.
-pub(super) async fn keep_alive(session: &LiveSession, length: Duration) -> String {
-    let (caller, lease) = (&session.caller, &session.lease);
+pub(super) async fn keep_alive(session: &EtcdLive, length: Duration) -> String {
+    let (caller, id, lease) = (&session.link.caller, session.link.lease, &session.lease);
     let mut stream = caller.stream(KEEP_ALIVE).await;
     let mut next = Instant::now() + length / 3;
     // Answers come in the order of questions.
@@ -55,7 +56,7 @@ pub(super) async fn keep_alive(session: &LiveSession, length: Duration) -> Strin
             () = sleep_until(next) => {
                 let now = Instant::now();
                 asked.push_back(now);
-                stream.send(&LeaseKeepAliveRequest { id: lease.id });
+                stream.send(&LeaseKeepAliveRequest { id });
                 next = now + length / 3;
             }
             answer = stream.next() => {
@@ -65,7 +66,7 @@ pub(super) async fn keep_alive(session: &LiveSession, length: Duration) -> Strin
                     Err(error) => return caller.words(&error),
                 };
                 match (asked.pop_front(), granted(answer.ttl, length)) {
-                    (Some(asked_at), Some(granted)) if answer.id == lease.id => lease.renew(asked_at, granted),
+                    (Some(asked_at), Some(granted)) if answer.id == id => lease.renew(asked_at, granted),
                     (Some(_), None) => return caller.about("the server has ended the lease"),
                     _ => return caller.about("the server answered about a lease unasked"),
                 }
@@ -75,7 +76,7 @@ pub(super) async fn keep_alive(session: &LiveSession, length: Duration) -> Strin
 }
 
 /// Gives a lease back. After a failure it runs out.
-pub(super) async fn revoke(session: &LiveSession) {
-    let question = LeaseRevokeRequest { id: session.lease.id };
-    let _ = session.caller.ask::<LeaseRevokeResponse>(REVOKE, &question).await;
+pub(super) async fn revoke(session: &EtcdLive) {
+    let question = LeaseRevokeRequest { id: session.link.lease };
+    let _ = session.link.caller.ask::<LeaseRevokeResponse>(REVOKE, &question).await;
 }

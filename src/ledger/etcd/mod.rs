@@ -5,13 +5,12 @@
 //! endpoint, begins with a load: no state outlives a failure.
 //!
 //! 1. [`call`]: calls and streams to one endpoint, and the login.
-//! 2. [`content`]: the load and the watch. [`live`], [`keep_alive`]: the session in force, and its lease.
+//! 2. [`content`]: the load and the watch. [`keep_alive`]: the lease of a session.
 //! 3. [`task`]: the task of a session. [`write`]: entries put and deleted.
 
 mod call;
 mod place;
 mod content;
-mod live;
 mod keep_alive;
 mod task;
 mod write;
@@ -28,26 +27,18 @@ use tokio_util::task::AbortOnDropHandle;
 use self::call::EtcdEndpoint;
 use self::content::MESSAGE_BYTES_MAX;
 use self::keep_alive::revoke;
-use self::live::CurrentSession;
-use self::place::EtcdPlace;
-use self::task::{BACKOFF, SessionTask};
-use self::write::{EntryChange, Writer};
+use self::place::{CurrentEtcd, EtcdPlace};
+use self::task::EtcdStore;
+use self::write::{EntryChange, write};
+use super::keeper::{BACKOFF, EVENTS_MAX, FAREWELL, LedgerPlace, SessionKeeper, WRITES_MAX};
+use super::live::CurrentSession;
 use super::{EtcdSettings, Ledger, LedgerEvent, LedgerSession, Precondition, Put, WriteResult};
 use crate::client::{CallMetadata, ClientSettings, Credentials, Pool, ServerChannel};
 use crate::telemetry::metrics::ClientMetrics;
 use crate::telemetry::{Metrics, Throttle};
 use crate::trust::client::Protocol;
 use crate::trust::fault::Fault;
-use sluice_setting::{ms, seconds};
-
-/// Events in the channel. A load is one event.
-const EVENTS_MAX: usize = 256;
-
-/// Writes under way at once; more wait.
-const WRITES_MAX: usize = 8;
-
-/// The time to give a lease back.
-const FAREWELL: Duration = seconds(1);
+use sluice_setting::ms;
 
 /// A ledger on etcd.
 #[derive(Debug)]
@@ -79,17 +70,14 @@ impl EtcdLedger {
             endpoints.push(Arc::new(EtcdEndpoint { address: address.clone(), pool }));
         }
         let addresses: Vec<String> = settings.endpoints.iter().map(ToString::to_string).collect();
-        Ok(EtcdLedger {
-            place: Arc::new(EtcdPlace {
-                name: format!("etcd at {}, prefix {}", addresses.join(", "), settings.prefix),
-                endpoints,
-                prefix: settings.prefix.clone(),
-                user: settings.user.clone(),
-                lease,
-                metrics: metrics.ledger.ledger("etcd"),
-                throttle: Throttle::new(metrics.log.clone()),
-            }),
-        })
+        let ledger = Arc::new(LedgerPlace {
+            name: format!("etcd at {}, prefix {}", addresses.join(", "), settings.prefix),
+            lease,
+            metrics: metrics.ledger.ledger("etcd"),
+            throttle: Throttle::new(metrics.log.clone()),
+        });
+        let (prefix, user) = (settings.prefix.clone(), settings.user.clone());
+        Ok(EtcdLedger { place: Arc::new(EtcdPlace { ledger, endpoints, prefix, user }) })
     }
 }
 
@@ -97,18 +85,19 @@ impl Ledger for EtcdLedger {
     fn open(&self) -> (Box<dyn LedgerSession>, mpsc::Receiver<LedgerEvent>) {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let current = Arc::new(CurrentSession::new());
-        let task = SessionTask { place: self.place.clone(), current: current.clone(), events: sender };
+        let keeper = SessionKeeper::new(self.place.ledger.clone(), current.clone(), sender);
+        let store = EtcdStore { place: self.place.clone(), next: 0 };
         let session = EtcdSession {
             place: self.place.clone(),
             current,
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
-            task: AbortOnDropHandle::new(tokio::spawn(task.run())),
+            task: AbortOnDropHandle::new(tokio::spawn(keeper.run(store))),
         };
         (Box::new(session), events)
     }
 
     fn place(&self) -> &str {
-        &self.place.name
+        &self.place.ledger.name
     }
 }
 
@@ -116,7 +105,7 @@ impl Ledger for EtcdLedger {
 #[derive(Debug)]
 struct EtcdSession {
     place: Arc<EtcdPlace>,
-    current: Arc<CurrentSession>,
+    current: Arc<CurrentEtcd>,
     writes: Arc<Semaphore>,
     task: AbortOnDropHandle<()>,
 }
@@ -130,7 +119,10 @@ impl EtcdSession {
     ) -> BoxFuture<'static, WriteResult> {
         let (place, current, writes) = (self.place.clone(), self.current.clone(), self.writes.clone());
         async move {
-            Writer { place: &place, current: &current, writes: &writes }.write(key, change, only_if).await
+            // Cloned without a copy.
+            let value = change.value().cloned();
+            let writing = write(&place, &current, &key, change, only_if);
+            place.ledger.bound_write(&writes, &key, value.as_deref(), writing).await
         }
         .boxed()
     }

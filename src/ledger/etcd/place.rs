@@ -1,22 +1,28 @@
 //! One ledger on etcd, as configured.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::call::EtcdEndpoint;
+use super::call::{EtcdCaller, EtcdEndpoint};
 use crate::ledger::EtcdUser;
-use crate::telemetry::Throttle;
-use crate::telemetry::metrics::OneLedgerMetrics;
+use crate::ledger::keeper::LedgerPlace;
+use crate::ledger::live::{CurrentSession, LiveSession};
 
 #[derive(Debug)]
 pub(super) struct EtcdPlace {
-    /// For people.
-    pub(super) name: String,
+    pub(super) ledger: Arc<LedgerPlace>,
     /// At least one.
     pub(super) endpoints: Vec<Arc<EtcdEndpoint>>,
     pub(super) prefix: String,
     pub(super) user: Option<EtcdUser>,
-    pub(super) lease: Duration,
-    pub(super) metrics: OneLedgerMetrics,
-    pub(super) throttle: Throttle,
 }
+
+/// The way of a session to etcd.
+#[derive(Debug)]
+pub(super) struct EtcdLink {
+    pub(super) caller: Arc<EtcdCaller>,
+    pub(super) cluster: u64,
+    pub(super) lease: i64,
+}
+
+pub(super) type EtcdLive = LiveSession<EtcdLink>;
+pub(super) type CurrentEtcd = CurrentSession<EtcdLink>;

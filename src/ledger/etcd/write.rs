@@ -1,14 +1,11 @@
 //! Entries put and deleted, each by a transaction of one key.
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
-use super::call::{CallError, DEADLINE};
+use super::call::CallError;
 use super::content::header;
-use super::live::{CurrentSession, LiveSession};
-use super::place::EtcdPlace;
-use crate::ledger::{KEY_BYTES_MAX, Precondition, VALUE_BYTES_MAX, WriteError, WriteResult};
+use super::place::{CurrentEtcd, EtcdLive, EtcdPlace};
+use crate::ledger::{Precondition, WriteError, WriteResult};
 use sluice_proto::etcd::compare::{CompareResult, CompareTarget, TargetUnion};
 use sluice_proto::etcd::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, request_op,
@@ -24,72 +21,51 @@ pub(super) enum EntryChange {
     Delete,
 }
 
-pub(super) struct Writer<'a> {
-    pub(super) place: &'a EtcdPlace,
-    pub(super) current: &'a CurrentSession,
-    pub(super) writes: &'a Semaphore,
-}
-
-impl Writer<'_> {
-    pub(super) async fn write(&self, key: String, change: EntryChange, only_if: Precondition) -> WriteResult {
-        let result = match timeout(DEADLINE, self.try_write(&key, change, only_if)).await {
-            Ok(result) => result,
-            Err(_) => Err(WriteError::Failed(format!("{}: no answer within {DEADLINE:?}", self.place.name))),
-        };
-        self.place.metrics.wrote(match &result {
-            Ok(_) => "ok",
-            Err(WriteError::Conflict { .. }) => "conflict",
-            Err(WriteError::Refused(_)) => "refused",
-            Err(WriteError::Failed(_)) => "failed",
-        });
-        result
-    }
-
-    async fn try_write(&self, key: &str, change: EntryChange, only_if: Precondition) -> WriteResult {
-        if let EntryChange::Put { value, .. } = &change
-            && value.len() > VALUE_BYTES_MAX
-        {
-            let length = value.len();
-            let reason =
-                format!("the value of {key:?} has {length} bytes; at most {VALUE_BYTES_MAX} are taken");
-            return Err(WriteError::Refused(reason));
-        }
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            let reason = format!("a key has 1 to {KEY_BYTES_MAX} bytes, and not {}", key.len());
-            return Err(WriteError::Refused(reason));
-        }
-        // Never closed.
-        let _turn = self.writes.acquire().await;
-        let session = self.current.get().map_err(WriteError::Failed)?;
-        let key = Bytes::from(format!("{}{key}", self.place.prefix));
-        let question = transaction(&key, change, only_if, &session);
-        let answer = session.caller.ask::<TxnResponse>(TXN, &question).await;
-        let answer = answer.map_err(|error| failure(&session, &error))?;
-        let failed = |reason: &str| WriteError::Failed(session.caller.about(reason));
-        let (cluster, revision) = header(answer.header).map_err(|reason| failed(&reason))?;
-        if cluster != session.cluster {
-            let reason = session.caller.about("another cluster of etcd answers");
-            session.fail(reason.clone());
-            return Err(WriteError::Failed(reason));
-        }
-        let response = answer.responses.into_iter().next().and_then(|response| response.response);
-        match response {
-            Some(response_op::Response::ResponseRange(range)) if !answer.succeeded => {
-                let revision = range.kvs.first().and_then(|kv| u64::try_from(kv.mod_revision).ok());
-                Err(WriteError::Conflict { revision })
-            }
-            // Nothing was there to delete, so no event follows.
-            Some(response_op::Response::ResponseDeleteRange(range)) if range.deleted == 0 => Ok(revision),
-            Some(_) if answer.succeeded => {
-                session.has_written(revision);
-                Ok(revision)
-            }
-            _ => Err(failed("the answer to a write is incomplete")),
+impl EntryChange {
+    pub(super) fn value(&self) -> Option<&Bytes> {
+        match self {
+            EntryChange::Put { value, .. } => Some(value),
+            EntryChange::Delete => None,
         }
     }
 }
 
-fn transaction(key: &Bytes, change: EntryChange, only_if: Precondition, session: &LiveSession) -> TxnRequest {
+pub(super) async fn write(
+    place: &EtcdPlace,
+    current: &CurrentEtcd,
+    key: &str,
+    change: EntryChange,
+    only_if: Precondition,
+) -> WriteResult {
+    let session = current.get().map_err(WriteError::Failed)?;
+    let key = Bytes::from(format!("{}{key}", place.prefix));
+    let question = transaction(&key, change, only_if, &session);
+    let answer = session.link.caller.ask::<TxnResponse>(TXN, &question).await;
+    let answer = answer.map_err(|error| failure(&session, &error))?;
+    let failed = |reason: &str| WriteError::Failed(session.link.caller.about(reason));
+    let (cluster, revision) = header(answer.header).map_err(|reason| failed(&reason))?;
+    if cluster != session.link.cluster {
+        let reason = session.link.caller.about("another cluster of etcd answers");
+        session.fail(reason.clone());
+        return Err(WriteError::Failed(reason));
+    }
+    let response = answer.responses.into_iter().next().and_then(|response| response.response);
+    match response {
+        Some(response_op::Response::ResponseRange(range)) if !answer.succeeded => {
+            let revision = range.kvs.first().and_then(|kv| u64::try_from(kv.mod_revision).ok());
+            Err(WriteError::Conflict { revision })
+        }
+        // Nothing was there to delete, so no event follows.
+        Some(response_op::Response::ResponseDeleteRange(range)) if range.deleted == 0 => Ok(revision),
+        Some(_) if answer.succeeded => {
+            session.has_written(revision);
+            Ok(revision)
+        }
+        _ => Err(failed("the answer to a write is incomplete")),
+    }
+}
+
+fn transaction(key: &Bytes, change: EntryChange, only_if: Precondition, session: &EtcdLive) -> TxnRequest {
     let expected = match only_if {
         Precondition::Absent => Some(0),
         Precondition::Revision(revision) => Some(i64::try_from(revision).unwrap_or(i64::MAX)),
@@ -103,7 +79,7 @@ fn transaction(key: &Bytes, change: EntryChange, only_if: Precondition, session:
     });
     let change = match change {
         EntryChange::Put { value, leased } => {
-            let lease = if leased { session.lease.id } else { 0 };
+            let lease = if leased { session.link.lease } else { 0 };
             request_op::Request::RequestPut(PutRequest { key: key.clone(), value, lease })
         }
         EntryChange::Delete => {
@@ -120,8 +96,8 @@ fn transaction(key: &Bytes, change: EntryChange, only_if: Precondition, session:
 }
 
 /// The failure of a write. Some failures are about the session as a whole.
-fn failure(session: &LiveSession, error: &CallError) -> WriteError {
-    let reason = session.caller.words(error);
+fn failure(session: &EtcdLive, error: &CallError) -> WriteError {
+    let reason = session.link.caller.words(error);
     if error.is_refusal && error.status.code == Code::NotFound {
         session.fail(reason.clone());
     }

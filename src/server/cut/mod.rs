@@ -52,7 +52,7 @@ pub(super) struct Cutter {
     rest: usize,
     /// Bytes received in long frames, without those that have leaked away.
     long_bytes: u32,
-    /// The second of the latest leak, in the life of the connection.
+    /// The second of the latest leak.
     leaked_at: u32,
     /// Boxed, because most connections have nothing to keep.
     kept: Option<Box<Kept>>,
@@ -91,7 +91,7 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Lets bytes in long frames leak away. `age`: of the connection. Costs the other clients nothing.
+    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing.
     pub(super) fn leak(&mut self, age: impl Fn() -> Duration) {
         if self.long_bytes == 0 {
             return;

@@ -1,8 +1,8 @@
 //! Connections and streams of clients.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::catalogue::{Catalogue, Counters, Gauges, SecondsGauge, VARIANTS, variant_name};
 use super::tls::{self, TlsMetrics};
-use crate::telemetry::instruments::{BehindEntry, BehindTable, GaugePart};
+pub use crate::telemetry::instruments::{Behind, BehindMetrics};
+use crate::telemetry::instruments::{BehindTable, GaugePart};
 use crate::telemetry::limit::{Limit, LimitHits};
 use sluice_xds::Variant;
 
@@ -279,9 +280,9 @@ impl DownstreamMetrics {
         self.streams_opened[variant as usize].get()
     }
 
-    /// The lag of one stream. Counts as up to date until set otherwise.
-    pub fn behind(&self) -> BehindMetrics {
-        BehindMetrics(self.behind.entry())
+    /// The lag of a stream, as a part of the stream. Counts as up to date until set otherwise.
+    pub fn behind(&self, stream: Weak<dyn Behind>) -> BehindMetrics {
+        self.behind.entry(stream)
     }
 
     /// Authorization denied something: a stream, a type, this many names, or an admin request.
@@ -310,17 +311,6 @@ impl DownstreamMetrics {
         let (behind, oldest) = self.behind.summary(now);
         self.streams_behind.set(i64::try_from(behind).unwrap_or(i64::MAX));
         self.oldest_unacked.set(oldest.as_secs_f64());
-    }
-}
-
-/// The lag of one open stream.
-#[derive(Debug)]
-pub struct BehindMetrics(BehindEntry);
-
-impl BehindMetrics {
-    /// Since when the client has not ACKed an update of any type; `None`: up to date. Idempotent and cheap.
-    pub fn since(&self, since: Option<Instant>) {
-        self.0.set(since);
     }
 }
 

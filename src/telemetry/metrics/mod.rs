@@ -49,7 +49,7 @@ mod upstream;
 pub use checkpoint::CheckpointMetrics;
 pub use client::ClientMetrics;
 pub use config::{ConfigMetrics, RELOAD_RESULTS};
-pub use downstream::{BehindMetrics, CallKind, DownstreamMetrics};
+pub use downstream::{Behind, BehindMetrics, CallKind, DownstreamMetrics};
 pub use facts::FactMetrics;
 pub use fallback::FallbackMetrics;
 pub use handover::HandoverMetrics;

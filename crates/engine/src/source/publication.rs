@@ -88,7 +88,7 @@ impl Publication {
     pub(super) fn note_standing(
         &mut self,
         attachment: &Attachment,
-        types: &BTreeMap<TypeUrl, TypeCache>,
+        types: &BTreeMap<TypeUrl, Box<TypeCache>>,
         sessions: &SourceSessions,
         settings: &SourceSettings,
         linger: &mut Linger,

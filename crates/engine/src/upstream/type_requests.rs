@@ -15,8 +15,10 @@ use crate::Time;
 use sluice_xds::{ResourceName, SetMark, TypeUrl, Variant};
 
 /// The types with wanted resources, or with requests on the present stream, in rank order.
+///
+/// In boxes: most streams have few types, and a node of the tree has places for eleven.
 #[derive(Debug, Default)]
-pub(super) struct TypeRequests(BTreeMap<TypeUrl, TypeRequest>);
+pub(super) struct TypeRequests(BTreeMap<TypeUrl, Box<TypeRequest>>);
 
 impl TypeRequests {
     pub(super) fn len(&self) -> usize {
@@ -28,23 +30,23 @@ impl TypeRequests {
     }
 
     pub(super) fn get(&self, type_url: &TypeUrl) -> Option<&TypeRequest> {
-        self.0.get(type_url)
+        self.0.get(type_url).map(|request| &**request)
     }
 
     pub(super) fn get_mut(&mut self, type_url: &TypeUrl) -> Option<&mut TypeRequest> {
-        self.0.get_mut(type_url)
+        self.0.get_mut(type_url).map(|request| &mut **request)
     }
 
     pub(super) fn get_or_insert(&mut self, type_url: &TypeUrl) -> &mut TypeRequest {
-        self.0.entry(type_url.clone()).or_insert_with(|| TypeRequest::new(type_url.clone()))
+        self.0.entry(type_url.clone()).or_insert_with(|| Box::new(TypeRequest::new(type_url.clone())))
     }
 
     pub(super) fn insert(&mut self, subscription: TypeRequest) {
-        self.0.insert(subscription.type_url.clone(), subscription);
+        self.0.insert(subscription.type_url.clone(), Box::new(subscription));
     }
 
     pub(super) fn remove(&mut self, type_url: &TypeUrl) -> Option<TypeRequest> {
-        self.0.remove(type_url)
+        self.0.remove(type_url).map(|request| *request)
     }
 
     pub(super) fn clear(&mut self) {
@@ -52,11 +54,11 @@ impl TypeRequests {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &TypeRequest> {
-        self.0.values()
+        self.0.values().map(|request| &**request)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut TypeRequest> {
-        self.0.values_mut()
+        self.0.values_mut().map(|request| &mut **request)
     }
 
     /// The types with wanted resources.

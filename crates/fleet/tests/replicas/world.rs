@@ -75,6 +75,8 @@ pub struct World {
     dice: Dice,
     now: u64,
     plan: Arc<Plan>,
+    /// The plan of the first replica: in some schedules with other seats.
+    first_plan: Arc<Plan>,
     ledger: ModelLedger,
     replicas: Vec<Replica>,
     /// The newest content of the control plane, by unit.
@@ -139,6 +141,8 @@ impl World {
         let live: BTreeMap<u64, Content> =
             (0..UNITS).map(|unit| (unit, (0..NAMES).map(|name| (name, 0)).collect())).collect();
         let plan = Arc::new(plan());
+        let salt = if dice.roll(4) == 0 { "other" } else { "" };
+        let first_plan = Arc::new(Plan { salt: salt.into(), ..Plan::clone(&plan) });
         let mut world = World {
             dice,
             now: 0,
@@ -154,6 +158,7 @@ impl World {
             join,
             story: RefCell::default(),
             plan,
+            first_plan,
         };
         for number in 0..count {
             let replica = world.replica(number);
@@ -164,6 +169,10 @@ impl World {
 
     fn time(&self) -> Time {
         Time::from_micros(self.now * 1_000)
+    }
+
+    fn plan_of(&self, number: usize) -> Arc<Plan> {
+        if number == 0 { self.first_plan.clone() } else { self.plan.clone() }
     }
 
     fn share(&mut self, number: usize) -> Share {
@@ -199,7 +208,7 @@ impl World {
                 });
             }
         }
-        let mut rollout = Rollout::new(self.plan.clone());
+        let mut rollout = Rollout::new(self.plan_of(number));
         rollout.share(self.share(number), &keys(), self.time());
         Replica {
             rollout,
@@ -298,7 +307,7 @@ impl World {
         let now = self.time();
         let share = self.share(number);
         self.ledger.restart(number);
-        let plan = self.plan.clone();
+        let plan = self.plan_of(number);
         let replica = &mut self.replicas[number];
         let record = replica.rollout.record(now);
         replica.rollout = Rollout::restore(plan, record, Duration::ZERO, now);
@@ -325,7 +334,7 @@ impl World {
     /// nothing older. Its clients have what they had.
     fn begin_cold(&mut self, number: usize) {
         self.tell(|| format!("r{number} begins without a checkpoint"));
-        let (now, plan, share) = (self.time(), self.plan.clone(), self.share(number));
+        let (now, plan, share) = (self.time(), self.plan_of(number), self.share(number));
         self.ledger.restart(number);
         let replica = &mut self.replicas[number];
         replica.rollout = Rollout::new(plan);
@@ -559,7 +568,11 @@ impl World {
     fn serve(&mut self, number: usize) {
         let (mut faults, time) = (Vec::new(), self.time());
         let waits = self.look_at_newcomers(number, time);
+        let record = self.ledger.value(RECORD).map(|value| read::<PlanRecord>(value).unwrap());
         let replica = &mut self.replicas[number];
+        let rules = replica.rollout.plan().shared_rules();
+        let is_apart =
+            |push| record.as_ref().is_some_and(|record| record.push == push && record.rules != rules);
         let mut clients = std::mem::take(&mut replica.clients);
         for client in &mut clients {
             let unit = &replica.units[&client.unit];
@@ -573,6 +586,11 @@ impl World {
                         faults.push(format!(
                             "r{number} gives push {push} to bucket {}, beyond the ledger",
                             client.bucket
+                        ));
+                    }
+                    if is_apart(*push) && replica.admission.threshold < 10_000 {
+                        faults.push(format!(
+                            "r{number} gives push {push} by seats that are not those of the push"
                         ));
                     }
                     if replica.heard_halted.contains(push) {

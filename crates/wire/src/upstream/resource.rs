@@ -11,7 +11,9 @@ use super::super::own_name::OwnName;
 use super::super::response::WRAPPER;
 use super::super::version;
 use sluice_xds::dynamic::is_reserved;
-use sluice_xds::{Any, BadElement, Constraints, Element, Kind, Received, Resource, ResourceName, TypeUrl};
+use sluice_xds::{
+    Any, BadElement, Constraints, Element, Kind, Received, Resource, ResourceCopies, ResourceName, TypeUrl,
+};
 
 /// The wrapper used by servers that still speak v2. Its fields have the same numbers.
 const WRAPPER_V2: &str = "type.googleapis.com/envoy.api.v2.Resource";
@@ -28,9 +30,22 @@ pub(super) struct ResourceReader<'a> {
     pub version_info: &'a str,
     /// The version of the resource before. Most versions of a response are equal, and share one text.
     pub version: Arc<str>,
+    /// The resources of other responses; `None`: this response shares none.
+    pub copies: Option<&'a dyn ResourceCopies>,
 }
 
 impl<'a> ResourceReader<'a> {
+    /// An owner of equal Secrets must not be seen in the memory of another: they are not shared (BOD-3).
+    pub fn new(
+        message: &'a Bytes,
+        type_url: &'a TypeUrl,
+        version_info: &'a str,
+        copies: Option<&'a dyn ResourceCopies>,
+    ) -> ResourceReader<'a> {
+        let copies = copies.filter(|_| !type_url.is_secret());
+        ResourceReader { message, type_url, version_info, version: Arc::default(), copies }
+    }
+
     /// An element of a SotW response: the bare message or a wrapper (WIR-7).
     pub fn sotw(&mut self, any: &'a [u8]) -> Element {
         let (type_url, value) = read_any(any).map_err(|error| bad("", error.to_string()))?;
@@ -83,7 +98,7 @@ impl<'a> ResourceReader<'a> {
     /// get exactly this answer (VHD-6).
     fn unknown_host(&self, key: &ResourceName, parts: &Parts) -> Option<Arc<Resource>> {
         (self.type_url.kind() == Kind::VirtualHost).then_some(())?;
-        Some(Arc::new(self.resource(key, "", &[], parts).ok()?))
+        self.resource(key, "", &[], parts).ok()
     }
 
     fn received(&mut self, name: &str, parts: &Parts) -> Element {
@@ -95,14 +110,15 @@ impl<'a> ResourceReader<'a> {
         }
         let key = key_of(name, parts.constraints.as_ref());
         let resource = match parts.any {
-            Some((type_url, value)) => Some(Arc::new(self.resource(&key, type_url, value, parts)?)),
+            Some((type_url, value)) => Some(self.resource(&key, type_url, value, parts)?),
             None => self.unknown_host(&key, parts),
         };
         let version = if parts.version.is_empty() { self.version_info } else { parts.version };
         if *self.version != *version {
             self.version = version.into();
         }
-        Ok(Received { name: key, upstream_version: self.version.clone(), resource, ttl: parts.ttl })
+        let name = resource.as_ref().map_or(key, |resource| resource.name.clone());
+        Ok(Received { name, upstream_version: self.version.clone(), resource, ttl: parts.ttl })
     }
 
     fn resource(
@@ -111,7 +127,7 @@ impl<'a> ResourceReader<'a> {
         url: &str,
         value: &[u8],
         parts: &Parts,
-    ) -> Result<Resource, BadElement> {
+    ) -> Result<Arc<Resource>, BadElement> {
         let name = key.plain();
         let kind = self.type_url.kind();
         let (body_has_name, endpoints) = match url {
@@ -128,7 +144,7 @@ impl<'a> ResourceReader<'a> {
         let mut aliases: Vec<_> = parts.aliases.iter().map(|alias| ResourceName::received(alias)).collect();
         aliases.sort_unstable();
         aliases.dedup();
-        Ok(Resource {
+        let received = Resource {
             // The constraints are part of the variant's name (RLY-30).
             version: version::of_content(key.as_str(), url, value, &aliases),
             name: key.clone(),
@@ -138,16 +154,37 @@ impl<'a> ResourceReader<'a> {
                     "" => "".into(),
                     _ => self.type_url.shared(),
                 },
-                value: self.retain(value),
+                value: self.message.slice_ref(value),
             },
             body_has_name,
             aliases: aliases.into(),
             ttl: parts.ttl,
             do_not_cache: parts.do_not_cache,
-            metadata: parts.metadata.map(|metadata| self.retain(metadata)),
+            metadata: parts.metadata.map(|metadata| self.message.slice_ref(metadata)),
             endpoints,
             constraints: parts.constraints.clone(),
-        })
+        };
+        Ok(self.shared(received))
+    }
+
+    /// The equal resource of another response, or this resource with bytes of its own. A version is no proof:
+    /// bodies under one version are equal, and the rest of a resource may differ (BOD-2).
+    ///
+    /// Bytes are copied last: thousands of copies that are dropped at once would keep pages of memory.
+    fn shared(&self, mut received: Resource) -> Arc<Resource> {
+        let copies = self.copies.filter(|_| !received.do_not_cache);
+        let held = copies.and_then(|copies| copies.find_resource(received.version, received.ttl));
+        let is_new = held.is_none();
+        if let Some(held) = held.filter(|held| **held == received) {
+            return held;
+        }
+        received.body.value = self.retain(&received.body.value);
+        received.metadata = received.metadata.map(|metadata| self.retain(&metadata));
+        let received = Arc::new(received);
+        if let Some(copies) = copies.filter(|_| is_new) {
+            copies.add_resource(&received);
+        }
+        received
     }
 
     /// Copies or shares a part of the message, to be kept as long as the resource lives.

@@ -17,8 +17,8 @@ use super::resource::{
 };
 use sluice_xds::dynamic::is_reserved;
 use sluice_xds::{
-    BadElement, Code, DeltaResponse, Element, Kind, ResourceError, ResourceName, SotwResponse, Status,
-    TypeUrl,
+    BadElement, Code, DeltaResponse, Element, Kind, ResourceCopies, ResourceError, ResourceName, Response,
+    SotwResponse, Status, TypeUrl, Variant,
 };
 
 /// The maximum number of bad elements reported one by one. A flood of tiny bad elements must not take a
@@ -49,9 +49,21 @@ impl From<DecodeError> for Status {
     }
 }
 
+/// Reads a response of an upstream. Resources that `copies` has are taken from there; the others are added.
+pub fn decode_response(
+    variant: Variant,
+    message: Bytes,
+    copies: Option<&dyn ResourceCopies>,
+) -> Result<Response, DecodeError> {
+    match variant {
+        Variant::Sotw => decode_sotw(&message, Head::read(&message, 6)?, copies).map(Response::Sotw),
+        Variant::Delta => decode_delta(&message, copies).map(Response::Delta),
+    }
+}
+
 /// Reads a `DiscoveryResponse` of an upstream.
 pub fn decode_sotw_response(message: Bytes) -> Result<SotwResponse, DecodeError> {
-    decode_sotw(&message, Head::read(&message, 6)?)
+    decode_sotw(&message, Head::read(&message, 6)?, None)
 }
 
 /// Reads a binary file: a `DiscoveryResponse` (FIL-4), or a `Resource` with a list collection (FIL-5). Field
@@ -134,7 +146,7 @@ fn decode_file_message(message: Bytes) -> Result<SotwResponse, DecodeError> {
             return Err(DecodeError::NoResourceType);
         }
     }
-    let mut response = decode_sotw(&message, head)?;
+    let mut response = decode_sotw(&message, head, None)?;
     response.resources.iter_mut().for_each(refuse_variant);
     if !response.type_url.has_empty_names() {
         response.resources.iter_mut().for_each(refuse_nameless);
@@ -170,18 +182,21 @@ pub fn decode_rest_response(message: Bytes, type_url: &TypeUrl) -> Result<SotwRe
         let (stated, expected) = (head.type_url.chars().take(200).collect(), type_url.as_str().to_owned());
         return Err(DecodeError::OtherType { stated, expected });
     }
-    Ok(SotwResponse { states_type, ..decode_sotw(&message, head)? })
+    Ok(SotwResponse { states_type, ..decode_sotw(&message, head, None)? })
 }
 
 /// Reads a `DeltaDiscoveryResponse` of an upstream.
 pub fn decode_delta_response(message: Bytes) -> Result<DeltaResponse, DecodeError> {
-    let head = Head::read(&message, 7)?;
+    decode_delta(&message, None)
+}
+
+fn decode_delta(message: &Bytes, copies: Option<&dyn ResourceCopies>) -> Result<DeltaResponse, DecodeError> {
+    let head = Head::read(message, 7)?;
     let type_url = head.type_url()?;
-    let mut reader =
-        ResourceReader { message: &message, type_url: &type_url, version_info: "", version: Arc::default() };
+    let mut reader = ResourceReader::new(message, &type_url, "", copies);
     let mut elements = Elements::default();
     let (mut removed, mut errors) = (Vec::new(), Vec::new());
-    for field in Fields::of(&message) {
+    for field in Fields::of(message) {
         match field? {
             (2, payload) => elements.push(reader.delta(payload.bytes()?)),
             (6, payload) => elements.file(&mut removed, nonempty(payload.text()?, &type_url)),
@@ -201,10 +216,13 @@ pub fn decode_delta_response(message: Bytes) -> Result<DeltaResponse, DecodeErro
     })
 }
 
-fn decode_sotw(message: &Bytes, head: Head) -> Result<SotwResponse, DecodeError> {
+fn decode_sotw(
+    message: &Bytes,
+    head: Head,
+    copies: Option<&dyn ResourceCopies>,
+) -> Result<SotwResponse, DecodeError> {
     let type_url = head.type_url()?;
-    let mut reader =
-        ResourceReader { message, type_url: &type_url, version_info: head.version, version: Arc::default() };
+    let mut reader = ResourceReader::new(message, &type_url, head.version, copies);
     let mut elements = Elements::default();
     let mut errors = Vec::new();
     for field in Fields::of(message) {

@@ -88,7 +88,11 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- if kindIs "map" $checkpoint -}}
 {{- $directory = $checkpoint.directory -}}
 {{- end -}}
-{{- dict "node" $config.node "checkpoint.directory" $directory "admin.address" $config.admin.address | toJson -}}
+{{- $keys := dict "node" $config.node "checkpoint.directory" $directory "admin.address" $config.admin.address -}}
+{{- with $config.ledger -}}
+{{- $_ := set $keys "ledger" . -}}
+{{- end -}}
+{{- toJson $keys -}}
 {{- end -}}
 
 {{/* What the tier asks the cluster's API for: `nodes` (and Pods), `pods`, or nothing. */}}
@@ -99,6 +103,19 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- $kubernetes := default dict $facts.kubernetes -}}
 {{- if not $kubernetes.kubeconfig -}}
 {{- ternary "nodes" "pods" (ne (toString (get $kubernetes "nodes")) "false") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The namespace of a ledger in this cluster, or nothing. */}}
+{{- define "sluice.ledgerNamespace" -}}
+{{- $config := include "sluice.config" . | fromYaml -}}
+{{- if and (kindIs "map" $config.ledger) (not (include "sluice.isSidecar" .)) -}}
+{{- $kubernetes := get $config.ledger "kubernetes" -}}
+{{- if kindIs "map" $kubernetes -}}
+{{- if not (get $kubernetes "kubeconfig") -}}
+{{- default .Release.Namespace (get $kubernetes "namespace") -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -141,6 +158,15 @@ drain_delay: {{ ternary "0s" "5s" (eq .Values.mode "sidecar") }}
 {{- end -}}
 {{- if and (include "sluice.asksCluster" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "config.facts.kubernetes: the right to read Pods would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
+{{- end -}}
+{{- $ledger := dig "ledger" "" .Values.config -}}
+{{- if and (kindIs "map" $ledger) (include "sluice.isSidecar" .) -}}
+{{- if and (kindIs "map" (get $ledger "kubernetes")) (not (dig "kubernetes" "kubeconfig" "" $ledger)) -}}
+{{- fail "config.ledger.kubernetes: each application's account would need the rights of the ledger; use mode: tier" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "sluice.ledgerNamespace" .) (default dict .Values.rbac).create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "config.ledger.kubernetes: the rights of the ledger would be everybody's who has the account `default`; set serviceAccount.name, or rbac.create: false" -}}
 {{- end -}}
 {{- $certificates := .Values.certificates -}}
 {{- $hasCertificates := include "sluice.hasCertificates" . -}}

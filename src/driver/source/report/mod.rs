@@ -67,7 +67,8 @@ pub struct SourceReport {
     stream: Option<u64>,
     is_shadow: bool,
     metrics: SourceMetrics,
-    types: BTreeMap<TypeUrl, TypeReport>,
+    /// In boxes: most sources have few types, and a node of the tree has places for eleven.
+    types: BTreeMap<TypeUrl, Box<TypeReport>>,
     unwatched: GaugePart,
     suspects: GaugePart,
     /// The part of [`Source::evicted`] that is counted already.
@@ -82,7 +83,7 @@ pub struct SourceReport {
     /// The latest other answer for another member.
     evidence: Option<Arc<EvidenceStatus>>,
     /// The server is polled, and gets no NACKs.
-    is_polled: bool,
+    pub is_polled: bool,
     variant: Option<Variant>,
 }
 
@@ -165,7 +166,7 @@ impl SourceReport {
         self.types.entry(type_url.clone()).or_insert_with(|| {
             let types = self.shared.metrics.of_type(type_url);
             let upstream = self.metrics.server().of_type(&types);
-            TypeReport {
+            Box::new(TypeReport {
                 held_back: upstream.held_back(),
                 silent_names: upstream.silent_names(),
                 refused: None,
@@ -175,7 +176,7 @@ impl SourceReport {
                 upstream,
                 cache: types.cache(),
                 types,
-            }
+            })
         })
     }
 
@@ -666,7 +667,7 @@ impl SourceReport {
     }
 
     fn type_statuses(&mut self, source: &Source) -> Vec<SourceTypeStatus> {
-        let mut statuses = Vec::new();
+        let mut statuses = Vec::with_capacity(source.types().count());
         for (type_url, counts, wildcard) in source.types() {
             let members = wildcard.map_or(0, |view| view.len());
             let unknown = wildcard.map_or(0, |view| usize::from(!view.is_complete()));

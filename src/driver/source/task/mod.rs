@@ -153,7 +153,7 @@ impl SourceTask {
     /// or the time, and then publishes the result: streams see all of a turn at once. `failed`: the releases
     /// of the source before a failure of its task.
     pub(super) async fn run(
-        mut self,
+        mut self: Box<Self>,
         first: Vec<Queued>,
         failed: Option<Arc<Published>>,
         queue: &mut mpsc::UnboundedReceiver<Queued>,
@@ -182,7 +182,7 @@ impl SourceTask {
         }
     }
 
-    fn end(mut self) {
+    fn end(mut self: Box<Self>) {
         self.changes.close_all(&mut self.report, &self.around);
         // Otherwise counts since the last status would be lost.
         self.report.status(Some(&self.source), &self.around.shared.clock);
@@ -348,7 +348,7 @@ impl SourceTask {
                     StreamEvent::TellsLastWords => return self.report.last_words.tells(index),
                     StreamEvent::LastWord(word) => return self.report.last_words.hear(index, word, now),
                     StreamEvent::Response(response, at) => {
-                        return self.take_response(index, response, at, now);
+                        return self.take_response(index, *response, at, now);
                     }
                     // From other services than discovery.
                     StreamEvent::Message(_) => return,
@@ -393,8 +393,8 @@ impl SourceTask {
         self.around.handle.hear(response.control_plane());
         self.around.handle.rejected.answered(&type_url);
         let before = self.present(&type_url);
-        // One look-up for each resource (BOD-4). Those that may not be shared have private sources (BOD-3).
-        if !matches!(self.around.handle.key().owner, Owner::Stream(_)) {
+        // A stream shares while it reads: one look-up for each resource (BOD-4).
+        if self.report.is_polled && !matches!(self.around.handle.key().owner, Owner::Stream(_)) {
             self.around.shared.content.copies.share(&mut response);
         }
         self.source.handle_upstream(index, Input::Received(response), now);

@@ -4,11 +4,12 @@
 //! Each change of subscriptions goes the same way: [`StreamInner`] decides under the lock, and then the
 //! watches are sent to the sources, while `watch_order` keeps later changes back.
 
+mod in_turn;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use crate::driver::api::downstream::{Charge, Codec, Message, Peer, Polled, RelayStream};
@@ -37,9 +38,10 @@ use crate::driver::stream::poll::{SinglePoll, must_want_something, over_budget, 
 use crate::driver::stream::private_part::{private_source, session_at};
 use crate::driver::stream::refused_types::RETRY;
 use crate::driver::stream::schedule::PollSignal;
+use crate::driver::stream::state::in_turn::take_in_turn;
 use crate::driver::stream::{last_word, tail};
 use crate::telemetry::Limit;
-use crate::telemetry::metrics::BehindMetrics;
+use crate::telemetry::metrics::{Behind, BehindMetrics};
 use sluice_engine::Time;
 use sluice_engine::cache::SessionId;
 use sluice_engine::downstream::{Answer, Portion, RequestOutcome, Session, SourceId, Unsettled, Watch};
@@ -61,25 +63,24 @@ pub struct Tables {
 }
 
 /// The serving room's handle. Dropping the last clone ends the stream's subscriptions.
-#[derive(Clone)]
-pub struct Stream(Arc<StreamGuard>);
+pub struct Stream(Arc<StreamState>);
 
-/// Ends the stream when dropped.
-pub(crate) struct StreamGuard(Arc<StreamState>);
-
-/// The shared state of a stream.
+/// The shared state of a stream. All that each update reads stands together in memory: at the end of `inner`,
+/// then up to the beginning of `context`. With thousands of clients, an update finds each line outside the
+/// caches.
+#[repr(C)]
 pub struct StreamState {
-    pub(crate) context: StreamContext,
-    /// Weak, because the stream ends with the last handle of the serving room.
-    guard: Weak<StreamGuard>,
+    pub(crate) inner: Mutex<StreamInner>,
     pub(crate) signal: PollSignal,
     pub(crate) answered: AtomicBool,
     pub(crate) unread: Unread,
     behind: BehindMetrics,
-    pub(crate) inner: Mutex<StreamInner>,
     /// Held from a change of subscriptions until all sources are told, so that all sources see the changes in
     /// order.
     watch_order: tokio::sync::Mutex<()>,
+    pub(crate) context: StreamContext,
+    /// The handles of the serving room. The stream ends with the last, and none comes after it.
+    handles: AtomicUsize,
 }
 
 impl Stream {
@@ -102,24 +103,29 @@ impl Stream {
         };
         let id = context.id;
         let inner = StreamInner::new(&context, shared.epoch(), names);
-        let guard = Arc::new_cyclic(|guard| {
-            StreamGuard(Arc::new(StreamState {
-                guard: guard.clone(),
-                signal: PollSignal::new(),
-                answered: AtomicBool::new(false),
-                unread: Unread::new(context.peer.connection.clone()),
-                behind: shared.metrics.downstream.behind(),
-                inner: Mutex::new(inner),
-                watch_order: tokio::sync::Mutex::default(),
-                context,
-            }))
+        let state = Arc::new_cyclic(|state: &Weak<StreamState>| StreamState {
+            handles: AtomicUsize::new(1),
+            signal: PollSignal::new(),
+            answered: AtomicBool::new(false),
+            unread: Unread::new(context.peer.connection.clone()),
+            behind: shared.metrics.downstream.behind(state.clone()),
+            inner: Mutex::new(inner),
+            watch_order: tokio::sync::Mutex::default(),
+            context,
         });
-        tables.streams.add(id, &guard.0);
-        Ok(Stream(guard))
+        tables.streams.add(id, &state);
+        Ok(Stream(state))
     }
 
     pub(crate) fn state(&self) -> &Arc<StreamState> {
-        &self.0.0
+        &self.0
+    }
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Stream {
+        self.0.handles.fetch_add(1, Ordering::Relaxed);
+        Stream(self.0.clone())
     }
 }
 
@@ -207,8 +213,11 @@ impl RelayStream for Stream {
     }
 }
 
-impl Drop for StreamGuard {
+impl Drop for Stream {
     fn drop(&mut self) {
+        if self.0.handles.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
         let (stream, context) = (&self.0, &self.0.context);
         let sources = stream.inner.lock().close(context);
         for (id, source) in sources.iter() {
@@ -239,8 +248,10 @@ impl StreamState {
     }
 
     /// Keeps the stream open like a handle of the serving room. `None` after the last of these handles.
-    fn hold_open(&self) -> Option<Stream> {
-        self.guard.upgrade().map(Stream)
+    fn hold_open(self: &Arc<Self>) -> Option<Stream> {
+        let one_more = |handles: usize| handles.checked_sub(1).map(|others| others + 2);
+        self.handles.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Stream(self.clone()))
     }
 
     /// How long the client has read nothing; `None` if nothing is unread.
@@ -296,7 +307,7 @@ impl StreamState {
     }
 
     /// Takes a request, or the part within the rate of changes; `None` if all of it waits.
-    fn take(&self, request: Request) -> Result<Option<RequestOutcome>, Status> {
+    fn take(self: &Arc<Self>, request: Request) -> Result<Option<RequestOutcome>, Status> {
         let now = self.context.shared.clock.now();
         let inner = &mut *self.inner.lock();
         inner.begin_request(&self.context.shared, now);
@@ -305,7 +316,7 @@ impl StreamState {
             true => {
                 let split = inner.split(&self.context, request, now)?;
                 if split.is_first {
-                    tokio::spawn(take_in_turn(self.guard.clone()));
+                    tokio::spawn(take_in_turn(Arc::downgrade(self)));
                 }
                 let Some(due) = split.due else { return Ok(None) };
                 due
@@ -449,7 +460,7 @@ impl StreamState {
 // === Responses, pulled by the response body ===
 
 impl StreamState {
-    fn poll_message(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+    fn poll_message(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         // Registered before the look, so no wake is lost in between.
         self.signal.register(context.waker());
         let reasons = self.signal.take();
@@ -519,7 +530,7 @@ impl StreamState {
     /// Whether the client may be sent more. False while `limits.connection_bytes` are unread; reading wakes
     /// the stream.
     fn has_room(&self, inner: &StreamInner, context: &Context<'_>) -> bool {
-        let account = self.context.peer.connection.account();
+        let account = self.unread.account();
         if account.has_room() {
             return true;
         }
@@ -570,7 +581,7 @@ impl StreamState {
     }
 
     /// Begins a move to other servers if a move is due. Returns when to look again if nothing happens before.
-    fn follow_servers(&self, inner: &mut StreamInner, now: Time) -> Option<Time> {
+    fn follow_servers(self: &Arc<Self>, inner: &mut StreamInner, now: Time) -> Option<Time> {
         let look = inner.follow_servers(&self.context, now);
         if look.is_due
             && let Some(stream) = self.hold_open()
@@ -582,7 +593,7 @@ impl StreamState {
 
     /// Searches for room for refused types when a search is due, and ends a stream without any served type.
     /// Returns when to look again.
-    fn follow_refused(&self, inner: &mut StreamInner, now: Time) -> Option<Time> {
+    fn follow_refused(self: &Arc<Self>, inner: &mut StreamInner, now: Time) -> Option<Time> {
         let StreamInner { session, placement, .. } = inner;
         let step = placement.refused.follow(session, &placement.sources, now);
         if let Some(source) = step.room_for {
@@ -595,7 +606,11 @@ impl StreamState {
     }
 
     /// Polls for the complete set of a single request.
-    fn poll_set(&self, poll: &mut SinglePoll, task: &Context<'_>) -> Poll<Result<Option<Answer>, Status>> {
+    fn poll_set(
+        self: &Arc<Self>,
+        poll: &mut SinglePoll,
+        task: &Context<'_>,
+    ) -> Poll<Result<Option<Answer>, Status>> {
         // Registered before the look, so no wake is lost in between.
         self.signal.register(task.waker());
         let inner = &mut *self.inner.lock();
@@ -679,7 +694,7 @@ impl StreamState {
     }
 
     /// Schedules the move of a type's names to a private source (CCH-1).
-    fn divert_soon(&self, type_url: TypeUrl) {
+    fn divert_soon(self: &Arc<Self>, type_url: TypeUrl) {
         let Some(stream) = self.hold_open() else { return };
         let now = Instant::now();
         let wait = self.inner.lock().placement.diversions.get_or_insert_default().note(type_url, now);
@@ -688,7 +703,7 @@ impl StreamState {
         }
     }
 
-    fn look_for_room(&self, source: SourceId) {
+    fn look_for_room(self: &Arc<Self>, source: SourceId) {
         if let Some(stream) = self.hold_open() {
             tokio::spawn(look_for_room(stream, source));
         }
@@ -749,39 +764,6 @@ async fn look_for_room(stream: Stream, source: SourceId) {
     stream.wake();
 }
 
-/// Takes the delayed requests at the rate of changes. Ends with the last request, or with the stream.
-async fn take_in_turn(guard: Weak<StreamGuard>) {
-    let next_turn = |guard: Arc<StreamGuard>| {
-        let clock = &guard.0.context.shared.clock;
-        let turn = guard.0.inner.lock().next_turn(clock.now());
-        turn.map(|turn| clock.instant(turn))
-    };
-    while let Some(turn) = guard.upgrade().and_then(next_turn) {
-        sleep_until(turn).await;
-        let Some(stream) = guard.upgrade().map(Stream) else { return };
-        let stream = stream.state();
-        let watch_order = stream.watch_order.lock().await;
-        let taken = stream.take_next();
-        let followed = match taken {
-            Ok(Some(outcome)) => stream.follow_up(outcome, watch_order).await,
-            Ok(None) => Ok(()),
-            Err(status) => Err(status),
-        };
-        if let Err(status) = followed {
-            return stream.end(status);
-        }
-    }
-}
-
-impl StreamState {
-    /// Takes the next delayed request if the turn has come.
-    fn take_next(&self) -> Result<Option<RequestOutcome>, Status> {
-        let (inner, now) = (&mut *self.inner.lock(), self.context.shared.clock.now());
-        let Some(next) = inner.next_delayed(now) else { return Ok(None) };
-        self.take_portion(inner, &next.request, Portion::Waited(next.requests), now).map(Some)
-    }
-}
-
 /// Checks all streams for clients that have stopped reading, the encodings without recent use, and the copies
 /// without owners, periodically.
 pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
@@ -794,6 +776,12 @@ pub(crate) async fn take_back(shared: Arc<DriverContext>, tables: Tables) {
         }
         shared.content.encoder.tidy();
         shared.content.copies.sweep();
+    }
+}
+
+impl Behind for StreamState {
+    fn behind(&self) -> &BehindMetrics {
+        &self.behind
     }
 }
 

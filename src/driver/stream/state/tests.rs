@@ -512,3 +512,17 @@ fn an_idle_stream_costs_little() {
     let size = size_of::<StreamState>();
     assert!(size + 16 <= 768, "{size}");
 }
+
+#[tokio::test]
+async fn a_stream_ends_with_the_last_handle_and_no_handle_comes_after_it() {
+    let relay = relay();
+    let first = relay.open(StreamKind::from(Variant::Delta), peer([127, 0, 0, 1])).unwrap();
+    let state = first.state().clone();
+    let (second, held) = (first.clone(), state.hold_open().unwrap());
+    drop((first, second));
+    let still = state.hold_open();
+    assert!(still.is_some());
+    drop((still, held));
+    assert!(state.hold_open().is_none());
+    assert_eq!(relay.tables.streams.len(), 0);
+}

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::Time;
 use crate::downstream::sources::{ListId, SourceId};
 use crate::snapshot::Snapshot;
 
 /// The snapshots for answers, one per source for all types, so that no type runs ahead of another.
-pub type Snapshots = Vec<(SourceId, Option<Arc<Snapshot>>)>;
+pub type Snapshots = SmallVec<[(SourceId, Option<Arc<Snapshot>>); 1]>;
 
 /// Sources of a session. Nearly always none or one, and then without an allocation.
 #[derive(Debug, Default)]

@@ -36,6 +36,8 @@ mod transitions;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::Time;
 use crate::authorization::{Denials, Grant};
 use crate::collection::HashSeed;
@@ -69,31 +71,33 @@ use crate::lanes::Restated;
 use crate::view::View;
 use sluice_xds::{Kind, Request, ResourceName, SetMark, Status, StreamKind, TypeUrl, Variant, Version};
 
-/// One downstream stream. Wide because each update reads the last two fields: the box of `transitions` is no
-/// place for them, and no other field changes together with them.
+/// One downstream stream. Wide because each update reads `news` and `is_returning`: the box of `transitions`
+/// is no place for them, and no other field changes together with them. All that each update reads stands
+/// together in memory, after the first two fields.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Session {
-    kind: StreamKind,
     seed: HashSeed,
-    nonce_prefix: NoncePrefix,
-    /// The number of responses that the stream has carried; the latest nonce.
-    carried: u64,
     entitlement: Entitlement,
+    /// The session's position in server lists of several servers.
+    positions: ListPositions,
     /// Sorted by type, hence by rank.
     subscriptions: Vec<Subscription>,
     /// All sources that the parts are asked of, serving or not.
-    sources: Vec<SourceId>,
-    /// The session's position in server lists of several servers.
-    positions: ListPositions,
+    sources: SmallVec<[SourceId; 1]>,
+    /// The number of responses that the stream has carried; the latest nonce.
+    carried: u64,
+    nonce_prefix: NoncePrefix,
+    kind: StreamKind,
+    /// Some part has content from elsewhere, and its source may not know the whole set.
+    is_returning: bool,
+    /// How often the sources may have published something.
+    news: u32,
     /// The wait of the routing types, and the time of the next poll.
     hold: RoutingHold,
     /// The releases that serve the session, while a push goes by steps or after it; `None` without a plan.
     lanes: Option<Box<LaneMoves>>,
     transitions: Transitions,
-    /// How often the sources may have published something.
-    news: u32,
-    /// Some part has content from elsewhere, and its source may not know the whole set.
-    is_returning: bool,
 }
 
 impl Session {
@@ -113,7 +117,7 @@ impl Session {
             carried: 0,
             entitlement: Entitlement::new(limits, grant),
             subscriptions: Vec::new(),
-            sources: Vec::new(),
+            sources: SmallVec::new(),
             positions: ListPositions::default(),
             hold: RoutingHold::default(),
             lanes: None,

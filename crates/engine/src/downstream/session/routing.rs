@@ -214,7 +214,6 @@ impl Session {
         self.sources.retain(|source| asked().any(|used| used == *source));
         for source in asked() {
             if !self.sources.contains(&source) {
-                self.sources.reserve_exact(1);
                 self.sources.push(source);
             }
         }

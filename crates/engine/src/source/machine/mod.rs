@@ -38,7 +38,8 @@ use sluice_xds::{Resource, ResourceName, TypeUrl};
 pub struct Source {
     settings: SourceSettings,
     attachment: Attachment,
-    types: BTreeMap<TypeUrl, TypeCache>,
+    /// In boxes: most sources have few types, and a node of the tree has places for eleven.
+    types: BTreeMap<TypeUrl, Box<TypeCache>>,
     sessions: SourceSessions,
     /// The names and wildcards without sessions.
     linger: Linger,
@@ -152,7 +153,7 @@ impl Source {
             Attachment::Streams(streams) => streams.poll_timeout(),
             Attachment::Files(files) => files.poll_timeout(),
         };
-        let departed = self.types.values().flat_map(TypeCache::departed);
+        let departed = self.types.values().flat_map(|cache| cache.departed());
         let departed = departed.filter_map(Departed::poll_timeout).min();
         let times = [
             machines,
@@ -208,7 +209,8 @@ impl Source {
         }
         let Attachment::Streams(streams) = &mut self.attachment else { return };
         for type_url in heard.iter().filter(is_common) {
-            for (kind, content) in self.types.get(type_url).into_iter().flat_map(TypeCache::content_keys) {
+            for (kind, content) in self.types.get(type_url).into_iter().flat_map(|cache| cache.content_keys())
+            {
                 streams.share(type_url, kind, content, commons);
             }
         }

@@ -16,7 +16,6 @@ use crate::source::attachment::Attachment;
 use crate::source::checkpoint::{Image, Kept, RestoredType, former_resources};
 use crate::source::content_bound::{NoRoom, arriving_weight, refuse_growth};
 use crate::source::mass_deletion::DeletionKey;
-use crate::source::type_cache::TypeCache;
 use crate::time::ReceivedAt;
 use crate::upstream::{self, Cause, Changes, Event, Hold, Resumed};
 use sluice_xds::{Code, ResourceName, Response, Status, TypeUrl};
@@ -369,7 +368,7 @@ impl Source {
             }
             Attachment::Files(_) => 0,
         };
-        self.types.values().map(TypeCache::content_bytes).sum::<usize>() + variants
+        self.types.values().map(|cache| cache.content_bytes()).sum::<usize>() + variants
     }
 
     /// Turns the resources of a response that find no room into bad elements.

@@ -7,10 +7,11 @@
 //! by the record, and asks for the next step when the tallies of all live replicas allow it. There is no
 //! leader.
 //!
-//! In order: the word of the record about a push; units without stable content; the machine between a plan
-//! and the ledger; and whether the ledger is the one that a replica knows.
+//! In order: the word of the record about a push; the parts of the next record; units without stable content;
+//! the machine between a plan and the ledger; and whether the ledger is the one that a replica knows.
 
 mod word;
+mod next_record;
 mod newcomers;
 mod share;
 pub mod trust;
@@ -21,6 +22,6 @@ pub use newcomers::{
     JoinPolicy, JoinStanding, JoinWait, JoinWay, JoinWord, LedgerPushes, Newcomer, NewcomerContent,
     NewcomerType,
 };
+pub(super) use next_record::{LocalPush, Rules};
 pub use share::{Entry, Expected, LedgerEvent, Link, Replica, Share, Write, WriteResult};
-pub(super) use share::{LocalPush, Rules};
 pub(super) use word::{Bid, Consent, Others, Sorted, Word, shared};

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod copies;
 mod requests;
 
 use std::collections::BTreeMap;

@@ -190,6 +190,8 @@ impl Streams {
             .find(|(index, machine)| machine.type_url == of_type && machine.is_shared() && !is_taken(*index));
         let free = free.map(|(index, _)| index);
         Some(free.unwrap_or_else(|| {
+            // Nearly always the only one.
+            self.machines.reserve_exact(1);
             self.machines.push(Machine::new(of_type, Upstream::new(settings)));
             self.machines.len() - 1
         }))

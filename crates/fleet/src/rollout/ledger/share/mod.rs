@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::newcomers::{JoinPolicy, JoinWay, JoinWord, LedgerPushes};
-use super::word::{Bid, Others, Sorted, Word, added};
+use super::next_record::blank;
+use super::word::{Others, Sorted, Word, added};
 use crate::rollout::admission::Admission;
 use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
 use crate::rollout::shared::record::{
-    FORMAT, Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedHalt, SharedState, read,
+    Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read,
 };
 use crate::rollout::tally::{Counts, Tally};
 use sluice_engine::Time;
@@ -104,28 +105,6 @@ pub enum Link {
     Here {
         since: Time,
     },
-}
-
-/// The push of this replica, as far as others have to know.
-#[derive(Debug)]
-pub struct LocalPush<'a> {
-    pub number: u64,
-    pub changes: &'a BTreeSet<ChangeHash>,
-    /// The step of an operator's promotion with which the push begins.
-    pub promoted: Option<u8>,
-    /// By evidence of this replica, with the changes of the blamed units.
-    pub halt: Option<(SharedHalt, ContentSet)>,
-    pub bid: Option<Bid>,
-    /// The bid does not wait for others' changes.
-    pub is_urgent: bool,
-}
-
-/// The rules of a plan, as the ledger needs them.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    pub hash: u128,
-    /// How long a push gathers changes of other replicas.
-    pub quiet: Duration,
 }
 
 #[derive(Debug)]
@@ -747,8 +726,4 @@ fn take_past<K: Ord>(sets: &mut BTreeMap<K, Arc<PastPush>>, push: K, value: &[u8
     if let Ok(past) = read(value) {
         sets.insert(push, Arc::new(past));
     }
-}
-
-fn blank() -> PlanRecord {
-    PlanRecord { version: FORMAT, ..PlanRecord::default() }
 }

@@ -1,9 +1,8 @@
 //! The writes of a replica: they follow from the record as it is, and from the plan as it is.
 
-use super::{
-    Expected, Held, Link, LocalPush, PAST_MAX, Pending, Rules, Share, TALLY_AGAIN, TALLY_EVERY, Write, blank,
-};
-use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitKey};
+use super::{Expected, Held, Link, PAST_MAX, Pending, Share, TALLY_AGAIN, TALLY_EVERY, Write};
+use crate::rollout::ledger::next_record::{LocalPush, Rules, begin, blank, halt};
+use crate::rollout::shared::contents::{ChangeHash, ContentSet};
 use crate::rollout::shared::record::{FORMAT, PastPush, PlanRecord, ReplicaTally, SharedState, write};
 use sluice_engine::Time;
 
@@ -213,42 +212,5 @@ impl Share {
     fn ticket(&mut self) -> u64 {
         self.writes.last_ticket += 1;
         self.writes.last_ticket
-    }
-}
-
-fn begin(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    next.push = local.number;
-    next.state = SharedState::Gathering;
-    (next.step, next.threshold) = (0, 0);
-    next.changed = local.changes.iter().copied().collect();
-    next.rules = rules.hash;
-    next.promoted = local.promoted;
-    next.halt = None;
-    (next.orders.paused, next.orders.barred) = (None, Vec::new());
-}
-
-/// A halt of here stands in the record whatever else is going on (LDG-4).
-fn halt(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) {
-    let Some((halt, _)) = &local.halt else { return };
-    if local.number > next.push && !next.state.is_under_way() && !local.changes.is_empty() {
-        begin(next, local, rules);
-    }
-    if local.number != next.push {
-        return;
-    }
-    match &mut next.halt {
-        _ if next.state == SharedState::Over => {}
-        Some(first) if next.state == SharedState::Halted => {
-            // The first reason stays. All units that anybody blames wait.
-            let more = halt.blamed.iter().filter(|unit| !first.blamed.contains(unit));
-            let more: Vec<UnitKey> = more.copied().collect();
-            if !first.blamed.is_empty() {
-                first.blamed.extend(more);
-            }
-        }
-        _ => {
-            next.state = SharedState::Halted;
-            next.halt = Some(halt.clone());
-        }
     }
 }

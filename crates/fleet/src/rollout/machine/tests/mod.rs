@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::rollout::Admission;
 use crate::rollout::plan::{Guards, HaltOn, Mode, OnHalt, Step};
 use crate::rollout::push::{Growth, ReleaseDigest, TypePush, UnitPush};
 use crate::rollout::report::{Note, Reason, Verdict};

@@ -1,37 +1,23 @@
-//! The memory of clients with load reports, counted in the size classes of the relay's allocator: everything
-//! that such a stream adds, from the bytes of its socket to the rows of its class.
+//! The memory of clients with load reports: everything that such a stream adds, from the bytes of its socket to the
+//! rows of its class.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
-
-use std::future::pending;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
-use http::Request;
 use prost::Message;
-use sluice_proto::load::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
-use sluice_proto::{DeltaDiscoveryRequest, Locality, Node};
-use tikv_jemalloc_ctl::thread;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::servers::{self, Channels};
-use super::settings::{relay_settings, server_limits};
+use super::{ADS, CountedRelay, open};
 use crate::config::{Config, Endpoint, GrpcServer, ServerKind, UpstreamServer};
-use crate::driver::{LoadUse, Relay};
-use crate::server::{Listener, Server};
-use crate::telemetry::Metrics;
+use crate::driver::LoadUse;
+use sluice_proto::load::{ClusterStats, LoadStatsRequest, UpstreamLocalityStats};
+use sluice_proto::{DeltaDiscoveryRequest, Locality, Node};
 use sluice_wire::frame::framed;
 
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-const ADS: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 const LRS: &str = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats";
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const ALL: &str = "envoy.lrs.supports_send_all_clusters";
@@ -45,66 +31,21 @@ const REPORTS: usize = 4;
 /// The most bytes of a client's stream at rest, in its client's first minutes.
 const BYTES_MAX: i64 = 3_072;
 
-/// A relay in a thread of its own, so that the counters of the thread are those of the relay.
-struct CountedRelay {
-    address: SocketAddr,
-    metrics: Arc<Metrics>,
-    counts: mpsc::UnboundedSender<oneshot::Sender<i64>>,
+/// The clients' server for load reports is the relay.
+fn config() -> Config {
+    let nobody = Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 };
+    let kind = ServerKind::Grpc(GrpcServer::new(nobody));
+    Config::new("test", UpstreamServer { server_uri: "nobody".into(), kind, load: Some(LoadUse::Local) })
 }
 
-impl CountedRelay {
-    async fn start() -> CountedRelay {
-        let (counts, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<i64>>();
-        let (told, address) = oneshot::channel();
-        let metrics = Arc::new(Metrics::new());
-        let of_relay = metrics.clone();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async move {
-                let nobody = Endpoint::Tcp { host: "127.0.0.1".into(), port: 1 };
-                let kind = ServerKind::Grpc(GrpcServer::new(nobody));
-                let server = UpstreamServer { server_uri: "nobody".into(), kind, load: Some(LoadUse::Local) };
-                let config = Config::new("test", server);
-                let lists =
-                    servers::lists(&config.servers, 1 << 20, &of_relay, &Channels::default()).unwrap().0;
-                let relay = Relay::new(relay_settings(&config, lists, Arc::default(), 1), of_relay.clone());
-                let listener = Listener::bind_tcp("main", "127.0.0.1:0".parse().unwrap()).unwrap();
-                told.send(listener.address().unwrap()).unwrap();
-                let limits = server_limits(&config.limits.server, Duration::ZERO);
-                let server = Server::new(Arc::new(relay), limits, of_relay.downstream.clone());
-                tokio::spawn(server.serve(vec![listener], pending()));
-                while let Some(asker) = asked.recv().await {
-                    let allocated = thread::allocatedp::read().unwrap().get() as i64;
-                    let _ = asker.send(allocated - thread::deallocatedp::read().unwrap().get() as i64);
-                }
-            });
-        });
-        CountedRelay { address: address.await.unwrap(), metrics, counts }
-    }
-
-    /// The bytes in use, once they stay the same.
-    async fn bytes(&self) -> i64 {
-        let mut before = None;
-        loop {
-            let (asker, answer) = oneshot::channel();
-            self.counts.send(asker).unwrap();
-            let now = answer.await.unwrap();
-            if before.replace(now) == Some(now) {
-                return now;
-            }
-            sleep(Duration::from_millis(50)).await;
+/// Waits until the relay has read so many reports.
+async fn has_read(relay: &CountedRelay, reports: usize) {
+    let wait = async {
+        while relay.metrics.load.reports.get() < reports as u64 {
+            sleep(Duration::from_millis(2)).await;
         }
-    }
-
-    /// Waits until the relay has read so many reports.
-    async fn has_read(&self, reports: usize) {
-        let wait = async {
-            while self.metrics.load.reports.get() < reports as u64 {
-                sleep(Duration::from_millis(2)).await;
-            }
-        };
-        timeout(Duration::from_secs(60), wait).await.unwrap();
-    }
+    };
+    timeout(Duration::from_secs(60), wait).await.unwrap();
 }
 
 /// A client with a stream of discovery, and one of load reports.
@@ -147,14 +88,6 @@ impl CountedClient {
     }
 }
 
-async fn open(send: &mut SendRequest<Bytes>, path: &str) -> (SendStream<Bytes>, RecvStream) {
-    let request = Request::post(format!("http://relay{path}"))
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    let (response, requests) = send.send_request(request.body(()).unwrap(), false).unwrap();
-    (requests, response.await.unwrap().into_body())
-}
-
 fn report() -> Bytes {
     let row = |zone: usize| UpstreamLocalityStats {
         locality: Some(Locality {
@@ -181,7 +114,7 @@ fn report() -> Bytes {
 #[tokio::test]
 async fn lrs_18_a_stream_of_load_reports_takes_little_memory() {
     for features in [&[ALL][..], &[]] {
-        let relay = CountedRelay::start().await;
+        let relay = CountedRelay::start(config()).await;
         let (report, mut read) = (report(), 0);
         let mut clients = Vec::new();
         for number in 0..BEFORE + CLIENTS {
@@ -201,7 +134,7 @@ async fn lrs_18_a_stream_of_load_reports_takes_little_memory() {
                     client.reports.as_mut().unwrap().send_data(report.clone(), false).unwrap();
                 }
                 read += part.len();
-                relay.has_read(read).await;
+                has_read(&relay, read).await;
             }
         }
         bytes.push(relay.bytes().await);

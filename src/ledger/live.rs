@@ -8,30 +8,30 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::call::EtcdCaller;
+use sluice_setting::seconds;
 
-/// The last part of a lease, in which the lease counts as lost already: before the server can drop the lease.
+/// The time for one call, and for the report of a write.
+pub(super) const DEADLINE: Duration = seconds(5);
+
+/// The last part of a lease, in which the lease counts as lost already: before the store can drop the lease.
 const MARGIN: u32 = 10;
 
 /// A lease, as far as the own clock knows.
 #[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) id: i64,
-    until: Mutex<Instant>,
-}
+pub(super) struct LeaseClock(Mutex<Instant>);
 
-impl Lease {
-    /// `asked_at`: when the answered question was sent. The server counts from the arrival of the question.
-    pub(super) fn new(id: i64, asked_at: Instant, granted: Duration) -> Lease {
-        Lease { id, until: Mutex::new(until(asked_at, granted)) }
+impl LeaseClock {
+    /// `asked_at`: when the answered question was sent. The store counts from the arrival of the question.
+    pub(super) fn new(asked_at: Instant, granted: Duration) -> LeaseClock {
+        LeaseClock(Mutex::new(until(asked_at, granted)))
     }
 
     pub(super) fn renew(&self, asked_at: Instant, granted: Duration) {
-        *self.until.lock() = until(asked_at, granted);
+        *self.0.lock() = until(asked_at, granted);
     }
 
     pub(super) fn until(&self) -> Instant {
-        *self.until.lock()
+        *self.0.lock()
     }
 }
 
@@ -39,12 +39,11 @@ fn until(asked_at: Instant, granted: Duration) -> Instant {
     asked_at + granted - granted / MARGIN
 }
 
-/// A session after its load.
+/// A session after its load. `L`: the way to the store, and what the store calls the lease.
 #[derive(Debug)]
-pub(super) struct LiveSession {
-    pub(super) caller: Arc<EtcdCaller>,
-    pub(super) cluster: u64,
-    pub(super) lease: Lease,
+pub(super) struct LiveSession<L> {
+    pub(super) link: L,
+    pub(super) lease: LeaseClock,
     /// The revision of the newest own write, which the watch must report.
     written: AtomicU64,
     pub(super) wrote: Notify,
@@ -52,11 +51,10 @@ pub(super) struct LiveSession {
     failed: Notify,
 }
 
-impl LiveSession {
-    pub(super) fn new(caller: Arc<EtcdCaller>, cluster: u64, lease: Lease) -> LiveSession {
+impl<L> LiveSession<L> {
+    pub(super) fn new(link: L, lease: LeaseClock) -> LiveSession<L> {
         LiveSession {
-            caller,
-            cluster,
+            link,
             lease,
             written: AtomicU64::new(0),
             wrote: Notify::new(),
@@ -65,13 +63,22 @@ impl LiveSession {
         }
     }
 
-    pub(super) fn written(&self) -> u64 {
+    fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
     pub(super) fn has_written(&self, revision: u64) {
         self.written.fetch_max(revision, Ordering::AcqRel);
         self.wrote.notify_one();
+    }
+
+    /// An own write that the watch has not reported, and the time at which the watch counts as deaf.
+    /// `awaited`: the answer before. `seen`: the revision of the last event.
+    pub(super) fn awaited(&self, awaited: Option<(u64, Instant)>, seen: u64) -> Option<(u64, Instant)> {
+        awaited.filter(|(revision, _)| *revision > seen).or_else(|| {
+            let written = self.written();
+            (written > seen).then(|| (written, Instant::now() + DEADLINE))
+        })
     }
 
     /// A write has shown the end of the session.
@@ -93,16 +100,16 @@ impl LiveSession {
 
 /// The session in force, if there is one.
 #[derive(Debug)]
-pub(super) struct CurrentSession(Mutex<Result<Arc<LiveSession>, String>>);
+pub(super) struct CurrentSession<L>(Mutex<Result<Arc<LiveSession<L>>, String>>);
 
-impl CurrentSession {
-    pub(super) fn new() -> CurrentSession {
+impl<L> CurrentSession<L> {
+    pub(super) fn new() -> CurrentSession<L> {
         CurrentSession(Mutex::new(Err("the ledger has not been loaded yet".to_owned())))
     }
 
     /// # Errors
     /// The reason why there is none.
-    pub(super) fn get(&self) -> Result<Arc<LiveSession>, String> {
+    pub(super) fn get(&self) -> Result<Arc<LiveSession<L>>, String> {
         let session = self.0.lock().clone()?;
         match session.lease.until() > Instant::now() {
             true => Ok(session),
@@ -115,7 +122,7 @@ impl CurrentSession {
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
-    pub(super) fn begin(&self, session: &Arc<LiveSession>) {
+    pub(super) fn begin(&self, session: &Arc<LiveSession<L>>) {
         *self.0.lock() = Ok(session.clone());
     }
 
