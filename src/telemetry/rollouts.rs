@@ -161,6 +161,13 @@ pub fn joins_text(joins: &Joins) -> String {
     }
 }
 
+/// Tells that another replica has condemned a content that this one has.
+pub fn tell_learned(events: &Events, plan: &str, push: u64, condemned: &Content) {
+    let (events, content) = (PushEvents { events, plan, push }, content(condemned));
+    tell!(events, warn(Push, "another replica has condemned a content, and later pushes with the content halt")
+        .detail(&content); { plan, push, content });
+}
+
 /// Tells the begin, the change and the end of a wait of clients.
 pub fn tell_newcomers(events: &Events, plan: &str, before: Option<&Joins>, now: Option<&Joins>) {
     let cause = |joins: &Joins| (joins.push, joins.is_served);

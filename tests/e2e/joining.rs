@@ -198,3 +198,34 @@ async fn ldg_5_a_ledger_that_says_nothing_keeps_nobody_waiting_for_longer_than_a
     relay.ready().await;
     assert_eq!(newcomers(&relay).await, Value::Null);
 }
+
+/// A content that one replica condemned is refused by a replica that began when the first one was gone.
+#[tokio::test]
+async fn ldg_2_a_content_that_a_replica_condemned_halts_a_push_elsewhere_before_its_first_client() {
+    let (origin, etcd, first, clients) = push_under_way().await;
+    let (status, answer) = first.post("/rollouts/edge/abort?push=1&condemn=Cluster/a").await;
+    assert_eq!(status, 200, "{answer}");
+    eventually("the ledger knows", || async {
+        etcd.store.lock().keys.contains_key(&b"/sluice/condemned/edge"[..])
+    })
+    .await;
+    drop((first, clients));
+    // As etcd does when the lease has run out.
+    etcd.store.lock().remove(b"/sluice/tally/edge/relay-1");
+    origin.set(CDS, "a", "3");
+    let second = Relay::start(setup(&origin, "relay-2", etcd.port, "")).await;
+    let mut moved = Clients::open(&second).await;
+    moved.until("mended content", |moved| moved.having("3") == CLIENTS).await;
+
+    origin.set_many(CDS, &[("a", "2"), ("b", "2")]);
+    let plan = async || second.json("/rollouts/edge").await;
+    eventually("the halt", || async { plan().await["state"] == "halted" }).await;
+    let found = plan().await;
+    assert_eq!(found["step"], 0, "before the first client: {found}");
+    let why = found["why"].as_str().unwrap();
+    assert!(why.contains("it brings Cluster \"a\" ") && why.ends_with(", which is condemned"), "{found}");
+    assert_eq!(found["condemned"]["count"], 1, "its name is known: {found}");
+    moved.answer_for(Duration::from_millis(500)).await;
+    assert_eq!(moved.having("3"), CLIENTS);
+    assert_eq!(second.warnings("another replica has condemned a content").len(), 1, "{}", second.log());
+}

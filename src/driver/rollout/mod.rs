@@ -4,14 +4,15 @@
 //! The task decides nothing: the machine does. The task locks one stream at a time, once a second, and only
 //! while a push is under way. After a panic the task begins anew, without the push under way.
 //!
-//! In order: the sources and streams that a plan reaches; the state of the plan; the contents of units; the
-//! clients of a push, the hook, and the evidence of both; restated and refused contents; the record; the
-//! commands of operators; the state for readers, and the wait for the disk before a word; the ledger of
-//! several replicas; the task; and all plans.
+//! In order: the sources and streams that a plan reaches; the state of the plan; the condemned contents of
+//! other replicas; the contents of units; the clients of a push, the hook, and the evidence of both; restated
+//! and refused contents; units without stable content; the record; the commands of operators; the state for
+//! readers, and the wait for the disk before a word; the ledger of several replicas; the task; and all plans.
 
 mod fleet;
 mod state;
 mod inspect;
+mod condemner;
 mod gatherer;
 mod clients;
 mod hook;

@@ -58,11 +58,8 @@ impl Refuser {
         let sources = fleet.all_sources();
         let stable = |unit: UnitId| sources.get(&unit).map(|source| source.published().stable().clone());
         let (set, is_whole) = contents.changes(state.plan(), &push.units, &stable);
-        let types = set.units().iter().flat_map(|unit| &unit.types);
-        let contents = types.flat_map(|part| {
-            let type_url = &part.type_url;
-            part.names().filter_map(|name| Some((type_url.clone(), name.name.clone(), name.version()?)))
-        });
+        let contents =
+            set.contents().map(|(type_url, name, version)| (type_url.clone(), name.clone(), version));
         let contents = contents.take(CONTENTS_MAX).collect();
         Some(HaltedContents { push: Some(push.number), is_whole, contents })
     }

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::driver::ground::plans::Decider;
 use crate::driver::rollout::announcer::Announcer;
+use crate::driver::rollout::condemner::Condemner;
 use crate::driver::rollout::display::{Display, ShownPlan};
 use crate::driver::rollout::fleet::{Fleet, send};
 use crate::driver::rollout::gatherer::{Gatherer, adopt};
@@ -32,6 +33,7 @@ pub(super) struct PlanTask {
     tallier: Tallier,
     restater: Restater,
     refuser: Refuser,
+    condemner: Condemner,
     newcoming: Newcoming,
     keeper: PlanKeeper,
     display: Display,
@@ -50,6 +52,7 @@ impl PlanTask {
             tallier: Tallier::new(),
             restater: Restater::default(),
             refuser: Refuser::default(),
+            condemner: Condemner::default(),
             newcoming: Newcoming::default(),
             keeper: PlanKeeper::default(),
             display: Display::new(shown, metrics),
@@ -155,6 +158,7 @@ impl PlanTask {
     /// Carries out the word of the machine, at all sources and streams.
     async fn carry_out(&mut self) {
         self.restater.restate_recovered(&self.fleet).await;
+        self.condemner.follow(&mut self.state, &self.fleet).await;
         self.poll_outputs().await;
         if self.fleet.handle.has_late_rejecters() {
             self.restater.restate(&self.tallier, &mut self.state, &self.fleet).await;
@@ -198,6 +202,7 @@ impl PlanTask {
         let Some(ledger) = &self.fleet.ledger else { return };
         let share = Share::new(&self.state.plan().name, ledger.replica().clone());
         self.state.rollout.share(share, &self.keeper.keys(&self.fleet), self.fleet.now());
+        self.condemner = Condemner::default();
         ledger.begin();
     }
 

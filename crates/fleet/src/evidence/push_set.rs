@@ -83,6 +83,14 @@ impl PushSet {
         &self.units
     }
 
+    /// The contents that the push brings.
+    pub fn contents(&self) -> impl Iterator<Item = (&TypeUrl, &ResourceName, Version)> {
+        let types = self.units.iter().flat_map(|unit| &unit.types);
+        types.flat_map(|part| {
+            part.names().filter_map(|name| Some((&part.type_url, &name.name, name.version()?)))
+        })
+    }
+
     /// The changes of one type at one source.
     pub(super) fn find(&self, source: SourceId, type_url: &TypeUrl) -> Option<(&PushUnit, &PushType)> {
         let unit = &self.units[self.units.binary_search_by_key(&source, |unit| unit.source).ok()?];

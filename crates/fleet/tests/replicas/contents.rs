@@ -47,9 +47,14 @@ pub struct Unit {
     pub has_waited: bool,
 }
 
+/// A content as a plan names it.
+pub fn content(name: u64, version: u64) -> (TypeUrl, ResourceName, Version) {
+    (type_url(), ResourceName::from(name.to_string().as_str()), Version(u128::from(version)))
+}
+
 pub fn hash(unit: UnitId, name: u64, version: u64) -> ChangeHash {
-    let name = ResourceName::from(name.to_string().as_str());
-    ChangeHash::new(keys()[&unit], &type_url(), &name, Some(Version(u128::from(version))))
+    let (type_url, name, version) = content(name, version);
+    ChangeHash::new(keys()[&unit], &type_url, &name, Some(version))
 }
 
 pub fn hashes(unit: UnitId, content: &Content) -> impl Iterator<Item = ChangeHash> + '_ {

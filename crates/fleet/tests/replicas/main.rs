@@ -4,6 +4,7 @@
 
 mod contents;
 mod ledger;
+mod replica;
 mod world;
 
 use sluice_fleet::rollout::ledger::JoinPolicy;
@@ -16,8 +17,8 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 /// The failures of schedules, and the sums of their counts.
-fn play(first: u64, count: u64, join: JoinPolicy) -> (Vec<String>, [u64; 5]) {
-    let (mut failed, mut sums) = (Vec::new(), [0u64; 5]);
+fn play(first: u64, count: u64, join: JoinPolicy) -> (Vec<String>, [u64; 6]) {
+    let (mut failed, mut sums) = (Vec::new(), [0u64; 6]);
     for seed in first..first + count {
         let mut world = World::new(seed, join, count == 1);
         match world.run() {
@@ -36,7 +37,7 @@ fn i30_no_schedule_of_replicas_breaks_a_promise() {
     let (failed, sums) = play(first, count, JoinPolicy::Wait);
     let shown = failed.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} of {count} schedules fail:\n{shown}", failed.len());
-    // Pushes begun, finished and halted, steps in the ledger, and newcomers that waited.
+    // As `World::counts`.
     let is_lively = sums.iter().all(|sum| *sum >= count / 20);
     assert!(is_lively, "too little happens: {sums:?}");
 }

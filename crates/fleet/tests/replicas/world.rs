@@ -10,21 +10,22 @@ use sluice_fleet::rollout::ledger::{
     JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, Replica as Name, Share,
 };
 use sluice_fleet::rollout::plan::{Step, Times};
-use sluice_fleet::rollout::shared::record::{
-    PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read,
-};
-use sluice_fleet::rollout::shared::{ChangeHash, ContentSet};
+use sluice_fleet::rollout::shared::record::{CondemnedRecord, PlanRecord, SharedState, read};
+use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentHash};
 use sluice_fleet::rollout::{Admission, Counts, Differs, Mode, Output, Plan, Rollout, Seat, Tally, UnitId};
 
-use crate::contents::{Content, UNITS, Unit, hash, hashes, is_bad, keys, newcomer_type, unit_push};
+use crate::contents::{Content, UNITS, Unit, content, hash, hashes, is_bad, keys, newcomer_type, unit_push};
 use crate::ledger::{Delivery, ModelLedger};
+use crate::replica::{Client, Replica};
 
 const TICK_MS: u64 = 100;
 const NAMES: u64 = 3;
 /// The busy part of a schedule, and the calm end.
 const BUSY_MS: u64 = 90_000;
 const CALM_MS: u64 = 240_000;
+const DAY_MS: u64 = 24 * 3_600_000;
 const RECORD: &str = "plan/edge";
+const CONDEMNED: &str = "condemned/edge";
 
 pub struct Dice(u64);
 
@@ -35,40 +36,6 @@ impl Dice {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ (mixed >> 31)) % sides
     }
-}
-
-#[derive(Clone, Debug)]
-struct Client {
-    unit: u64,
-    bucket: u16,
-    content: Content,
-    served: Option<u64>,
-    /// Since when the client has the content.
-    since: u64,
-    /// How long the client takes to answer.
-    takes: u64,
-    stays: bool,
-    /// Content of a unit that began without stable content: it may be bad, and no push brought it.
-    excused: BTreeSet<ChangeHash>,
-}
-
-struct Replica {
-    rollout: Rollout,
-    units: BTreeMap<u64, Unit>,
-    cut: Option<(u64, BTreeMap<u64, Content>)>,
-    admission: Admission,
-    clients: Vec<Client>,
-    /// What the control plane has sent, with the time of its arrival.
-    coming: Vec<(u64, u64, Content)>,
-    next_tally: u64,
-    tallied: Tally,
-    is_away: bool,
-    heard_halted: BTreeSet<u64>,
-    /// The record, and the content of finished pushes, as far as they have come.
-    heard: Option<PlanRecord>,
-    heard_done: BTreeMap<u64, ContentSet>,
-    /// The tallies of the others, as far as they have come.
-    heard_tallies: BTreeMap<String, ReplicaTally>,
 }
 
 pub struct World {
@@ -85,8 +52,9 @@ pub struct World {
     processes: u64,
     /// The largest threshold of each push in the ledger.
     admitted: BTreeMap<u64, u16>,
-    /// Pushes begun, finished and halted, steps in the ledger, and newcomers that waited.
-    pub counts: [u64; 5],
+    /// Pushes begun, finished and halted, steps in the ledger, newcomers that waited, and pushes with contents
+    /// that only other replicas had condemned.
+    pub counts: [u64; 6],
     error: Option<String>,
     tells: bool,
     join: JoinPolicy,
@@ -97,41 +65,6 @@ fn plan() -> Plan {
     let step = |threshold| Step { clients: None, threshold, at_least: 1, bake: Duration::from_secs(4) };
     let times = Times { final_bake: Duration::from_secs(4), ..Times::default() };
     Plan { mode: Mode::Enforce, steps: vec![step(1_000), step(5_000)], times, ..Plan::new("edge") }
-}
-
-impl Replica {
-    /// Whether a push in the ledger has the content, and did not give it to all clients.
-    fn has_heard_of(&self, change: ChangeHash) -> bool {
-        self.heard.as_ref().is_some_and(|record| {
-            let is_done = |(push, set): (&u64, &ContentSet)| {
-                set.has(change) && (*push < record.push || record.state == SharedState::Over)
-            };
-            record.state != SharedState::Over
-                && record.changed.has(change)
-                && !self.heard_done.iter().any(is_done)
-        })
-    }
-
-    /// A unit that began without stable content gives a client content that no step has admitted.
-    fn fault_of_newcomer(&self, client: &Client, content: &Content) -> Option<String> {
-        let (record, unit) = (self.heard.as_ref()?, &self.units[&client.unit]);
-        let is_seated = record.state == SharedState::Moving && client.bucket < record.threshold;
-        let mut news = hashes(UnitId(client.unit), content)
-            .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
-            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
-        let is_there = |tally: &ReplicaTally| tally.takes_part && tally.push == record.push;
-        let key = keys()[&UnitId(client.unit)];
-        let is_innocent = |halt: &SharedHalt| !halt.blamed.is_empty() && !halt.blamed.contains(&key);
-        // A halt of other units, and nobody is left who would go on with this one by steps.
-        let is_left = record.halt.as_ref().is_some_and(is_innocent)
-            && record.state == SharedState::Halted
-            && !self.heard_tallies.values().any(is_there);
-        let is_fault = !is_seated && !is_left && news.next().is_some();
-        let Client { bucket, .. } = client;
-        is_fault.then(|| {
-            format!("gives content of push {} to bucket {bucket}, which no step admitted", record.push)
-        })
-    }
 }
 
 impl World {
@@ -152,7 +85,7 @@ impl World {
             last_version: 0,
             processes: 0,
             admitted: BTreeMap::new(),
-            counts: [0; 5],
+            counts: [0; 6],
             error: None,
             tells,
             join,
@@ -224,6 +157,10 @@ impl World {
             heard: None,
             heard_done: BTreeMap::new(),
             heard_tallies: BTreeMap::new(),
+            condemned: BTreeSet::new(),
+            heard_condemned: CondemnedSet::default(),
+            barred: None,
+            is_new: true,
         }
     }
 
@@ -312,7 +249,8 @@ impl World {
         let record = replica.rollout.record(now);
         replica.rollout = Rollout::restore(plan, record, Duration::ZERO, now);
         replica.rollout.share(share, &keys(), now);
-        (replica.admission, replica.cut, replica.is_away) = (Admission::NOBODY, None, true);
+        (replica.admission, replica.cut) = (Admission::NOBODY, None);
+        (replica.is_away, replica.is_new) = (true, true);
         (replica.tallied, replica.heard) = (Tally::default(), None);
         replica.heard_done.clear();
         for unit in replica.units.values_mut() {
@@ -326,6 +264,7 @@ impl World {
         for client in &mut replica.clients {
             client.served = None;
         }
+        self.condemn(number);
         self.compare(number);
         self.outputs(number);
     }
@@ -339,10 +278,12 @@ impl World {
         let replica = &mut self.replicas[number];
         replica.rollout = Rollout::new(plan);
         replica.rollout.share(share, &keys(), now);
-        (replica.admission, replica.cut, replica.is_away) = (Admission::NOBODY, None, true);
+        (replica.admission, replica.cut) = (Admission::NOBODY, None);
+        (replica.is_away, replica.is_new) = (true, true);
         (replica.tallied, replica.heard) = (Tally::default(), None);
         replica.heard_done.clear();
         replica.heard_halted.clear();
+        replica.condemned.clear();
         replica.coming.clear();
         for (id, unit) in &mut replica.units {
             let live = self.live[id].clone();
@@ -352,6 +293,7 @@ impl World {
         for client in &mut replica.clients {
             client.served = None;
         }
+        self.condemn(number);
         self.compare(number);
         self.outputs(number);
     }
@@ -367,6 +309,7 @@ impl World {
         if let Some(place) = place.filter(|_| from != to) {
             self.tell(|| format!("a client goes from r{from} to r{to}"));
             let client = self.replicas[from].clients.remove(place);
+            self.replicas[to].is_new = true;
             self.replicas[to].clients.push(Client { served: None, since: self.now, ..client });
         }
     }
@@ -399,6 +342,7 @@ impl World {
     fn deliver(&mut self, number: usize, delivery: Delivery) {
         let (now, wall) = (self.time(), self.now * 1_000);
         let replica = &mut self.replicas[number];
+        replica.is_new = true;
         match delivery {
             Delivery::Event(event) => {
                 if let LedgerEvent::Lost(_) = &event {
@@ -417,21 +361,7 @@ impl World {
                     }
                     LedgerEvent::Lost(_) => Vec::new(),
                 };
-                for entry in entries.iter().filter(|entry| entry.key.starts_with("tally/")) {
-                    replica.heard_tallies.insert(entry.key.clone(), read(&entry.value).unwrap());
-                }
-                for entry in entries.iter().filter(|entry| entry.key == RECORD) {
-                    let record: PlanRecord = read(&entry.value).unwrap();
-                    if record.state == SharedState::Halted {
-                        replica.heard_halted.insert(record.push);
-                    }
-                    replica.heard = Some(record);
-                }
-                for entry in entries.iter().filter(|entry| entry.key.starts_with("done/")) {
-                    let past: PastPush = read(&entry.value).unwrap();
-                    let push = entry.key.rsplit('/').next().unwrap().parse().unwrap();
-                    replica.heard_done.insert(push, past.changed);
-                }
+                replica.hear(&entries);
                 replica.rollout.hear_ledger(event, wall, now);
             }
             Delivery::Wrote(ticket, result) => replica.rollout.wrote(ticket, result, now),
@@ -454,6 +384,7 @@ impl World {
             }
         }
         if is_changed {
+            self.replicas[number].is_new = true;
             self.compare(number);
             self.outputs(number);
         }
@@ -474,6 +405,7 @@ impl World {
 
     fn outputs(&mut self, number: usize) {
         while let Some(output) = self.replicas[number].rollout.poll_output() {
+            self.replicas[number].is_new = true;
             self.perform(number, output);
         }
     }
@@ -491,8 +423,6 @@ impl World {
                 for unit in self.replicas[number].units.values_mut() {
                     if let Some((_, content)) = unit.candidate.take_if(|(candidate, _)| *candidate == push) {
                         (unit.stable, unit.latest) = (content, None);
-                        // All clients have it.
-                        unit.newcomer = None;
                     }
                 }
                 let key = format!("done/edge/{push}");
@@ -531,9 +461,24 @@ impl World {
         let now = self.time();
         let replica = &mut self.replicas[number];
         let (mut pushed, mut contents, mut before) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        replica.barred = None;
         for id in units {
             let unit = replica.units.get_mut(&id.0).unwrap();
-            let part = unit_push(*id, unit);
+            let mut part = unit_push(*id, unit);
+            let changes = unit.live.iter().filter(|(name, version)| unit.stable[name] != **version);
+            for (name, version) in changes {
+                let (type_url, text, content) = content(*name, *version);
+                let shared = replica.rollout.condemned_by_all();
+                if shared.is_some_and(|shared| shared.end(&type_url, &text, content).is_some()) {
+                    self.counts[5] += u64::from(replica.condemned.insert((*name, *version)));
+                }
+                if replica.condemned.contains(&(*name, *version)) {
+                    part.condemned = Some((type_url.clone(), text.clone(), content));
+                }
+                if replica.heard_condemned.end(&type_url, &text, content).is_some() {
+                    replica.barred = Some(push);
+                }
+            }
             before.insert(id.0, unit.latest.clone());
             if !part.is_empty() {
                 contents.insert(id.0, unit.live.clone());
@@ -559,6 +504,10 @@ impl World {
         let before = std::mem::replace(&mut replica.admission, admission);
         let grows = before.push == admission.push
             && (admission.step, admission.threshold) > (before.step, before.threshold);
+        if replica.barred == Some(admission.push) && admission.threshold > 0 {
+            self.fail(format!("r{number} gives push {}, which brings a condemned content", admission.push));
+        }
+        let replica = &self.replicas[number];
         if replica.is_away && grows {
             self.fail(format!("r{number} is cut off, and admits {admission:?} after {before:?}"));
         }
@@ -566,13 +515,16 @@ impl World {
 
     /// Gives clients what they may have.
     fn serve(&mut self, number: usize) {
+        let replica = &mut self.replicas[number];
+        // Newcomers wait for times.
+        let is_waited = replica.units.values().any(|unit| unit.newcomer.is_some());
+        if !std::mem::take(&mut replica.is_new) && !is_waited {
+            return;
+        }
         let (mut faults, time) = (Vec::new(), self.time());
         let waits = self.look_at_newcomers(number, time);
         let record = self.ledger.value(RECORD).map(|value| read::<PlanRecord>(value).unwrap());
         let replica = &mut self.replicas[number];
-        let rules = replica.rollout.plan().shared_rules();
-        let is_apart =
-            |push| record.as_ref().is_some_and(|record| record.push == push && record.rules != rules);
         let mut clients = std::mem::take(&mut replica.clients);
         for client in &mut clients {
             let unit = &replica.units[&client.unit];
@@ -582,20 +534,8 @@ impl World {
             });
             if let Some((push, _)) = candidate {
                 if client.served != Some(*push) {
-                    if self.admitted.get(push).is_none_or(|threshold| client.bucket >= *threshold) {
-                        faults.push(format!(
-                            "r{number} gives push {push} to bucket {}, beyond the ledger",
-                            client.bucket
-                        ));
-                    }
-                    if is_apart(*push) && replica.admission.threshold < 10_000 {
-                        faults.push(format!(
-                            "r{number} gives push {push} by seats that are not those of the push"
-                        ));
-                    }
-                    if replica.heard_halted.contains(push) {
-                        faults.push(format!("r{number} gives push {push}, and knows that it is halted"));
-                    }
+                    let threshold = self.admitted.get(push).copied();
+                    faults.extend(replica.faults_of_push(client, *push, threshold, record.as_ref()));
                 }
                 client.served = Some(*push);
             }
@@ -618,7 +558,7 @@ impl World {
             }
             if client.content != *content {
                 if unit.began_cold && candidate.is_none() {
-                    faults.extend(replica.fault_of_newcomer(client, content));
+                    faults.extend(replica.fault_of_newcomer(client, content, &self.admitted));
                 }
                 (client.content, client.since) = (content.clone(), self.now);
             }
@@ -667,7 +607,7 @@ impl World {
         if !replica.rollout.wants_tally() {
             return;
         }
-        let mut tally = Tally::default();
+        let (mut tally, mut rejected) = (Tally::default(), Vec::new());
         let Some(report) = replica.rollout.under_way() else { return };
         for client in replica.clients.iter().filter(|client| report.units.contains(&UnitId(client.unit))) {
             let seat = Seat { bucket: client.bucket, labelled_step: None };
@@ -684,6 +624,9 @@ impl World {
             } else if client.content.values().any(|version| is_bad(*version)) {
                 counts.rejected += 1;
                 tally.blamed.push(UnitId(client.unit));
+                let news = client.content.iter().filter(|(name, version)| unit.stable[name] != **version);
+                let bad = news.filter(|(_, version)| is_bad(**version));
+                rejected.extend(bad.map(|(name, version)| (*name, *version)));
             } else {
                 counts.accepted += 1;
             }
@@ -692,6 +635,22 @@ impl World {
         tally.smallest.truncate(1);
         replica.tallied = tally.clone();
         replica.rollout.tally(tally, time);
+        let before = replica.condemned.len();
+        replica.condemned.extend(rejected);
+        if replica.condemned.len() > before {
+            self.condemn(number);
+        }
+    }
+
+    /// Tells the ledger of the condemned contents of a replica.
+    fn condemn(&mut self, number: usize) {
+        let now = self.time();
+        let replica = &mut self.replicas[number];
+        let hash = |(name, version): &(u64, u64)| {
+            let (type_url, name, version) = content(*name, *version);
+            (ContentHash::new(&type_url, &name, version), Time::from_micros(DAY_MS * 7_000))
+        };
+        replica.rollout.condemn(replica.condemned.iter().map(hash).collect(), now);
     }
 
     /// A replica wrote the record.
@@ -750,7 +709,16 @@ impl World {
     /// After the calm, all replicas agree, and clients have what they may have.
     fn judge_end(&mut self) -> Result<(), String> {
         let is_good = self.live.values().flat_map(Content::values).all(|version| !is_bad(*version));
+        let shared =
+            self.ledger.value(CONDEMNED).map(|value| read::<CondemnedRecord>(value).unwrap().contents);
         for (number, replica) in self.replicas.iter().enumerate() {
+            let is_shared = |(name, version): &&(u64, u64)| {
+                let (type_url, name, version) = content(*name, *version);
+                shared.as_ref().is_some_and(|shared| shared.end(&type_url, &name, version).is_some())
+            };
+            if let Some(missing) = replica.condemned.iter().find(|content| !is_shared(content)) {
+                return Err(format!("r{number} has condemned {missing:?}, and the ledger does not know"));
+            }
             for client in &replica.clients {
                 let live = &replica.units[&client.unit].live;
                 if *live != self.live[&client.unit] {
@@ -766,6 +734,7 @@ impl World {
                 }
                 if is_good && client.content != *live {
                     let record = self.ledger.value(RECORD).map(String::from_utf8_lossy);
+                    self.tell(|| format!("{:?}", replica.rollout.report()));
                     return Err(format!(
                         "r{number} ({state:?}): a client has {:?} and not {live:?}; {record:?}",
                         client.content

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::driver::ground::plans::PushWatch;
+use crate::driver::rollout::condemner::learn;
 use crate::driver::rollout::fleet::{Fleet, send, unit_of};
 use crate::driver::rollout::inspect::Inspection;
 use crate::driver::rollout::state::PlanState;
@@ -240,6 +241,7 @@ impl Gatherer {
             pushed.push(push);
         }
         let set = PushSet::new(changes);
+        learn(set.contents(), state, fleet);
         condemn(&mut pushed, state.rejecters.condemned_in(&set, fleet.now()));
         let before_cut = self.contents.candidates();
         if plan.enforces() {

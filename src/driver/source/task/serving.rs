@@ -364,7 +364,6 @@ impl Serving {
     ) -> Option<LaneContent> {
         let lanes = self.lanes.as_mut()?;
         let is_cut = matches!(order, LaneOrder::Cut(_));
-        let mut has_settled = false;
         let changes_content = matches!(order, LaneOrder::Serve(_) | LaneOrder::Open | LaneOrder::Restate(_));
         match order {
             LaneOrder::Cut(push) => lanes.cut(push),
@@ -372,10 +371,7 @@ impl Serving {
             LaneOrder::Give(push) => lanes.give(push),
             LaneOrder::Back(push) => lanes.go_back(push),
             LaneOrder::Stay(push) => lanes.stay(push),
-            LaneOrder::Settle(push) => {
-                has_settled = around.handle.published().candidate_of(push).is_some();
-                lanes.settle(push);
-            }
+            LaneOrder::Settle(push) => lanes.settle(push),
             LaneOrder::Serve(number) => {
                 let release = lanes.released().filter(|release| release.push <= number).last().cloned();
                 release.iter().for_each(|release| lanes.serve(release));
@@ -390,10 +386,6 @@ impl Serving {
             LaneOrder::Open => lanes.release(),
         }
         let released = lanes.released().filter(|_| is_cut).cloned().collect();
-        if has_settled {
-            // All clients have the candidate, whatever is under way elsewhere.
-            self.settle_newcomer(around);
-        }
         self.publish_lanes(around, audience);
         if changes_content {
             audience.wake_all();

@@ -20,7 +20,7 @@ mod tests;
 
 pub use newcomers::{
     JoinPolicy, JoinStanding, JoinWait, JoinWay, JoinWord, LedgerPushes, Newcomer, NewcomerContent,
-    NewcomerType,
+    NewcomerType, contents_of,
 };
 pub(super) use next_record::{LocalPush, Rules};
 pub use share::{Entry, Expected, LedgerEvent, Link, Replica, Share, Write, WriteResult};

@@ -305,18 +305,24 @@ impl LedgerPushes {
             (SharedState::Gathering | SharedState::Moving, _) => None,
             (SharedState::Over, _) => Some(self.since + self.gathered_within),
             // The rest of a mended push is gathered anew, where somebody has older content.
-            (SharedState::Halted, Some(changed)) => Some(self.since.max(changed) + self.gathered_within),
+            (SharedState::Halted, Some(changed)) => self.left_until(changed),
             (SharedState::Halted, None) if is_blamed(&self.blamed, unit) => None,
             // Not blamed, and nobody is there who could give it by steps.
-            (SharedState::Halted, None) => self.deserted.map(|since| since + self.gathered_within),
+            (SharedState::Halted, None) => self.left_until(self.since),
         }
+    }
+
+    /// Until when content of a halted push waits that may go on from `then`: at the replicas with a part of
+    /// the push it does not, until each blamed unit has changed.
+    fn left_until(&self, then: Time) -> Option<Time> {
+        self.deserted.map(|deserted| deserted.max(then).max(self.since) + self.gathered_within)
     }
 
     /// Until when other content in a place of the latest push waits, which was `seen` first at a time.
     fn other_until(&self, seen: Time) -> Option<Time> {
         match self.state {
             SharedState::Gathering | SharedState::Moving => None,
-            SharedState::Halted => Some(self.since.max(seen) + self.gathered_within),
+            SharedState::Halted => self.left_until(seen),
             SharedState::Over => Some(self.since + self.gathered_within),
         }
     }
@@ -354,7 +360,7 @@ impl NewcomerType {
 }
 
 /// The known names, with their resources; `None` for one that is known to have none.
-fn contents_of(content: &TypeSnapshot) -> impl Iterator<Item = (&ResourceName, Option<&Resource>)> {
+pub fn contents_of(content: &TypeSnapshot) -> impl Iterator<Item = (&ResourceName, Option<&Resource>)> {
     let members = content.wildcard.members.iter().chain(content.globs.members.iter());
     let members = members.map(|(name, cached)| (name, Some(&*cached.resource)));
     let named = content.names.entries.iter().filter(|(_, state)| !matches!(state, Known::Unknown));

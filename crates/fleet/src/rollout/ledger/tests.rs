@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::rollout::Admission;
-use crate::rollout::shared::record::{FORMAT, PastPush, SharedHalt, SharedState, write};
-use crate::rollout::shared::{ChangeHash, ContentSet, PlanRecord, ReplicaTally, UnitChanges, UnitKey};
+use crate::rollout::shared::record::{CondemnedRecord, FORMAT, PastPush, SharedHalt, SharedState, write};
+use crate::rollout::shared::{
+    ChangeHash, CondemnedSet, ContentHash, ContentSet, PlanRecord, ReplicaTally, UnitChanges, UnitKey,
+};
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
@@ -308,6 +310,9 @@ fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content
     assert_eq!(joiner.wait(&[bad, rest], 1_000), Some((true, None)));
     let due = |from| Some(at(from) + GATHERED_WITHIN);
     let mended = [cluster("a", 4), rest];
+    assert_eq!(joiner.wait(&mended, 900), Some((false, None)), "others hold the rest of the push");
+    assert!(joiner.word(900).is_in_the_way(at(900)), "a live replica has the halted push");
+    joiner.share.handle(LedgerEvent::Gone { key: "tally/edge/b".into(), revision: 12 }, 0, at(1_000));
     assert_eq!(joiner.wait(&mended, 1_000), Some((false, due(1_000))), "others may gather it");
     assert_eq!(joiner.look(&mended, 1_011), JoinStanding::Free, "nobody else has it");
     joiner.newcomer = Newcomer::new(UNIT);
@@ -315,7 +320,6 @@ fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content
     let word = joiner.word(1_100);
     let standing = joiner.newcomer.look(&word, |_| older, at(1_100));
     assert!(matches!(standing, JoinStanding::Waits(_)), "the server says the halted content now");
-    assert!(joiner.word(2_000).is_in_the_way(at(2_000)), "a live replica has the halted push");
 
     // Not blamed, and nobody is there who would go on with it.
     let mut joiner = Joiner::with(&halted(&[UnitKey(2)]));
@@ -382,4 +386,107 @@ fn ldg_2_a_field_of_a_later_build_is_kept_and_written_back() {
     let changes = changes();
     let next = written(&mut share, &local(&changes, 3, 2), 15).unwrap();
     assert_eq!((next.step, &next.others["later"]), (2, &value["later"]));
+}
+
+/// The unit was blamed with content that the push did not bring: a unit that began without older content has it.
+#[test]
+fn ldg_4_a_unit_that_a_later_push_has_changed_may_try_its_halted_content_again() {
+    let (halted, mended) = (ChangeHash(7), ChangeHash(9 << 64));
+    let unit = |changes: &[ChangeHash]| {
+        [UnitChanges { unit: UnitKey(1), changes: changes.iter().copied().collect() }]
+    };
+    let past = |change, blamed: &[UnitKey]| {
+        write(&PastPush { version: FORMAT, changed: [change].into_iter().collect(), blamed: blamed.to_vec() })
+    };
+    let mut share = share(vec![
+        entry("plan/edge", write(&record(4, SharedState::Over, 3)), 9),
+        entry("halted/edge/3/b", past(halted, &[UnitKey(1)]), 7),
+        entry("done/edge/4", past(mended, &[]), 8),
+    ]);
+    assert_eq!(share.sort(5, &unit(&[halted]), 0, false), Sorted::Halted([UnitKey(1)].into()));
+    assert_eq!(share.sort(5, &unit(&[halted, mended]), 0, false), Sorted::Begin);
+    assert_eq!(share.sort(5, &unit(&[mended]), 0, false), Sorted::Known);
+}
+
+fn condemned(number: u64) -> ContentHash {
+    ContentHash::new(&TypeUrl::of_message("t"), &ResourceName::from("a"), Version(u128::from(number)))
+}
+
+/// The condemned contents that the share writes, of the first three numbers.
+fn written_condemned(share: &mut Share, seconds: u64) -> Option<(Write, Vec<u64>)> {
+    let write = share.next_write(None, rules(), at(seconds))?;
+    assert_eq!(write.key, "condemned/edge");
+    let record: CondemnedRecord = serde_json::from_slice(write.value.as_ref()?).unwrap();
+    let is_there = |number: &u64| {
+        let (type_url, name) = (TypeUrl::of_message("t"), ResourceName::from("a"));
+        record.contents.end(&type_url, &name, Version(u128::from(*number))).is_some()
+    };
+    Some((write, (0..3).filter(is_there).collect()))
+}
+
+fn condemned_entry(number: u64, end: u32, revision: u64) -> Entry {
+    let mut contents = CondemnedSet::default();
+    contents.merge([(condemned(number), end)], 0);
+    let record = CondemnedRecord { version: FORMAT, contents, ..CondemnedRecord::default() };
+    entry("condemned/edge", write(&record), revision)
+}
+
+#[test]
+fn qua_2_what_is_condemned_here_stands_in_the_ledger_whoever_wrote_before() {
+    let mut share = share(Vec::new());
+    assert_eq!(written_condemned(&mut share, 1), None, "nothing is condemned");
+    share.condemn(vec![(condemned(0), at(1_000))]);
+    // Not even the time after the return of the ledger is waited for.
+    let (first, contents) = written_condemned(&mut share, 1).unwrap();
+    assert_eq!((first.expected, contents), (Expected::Absent, vec![0]));
+    assert_eq!(written_condemned(&mut share, 1), None, "one write at a time");
+    share.wrote(first.ticket, WriteResult::Conflict(Some(9)), at(2));
+    assert_eq!(written_condemned(&mut share, 2), None, "the winner's entry has not come");
+    share.handle(LedgerEvent::Changed(condemned_entry(1, 5_000, 9)), 2_000_000, at(2));
+    let (second, contents) = written_condemned(&mut share, 2).unwrap();
+    assert_eq!((second.expected, contents), (Expected::Revision(9), vec![0, 1]));
+    share.wrote(second.ticket, WriteResult::Failed, at(3));
+    let (third, contents) = written_condemned(&mut share, 3).unwrap();
+    assert_eq!((third.expected, contents), (Expected::Revision(9), vec![0, 1]));
+    share.wrote(third.ticket, WriteResult::Written(10), at(4));
+    assert_eq!(written_condemned(&mut share, 4), None, "all of it stands there");
+    // A loss, as by an operator's hand.
+    share.handle(LedgerEvent::Gone { key: "condemned/edge".into(), revision: 11 }, 5_000_000, at(5));
+    assert_eq!(written_condemned(&mut share, 5).map(|(_, contents)| contents), Some(vec![0]));
+}
+
+#[test]
+fn qua_5_a_condemned_content_of_another_replica_is_written_until_its_end() {
+    let mut share = share(vec![condemned_entry(1, 100, 9)]);
+    let held = |share: &Share| share.condemned().len();
+    assert_eq!(held(&share), 1);
+    share.condemn(vec![(condemned(0), at(1_000))]);
+    let (write, contents) = written_condemned(&mut share, 100).unwrap();
+    assert_eq!(contents, [0]);
+    share.wrote(write.ticket, WriteResult::Written(10), at(100));
+    assert_eq!(held(&share), 1);
+    // An entry that was on its way is older than the one of here.
+    share.handle(LedgerEvent::Changed(condemned_entry(1, 100, 9)), 101_000_000, at(101));
+    assert_eq!(written_condemned(&mut share, 101), None);
+}
+
+#[test]
+fn ldg_6_condemned_contents_of_a_later_build_are_not_acted_on() {
+    for (value, words) in
+        [(&b"{\"version\":2}"[..], "version 2"), (b"{\"version\":1,\"contents\":\"A\"}", "")]
+    {
+        let mut share = share(vec![entry("condemned/edge", value.to_vec(), 9)]);
+        let fault = share.stop(at(60)).unwrap();
+        assert!(fault.starts_with("the condemned contents: ") && fault.contains(words), "{fault}");
+        share.condemn(vec![(condemned(0), at(1_000))]);
+        assert_eq!(written_condemned(&mut share, 60), None);
+        share.handle(LedgerEvent::Changed(condemned_entry(1, 5_000, 10)), 61_000_000, at(61));
+        assert_eq!(share.stop(at(61)), None);
+        assert_eq!(written_condemned(&mut share, 61).map(|(_, contents)| contents), Some(vec![0, 1]));
+    }
+    let later = br#"{"version":1,"contents":"","color":"red"}"#;
+    let mut share = share(vec![entry("condemned/edge", later.to_vec(), 9)]);
+    share.condemn(vec![(condemned(0), at(1_000))]);
+    let record = written_condemned(&mut share, 1).unwrap().0.value.unwrap();
+    assert_eq!(serde_json::from_slice::<CondemnedRecord>(&record).unwrap().others["color"], "red");
 }

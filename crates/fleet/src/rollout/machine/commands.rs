@@ -1,6 +1,7 @@
 //! The words of operators (HIS-3 to HIS-5), and of the ledger (LDG-3 to LDG-5).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::gather::Gathering;
@@ -12,8 +13,8 @@ use crate::rollout::ledger::{
 use crate::rollout::plan::BUCKETS;
 use crate::rollout::push::{UnitId, UnitPush};
 use crate::rollout::report::{Outcome, Pin, Reason};
-use crate::rollout::shared::UnitKey;
 use crate::rollout::shared::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
+use crate::rollout::shared::{CondemnedSet, ContentHash, UnitKey};
 use sluice_engine::Time;
 
 type Done = Result<(), CommandError>;
@@ -313,6 +314,24 @@ impl Rollout {
             share.wrote(ticket, result, now);
             self.follow_ledger(now);
         }
+    }
+
+    /// All condemned contents of this replica, for the others.
+    pub fn condemn(&mut self, contents: Vec<(ContentHash, Time)>, now: Time) {
+        if let Some(share) = &mut self.share {
+            share.condemn(contents);
+            self.tell_ledger(now);
+        }
+    }
+
+    /// The contents that replicas have condemned, as the ledger has them. `None`: the plan shares nothing.
+    pub fn condemned_by_all(&self) -> Option<&Arc<CondemnedSet>> {
+        self.share.as_ref().filter(|_| self.plan.enforces()).map(Share::condemned)
+    }
+
+    /// The time of the plan at a time of the ledger, in seconds since 1970.
+    pub fn time_of(&self, seconds: u32) -> Option<Time> {
+        self.share.as_ref().map(|share| share.time(u64::from(seconds) * 1_000_000))
     }
 
     /// The word for units without stable content. `None`: the plan holds nothing, or shares nothing.

@@ -19,7 +19,7 @@ const ABSENCE_CONTEXT: &str = "sluice 2026 shared absence";
 /// A larger push is shared as a whole: each change counts as a part of it (LDG-2).
 pub const CHANGES_MAX: usize = 2_048;
 
-const HASH_BYTES: usize = 16;
+pub(super) const HASH_BYTES: usize = 16;
 
 /// A unit by its server list and node class. The server is left out: replicas in several places may hear the
 /// same content from several servers.
@@ -82,7 +82,7 @@ fn absence(unit: UnitKey, type_url: &TypeUrl) -> u128 {
 /// The lower half of a change.
 const CONTENT: u128 = u64::MAX as u128;
 
-fn hash(context: &str, fill: impl FnOnce(&mut blake3::Hasher)) -> u128 {
+pub(super) fn hash(context: &str, fill: impl FnOnce(&mut blake3::Hasher)) -> u128 {
     let mut hasher = blake3::Hasher::new_derive_key(context);
     fill(&mut hasher);
     let mut first = [0; HASH_BYTES];
@@ -90,7 +90,7 @@ fn hash(context: &str, fill: impl FnOnce(&mut blake3::Hasher)) -> u128 {
     u128::from_le_bytes(first)
 }
 
-fn text(hasher: &mut blake3::Hasher, text: &str) {
+pub(super) fn text(hasher: &mut blake3::Hasher, text: &str) {
     hasher.update(&(text.len() as u64).to_le_bytes());
     hasher.update(text.as_bytes());
 }

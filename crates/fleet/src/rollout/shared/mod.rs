@@ -1,7 +1,9 @@
 //! The values that replicas share: the content of a push, and the entries of the ledger (LDG-2, LDG-3).
 
 pub mod contents;
+pub mod condemned;
 pub mod record;
 
+pub use condemned::{CondemnedSet, ContentHash};
 pub use contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
 pub use record::{PlanRecord, ReplicaTally};

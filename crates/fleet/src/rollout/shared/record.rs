@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::condemned::CondemnedSet;
 use super::contents::{ContentSet, UnitKey};
 use crate::rollout::hex;
 use sluice_admin_api::rollouts::Counts;
@@ -121,6 +122,15 @@ pub struct PastPush {
     /// The units that the halt blames; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blamed: Vec<UnitKey>,
+}
+
+/// The contents that replicas condemned, under `condemned/PLAN` (QUA-2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CondemnedRecord {
+    pub version: u32,
+    pub contents: CondemnedSet,
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 /// The clients of one replica, under `tally/PLAN/REPLICA` and its lease. Wide because it is one value.

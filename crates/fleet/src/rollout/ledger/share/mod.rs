@@ -2,9 +2,11 @@
 //! written.
 //!
 //! All writes follow from the record as it is and from the plan as it is, so a lost race needs no memory: the
-//! next look writes what is still missing. In order: the writes, which use the state below; and the state.
+//! next look writes what is still missing. In order: the writes and the condemned contents, which use the
+//! state below; and the state.
 
 mod writes;
+mod condemning;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,12 +19,15 @@ use super::word::{Others, Sorted, Word, added};
 use crate::rollout::admission::Admission;
 use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
+use crate::rollout::shared::condemned::{CondemnedSet, ContentHash};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
 use crate::rollout::shared::record::{
     Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read,
 };
 use crate::rollout::tally::{Counts, Tally};
+use condemning::Condemning;
 use sluice_engine::Time;
+use writes::{Pending, Writes};
 
 /// The pushes of the past that the ledger holds for each plan and outcome.
 pub const PAST_MAX: usize = 16;
@@ -122,8 +127,26 @@ pub struct Share {
     followed: Orders,
     watched: WatchedPush,
     joining: Joining,
-    /// The wall clock at a time of the plan: microseconds since 1970.
-    clock: (Time, u64),
+    condemning: Condemning,
+    clock: WallClock,
+}
+
+/// The wall clock at a time of the plan: microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct WallClock {
+    at: Time,
+    wall: u64,
+}
+
+impl WallClock {
+    fn wall(self, time: Time) -> u64 {
+        self.wall.saturating_add(time.as_micros()).saturating_sub(self.at.as_micros())
+    }
+
+    /// The seconds since 1970.
+    fn seconds(self, time: Time) -> u32 {
+        u32::try_from(self.wall(time) / 1_000_000).unwrap_or(u32::MAX)
+    }
 }
 
 /// The record's push, as this replica has seen it.
@@ -163,25 +186,6 @@ struct Held {
     tallies: BTreeMap<Box<str>, ReplicaTally>,
 }
 
-#[derive(Debug, Default)]
-struct Writes {
-    last_ticket: u64,
-    /// The write of the record or of the past that is under way.
-    record: Option<(u64, Pending)>,
-    tally: Option<u64>,
-    /// The tally in the ledger, since the ledger is here.
-    written: Option<ReplicaTally>,
-    written_at: Option<Time>,
-    /// Entries of before this revision are out of date.
-    not_before: u64,
-}
-
-#[derive(Debug)]
-enum Pending {
-    Record(Box<PlanRecord>),
-    Past,
-}
-
 impl Share {
     pub fn new(plan: &str, replica: Replica) -> Share {
         Share {
@@ -195,7 +199,8 @@ impl Share {
             followed: Orders::default(),
             watched: WatchedPush::default(),
             joining: Joining::default(),
-            clock: (Time::ZERO, 0),
+            condemning: Condemning::default(),
+            clock: WallClock { at: Time::ZERO, wall: 0 },
         }
     }
 
@@ -210,20 +215,19 @@ impl Share {
 
     /// The microseconds since 1970 at a time of the plan.
     pub fn wall(&self, time: Time) -> u64 {
-        let (at, wall) = self.clock;
-        wall.saturating_add(time.as_micros()).saturating_sub(at.as_micros())
+        self.clock.wall(time)
     }
 
     /// The time of the plan at microseconds since 1970.
     pub fn time(&self, wall: u64) -> Time {
-        let (at, then) = self.clock;
+        let WallClock { at, wall: then } = self.clock;
         Time::from_micros(at.as_micros().saturating_add(wall).saturating_sub(then))
     }
 
     // === The events of the ledger ===
 
     pub fn handle(&mut self, event: LedgerEvent, wall: u64, now: Time) {
-        self.clock = (now, wall);
+        self.clock = WallClock { at: now, wall };
         match event {
             LedgerEvent::Loaded(entries) => {
                 if matches!(self.link, Link::Away(_)) {
@@ -232,6 +236,7 @@ impl Share {
                 let before = mem::take(&mut self.held);
                 let last_ticket = self.writes.last_ticket;
                 self.writes = Writes { last_ticket, ..Writes::default() };
+                self.condemning.reload();
                 entries.into_iter().for_each(|entry| self.take(entry, now));
                 self.joining.is_outdated = true;
                 if before.record != self.held.record {
@@ -262,6 +267,7 @@ impl Share {
         self.joining.is_outdated |= !matches!(part, Some(Part::Tally(_)) | None);
         match part {
             Some(Part::Record) => self.take_record(read(&entry.value), entry.revision, now),
+            Some(Part::Condemned) => self.condemning.take(&entry.value, entry.revision),
             Some(Part::Done(push)) => take_past(&mut self.held.done, push, &entry.value),
             Some(Part::Halted(push, replica)) => {
                 take_past(&mut self.held.halted, (push, replica), &entry.value);
@@ -305,6 +311,7 @@ impl Share {
         match self.part(key) {
             // Nobody deletes a record: the ledger has lost it.
             Some(Part::Record) => self.held.unreadable = Some("the record of the plan is gone".into()),
+            Some(Part::Condemned) => self.condemning.lose(),
             Some(Part::Done(push)) => drop(self.held.done.remove(&push)),
             Some(Part::Halted(push, replica)) => drop(self.held.halted.remove(&(push, replica))),
             Some(Part::Tally(replica)) => drop(self.held.tallies.remove(&replica)),
@@ -318,6 +325,7 @@ impl Share {
         let below = || rest.strip_prefix('/');
         match kind {
             "plan" if rest.is_empty() => Some(Part::Record),
+            "condemned" if rest.is_empty() => Some(Part::Condemned),
             "done" => Some(Part::Done(below()?.parse().ok()?)),
             "halted" => {
                 let (push, replica) = below()?.split_once('/')?;
@@ -351,6 +359,13 @@ impl Share {
                 self.take_record(Ok(*record), revision, now);
             }
             (WriteResult::Conflict(Some(revision)), Pending::Record(_)) => self.writes.not_before = revision,
+            (WriteResult::Written(revision), Pending::Condemned(record)) => {
+                self.condemning.take_record(*record, revision);
+            }
+            (WriteResult::Conflict(Some(revision)), Pending::Condemned(_)) => {
+                self.condemning.lost_race(revision);
+            }
+            (_, Pending::Condemned(_)) => self.condemning.look_again(),
             _ => {}
         }
     }
@@ -365,7 +380,7 @@ impl Share {
     pub fn stop(&self, now: Time) -> Option<Box<str>> {
         match &self.link {
             Link::Away(why) => Some(why.clone()),
-            _ if self.held.unreadable.is_some() => self.held.unreadable.clone(),
+            _ if self.unreadable().is_some() => self.unreadable().clone(),
             Link::Here { since } if now < *since + self.replica.lease => {
                 Some("it has just come back, and other replicas may have something to write first".into())
             }
@@ -376,9 +391,14 @@ impl Share {
         }
     }
 
+    /// Why an entry of the plan cannot be read.
+    fn unreadable(&self) -> &Option<Box<str>> {
+        if self.held.unreadable.is_some() { &self.held.unreadable } else { &self.condemning.unreadable }
+    }
+
     /// Whether nothing can be written.
     pub fn is_away(&self) -> bool {
-        matches!(self.link, Link::Away(_)) || self.held.unreadable.is_some() || self.is_named_twice()
+        matches!(self.link, Link::Away(_)) || self.unreadable().is_some() || self.is_named_twice()
     }
 
     /// When [`Share::stop`] may say something else.
@@ -446,11 +466,8 @@ impl Share {
         if units.iter().all(|unit| news(unit).is_empty()) {
             return Sorted::Known;
         }
-        let halted: BTreeSet<UnitKey> = units
-            .iter()
-            .filter(|unit| !is_promoted && self.is_halted(unit.unit, &news(unit)))
-            .map(|unit| unit.unit)
-            .collect();
+        let halted: BTreeSet<UnitKey> =
+            units.iter().filter(|unit| !is_promoted && self.is_halted(unit)).map(|unit| unit.unit).collect();
         if halted.is_empty() { Sorted::Begin } else { Sorted::Halted(halted) }
     }
 
@@ -480,17 +497,18 @@ impl Share {
     }
 
     /// Whether the changes of a unit are those with which it was blamed for a halt.
-    fn is_halted(&self, unit: UnitKey, changes: &[ChangeHash]) -> bool {
+    fn is_halted(&self, unit: &UnitChanges) -> bool {
+        let changes = self.news(unit);
         let is_of = |blamed: &[UnitKey], set: &ContentSet| {
-            (blamed.is_empty() || blamed.contains(&unit)) && set.covers(changes)
+            (blamed.is_empty() || blamed.contains(&unit.unit)) && set.covers(&changes)
         };
-        // A later push for all clients has put another content there: the old one may be tried again, by
-        // steps.
+        // A later push for all clients has put another content into one of the unit's places, so the unit is
+        // another one than at the halt: the old content may be tried again, by steps.
         let is_replaced = |push: u64| {
             let later = self.held.done.range(push + 1..).filter(|(push, _)| self.is_over(**push));
             later
                 .map(|(_, past)| &past.changed)
-                .any(|set| changes.iter().any(|change| set.has_place_of(*change)))
+                .any(|set| unit.changes.iter().any(|change| set.has_place_of(*change)))
         };
         let is_past = |push: u64, past: &PastPush| {
             !past.changed.is_whole() && is_of(&past.blamed, &past.changed) && !is_replaced(push)
@@ -508,9 +526,7 @@ impl Share {
     /// Whether another replica halted the push for changes that no unit of this one has.
     pub fn is_innocent<'a>(&self, number: u64, units: impl IntoIterator<Item = &'a UnitChanges>) -> bool {
         let mut units = units.into_iter().peekable();
-        self.has_halted(number)
-            && units.peek().is_some()
-            && !units.any(|unit| self.is_halted(unit.unit, &self.news(unit)))
+        self.has_halted(number) && units.peek().is_some() && !units.any(|unit| self.is_halted(unit))
     }
 
     /// Whether the record's push goes by other steps or seats than this plan's: no client may be admitted by
@@ -599,6 +615,16 @@ impl Share {
         self.orders = (!is_known).then_some(orders);
     }
 
+    /// All condemned contents of this replica, for the others, each with its end.
+    pub fn condemn(&mut self, contents: Vec<(ContentHash, Time)>) {
+        self.condemning.condemn(contents);
+    }
+
+    /// The condemned contents of all replicas, as the ledger has them.
+    pub fn condemned(&self) -> &Arc<CondemnedSet> {
+        self.condemning.elsewhere()
+    }
+
     /// `fault`: why the ledger is not acted on. `local`: the push of this replica.
     pub fn report(&self, fault: &Option<Box<str>>, local: Option<&PushReport>) -> SharedReport {
         let blank = blank();
@@ -638,7 +664,7 @@ impl Share {
         gathered_within: Duration,
         now: Time,
     ) -> JoinWord {
-        let is_heard = matches!(self.link, Link::Here { .. }) && self.held.unreadable.is_none();
+        let is_heard = matches!(self.link, Link::Here { .. }) && self.unreadable().is_none();
         let was_deserted = self.joining.pushes.as_ref().map(|pushes| pushes.deserted.is_some());
         let is_deserted = Some(self.is_deserted());
         if is_heard && (mem::take(&mut self.joining.is_outdated) || was_deserted != is_deserted) {
@@ -698,6 +724,7 @@ impl Share {
 /// A part of a plan in the ledger.
 enum Part {
     Record,
+    Condemned,
     Done(u64),
     Halted(u64, Box<str>),
     Tally(Box<str>),

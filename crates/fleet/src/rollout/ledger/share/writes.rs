@@ -1,15 +1,50 @@
 //! The writes of a replica: they follow from the record as it is, and from the plan as it is.
 
-use super::{Expected, Held, Link, PAST_MAX, Pending, Share, TALLY_AGAIN, TALLY_EVERY, Write};
+use super::{Expected, Held, Link, PAST_MAX, Share, TALLY_AGAIN, TALLY_EVERY, Write};
 use crate::rollout::ledger::next_record::{LocalPush, Rules, begin, blank, halt};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet};
-use crate::rollout::shared::record::{FORMAT, PastPush, PlanRecord, ReplicaTally, SharedState, write};
+use crate::rollout::shared::record::{
+    CondemnedRecord, FORMAT, PastPush, PlanRecord, ReplicaTally, SharedState, write,
+};
 use sluice_engine::Time;
+
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub last_ticket: u64,
+    /// The write of the record or of the past that is under way.
+    pub record: Option<(u64, Pending)>,
+    pub tally: Option<u64>,
+    /// The tally in the ledger, since the ledger is here.
+    pub written: Option<ReplicaTally>,
+    pub written_at: Option<Time>,
+    /// Entries of before this revision are out of date.
+    pub not_before: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Pending {
+    Record(Box<PlanRecord>),
+    Past,
+    Condemned(Box<CondemnedRecord>),
+}
+
+impl Writes {
+    fn send(&mut self, key: String, value: Vec<u8>, expected: Expected, pending: Pending) -> Write {
+        let ticket = self.ticket();
+        self.record = Some((ticket, pending));
+        Write { ticket, key, value: Some(value), expected, is_leased: false }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+}
 
 impl Share {
     /// The next write of the record or of the past. `local`: the push of this replica.
     pub fn next_write(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
-        let is_here = matches!(self.link, Link::Here { .. }) && self.held.unreadable.is_none();
+        let is_here = matches!(self.link, Link::Here { .. }) && self.unreadable().is_none();
         let revision = self.held.record.as_ref().map_or(0, |(_, revision)| *revision);
         if !is_here
             || self.is_named_twice()
@@ -38,17 +73,30 @@ impl Share {
             self.record().map(|record| record.state) != Some(next.state) && next.state == SharedState::Halted;
         // A halt comes before everything else.
         if let Some((key, past)) = past.filter(|_| !is_halt) {
-            return Some(self.send(key, write(&past), Expected::Any, Pending::Past));
+            return Some(self.writes.send(key, write(&past), Expected::Any, Pending::Past));
         }
         if self.record() == Some(&next) || self.record().is_none() && next == blank() {
-            return self.outdated().map(|key| self.forget(key));
+            return self.next_condemned(now).or_else(|| self.outdated().map(|key| self.forget(key)));
         }
         let expected = match &self.held.record {
             Some((_, revision)) => Expected::Revision(*revision),
             None => Expected::Absent,
         };
         let value = write(&next);
-        Some(self.send(format!("plan/{}", self.plan), value, expected, Pending::Record(Box::new(next))))
+        Some(self.writes.send(
+            format!("plan/{}", self.plan),
+            value,
+            expected,
+            Pending::Record(Box::new(next)),
+        ))
+    }
+
+    /// The condemned contents that the ledger lacks (QUA-2).
+    fn next_condemned(&mut self, now: Time) -> Option<Write> {
+        let clock = self.clock;
+        let (next, expected) = self.condemning.next(|time| clock.seconds(time), now)?;
+        let key = format!("condemned/{}", self.plan);
+        Some(self.writes.send(key, write(&next), expected, Pending::Condemned(Box::new(next))))
     }
 
     /// An entry of the past beyond the pushes that the ledger keeps.
@@ -61,7 +109,7 @@ impl Share {
     }
 
     fn forget(&mut self, key: String) -> Write {
-        Write { value: None, ..self.send(key, Vec::new(), Expected::Any, Pending::Past) }
+        Write { value: None, ..self.writes.send(key, Vec::new(), Expected::Any, Pending::Past) }
     }
 
     /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the
@@ -197,20 +245,9 @@ impl Share {
         }
         let value = write(&tally);
         (self.writes.written, self.writes.written_at) = (Some(tally), Some(now));
-        let ticket = self.ticket();
+        let ticket = self.writes.ticket();
         self.writes.tally = Some(ticket);
         let key = format!("tally/{}/{}", self.plan, self.replica.name);
         Some(Write { ticket, key, value: Some(value), expected: Expected::Any, is_leased: true })
-    }
-
-    fn send(&mut self, key: String, value: Vec<u8>, expected: Expected, pending: Pending) -> Write {
-        let ticket = self.ticket();
-        self.writes.record = Some((ticket, pending));
-        Write { ticket, key, value: Some(value), expected, is_leased: false }
-    }
-
-    fn ticket(&mut self) -> u64 {
-        self.writes.last_ticket += 1;
-        self.writes.last_ticket
     }
 }

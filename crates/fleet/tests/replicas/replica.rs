@@ -1,0 +1,144 @@
+//! One replica of a world, as far as the ledger's word has come to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_fleet::rollout::ledger::Entry;
+use sluice_fleet::rollout::shared::record::{
+    CondemnedRecord, PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read,
+};
+use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentSet};
+use sluice_fleet::rollout::{Admission, Rollout, Tally, UnitId};
+
+use crate::contents::{Content, Unit, hashes, keys};
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub unit: u64,
+    pub bucket: u16,
+    pub content: Content,
+    pub served: Option<u64>,
+    /// Since when the client has the content.
+    pub since: u64,
+    /// How long the client takes to answer.
+    pub takes: u64,
+    pub stays: bool,
+    /// Content of a unit that began without stable content: it may be bad, and no push brought it.
+    pub excused: BTreeSet<ChangeHash>,
+}
+
+pub struct Replica {
+    pub rollout: Rollout,
+    pub units: BTreeMap<u64, Unit>,
+    pub cut: Option<(u64, BTreeMap<u64, Content>)>,
+    pub admission: Admission,
+    pub clients: Vec<Client>,
+    /// What the control plane has sent, with the time of its arrival.
+    pub coming: Vec<(u64, u64, Content)>,
+    pub next_tally: u64,
+    pub tallied: Tally,
+    pub is_away: bool,
+    pub heard_halted: BTreeSet<u64>,
+    /// The record, and the content of finished pushes, as far as they have come.
+    pub heard: Option<PlanRecord>,
+    pub heard_done: BTreeMap<u64, ContentSet>,
+    /// The tallies of the others, as far as they have come.
+    pub heard_tallies: BTreeMap<String, ReplicaTally>,
+    /// The contents that its clients rejected, or that it learned from the ledger: name and version.
+    pub condemned: BTreeSet<(u64, u64)>,
+    /// The condemned contents of the ledger, as far as they have come.
+    pub heard_condemned: CondemnedSet,
+    /// The latest push that brought one of both here.
+    pub barred: Option<u64>,
+    /// Something has happened since clients were given what they may have.
+    pub is_new: bool,
+}
+
+impl Replica {
+    /// Whether a push in the ledger has the content, and did not give it to all clients.
+    pub fn has_heard_of(&self, change: ChangeHash) -> bool {
+        self.heard.as_ref().is_some_and(|record| {
+            let is_done = |(push, set): (&u64, &ContentSet)| {
+                set.has(change) && (*push < record.push || record.state == SharedState::Over)
+            };
+            record.state != SharedState::Over
+                && record.changed.has(change)
+                && !self.heard_done.iter().any(is_done)
+        })
+    }
+
+    /// A unit that began without stable content gives a client content that no step has admitted. `admitted`:
+    /// the largest threshold of each push.
+    pub fn fault_of_newcomer(
+        &self,
+        client: &Client,
+        content: &Content,
+        admitted: &BTreeMap<u64, u16>,
+    ) -> Option<String> {
+        let (record, unit) = (self.heard.as_ref()?, &self.units[&client.unit]);
+        // The replica may have written a step that it has not heard of yet.
+        let is_seated = admitted.get(&record.push).is_some_and(|threshold| client.bucket < *threshold);
+        let mut news = hashes(UnitId(client.unit), content)
+            .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
+            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
+        let is_there = |tally: &ReplicaTally| tally.takes_part && tally.push == record.push;
+        let key = keys()[&UnitId(client.unit)];
+        let is_innocent = |halt: &SharedHalt| !halt.blamed.is_empty() && !halt.blamed.contains(&key);
+        let is_other =
+            |change: ChangeHash| record.changed.has_place_of(change) && !record.changed.has(change);
+        let is_mended = || hashes(UnitId(client.unit), content).any(is_other);
+        // A halt of other units, or of content that the server has changed since, and nobody is left who would
+        // go on with this unit by steps.
+        let is_left = (record.halt.as_ref().is_some_and(is_innocent) || is_mended())
+            && record.state == SharedState::Halted
+            && !self.heard_tallies.values().any(is_there);
+        let is_fault = !is_seated && !is_left && news.next().is_some();
+        let Client { bucket, .. } = client;
+        is_fault.then(|| {
+            format!(
+                "gives {content:?} of push {} to bucket {bucket}, which no step admitted, instead of {:?}",
+                record.push, client.content
+            )
+        })
+    }
+
+    /// A client is given a push. `threshold`: the largest in the ledger. `record`: that of the ledger.
+    pub fn faults_of_push(
+        &self,
+        client: &Client,
+        push: u64,
+        threshold: Option<u16>,
+        record: Option<&PlanRecord>,
+    ) -> Vec<String> {
+        let is_beyond = threshold.is_none_or(|threshold| client.bucket >= threshold);
+        let rules = self.rollout.plan().shared_rules();
+        let is_apart = record.is_some_and(|record| record.push == push && record.rules != rules)
+            && self.admission.threshold < 10_000;
+        let beyond = format!("gives push {push} to bucket {}, beyond the ledger", client.bucket);
+        let apart = format!("gives push {push} by seats that are not those of the push");
+        let halted = format!("gives push {push}, and knows that it is halted");
+        let faults = [(is_beyond, beyond), (is_apart, apart), (self.heard_halted.contains(&push), halted)];
+        faults.into_iter().filter(|(is_fault, _)| *is_fault).map(|(_, words)| words).collect()
+    }
+
+    /// Notes entries of the ledger that have come.
+    pub fn hear(&mut self, entries: &[Entry]) {
+        for Entry { key, value, .. } in entries {
+            match key.split('/').next().unwrap() {
+                "tally" => drop(self.heard_tallies.insert(key.clone(), read(value).unwrap())),
+                "plan" => {
+                    let record: PlanRecord = read(value).unwrap();
+                    if record.state == SharedState::Halted {
+                        self.heard_halted.insert(record.push);
+                    }
+                    self.heard = Some(record);
+                }
+                "condemned" => self.heard_condemned = read::<CondemnedRecord>(value).unwrap().contents,
+                "done" => {
+                    let push = key.rsplit('/').next().unwrap().parse().unwrap();
+                    self.heard_done.insert(push, read::<PastPush>(value).unwrap().changed);
+                }
+                _ => {}
+            }
+        }
+    }
+}
