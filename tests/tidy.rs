@@ -18,6 +18,9 @@ use std::process::Command;
 #[path = "tidy/paths.rs"]
 mod paths;
 
+#[path = "tidy/stages.rs"]
+mod stages;
+
 #[path = "tidy/unit_tests.rs"]
 mod unit_tests;
 

@@ -1,5 +1,6 @@
 //! The contents of units: names with versions, and their hashes.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_engine::change::NameList;
@@ -52,9 +53,18 @@ pub fn content(name: u64, version: u64) -> (TypeUrl, ResourceName, Version) {
     (type_url(), ResourceName::from(name.to_string().as_str()), Version(u128::from(version)))
 }
 
+thread_local! {
+    /// Hashes take most of the time of a schedule otherwise.
+    static HASHES: RefCell<BTreeMap<(UnitId, u64, u64), ChangeHash>> = RefCell::default();
+}
+
 pub fn hash(unit: UnitId, name: u64, version: u64) -> ChangeHash {
-    let (type_url, name, version) = content(name, version);
-    ChangeHash::new(keys()[&unit], &type_url, &name, Some(version))
+    HASHES.with_borrow_mut(|hashes| {
+        *hashes.entry((unit, name, version)).or_insert_with(|| {
+            let (type_url, name, version) = content(name, version);
+            ChangeHash::new(keys()[&unit], &type_url, &name, Some(version))
+        })
+    })
 }
 
 pub fn hashes(unit: UnitId, content: &Content) -> impl Iterator<Item = ChangeHash> + '_ {

@@ -10,7 +10,8 @@ mod world;
 use sluice_fleet::rollout::ledger::JoinPolicy;
 use world::World;
 
-const SCHEDULES: u64 = if cfg!(debug_assertions) { 300 } else { 100_000 };
+/// The stage "sim" of `tests/run` plays more, optimized.
+const SCHEDULES: u64 = if cfg!(debug_assertions) { 30 } else { 100_000 };
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -29,12 +30,28 @@ fn play(first: u64, count: u64, join: JoinPolicy) -> (Vec<String>, [u64; 6]) {
     (failed, sums)
 }
 
+/// As [`play`], on all cores.
+fn play_on_all_cores(first: u64, count: u64, join: JoinPolicy) -> (Vec<String>, [u64; 6]) {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    std::thread::scope(|scope| {
+        let begin = |core: u64| first + count * core / cores;
+        let part = |core| scope.spawn(move || play(begin(core), begin(core + 1) - begin(core), join));
+        let parts: Vec<_> = (0..cores).map(part).collect();
+        let (mut failed, mut sums) = (Vec::new(), [0; 6]);
+        for (more, counts) in parts.into_iter().map(|part| part.join().unwrap()) {
+            failed.extend(more);
+            counts.iter().zip(&mut sums).for_each(|(count, sum)| *sum += count);
+        }
+        (failed, sums)
+    })
+}
+
 /// I30, and what it stands for, over all replicas. `SLUICE_FIRST` and `SLUICE_SCHEDULES` choose others; with
 /// one schedule, a failure tells its story.
 #[test]
 fn i30_no_schedule_of_replicas_breaks_a_promise() {
     let (first, count) = (number("SLUICE_FIRST", 0), number("SLUICE_SCHEDULES", SCHEDULES));
-    let (failed, sums) = play(first, count, JoinPolicy::Wait);
+    let (failed, sums) = play_on_all_cores(first, count, JoinPolicy::Wait);
     let shown = failed.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
     assert!(failed.is_empty(), "{} of {count} schedules fail:\n{shown}", failed.len());
     // As `World::counts`.

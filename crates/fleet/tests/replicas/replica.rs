@@ -66,6 +66,22 @@ impl Replica {
         })
     }
 
+    /// Whether the latest push was halted for other units, or for content that the server has changed since, and
+    /// no live replica is left who would go on with this unit by steps.
+    pub fn is_left(&self, unit: u64, content: &Content) -> bool {
+        self.heard.as_ref().is_some_and(|record| {
+            let is_there = |tally: &ReplicaTally| tally.takes_part && tally.push == record.push;
+            let key = keys()[&UnitId(unit)];
+            let is_innocent = |halt: &SharedHalt| !halt.blamed.is_empty() && !halt.blamed.contains(&key);
+            let is_other =
+                |change: ChangeHash| record.changed.has_place_of(change) && !record.changed.has(change);
+            let is_mended = || hashes(UnitId(unit), content).any(is_other);
+            (record.halt.as_ref().is_some_and(is_innocent) || is_mended())
+                && record.state == SharedState::Halted
+                && !self.heard_tallies.values().any(is_there)
+        })
+    }
+
     /// A unit that began without stable content gives a client content that no step has admitted. `admitted`:
     /// the largest threshold of each push.
     pub fn fault_of_newcomer(
@@ -80,17 +96,7 @@ impl Replica {
         let mut news = hashes(UnitId(client.unit), content)
             .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
             .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
-        let is_there = |tally: &ReplicaTally| tally.takes_part && tally.push == record.push;
-        let key = keys()[&UnitId(client.unit)];
-        let is_innocent = |halt: &SharedHalt| !halt.blamed.is_empty() && !halt.blamed.contains(&key);
-        let is_other =
-            |change: ChangeHash| record.changed.has_place_of(change) && !record.changed.has(change);
-        let is_mended = || hashes(UnitId(client.unit), content).any(is_other);
-        // A halt of other units, or of content that the server has changed since, and nobody is left who would
-        // go on with this unit by steps.
-        let is_left = (record.halt.as_ref().is_some_and(is_innocent) || is_mended())
-            && record.state == SharedState::Halted
-            && !self.heard_tallies.values().any(is_there);
+        let is_left = self.is_left(client.unit, content);
         let is_fault = !is_seated && !is_left && news.next().is_some();
         let Client { bucket, .. } = client;
         is_fault.then(|| {

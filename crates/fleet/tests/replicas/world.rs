@@ -20,9 +20,11 @@ use crate::replica::{Client, Replica};
 
 const TICK_MS: u64 = 100;
 const NAMES: u64 = 3;
-/// The busy part of a schedule, and the calm end.
+/// The busy part of a schedule, and the calm end, which is over when nothing was decided for longer than any
+/// plan waits.
 const BUSY_MS: u64 = 90_000;
 const CALM_MS: u64 = 240_000;
+const REST_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 3_600_000;
 const RECORD: &str = "plan/edge";
 const CONDEMNED: &str = "condemned/edge";
@@ -50,6 +52,8 @@ pub struct World {
     live: BTreeMap<u64, Content>,
     last_version: u64,
     processes: u64,
+    /// The latest output that was more than a count of clients.
+    decided_at: u64,
     /// The largest threshold of each push in the ledger.
     admitted: BTreeMap<u64, u16>,
     /// Pushes begun, finished and halted, steps in the ledger, newcomers that waited, and pushes with contents
@@ -84,6 +88,7 @@ impl World {
             live,
             last_version: 0,
             processes: 0,
+            decided_at: 0,
             admitted: BTreeMap::new(),
             counts: [0; 6],
             error: None,
@@ -166,7 +171,9 @@ impl World {
 
     /// Plays the schedule.
     pub fn run(&mut self) -> Result<(), String> {
-        while self.now < BUSY_MS + CALM_MS && self.error.is_none() {
+        while self.now < (BUSY_MS.max(self.decided_at) + REST_MS).min(BUSY_MS + CALM_MS)
+            && self.error.is_none()
+        {
             if self.now < BUSY_MS {
                 self.act();
             } else if self.now == BUSY_MS {
@@ -411,6 +418,9 @@ impl World {
     }
 
     fn perform(&mut self, number: usize, output: Output) {
+        if !matches!(&output, Output::Write(write) if write.key.starts_with("tally/")) {
+            self.decided_at = self.now;
+        }
         match output {
             Output::Cut { push, units } => self.cut(number, push, &units),
             Output::Admit(admission) => self.admit(number, admission),
@@ -567,7 +577,9 @@ impl World {
         let served: Vec<u64> = replica.units.keys().filter(|id| !waits.contains_key(id)).copied().collect();
         for unit in served {
             let stable = replica.units[&unit].stable.clone();
-            let given = hashes(UnitId(unit), &stable).filter(|change| !replica.has_heard_of(*change));
+            let is_left = replica.is_left(unit, &stable);
+            let given =
+                hashes(UnitId(unit), &stable).filter(|change| is_left || !replica.has_heard_of(*change));
             let given: Vec<_> = given.collect();
             replica.units.get_mut(&unit).unwrap().given.extend(given);
         }
@@ -587,7 +599,9 @@ impl World {
                 NewcomerContent { types, is_newest: !holds }
             };
             match newcomer.look(&word, content, now) {
-                JoinStanding::Settled => unit.newcomer = None,
+                JoinStanding::Settled => {
+                    (unit.newcomer, self.decided_at) = (None, self.now);
+                }
                 JoinStanding::Waits(wait) if word.policy == JoinPolicy::Wait => {
                     let admits = wait.is_of_push && !holds;
                     waits.insert(*id, if admits { word.admission } else { Admission::NOBODY });

@@ -62,8 +62,9 @@ pub struct LedgerPushes {
     /// The time after which a change that was there when the push ended is in a push of its own.
     pub(super) gathered_within: Duration,
     pub(super) changed: ContentSet,
-    /// The content of the push before, and until when some of it may be gathered into a later one.
-    pub(super) rest: Option<(ContentSet, Time)>,
+    /// The content of the push before, and the content that the latest push has lost on its way. Some of it may
+    /// be gathered into a later push.
+    pub(super) rest: PushRest,
     /// The units that the halt of the latest push blames; none: all.
     pub(super) blamed: Vec<UnitKey>,
     /// Since when no live replica has a part of the latest push.
@@ -71,6 +72,14 @@ pub struct LedgerPushes {
     /// The pushes that all clients of some replica were given, by number.
     pub(super) done: BTreeMap<u64, Arc<PastPush>>,
     pub(super) halted: BTreeMap<(u64, Box<str>), Arc<PastPush>>,
+}
+
+/// Content that a push had, and that not all clients have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PushRest {
+    pub(super) contents: ContentSet,
+    /// `None`: until the latest push is over, and some time after.
+    pub(super) until: Option<Time>,
 }
 
 /// The gated content that all clients of a newcomer would be given.
@@ -231,8 +240,9 @@ impl Newcomer {
         });
         let has_part = self.has_part(pushes, pushes.push, &pushes.changed, part);
         let until = pushes.part_until(self.unit, changed);
-        let rest = pushes.rest.iter().filter(|(set, _)| self.has_part(pushes, pushes.push, set, part));
-        let rest = rest.map(|(_, until)| Hold { is_of_push: false, until: Some(*until) });
+        let PushRest { contents, until: rest_until } = &pushes.rest;
+        let has_rest = self.has_part(pushes, pushes.push, contents, part);
+        let rest = has_rest.then_some(Hold { is_of_push: false, until: *rest_until });
         others.chain(has_part.then_some(Hold { is_of_push: true, until })).chain(rest).collect()
     }
 
@@ -287,6 +297,29 @@ fn is_blamed(blamed: &[UnitKey], unit: UnitKey) -> bool {
 }
 
 impl LedgerPushes {
+    /// The rest at the next word of the ledger, about push `push` in `state` with `changed`.
+    pub(super) fn next_rest(
+        &self,
+        push: u64,
+        state: SharedState,
+        changed: &ContentSet,
+        now: Time,
+    ) -> PushRest {
+        let is_same = self.push == push;
+        let lost = if is_same { self.changed.without(changed) } else { self.changed.clone() };
+        let until = (!is_same || !state.is_under_way()).then_some(now + self.gathered_within);
+        match &self.rest.until {
+            // The latest push was not over at the word before.
+            None if !self.rest.contents.is_empty() => {
+                let mut contents = lost;
+                contents.add(self.rest.contents.listed());
+                PushRest { contents, until }
+            }
+            _ if is_same && lost.is_empty() => self.rest.clone(),
+            _ => PushRest { contents: lost, until },
+        }
+    }
+
     /// Whether all clients of some replica were given the content.
     fn knows(&self, change: ChangeHash) -> bool {
         self.done.values().any(|past| past.changed.has(change))

@@ -127,6 +127,16 @@ impl ContentSet {
         self.changes.iter().copied().filter(move |change| change.0 & CONTENT == content)
     }
 
+    /// The listed changes that another set does not have.
+    pub fn without(&self, other: &ContentSet) -> ContentSet {
+        self.changes.iter().copied().filter(|change| !other.has(*change)).collect()
+    }
+
+    /// The listed changes.
+    pub fn listed(&self) -> impl Iterator<Item = ChangeHash> {
+        self.changes.iter().copied()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && !self.is_whole
     }

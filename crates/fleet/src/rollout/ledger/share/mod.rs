@@ -697,10 +697,9 @@ impl Share {
         let before = self.joining.pushes.as_deref();
         let blank = blank();
         let record = self.record().unwrap_or(&blank);
-        let rest = before.and_then(|before| match before.push == record.push {
-            true => before.rest.clone(),
-            false => Some((before.changed.clone(), now + gathered_within)),
-        });
+        let rest = before
+            .map(|before| before.next_rest(record.push, record.state, &record.changed, now))
+            .unwrap_or_default();
         let before = before.filter(|before| (before.push, before.state) == (record.push, record.state));
         let is_deserted = self.is_deserted();
         let is_done =
