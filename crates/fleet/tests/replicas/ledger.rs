@@ -53,6 +53,12 @@ impl ModelLedger {
         self.entries.get(key).map(|stored| &*stored.value)
     }
 
+    /// The values with keys that begin with `prefix`.
+    pub fn below(&self, prefix: &str) -> impl Iterator<Item = &[u8]> {
+        let entries = self.entries.iter().filter(move |(key, _)| key.starts_with(prefix));
+        entries.map(|(_, stored)| &*stored.value)
+    }
+
     pub fn cut(&mut self, replica: usize, is_cut: bool) {
         self.ways[replica].is_cut = is_cut;
     }

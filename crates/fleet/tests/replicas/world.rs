@@ -10,7 +10,7 @@ use sluice_fleet::rollout::ledger::{
     JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, Replica as Name, Share,
 };
 use sluice_fleet::rollout::plan::{Step, Times};
-use sluice_fleet::rollout::shared::record::{CondemnedRecord, PlanRecord, SharedState, read};
+use sluice_fleet::rollout::shared::record::{CondemnedRecord, PastPush, PlanRecord, SharedState, read};
 use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentHash};
 use sluice_fleet::rollout::{Admission, Counts, Differs, Mode, Output, Plan, Rollout, Seat, Tally, UnitId};
 
@@ -720,6 +720,18 @@ impl World {
         faults.into_iter().for_each(|fault| self.fail(fault));
     }
 
+    /// Whether the client's unit began without older content, and has content now that was halted.
+    fn waits_for_an_operator(&self, replica: &Replica, client: &Client) -> bool {
+        let unit = &replica.units[&client.unit];
+        let is_past = |prefix: &str, change: ChangeHash| {
+            let mut past = self.ledger.below(prefix).map(|value| read::<PastPush>(value).unwrap());
+            past.any(|past| past.changed.has(change))
+        };
+        let mut contents = hashes(UnitId(client.unit), &unit.live);
+        unit.newcomer.is_some()
+            && contents.any(|change| is_past("halted/", change) && !is_past("done/", change))
+    }
+
     /// After the calm, all replicas agree, and clients have what they may have.
     fn judge_end(&mut self) -> Result<(), String> {
         let is_good = self.live.values().flat_map(Content::values).all(|version| !is_bad(*version));
@@ -746,9 +758,11 @@ impl World {
                 if bad.any(|entry| !is_excused(entry)) {
                     return Err(format!("r{number} ({state:?}): a client is left with {:?}", client.content));
                 }
-                if is_good && client.content != *live {
+                if is_good && client.content != *live && !self.waits_for_an_operator(replica, client) {
                     let record = self.ledger.value(RECORD).map(String::from_utf8_lossy);
-                    self.tell(|| format!("{:?}", replica.rollout.report()));
+                    for (number, replica) in self.replicas.iter().enumerate() {
+                        self.tell(|| format!("r{number} {:?}", replica.rollout.report()));
+                    }
                     return Err(format!(
                         "r{number} ({state:?}): a client has {:?} and not {live:?}; {record:?}",
                         client.content

@@ -21,6 +21,13 @@ pub struct LocalPush<'a> {
     pub is_urgent: bool,
 }
 
+impl LocalPush<'_> {
+    /// Whether the push is that of a record: by other rules it is not, although it may have the number.
+    pub(super) fn takes_part(&self, record: &PlanRecord, rules: Rules) -> bool {
+        self.number == record.push && record.rules == rules.hash
+    }
+}
+
 /// The rules of a plan, as the ledger needs them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::rollout::Admission;
-use crate::rollout::shared::record::{CondemnedRecord, FORMAT, PastPush, SharedHalt, SharedState, write};
+use crate::rollout::shared::record::{
+    CondemnedRecord, FORMAT, PastPush, SharedHalt, SharedState, read, write,
+};
 use crate::rollout::shared::{
     ChangeHash, CondemnedSet, ContentHash, ContentSet, PlanRecord, ReplicaTally, UnitChanges, UnitKey,
 };
@@ -139,7 +141,7 @@ fn ldg_4_two_replicas_of_one_name_do_not_write_both() {
     assert_eq!(share.stop(at(60)).as_deref(), Some("another replica has the name a"));
     let changes = changes();
     assert_eq!(written(&mut share, &local(&changes, 1, 1), 60), None);
-    assert_eq!(share.next_tally(None, at(60)), None);
+    assert_eq!(share.next_tally(None, rules(), at(60)), None);
     share.handle(LedgerEvent::Gone { key: "tally/edge/a".into(), revision: 10 }, 0, at(61));
     assert_eq!(share.stop(at(61)), None);
 }
@@ -161,6 +163,32 @@ fn ldg_3_a_halted_change_comes_again_once_another_has_replaced_it() {
     entries.push(entry("done/edge/5", past(4), 11));
     assert_eq!(sort(&entries, 4), Sorted::Known, "all clients of a replica have it");
     assert_eq!(sort(&entries, 3), Sorted::Begin, "it goes by steps again");
+}
+
+/// Both began a push at the same time, and the replica with the record's push is gone.
+#[test]
+fn ldg_3_a_push_by_other_rules_has_no_part_of_the_records_push() {
+    let (changes, apart) = (changes(), Rules { hash: 5, ..rules() });
+    let gathering = entry("plan/edge", write(&record(3, SharedState::Gathering, 0)), 9);
+    let mut share = share(vec![gathering.clone()]);
+    let takes_part = |share: &mut Share, rules, seconds| {
+        let write = share.next_tally(Some(&local(&changes, 3, 1)), rules, at(seconds)).unwrap();
+        share.wrote(write.ticket, WriteResult::Written(10), at(seconds));
+        read::<ReplicaTally>(&write.value.unwrap()).unwrap().takes_part
+    };
+    assert!(!takes_part(&mut share, apart, 20));
+    assert!(takes_part(&mut share, rules(), 21));
+    let units = [UnitChanges { unit: UnitKey(1), changes: changes.clone() }];
+    assert_eq!(share.sort(3, &units, 5, false), Sorted::Wait);
+    assert_eq!(share.next_write(Some(&local(&changes, 3, 1)), apart, at(22)), None);
+    let write = share.next_write(Some(&local(&changes, 3, 1)), apart, at(22) + LEASE).unwrap();
+    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().state, SharedState::Over, "nobody has it");
+
+    // A halted push by other rules is another one, too.
+    let mut share = self::share(vec![entry("plan/edge", self::write(&record(3, SharedState::Halted, 1)), 9)]);
+    assert_eq!(share.number(None, 1), Some(3));
+    assert_eq!(share.sort(3, &units, 5, false), Sorted::Wait);
+    assert_eq!(share.number(None, 1), Some(4));
 }
 
 // === Newcomers ===
@@ -275,6 +303,26 @@ fn ldg_3_a_newcomer_waits_with_content_of_the_push_and_no_other() {
     assert_eq!(elsewhere.admission, Admission::NOBODY, "seats by other rules");
     let halted_here = joiner.share.join_word(Some(3), 0, GATHERED_WITHIN, at(1));
     assert_eq!(halted_here.admission, Admission::NOBODY);
+}
+
+/// At a step the record keeps only what live replicas have: a replica that is away has the rest as a change.
+#[test]
+fn ldg_3_content_that_a_push_lost_on_its_way_waits_for_its_end() {
+    let (kept, lost) = (cluster("a", 2), cluster("b", 2));
+    let mut joiner = Joiner::with(&moving(&[kept, lost]));
+    assert_eq!(joiner.wait(&[lost], 1), Some((true, None)));
+    let next = PlanRecord { step: 2, ..moving(&[kept]) };
+    joiner.hear("plan/edge", write(&next), 12, 2);
+    assert_eq!(joiner.wait(&[lost], 100), Some((false, None)), "as long as the push is under way");
+    let third = PlanRecord { step: 3, ..moving(&[]) };
+    joiner.hear("plan/edge", write(&third), 13, 101);
+    assert_eq!(joiner.wait(&[lost], 102), Some((false, None)), "with what was lost later");
+    assert_eq!(joiner.wait(&[kept], 102), Some((false, None)));
+    let over = PlanRecord { state: SharedState::Over, ..third };
+    joiner.hear("plan/edge", write(&over), 14, 200);
+    let due = Some((false, Some(at(200) + GATHERED_WITHIN)));
+    assert_eq!((joiner.wait(&[lost], 200), joiner.wait(&[kept], 201)), (due, due));
+    assert_eq!(joiner.look(&[lost], 212), JoinStanding::Settled);
 }
 
 #[test]

@@ -423,7 +423,7 @@ impl Rollout {
         let rules = Rules { hash: self.plan.shared_rules(), quiet: self.plan.gather.quiet };
         let local = self.push.as_ref().and_then(|push| push.local(&self.plan, share.name()));
         let record = share.next_write(local.as_ref(), rules, now);
-        let tally = share.next_tally(local.as_ref(), now);
+        let tally = share.next_tally(local.as_ref(), rules, now);
         self.outputs.extend(record.into_iter().chain(tally).map(Output::Write));
     }
 

@@ -498,6 +498,8 @@ impl Push {
         let reached = self.report.steps.last().map_or(0, |step| step.threshold);
         if step == self.number_of_step() && threshold > reached {
             self.raise_to(threshold, outputs);
+            // The evidence of the bid was of fewer clients.
+            self.take_back_bid();
         }
         let reached = (step, threshold);
         if let Some(consent) = &mut self.consent {
@@ -525,6 +527,8 @@ impl Push {
             load: None,
         });
         self.current = CurrentStep::new(now, step.is_none());
+        // Another replica began the step while the clocks stand here: this step has stood since now.
+        self.stands_since = self.stands_since.map(|_| now);
         self.report.state = self.moving_state();
         let steps = plan.step_count();
         self.tell(

@@ -450,10 +450,11 @@ impl Share {
         let record = self.record().filter(|record| record.push >= number);
         if let Some(record) = record {
             let is_part = units.iter().all(|unit| record.changed.covers(&news(unit)));
+            let is_ours = record.rules == rules;
             return match record.state {
-                _ if record.push > number || record.rules != rules => Sorted::Wait,
-                SharedState::Gathering => Sorted::Begin,
-                SharedState::Moving | SharedState::Halted if is_part => Sorted::Begin,
+                _ if record.push > number => Sorted::Wait,
+                SharedState::Gathering if is_ours => Sorted::Begin,
+                SharedState::Moving | SharedState::Halted if is_ours && is_part => Sorted::Begin,
                 _ => {
                     self.watched.skipped = Some(number);
                     Sorted::Wait

@@ -67,7 +67,7 @@ impl Share {
             if let Some(local) = local.filter(|local| local.halt.is_none()) {
                 past = self.go_on(&mut next, local, rules, now);
             }
-            self.end_deserted(&mut next, local, now);
+            self.end_deserted(&mut next, local, rules, now);
         }
         let is_halt =
             self.record().map(|record| record.state) != Some(next.state) && next.state == SharedState::Halted;
@@ -199,9 +199,15 @@ impl Share {
     }
 
     /// Ends a push that no live replica has any more: their servers took it back, or they are gone.
-    fn end_deserted(&mut self, next: &mut PlanRecord, local: Option<&LocalPush<'_>>, now: Time) {
+    fn end_deserted(
+        &mut self,
+        next: &mut PlanRecord,
+        local: Option<&LocalPush<'_>>,
+        rules: Rules,
+        now: Time,
+    ) {
         let has = |tally: &ReplicaTally| tally.takes_part && tally.push == next.push;
-        let is_here = local.is_some_and(|local| local.number >= next.push);
+        let is_here = local.is_some_and(|local| local.number > next.push || local.takes_part(next, rules));
         let is_deserted = next.state.is_under_way() && !is_here && !self.held.tallies.values().any(has);
         if !is_deserted {
             self.watched.deserted = None;
@@ -214,13 +220,13 @@ impl Share {
     }
 
     /// The tally of this replica for the others. `local`: its push.
-    pub fn next_tally(&mut self, local: Option<&LocalPush<'_>>, now: Time) -> Option<Write> {
+    pub fn next_tally(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
         if self.writes.tally.is_some() || matches!(self.link, Link::Away(_)) || self.is_named_twice() {
             return None;
         }
         let blank = blank();
         let record = self.record().unwrap_or(&blank);
-        let local = local.filter(|local| local.number == record.push);
+        let local = local.filter(|local| local.takes_part(record, rules));
         let mut tally = match (self.counted.as_ref().filter(|counted| counted.is_of(record)), local) {
             (Some(counted), Some(_)) => counted.clone(),
             // The clients have not been counted at this step: the others wait.

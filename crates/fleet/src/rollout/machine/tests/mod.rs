@@ -12,6 +12,7 @@ mod random;
 mod records;
 mod relays;
 mod replaced;
+mod shared;
 mod steps;
 mod trust;
 
