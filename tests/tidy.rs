@@ -14,6 +14,7 @@ mod rules;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 #[path = "tidy/paths.rs"]
 mod paths;
@@ -235,12 +236,13 @@ fn relative(path: &Path) -> String {
 }
 
 /// Path and text of every Rust file.
-fn sources() -> Vec<(String, String)> {
-    tracked()
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .filter_map(|path| Some((relative(&path), fs::read_to_string(&path).ok()?)))
-        .collect()
+fn sources() -> &'static [(String, String)] {
+    static SOURCES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+        let of_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+        let read = |path: &PathBuf| Some((relative(path), fs::read_to_string(path).ok()?));
+        tracked().iter().filter(of_rust).filter_map(read).collect()
+    });
+    &SOURCES
 }
 
 /// The lines of a file that are neither comments nor tests, numbered from 1.
@@ -320,7 +322,7 @@ fn rooms_use_only_what_the_architecture_lets_them() {
     let known: Vec<&str> = READING_ORDER.to_vec();
     let mut faults = Vec::new();
     for room in ROOMS {
-        for (path, number, line) in room_code(&sources, room.name) {
+        for (path, number, line) in room_code(sources, room.name) {
             for used in own_rooms(&line) {
                 if known.contains(&used) && used != room.name && !room.rooms.contains(&used) {
                     faults.push(format!("{path}:{number}: {} may not use {used}", room.name));
@@ -342,7 +344,7 @@ fn rooms_use_only_what_the_architecture_lets_them() {
 fn the_engine_is_pure() {
     let sources = sources();
     let mut faults = Vec::new();
-    for (path, number, line) in PURE.iter().flat_map(|room| room_code(&sources, room)) {
+    for (path, number, line) in PURE.iter().flat_map(|room| room_code(sources, room)) {
         for word in IMPURE {
             let found =
                 if word.contains("::") { line.contains(word) } else { words(&line).any(|w| w == *word) };
@@ -360,7 +362,7 @@ fn the_engine_is_pure() {
 fn the_engine_does_not_iterate_hashed_maps() {
     let sources = sources();
     let mut faults = Vec::new();
-    let lines: Vec<_> = PURE.iter().flat_map(|room| room_code(&sources, room)).collect();
+    let lines: Vec<_> = PURE.iter().flat_map(|room| room_code(sources, room)).collect();
     let hashed = |line: &str| line.contains("HashMap") || line.contains("HashSet");
     let mut names: Vec<(String, String)> = Vec::new();
     for (path, _, line) in lines.iter().filter(|(_, _, line)| hashed(line) && !line.contains("use ")) {
@@ -405,7 +407,7 @@ fn wings_use_only_wings_before_them() {
     for (room, wings) in WINGS {
         let path = format!("crate::{room}::");
         for (number, wing) in wings.iter().enumerate() {
-            for (file, line_number, line) in room_code(&sources, &format!("{room}/{wing}")) {
+            for (file, line_number, line) in room_code(sources, &format!("{room}/{wing}")) {
                 let used = line.split(&path).skip(1).filter_map(|after| words(after).next());
                 let later = used.filter(|used| wings[number + 1..].contains(used));
                 faults
@@ -453,11 +455,11 @@ fn functions_and_files_stay_short() {
     let mut faults = Vec::new();
     for (path, text) in sources() {
         let lines = text.lines().count();
-        let allowed = if as_module(&path).starts_with("src/") { FILE_LINES } else { OTHER_FILE_LINES };
+        let allowed = if as_module(path).starts_with("src/") { FILE_LINES } else { OTHER_FILE_LINES };
         if lines > allowed && !LONG.contains(&path.as_str()) {
             faults.push(format!("{path}: {lines} lines, {allowed} are allowed"));
         }
-        for (name, line, length) in functions(&text) {
+        for (name, line, length) in functions(text) {
             if length > FUNCTION_LINES && !LONG.contains(&format!("{path}::{name}").as_str()) {
                 faults
                     .push(format!("{path}:{line}: {name} has {length} lines, {FUNCTION_LINES} are allowed"));

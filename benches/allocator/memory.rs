@@ -329,7 +329,7 @@ fn bod_3_equal_sets_of_50_classes_take_at_most_150_bytes_a_name_and_class() {
     let mut worst: f64 = 0.0;
     for (way, wanted) in [("wildcard", &[][..]), ("by name", &names)] {
         let all = server.response(&type_url, 0..CLASS_NAMES, 0);
-        let changes = (1..=100).map(|number| server.response(&type_url, [number * 7].into_iter(), number));
+        let changes = (1..=25).map(|number| server.response(&type_url, [number * 7].into_iter(), number));
         for answers in [vec![all.clone()], std::iter::once(all.clone()).chain(changes).collect()] {
             let commons: Rc<dyn Commons> = Rc::new(Table::default());
             let first = class(wanted, &commons, &answers);

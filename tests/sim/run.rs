@@ -1,6 +1,7 @@
 //! Runs seeds over all cores, and makes a failing one short.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,25 @@ pub fn run_batch(batch: &Batch) -> Report {
     });
     let found = found.lock().unwrap().take();
     Report { seeds: done.load(Ordering::Relaxed), took: started.elapsed(), found }
+}
+
+/// The first of these seeds, in their order, that violates an invariant.
+pub fn first_failing(seeds: &[u64], threads: usize) -> Option<Found> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+                    if let Some(failure) = run_seed(seed).failure {
+                        next.store(seeds.len(), Ordering::Relaxed);
+                        let at = seeds.iter().position(|other| *other == seed);
+                        found.lock().unwrap().insert(at, Found { seed, failure });
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap().pop_first().map(|(_, found)| found)
 }
 
 /// All schedules of a batch.

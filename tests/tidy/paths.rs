@@ -41,7 +41,7 @@ static ITEMS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut items = BTreeMap::<String, BTreeSet<String>>::new();
     for (_, text) in sources() {
         let mut block: Option<Vec<String>> = None;
-        for (_, line) in code(&text) {
+        for (_, line) in code(text) {
             let types = || types_of_block(line).map(|names| names.into_iter().map(str::to_owned).collect());
             match line.starts_with([' ', '}', '#']) || line.is_empty() {
                 // A macro may wrap a declaration.
@@ -59,11 +59,8 @@ static ITEMS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
 
 /// Every word of the code.
 static WORDS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
-    let of_file = |(_, text): (String, String)| -> Vec<String> {
-        code(&text).flat_map(|(_, line)| words(line)).map(str::to_owned).collect()
-    };
-    let all = sources().into_iter().filter(|(path, _)| !path.starts_with("tests/tidy"));
-    all.flat_map(of_file).collect()
+    let all = sources().iter().filter(|(path, _)| !path.starts_with("tests/tidy"));
+    all.flat_map(|(_, text)| code(text)).flat_map(|(_, line)| words(line)).map(str::to_owned).collect()
 });
 
 /// Documents whose every single word in the form of a type is a type.
@@ -133,11 +130,11 @@ fn is_declared(path: &[&str]) -> bool {
             continue;
         }
         let (folder, file) = (format!("{place}/"), format!("{place}.rs"));
-        let mut texts = sources().into_iter().filter(|(path, _)| {
+        let mut texts = sources().iter().filter(|(path, _)| {
             let path = as_module(path);
             path.starts_with(&folder) || path == file
         });
-        return texts.any(|(_, text)| code(&text).any(|(_, line)| words(line).any(|word| word == *segment)));
+        return texts.any(|(_, text)| code(text).any(|(_, line)| words(line).any(|word| word == *segment)));
     }
     true
 }

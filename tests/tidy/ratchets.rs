@@ -2,6 +2,7 @@
 //! worse, and a change for the better lowers the bound.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
@@ -36,20 +37,23 @@ struct Source {
     path: String,
     /// The room, if the room is a crate.
     package: Option<String>,
-    text: String,
-    file: syn::File,
+    text: &'static str,
+    facts: Facts,
 }
 
-fn house() -> Vec<Source> {
+/// Parsed once for all tests.
+static HOUSE: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let is_ours = |path: &str| path.starts_with("src/") || path.starts_with("crates/");
-    let files = sources().into_iter().filter(|(path, _)| is_ours(path) && !is_test_file(path));
-    let parse = |(path, text): (String, String)| {
-        let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let files = sources().iter().filter(|(path, _)| is_ours(path) && !is_test_file(path));
+    let read = |(path, text): &'static (String, String)| {
+        let file = syn::parse_file(text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut facts = Facts::default();
+        facts.visit_file(&file);
         let package = path.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
-        Source { path: as_module(&path), package: package.map(str::to_owned), text, file }
+        Source { path: as_module(path), package: package.map(str::to_owned), text, facts }
     };
-    files.map(parse).collect()
-}
+    files.map(read).collect()
+});
 
 /// Tells all cases above the bound. Below the bound, asks for a lower one.
 fn check(measure: &str, bound: usize, cases: &[String]) {
@@ -238,15 +242,6 @@ fn target(
     behind.and_then(|path| target(path, &module, package, modules)).or(Some(module))
 }
 
-fn facts() -> Vec<(Source, Facts)> {
-    let read = |source: Source| {
-        let mut facts = Facts::default();
-        facts.visit_file(&source.file);
-        (source, facts)
-    };
-    house().into_iter().map(read).collect()
-}
-
 /// The module of a file: `engine::view` for `src/engine/view/mod.rs`.
 fn module(path: &str) -> Vec<String> {
     let path = path.trim_start_matches("src/").trim_end_matches(".rs");
@@ -257,8 +252,8 @@ fn module(path: &str) -> Vec<String> {
 #[test]
 fn the_code_does_not_grow_unsaid() {
     let is_code = |line: &str| !line.trim().is_empty();
-    let lines = |source: &Source| code(&source.text).filter(|(_, line)| is_code(line)).count();
-    let reached: usize = house().iter().map(lines).sum();
+    let lines = |source: &Source| code(source.text).filter(|(_, line)| is_code(line)).count();
+    let reached: usize = HOUSE.iter().map(lines).sum();
     // Hundreds, so that a small mend needs no new bound.
     assert!(
         reached.next_multiple_of(100) == CODE_LINES,
@@ -268,12 +263,11 @@ fn the_code_does_not_grow_unsaid() {
 
 #[test]
 fn names_are_nouns() {
-    let facts = facts();
     let named = |cases: fn(&Facts) -> &Vec<String>| -> Vec<String> {
-        let of_file = |(source, facts): &(Source, Facts)| {
-            cases(facts).iter().map(|case| format!("{}: {case}", source.path)).collect::<Vec<_>>()
+        let of_file = |source: &Source| {
+            cases(&source.facts).iter().map(|case| format!("{}: {case}", source.path)).collect::<Vec<_>>()
         };
-        facts.iter().flat_map(of_file).collect()
+        HOUSE.iter().flat_map(of_file).collect()
     };
     check("names that are no nouns", BANNED_NAMES, &named(|facts| &facts.banned));
     check("pairs as parameters", TUPLE_PARAMETERS, &named(|facts| &facts.tuples));
@@ -283,10 +277,10 @@ fn names_are_nouns() {
 
 #[test]
 fn a_type_name_stands_once_in_a_crate() {
-    let mut places = BTreeMap::<(Option<String>, String), BTreeSet<String>>::new();
-    for (source, facts) in facts() {
-        for name in facts.types {
-            places.entry((source.package.clone(), name)).or_default().insert(source.path.clone());
+    let mut places = BTreeMap::<(&Option<String>, &String), BTreeSet<&String>>::new();
+    for source in HOUSE.iter() {
+        for name in &source.facts.types {
+            places.entry((&source.package, name)).or_default().insert(&source.path);
         }
     }
     let twice = places.into_iter().filter(|(_, files)| files.len() > 1);
@@ -296,10 +290,10 @@ fn a_type_name_stands_once_in_a_crate() {
 
 #[test]
 fn state_is_divided() {
-    let facts = facts();
     let mut files = BTreeMap::<(Option<&str>, &String), BTreeSet<&str>>::new();
     let mut orphans = Vec::new();
-    for (source, facts) in &facts {
+    for source in HOUSE.iter() {
+        let facts = &source.facts;
         let is_foreign = |name: &&String| !facts.types.contains(name);
         if facts.others == 0
             && !facts.inherent.is_empty()
@@ -320,7 +314,7 @@ fn state_is_divided() {
 #[test]
 fn comments_are_not_wide() {
     let mut cases = Vec::new();
-    for source in house() {
+    for source in HOUSE.iter() {
         for (number, line) in source.text.lines().enumerate() {
             if line.trim_start().starts_with("//") && line.chars().count() > COMMENT_WIDTH {
                 cases.push(format!("{}:{}: {} columns", source.path, number + 1, line.chars().count()));
@@ -335,13 +329,12 @@ fn comments_are_not_wide() {
 /// use `mod.rs`.
 #[test]
 fn files_use_no_circles() {
-    let facts = facts();
     let modules: Modules =
-        facts.iter().map(|(source, facts)| (module(&source.path), facts.exports.clone())).collect();
+        HOUSE.iter().map(|source| (module(&source.path), source.facts.exports.clone())).collect();
     let mut folders = BTreeMap::<&[String], DiGraphMap<&str, ()>>::new();
-    for (source, facts) in &facts {
+    for source in HOUSE.iter() {
         let (here, _) = modules.get_key_value(&module(&source.path)).expect("its own module");
-        for path in &facts.paths {
+        for path in &source.facts.paths {
             let Some(there) = target(path, here, source.package.as_ref(), &modules) else { continue };
             let (there, _) = modules.get_key_value(&there).expect("a module");
             let common = here.iter().zip(there).take_while(|(one, other)| one == other).count();

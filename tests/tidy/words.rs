@@ -66,8 +66,8 @@ fn comments_use_nouns() {
     let (mut rooms, mut files) = (BTreeMap::<String, Counts>::new(), BTreeMap::<String, Counts>::new());
     let mut faults = Vec::new();
     for (path, text) in sources() {
-        let Some(room) = room(&as_module(&path)).map(str::to_owned) else { continue };
-        for (number, line) in checked(&path, &text) {
+        let Some(room) = room(&as_module(path)).map(str::to_owned) else { continue };
+        for (number, line) in checked(path, text) {
             let Some(comment) = comment(line) else { continue };
             let (all, pronouns) = (words(comment).count(), words(comment).filter(|w| is_pronoun(w)).count());
             for counts in [rooms.entry(room.clone()).or_default(), files.entry(path.clone()).or_default()] {

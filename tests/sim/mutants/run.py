@@ -43,11 +43,8 @@ pub fn is_on(mutant: u32) -> bool {
 }
 """
 
-# The schedules that a search tries at most, and the schedules without a mutant.
+# The schedules that a search tries at most.
 SEEDS_MAX = 10_000
-SEEDS_WITHOUT = 200
-# The first seed of the worlds with all features (tests/sim/README.md).
-LATER = 1 << 21
 
 # Invariants that are hard to violate without violating another one first, and those of rollouts. Each has to find at least so many mutants.
 HARD = dict.fromkeys(("I2", "I3", "I7b", "I8", "I11", "I14"), 3)
@@ -190,6 +187,7 @@ def manifest():
     members = [*(f"sluice-{name}" for name in CRATES), "sluice-sim"]
     levels = {level: "\n".join(f"{name} = {{ opt-level = {level} }}" for name in members) for level in (0, 2)}
     profiles = "".join(re.findall(r"(?ms)^\[profile\.\w+\]$.*?(?=^\[|\Z)", text))
+    dependencies = re.search(r'(?m)^"\*" = .*$', text)[0]
     return f"""\
 [workspace]
 members = ["crates/*", "tests/sim"]
@@ -202,7 +200,7 @@ unused = "allow"
 {profiles}
 
 [profile.dev.package]
-"*" = {{ debug = false }}
+{dependencies}
 {levels[0]}
 
 [profile.sim.package]
@@ -306,19 +304,32 @@ def simulate(simulator, number, first, count):
     return None, count, ""
 
 
-def show(simulator, number, first, count):
-    """As `simulate`, without the schedules that violate an invariant without the mutant, too."""
-    begin = first
-    while True:
-        invariant, seeds, text = simulate(simulator, number, begin, first + count - begin)
-        if invariant is None or invariant == "no result":
-            return invariant, count, text
-        seed = begin + seeds - 1
-        if simulate(simulator, 0, seed, 1)[0] is None:
-            return invariant, seed - first + 1, text
-        begin = seed + 1
-        if begin == first + count:
-            return None, count, ""
+class Simulator:
+    """A built simulator, and what it says of schedules without a mutant: many mutants have one schedule."""
+
+    def __init__(self, *options):
+        self.path, self.without = build(*options), {}
+
+    def violated(self, seed):
+        """The invariant that a schedule violates without a mutant, if there is one, and the text."""
+        if seed not in self.without:
+            invariant, _, text = simulate(self.path, 0, seed, 1)
+            self.without[seed] = invariant, text
+        return self.without[seed]
+
+    def show(self, number, first, count):
+        """As `simulate`, without the schedules that violate an invariant without the mutant, too."""
+        begin = first
+        while True:
+            invariant, seeds, text = simulate(self.path, number, begin, first + count - begin)
+            if invariant is None or invariant == "no result":
+                return invariant, count, text
+            seed = begin + seeds - 1
+            if self.violated(seed)[0] is None:
+                return invariant, seed - first + 1, text
+            begin = seed + 1
+            if begin == first + count:
+                return None, count, ""
 
 
 class Report:
@@ -338,11 +349,10 @@ class Report:
 
 
 def repeat(pool, mutants, report):
-    """Runs each mutant with the schedule that its file records, and none with some; gives the mutants to search for."""
-    simulator = build()
-    without = pool.submit(simulate, simulator, 0, LATER, SEEDS_WITHOUT)
+    """Runs each mutant with the schedule that its file records, and each schedule without a mutant; gives the mutants to search for."""
+    simulator = Simulator()
     runs = [
-        (number, mutant, pool.submit(show, simulator, number, mutant.first + mutant.seeds - 1, 1))
+        (number, mutant, pool.submit(simulator.show, number, mutant.first + mutant.seeds - 1, 1))
         for number, mutant in mutants
         if mutant.seeds
     ]
@@ -356,20 +366,20 @@ def repeat(pool, mutants, report):
             print(f"open {mutant.name}: its schedule shows nothing any more", flush=True)
         else:
             left.append((number, mutant))
-    invariant, seeds, text = without.result()
-    if invariant:
-        report.fail("without a mutant", f"{invariant} after {seeds} schedules: {text}")
-    else:
-        report.ok("without a mutant", f"nothing found in {seeds} schedules")
+    violated = {seed: found for seed, found in simulator.without.items() if found[0]}
+    for seed, (invariant, text) in violated.items():
+        report.fail("without a mutant", f"{invariant} in schedule {seed}: {text}")
+    if not violated:
+        report.ok("without a mutant", f"nothing found in {len(simulator.without)} schedules")
     return left
 
 
 def search(pool, mutants, report, record):
     """Runs each mutant until an invariant is violated."""
     print(f"searching for {len(mutants)} mutants", flush=True)
-    simulator = build("--profile", "sim")
+    simulator = Simulator("--profile", "sim")
     runs = [
-        (mutant, pool.submit(show, simulator, number, mutant.first, SEEDS_MAX))
+        (mutant, pool.submit(simulator.show, number, mutant.first, SEEDS_MAX))
         for number, mutant in mutants
     ]
     for mutant, done in runs:

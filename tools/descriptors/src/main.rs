@@ -92,6 +92,10 @@ fn descriptors(tree: &Path, checkouts: &[PathBuf]) -> Result<FileDescriptorSet> 
     let mut merged = FileDescriptorSet::default();
     let mut seen = BTreeSet::new();
     for root in roots(tree, checkouts)? {
+        // As an import of another root, with all that the file imports itself.
+        if seen.contains(&root) {
+            continue;
+        }
         let mut compiler = protox::Compiler::with_file_resolver(resolver(tree, checkouts));
         compiler.include_imports(true).open_file(&root).with_context(|| format!("compiling {root}"))?;
         let compiled = FileDescriptorSet::decode(&*compiler.encode_file_descriptor_set())?;

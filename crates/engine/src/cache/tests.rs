@@ -249,7 +249,8 @@ fn config() -> ProptestConfig {
         RngSeed::Random => RngSeed::Fixed(7),
         fixed @ RngSeed::Fixed(_) => fixed,
     };
-    ProptestConfig { rng_seed, failure_persistence: None, ..given }
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { 64 };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..given }
 }
 
 proptest! {

@@ -257,8 +257,9 @@ fn nam_17_every_client_comes_to_hold_what_it_covers() {
     const NAMES: [&str; 4] = ["xdstp:f/a", "xdstp:f/b", "xdstp:g/a", "xdstp:g/b"];
     const WANTS: [&str; 8] =
         ["xdstp:f/a", "xdstp:f/b", "xdstp:g/a", "xdstp:f/*", "xdstp:g/*", "xdstp:h/*", "*", "xdstp:f/*"];
-    for seed in 0..400_u64 {
-        let mut random = seed;
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100);
+    for seed in 0..cases {
+        let mut random: u64 = seed;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             usize::try_from((random >> 33) % below).unwrap()

@@ -451,7 +451,8 @@ fn config() -> ProptestConfig {
         RngSeed::Random => RngSeed::Fixed(7),
         fixed @ RngSeed::Fixed(_) => fixed,
     };
-    ProptestConfig { rng_seed, failure_persistence: None, max_shrink_iters: 20_000, ..given }
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { 80 };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 20_000, ..given }
 }
 
 proptest! {

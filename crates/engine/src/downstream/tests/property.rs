@@ -297,7 +297,7 @@ fn config() -> ProptestConfig {
         RngSeed::Random => RngSeed::Fixed(7),
         fixed @ RngSeed::Fixed(_) => fixed,
     };
-    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { 450 };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { 150 };
     ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 50_000, ..given }
 }
 

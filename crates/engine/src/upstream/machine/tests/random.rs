@@ -88,8 +88,15 @@ impl Judge {
     }
 }
 
+/// `PROPTEST_CASES` selects more histories.
+fn config() -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { 150 };
+    ProptestConfig { cases, ..given }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(config())]
 
     #[test]
     fn ack_8_every_response_asked_for_is_answered_once(
