@@ -97,7 +97,8 @@ struct Differences {
     shown: BTreeMap<NameKey, Vec<Stance>>,
 }
 
-/// A divergence of one type, as long as some member differs.
+/// A divergence of one type, as long as some member differs. Wide because all of the evidence ends with the
+/// divergence.
 #[derive(Clone, Debug)]
 pub struct Record {
     type_url: TypeUrl,
@@ -275,12 +276,12 @@ impl Record {
         self.asks.clear();
     }
 
-    /// A member is equal in the type, while others differ. Returns whether the row is new.
+    /// A member is equal in the type, while others differ. Returns whether this is news.
     pub fn add_equal(&mut self, trial: &Trial) -> bool {
         let equal = EqualMember::of(trial);
-        if let Some(known) = self.equal.iter_mut().find(|known| known.row == equal.row) {
-            let is_new = !is_same_subscription(&known.wants, &equal.wants);
-            *known = equal;
+        if let Some(twin) = self.equal.iter_mut().find(|twin| twin.row == equal.row) {
+            let is_new = !is_same_subscription(&twin.wants, &equal.wants);
+            *twin = equal;
             return is_new;
         }
         let is_new = self.equal.len() < EQUAL_MAX;
