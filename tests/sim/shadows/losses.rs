@@ -190,8 +190,10 @@ impl Shadows {
         // An operator's split or join moves whom the operator wants; a join of the machine is judged as I36.
         let is_split = self.divisions.is_part(to, from);
         let Some(learned) = self.divisions.learned(to).filter(|_| is_split) else { return };
-        if is_at_rest && self.is_askable(node) {
-            // In other names the representative may have an answer of its own that nobody has noticed.
+        let is_noticed = self.classes.get(&to).is_some_and(|class| self.is_askable(class.node));
+        if is_at_rest && is_noticed && self.is_askable(node) {
+            // In other names the representative may have an answer of its own that nobody has noticed, and one that
+            // cannot be asked in any name.
             let mut names = self.asks_for(number).filter(|name| learned.names.contains(name));
             let loss = |name: &usize| self.is_right(node, from, *name) && !self.is_right(node, to, *name);
             if let Some(name) = names.find(loss) {
