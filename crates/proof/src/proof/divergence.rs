@@ -166,6 +166,21 @@ impl Theory {
     fn is_supported(&self, fields: &[FieldNumber], values: &[u64]) -> bool {
         self.rows.iter().filter(|row| values_at(row, fields) == values).count() >= 2
     }
+
+    /// Whether a node with these values has all that the differing nodes have in common, missing fields
+    /// included, and this explains them: whichever common values are the reason, the node has these, too.
+    fn has_common(&self, row: &Row) -> bool {
+        let Some(first) = self.rows.first() else { return false };
+        let fields: BTreeSet<FieldNumber> =
+            self.rows.iter().chain([row]).flat_map(|row| row.iter().map(|pair| pair.0)).collect();
+        let is_common = |field: &FieldNumber| {
+            self.rows.iter().all(|other| value_at(other, *field) == value_at(first, *field))
+        };
+        self.explanations.iter().any(|set| set.iter().all(is_common))
+            && fields
+                .iter()
+                .all(|field| !is_common(field) || value_at(row, *field) == value_at(first, *field))
+    }
 }
 
 /// The class of a record, for its report.
@@ -672,8 +687,10 @@ impl Record {
     /// The members that leave now by a theory. `is_asked`: a sample may make the theory better yet.
     ///
     /// If several explanations are left, the members leave by the values of all of their fields. Values that
-    /// a single node supports, while others have them, are no reason to move the others: the node leaves
-    /// alone, by its id.
+    /// a single node supports, while others have them, are no reason to move the others, unless they have all
+    /// that the differing nodes have in common: the node leaves alone, by its id. With the first member that
+    /// leaves by the fields go all that are known to have its answer: once the member has left, nobody knows
+    /// the answer any more.
     pub fn departures(
         &self,
         theory: &Theory,
@@ -688,19 +705,28 @@ impl Record {
             if is_asked && now < member.asks_until {
                 continue;
             }
-            let values = values_at(&member.shown.row, &explained_by);
-            let has_others = || {
-                let mut prints = population.prints_with(&explained_by, &values);
-                prints.any(|entry| population.with_print(entry.0).any(|resident| resident.1.node_key != *key))
+            let others_differ = |values: &[u64]| {
+                let differs = |other: &Resident| {
+                    other.node_key == *key || theory.has_common(&population.full_row(other))
+                };
+                let mut prints = population.prints_with(&explained_by, values);
+                prints.all(|entry| population.with_print(entry.0).all(|other| differs(other.1)))
             };
-            let is_by_fields =
-                !explained_by.is_empty() && (theory.is_supported(&explained_by, &values) || !has_others());
-            let (fields, tuple) =
-                if is_by_fields { (explained_by.clone(), values) } else { (Vec::new(), vec![*key]) };
+            let leave = |values: &Vec<u64>| {
+                !explained_by.is_empty()
+                    && (theory.is_supported(&explained_by, values) || others_differ(values))
+            };
+            let (fields, tuples) = match leave(&values_at(&member.shown.row, &explained_by)) {
+                true => {
+                    let tuples = theory.rows.iter().map(|row| values_at(row, &explained_by));
+                    (explained_by.clone(), tuples.filter(leave).collect())
+                }
+                false => (Vec::new(), BTreeSet::from([vec![*key]])),
+            };
             match departures.iter_mut().find(|departure| departure.fields == fields) {
-                Some(departure) => drop(departure.tuples.insert(tuple)),
+                Some(departure) => departure.tuples.extend(tuples),
                 None => {
-                    let (tuples, explained_by) = ([tuple].into(), explained_by.clone());
+                    let explained_by = explained_by.clone();
                     departures.push(Departure { fields, tuples, first: *key, explained_by });
                 }
             }
