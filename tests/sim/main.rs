@@ -589,7 +589,7 @@ fn verdict(results: &[(&str, Result<String, String>)]) -> ExitCode {
 }
 
 fn story(seed: u64) -> ExitCode {
-    let outcome = run::run(seed, &run::acts_of(seed), 0, true);
+    let outcome = run::run(seed, &run::acts_of(seed), run::origin_of(seed), true);
     println!("{}\n{}", run::plan_of(seed), outcome.story.join("\n"));
     if outcome.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -631,7 +631,7 @@ fn run_seeds(batch: Batch) -> Result<String, String> {
 }
 
 fn the_same_seed_gives_the_same_events() -> Result<String, String> {
-    let apart = [collections::COLLECTIONS, shadows::SHADOWS, shadows::SPLITS, loads::LOADS];
+    let apart = [collections::COLLECTIONS, shadows::SHADOWS, shadows::TWOFOLD, shadows::SPLITS, loads::LOADS];
     let others = apart.map(|first| first..first + 20);
     for seed in (0..20).chain(others.into_iter().flatten()) {
         let (one, other) = (run::run_seed(seed).hash, run::run_seed(seed).hash);
@@ -785,8 +785,9 @@ fn no_schedule_of_collections_violates_an_invariant() -> Result<String, String> 
 
 /// Worlds with a control plane that is a function of the node, and worlds with a ledger of all requests (I29).
 fn no_schedule_of_shadows_or_loads_violates_one() -> Result<String, String> {
-    let (shadows, loads) = (run_from(shadows::SHADOWS, APART_RUN)?, run_from(loads::LOADS, APART_RUN)?);
-    Ok(format!("{shadows}, {} and {loads}", run_from(shadows::SPLITS, SPLITS_RUN)?))
+    let [shadows, twofold] = [shadows::SHADOWS, shadows::TWOFOLD].map(|first| run_from(first, APART_RUN / 2));
+    let (splits, loads) = (run_from(shadows::SPLITS, SPLITS_RUN)?, run_from(loads::LOADS, APART_RUN)?);
+    Ok(format!("{}, {}, {splits} and {loads}", shadows?, twofold?))
 }
 
 fn base_of_today() -> u64 {

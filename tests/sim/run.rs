@@ -46,7 +46,7 @@ impl Report {
 }
 
 /// The engine's clock at the start of a schedule; the value must not matter (I18).
-fn origin_of(seed: u64) -> u64 {
+pub fn origin_of(seed: u64) -> u64 {
     super::rng::mix(seed) >> 14
 }
 

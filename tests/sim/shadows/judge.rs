@@ -45,6 +45,8 @@ pub struct Judge {
     is_disturbed: bool,
     /// Orders are not bound by the minute.
     has_orders: bool,
+    /// A control began: the relay knows that the server bears two streams of one id.
+    pub knows_twins: bool,
     pub losses: Losses,
 }
 
@@ -70,6 +72,7 @@ impl Judge {
     pub fn restarted(&mut self) {
         self.expected.clear();
         self.begins.clear();
+        self.knows_twins = false;
         self.losses.restart();
     }
 }
@@ -94,6 +97,7 @@ impl Shadows {
                 format!("a control of class {class} at a server of one stream per id")
             });
         }
+        self.judge.knows_twins |= open.kind == ShadowKind::Control;
         let gone = open.member.is_some_and(|member| !self.members.values().any(|other| *other == member));
         if gone {
             self.fail(Invariant::ShadowBounds, || format!("node {} has left, and is shown", node.number));
@@ -255,13 +259,13 @@ impl Shadows {
     }
 
     /// The types of a class in which a member differs from the class, at rest.
-    fn differing(&self, class: usize, is_asked: impl Fn(usize, Node) -> bool) -> Vec<TypeUrl> {
+    fn differing(&self, class: usize, is_asked: impl Fn(Node) -> bool) -> Vec<TypeUrl> {
         let Some(shown) = self.classes.get(&class).map(|class| class.node) else { return Vec::new() };
         let state = self.plane.state();
         let members = self.members.keys().map(|number| self.nodes[*number]);
         let members = members
             .filter(|node| self.class_of(*node) == class && *node != shown)
-            .filter(|node| is_asked(0, *node));
+            .filter(|node| is_asked(*node));
         let mut types: Vec<TypeUrl> = members
             .flat_map(|node| {
                 (0..NAMES).filter(move |name| !state.stamped[*name] && state.tells_apart(node, shown, *name))
@@ -278,7 +282,7 @@ impl Shadows {
         let (refused, twins) = (self.plane.refused, self.plane.twins);
         for class in self.classes.keys().copied().collect::<Vec<_>>() {
             let Some(shown) = self.classes.get(&class).map(|class| class.node) else { continue };
-            let all = self.differing(class, |_, _| true);
+            let all = self.differing(class, |_| true);
             // I34: no alarm outlives its reason.
             let report = self.proof.report(self.time());
             for divergence in report.divergences.iter().filter(|divergence| divergence.class == key(class)) {
@@ -300,7 +304,7 @@ impl Shadows {
                 });
             }
             // I35: every rule is told. Members ask for the last two names at least.
-            let asked = self.differing(class, |_, node| !is_never(node) && node.number % 4 != refused);
+            let asked = self.differing(class, |node| self.is_askable(node) && !self.is_hidden(node));
             let is_sure = |type_url: &TypeUrl| !self.differs_in_unasked_only(class, type_url);
             let missed =
                 asked.into_iter().filter(is_sure).find(|type_url| !self.has_divergence(class, type_url));
@@ -324,7 +328,9 @@ impl Shadows {
         let is_free = self.count(&[ShadowKind::Witness]) < WITNESSES_MAX.min(self.members.len());
         let is_uncovered = |label: usize, value: u64| {
             let holds = |node: &&Node| node.labels[label] == value;
-            let askable = |node: &Node| holds(&node) && !is_never(*node) && *node != shown;
+            let askable = |node: &Node| {
+                holds(&node) && self.is_askable(*node) && !self.is_hidden(*node) && *node != shown
+            };
             members.iter().filter(holds).count() >= 2
                 && members.iter().any(|node| !holds(&node))
                 && members.iter().any(askable)

@@ -83,8 +83,21 @@ impl Shadows {
         (0..NAMES).filter(move |name| *name < super::MEMBERS || *name >= from)
     }
 
-    fn is_askable(&self, node: Node) -> bool {
+    pub fn is_askable(&self, node: Node) -> bool {
         !is_never(node) && node.number % 4 != self.plane.refused
+    }
+
+    /// Whether nobody may ask as the node: a class shows the node to the server. The relay does not know whether the
+    /// server bears two streams of one id, and has no other member to find out by.
+    pub fn is_hidden(&self, node: Node) -> bool {
+        let is_shown = |node: Node| self.classes.values().any(|class| class.node == node);
+        let tells = |number: &usize| {
+            let (other, class) = (self.nodes[*number], self.homes.get(number));
+            let is_open =
+                class.and_then(|class| self.classes.get(class)).is_some_and(|class| !is_never(class.node));
+            is_open && self.is_askable(other) && !is_shown(other)
+        };
+        !self.judge.knows_twins && is_shown(node) && !self.members.keys().any(tells)
     }
 
     /// I40, I41, I42: a split is told.
@@ -190,8 +203,10 @@ impl Shadows {
         // An operator's split or join moves whom the operator wants; a join of the machine is judged as I36.
         let is_split = self.divisions.is_part(to, from);
         let Some(learned) = self.divisions.learned(to).filter(|_| is_split) else { return };
-        if is_at_rest && self.is_askable(node) {
-            // In other names the representative may have an answer of its own that nobody has noticed.
+        let is_noticed = self.classes.get(&to).is_some_and(|class| self.is_askable(class.node));
+        if is_at_rest && is_noticed && self.is_askable(node) {
+            // In other names the representative may have an answer of its own that nobody has noticed, and one that
+            // cannot be asked in any name.
             let mut names = self.asks_for(number).filter(|name| learned.names.contains(name));
             let loss = |name: &usize| self.is_right(node, from, *name) && !self.is_right(node, to, *name);
             if let Some(name) = names.find(loss) {
@@ -269,7 +284,7 @@ impl Shadows {
         let members: Vec<usize> = self.members.keys().copied().collect();
         for number in members {
             let node = self.nodes[number];
-            if self.class_of(node) != class || !self.is_askable(node) {
+            if self.class_of(node) != class || !self.is_askable(node) || self.is_hidden(node) {
                 continue;
             }
             if let Some(name) = self.asks_for(number).find(|name| !self.is_right(node, class, *name)) {

@@ -11,8 +11,10 @@ mod plane;
 mod judge;
 mod losses;
 mod splits;
+mod untouched;
 
 pub use splits::{MENDED, OPEN};
+pub use untouched::TWOFOLD;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use self::content::{Stated, content, fields, shown, wants};
 use self::judge::Judge;
 use self::plane::{MEMBERS, NAMES, Node, Plane, State, Twins};
 use self::splits::{Divisions, number_of_class};
+use self::untouched::{Untouched, is_twofold};
 use super::rng::{Rng, mix};
 use super::schedule::{Act, EVENTS_MIN, MILLI, SECOND};
 use super::scheduler::{Scheduler, schedules};
@@ -115,6 +118,7 @@ pub struct Shadows {
     pub streams: BTreeMap<u64, Stream>,
     around: Surroundings,
     judge: Judge,
+    untouched: Untouched,
     /// Streams end by accident no more.
     is_calm: bool,
     orders: u32,
@@ -146,17 +150,12 @@ pub fn acts(seed: u64) -> Vec<Act> {
 }
 
 pub fn run(seed: u64, acts: &[Act], origin: u64, tells: bool) -> Outcome {
-    let mut world = Shadows::new(seed, origin, tells);
-    for act in acts {
-        world.advance(act.gap);
-        if world.failure.is_some() {
-            break;
-        }
-        world.rng = Rng::new(act.choice);
-        world.act(act);
-    }
-    if world.is_live && world.failure.is_none() {
-        world.come_to_rest();
+    let mut world = Shadows::new(seed, origin, tells, false);
+    world.play(acts);
+    if is_twofold(seed) && world.failure.is_none() {
+        let mut without = Shadows::new(seed, origin, false, true);
+        without.play(acts);
+        world.judge_untouched(&without);
     }
     world.scheduler.outcome()
 }
@@ -166,7 +165,7 @@ pub fn key(class: usize) -> ClassKey {
 }
 
 impl Shadows {
-    fn new(seed: u64, origin: u64, tells: bool) -> Shadows {
+    fn new(seed: u64, origin: u64, tells: bool, is_off: bool) -> Shadows {
         let mut rng = Rng::new(mix(seed) ^ 0x5ad1);
         let node = |number| Node { number, labels: [rng.below(3), rng.below(3), rng.below(3)] };
         let nodes: Vec<Node> = (0..NODES as usize).map(node).collect();
@@ -211,6 +210,7 @@ impl Shadows {
             streams: BTreeMap::new(),
             around: Surroundings { clients: 1_000, ..Surroundings::default() },
             judge: Judge::default(),
+            untouched: Untouched::new(seed, is_off),
             is_calm: false,
             orders: 0,
             member_count: 0,
@@ -230,10 +230,25 @@ impl Shadows {
 
     // === time ===
 
+    fn play(&mut self, acts: &[Act]) {
+        for act in acts {
+            self.advance(act.gap);
+            if self.failure.is_some() {
+                return;
+            }
+            self.rng = Rng::new(act.choice);
+            self.act(act);
+        }
+        if self.is_live && self.failure.is_none() {
+            self.come_to_rest();
+        }
+    }
+
     fn advance(&mut self, by: u64) {
         let end = self.now + by;
         loop {
-            let timer = self.proof.poll_timeout().map(|time| self.relative(time));
+            let timer = self.proof.poll_timeout().filter(|_| !self.untouched.is_off);
+            let timer = timer.map(|time| self.relative(time));
             let Some(next) = self.next_due(&[timer], end) else { break };
             self.pass_to(next);
             if timer.is_some_and(|timer| timer <= self.now) {
@@ -252,7 +267,8 @@ impl Shadows {
         match job {
             Job::Begin(stream, state) => {
                 self.arrive(stream, state);
-                let soon = 1 + self.rng.below(200 * MILLI);
+                let is_shadow = self.streams.get(&stream).is_some_and(|stream| stream.shadow.is_some());
+                let soon = 1 + self.draws(is_shadow).below(200 * MILLI);
                 self.after(soon, Job::Deliver(stream, state));
             }
             Job::Deliver(stream, state) => {
@@ -291,7 +307,7 @@ impl Shadows {
     }
 
     fn drain(&mut self) {
-        while let Some(output) = self.proof.poll_output() {
+        while let Some(output) = self.proof.poll_output().filter(|_| !self.untouched.is_off) {
             match output {
                 Output::Open(open) => self.open(&open),
                 Output::Close(id) => {
@@ -305,7 +321,7 @@ impl Shadows {
                     of.into_iter().for_each(|stream| stream.kind = ShadowKind::Witness);
                 }
                 Output::Ask(question) => {
-                    let within = 1 + self.rng.below(200 * MILLI);
+                    let within = 1 + self.draws(true).below(200 * MILLI);
                     self.after(within, Job::Mean(Box::new(question)));
                 }
                 Output::Tell(happening) => {
@@ -315,7 +331,8 @@ impl Shadows {
                 Output::Split(split) => self.split(&split),
                 Output::Join { class } => self.join(&class),
                 Output::Refuse { class, .. } | Output::Admit { class, .. } => {
-                    self.fail(Invariant::Walls, || format!("{class} is refused under another policy"));
+                    let invariant = if self.is_splitting() { Invariant::Walls } else { Invariant::Untouched };
+                    self.fail(invariant, || format!("{class} is refused under another policy"));
                 }
             }
         }
@@ -345,7 +362,9 @@ impl Shadows {
     fn begin_stream(&mut self, shadow: Option<ShadowId>, class: usize, node: Node, replica: usize) -> u64 {
         let number = self.next_number();
         let (lag, percent) = self.plane.stream_lag;
-        let lag = if self.rng.percent(percent) { lag } else { self.rng.below(50 * MILLI) };
+        let is_shadow = shadow.is_some();
+        let rng = self.draws(is_shadow);
+        let lag = if rng.percent(percent) { lag } else { rng.below(50 * MILLI) };
         // Two classes that show one node are no matter of the proof: the former shows another one soon.
         let is_twin =
             |open: &Stream| open.node.number == node.number && (open.shadow.is_some() || shadow.is_some());
@@ -366,12 +385,12 @@ impl Shadows {
             last: None,
         };
         self.streams.insert(number, stream);
-        let latency = MILLI + self.rng.below(300 * MILLI);
-        if shadow.is_some() && node.number % 4 == self.plane.refused {
+        let latency = MILLI + self.draws(is_shadow).below(300 * MILLI);
+        if is_shadow && node.number % 4 == self.plane.refused {
             self.after(latency, Job::End(number, Code::PermissionDenied));
             return number;
         }
-        if shadow.is_some() && !self.is_calm && self.rng.percent(2) {
+        if is_shadow && !self.is_calm && self.draws(true).percent(2) {
             self.after(latency, Job::End(number, Code::Unavailable));
             return number;
         }
@@ -438,6 +457,9 @@ impl Shadows {
             };
         }
         let (is_whole, now) = (stream.is_whole, self.time());
+        if stream.shadow.is_none() {
+            self.note_content(stream.class, seen, is_whole);
+        }
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if stream.last.replace((names, is_whole)) == Some((names, is_whole)) {
             return;
@@ -469,6 +491,7 @@ impl Shadows {
         self.begin_class(class, node);
         self.tell_class(class);
         self.homes.insert(number, class);
+        self.note_home(number, class);
         self.member_count += 1;
         let id = MemberId(self.member_count);
         self.members.insert(number, id);
@@ -520,13 +543,11 @@ impl Shadows {
         let at = self.scheduler.now;
         self.plane.push(at, change);
         let state = self.plane.states.len() - 1;
-        let open: Vec<(u64, u64)> = self
-            .streams
-            .iter()
-            .map(|(number, stream)| (*number, self.plane.replica_lag[stream.replica] + stream.lag))
-            .collect();
-        for (stream, lag) in open {
-            let delay = lag + self.rng.below(50 * MILLI);
+        let lag = |stream: &Stream| self.plane.replica_lag[stream.replica] + stream.lag;
+        let open =
+            self.streams.iter().map(|(number, stream)| (*number, stream.shadow.is_some(), lag(stream)));
+        for (stream, is_shadow, lag) in open.collect::<Vec<_>>() {
+            let delay = lag + self.draws(is_shadow).below(50 * MILLI);
             self.after(delay, Job::Deliver(stream, state));
         }
     }
@@ -636,6 +657,9 @@ impl Shadows {
         self.surround();
         self.advance(60 * SECOND);
         self.advance(2 * 3_600 * SECOND + Duration::from_secs(600).as_micros() as u64);
+        if self.untouched.is_off {
+            return;
+        }
         self.judge_rest();
         if self.is_splitting() && self.failure.is_none() {
             self.judge.losses.is_quiet = true;

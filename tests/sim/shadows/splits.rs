@@ -41,6 +41,23 @@ pub const MENDED: &[u64] = &[
     4503599628426070,
     // An operator's class has the values of a split of the machine, and joins.
     4503599628424165,
+    // A member that does not ask for the name in which others differ counts as equal to the class.
+    4503599628427120,
+    // Members leave with one that has the values of a member that has left alone.
+    4503599628433924,
+    // Members leave by one field while an answer in another type is to be had again.
+    4503599628438195,
+    4503599628441661,
+    // A replica is late, and equal content is encoded at random.
+    4503599628435241,
+    4503599628445675,
+    4503599628448578,
+    // The class of a split shows a member that cannot be asked: nobody notices an answer of its own.
+    4503599628428325,
+    // The only member that can be asked is one whose node another class shows, and the relay has restarted.
+    4503599628449276,
+    // A member that cannot be asked has all that those who differ have in common.
+    4503599628450511,
     // A glob whose server never answers: listeners wait for its members for a second, and no longer.
     2251799813685370,
 ];
@@ -328,6 +345,7 @@ impl Shadows {
         self.proof.member_left(&key(from), id, now);
         self.drain();
         self.homes.insert(number, to);
+        self.note_home(number, to);
         self.state_member(number);
         self.end_empty(from);
     }

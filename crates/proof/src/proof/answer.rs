@@ -43,6 +43,12 @@ impl DifferingAnswer {
         self.has_unlike(other, meanings) || other.has_unlike(self, meanings)
     }
 
+    /// Whether the member was shown another state than the class, under a name that these wants ask for: an
+    /// equal member is no evidence about a name that nobody asked for as this member.
+    pub fn is_seen_by(&self, wants: &[Wanted]) -> bool {
+        self.states().any(|(key, _)| is_asked_for(key, wants))
+    }
+
     /// Whether nobody knows if both members were shown the same under some name, because equal content is
     /// encoded at random.
     pub fn is_uncompared(&self, other: &DifferingAnswer, meanings: &Meanings) -> bool {
@@ -64,10 +70,14 @@ impl DifferingAnswer {
 
     /// Whether the member asks for the name, and has the state of the class.
     fn is_like_class(&self, key: &NameKey) -> bool {
-        let is_part =
-            |part: &Wanted| part.0 == key.type_url && part.1.kind() == key.kind && part.1.covers(&key.name);
         let is_kept =
             self.states.len() < NAMES_MAX || self.states.last_key_value().is_some_and(|last| key < last.0);
-        is_kept && self.wants.iter().any(is_part)
+        is_kept && is_asked_for(key, &self.wants)
     }
+}
+
+fn is_asked_for(key: &NameKey, wants: &[Wanted]) -> bool {
+    let is_part =
+        |part: &Wanted| part.0 == key.type_url && part.1.kind() == key.kind && part.1.covers(&key.name);
+    wants.iter().any(is_part)
 }

@@ -9,7 +9,7 @@ use crate::explanation::values_at;
 pub const REFINED_MAX: usize = 10;
 
 /// Members that leave the class together (PRF-27).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Departure {
     /// Empty: by the id.
     pub fields: Vec<FieldNumber>,
@@ -17,6 +17,8 @@ pub struct Departure {
     pub tuples: BTreeSet<Vec<u64>>,
     /// A differing member among them.
     pub first: u64,
+    /// The fields that explain the members that leave, also those that leave by the id.
+    pub explained_by: Vec<FieldNumber>,
 }
 
 impl Departure {
@@ -60,6 +62,7 @@ impl Departure {
         let fields: Vec<FieldNumber> = fields.iter().copied().collect();
         let refined = tuples_at(&fields);
         if refined.len() <= REFINED_MAX {
+            self.explained_by.clone_from(&fields);
             (self.fields, self.tuples) = (fields, refined);
         } else {
             self.tuples = tuples_at(&self.fields);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::DifferingAnswer;
-use super::comparison::{Differing, Stance, is_same};
+use super::comparison::{Differing, Stance, is_same, is_same_subscription};
 use super::departure::Departure;
 use super::evidence::shown_id;
 use super::history::NameKey;
-use super::input::MemberId;
+use super::input::{MemberId, Wanted};
 use super::meaning::Meanings;
 use super::population::{FieldNumber, FieldPaths, Pair, Population, Print, Resident, Row, shown_value};
 use super::report::{Divergence, DivergentName};
@@ -74,6 +74,19 @@ struct Shown {
     answered_at: Time,
 }
 
+/// A member that is equal in all names of the type that it asks for.
+#[derive(Clone, Debug)]
+pub struct EqualMember {
+    row: Row,
+    wants: Arc<[Wanted]>,
+}
+
+impl EqualMember {
+    pub fn of(trial: &Trial) -> EqualMember {
+        EqualMember { row: trial.subject.row.clone(), wants: trial.sample.wants.clone() }
+    }
+}
+
 /// The names in which members differ.
 #[derive(Clone, Debug, Default)]
 struct Differences {
@@ -84,7 +97,8 @@ struct Differences {
     shown: BTreeMap<NameKey, Vec<Stance>>,
 }
 
-/// A divergence of one type, as long as some member differs.
+/// A divergence of one type, as long as some member differs. Wide because all of the evidence ends with the
+/// divergence.
 #[derive(Clone, Debug)]
 pub struct Record {
     type_url: TypeUrl,
@@ -92,8 +106,10 @@ pub struct Record {
     since: Time,
     /// By the key of the node.
     members: BTreeMap<u64, Counterexample>,
+    /// The class's own node, which is equal in all names.
+    class: Row,
     /// Equal members in the type since the evidence began.
-    equal: Vec<Row>,
+    equal: Vec<EqualMember>,
     /// Members with an answer like that of a differing member, without a control: evidence for the
     /// explanation alone.
     alike: BTreeMap<u64, Shown>,
@@ -150,6 +166,21 @@ impl Theory {
     fn is_supported(&self, fields: &[FieldNumber], values: &[u64]) -> bool {
         self.rows.iter().filter(|row| values_at(row, fields) == values).count() >= 2
     }
+
+    /// Whether a node with these values has all that the differing nodes have in common, missing fields
+    /// included, and this explains them: whichever common values are the reason, the node has these, too.
+    fn has_common(&self, row: &Row) -> bool {
+        let Some(first) = self.rows.first() else { return false };
+        let fields: BTreeSet<FieldNumber> =
+            self.rows.iter().chain([row]).flat_map(|row| row.iter().map(|pair| pair.0)).collect();
+        let is_common = |field: &FieldNumber| {
+            self.rows.iter().all(|other| value_at(other, *field) == value_at(first, *field))
+        };
+        self.explanations.iter().any(|set| set.iter().all(is_common))
+            && fields
+                .iter()
+                .all(|field| !is_common(field) || value_at(row, *field) == value_at(first, *field))
+    }
 }
 
 /// The class of a record, for its report.
@@ -163,12 +194,13 @@ pub struct RecordClass<'a> {
 }
 
 impl Record {
-    pub fn new(type_url: TypeUrl, since: Time) -> Record {
+    pub fn new(type_url: TypeUrl, class: Row, since: Time) -> Record {
         Record {
             type_url,
             differences: Differences::default(),
             since,
             members: BTreeMap::new(),
+            class,
             equal: Vec::new(),
             alike: BTreeMap::new(),
             evidence_since: since,
@@ -241,7 +273,7 @@ impl Record {
         now: Time,
     ) {
         self.alike.remove(&subject.node_key);
-        self.equal.retain(|row| *row != subject.row);
+        self.equal.retain(|equal| equal.row != subject.row);
         let is_new = |one: &Confirmed| {
             let Differing { key, shadow, .. } = &one.differing;
             let is_known = |shown: &Stance| is_same(key, *shadow, *shown, meanings) == Some(true);
@@ -259,13 +291,32 @@ impl Record {
         self.asks.clear();
     }
 
-    /// A member is equal in the type, while others differ. Returns whether the row is new.
-    pub fn add_equal(&mut self, row: &Row) -> bool {
-        let is_new = self.equal.len() < EQUAL_MAX && !self.equal.contains(row);
+    /// A member is equal in the type, while others differ. Returns whether this is news.
+    pub fn add_equal(&mut self, trial: &Trial) -> bool {
+        let equal = EqualMember::of(trial);
+        if let Some(twin) = self.equal.iter_mut().find(|twin| twin.row == equal.row) {
+            let is_new = !is_same_subscription(&twin.wants, &equal.wants);
+            *twin = equal;
+            return is_new;
+        }
+        let is_new = self.equal.len() < EQUAL_MAX;
         if is_new {
-            self.equal.push(row.clone());
+            self.equal.push(equal);
         }
         is_new
+    }
+
+    /// The class has another node, which is equal in all names.
+    pub fn show(&mut self, class: &Row) {
+        self.class.clone_from(class);
+    }
+
+    /// The rows of the equal members that ask for a name in which one of these differs: others say nothing.
+    fn equal_to_class(&self, differing: &[&Shown]) -> Vec<Row> {
+        let is_evidence =
+            |equal: &&EqualMember| differing.iter().any(|shown| shown.answer.is_seen_by(&equal.wants));
+        let equal = self.equal.iter().filter(is_evidence).map(|equal| &equal.row);
+        equal.chain([&self.class]).cloned().collect()
     }
 
     /// A member is equal again, or has left. Returns whether no member differs any more.
@@ -281,7 +332,7 @@ impl Record {
         let shown = &self.differences.shown;
         let is_member = self.members.contains_key(&node_key);
         if !is_member && trial.was_equal_in(&self.type_url) {
-            return self.add_equal(row);
+            return self.add_equal(trial);
         }
         if !is_member && !trial.is_like(shown, meanings, now) {
             return false;
@@ -298,7 +349,7 @@ impl Record {
         }
         let is_new = self.alike.len() < EQUAL_MAX && self.alike.insert(node_key, shown).is_none();
         if is_new {
-            self.equal.retain(|equal| equal != row);
+            self.equal.retain(|equal| equal.row != *row);
         }
         is_new
     }
@@ -354,16 +405,11 @@ impl Record {
 
     /// Finds the explanations anew. Unique fields come last.
     pub fn explain(&mut self, population: &Population, paths: &FieldPaths) {
-        let unequal: Vec<Row> = self.unequal().collect();
-        self.explained_by = explain_rows(&self.equal, &unequal, |field| rank_of(field, population, paths));
-    }
-
-    fn unequal(&self) -> impl Iterator<Item = Row> {
-        self.all_shown().map(|shown| shown.row.clone())
-    }
-
-    fn all_shown(&self) -> impl Iterator<Item = &Shown> {
-        self.members.values().map(|member| &member.shown).chain(self.alike.values())
+        let members = self.members.values().map(|member| &member.shown);
+        let shown: Vec<&Shown> = members.chain(self.alike.values()).collect();
+        let unequal: Vec<Row> = shown.iter().map(|shown| shown.row.clone()).collect();
+        let equal = self.equal_to_class(&shown);
+        self.explained_by = explain_rows(&equal, &unequal, |field| rank_of(field, population, paths));
     }
 
     /// The answers that are evidence.
@@ -433,7 +479,7 @@ impl Record {
         for members in self.groups(meanings, &leaves) {
             let shown = |key: &u64| self.members.get(key).map(|member| &member.shown);
             let of_group: Vec<&Shown> = members.iter().filter_map(shown).collect();
-            let (mut equal, mut rows) = (self.equal.clone(), Vec::new());
+            let (mut equal, mut rows) = (self.equal_to_class(&of_group), Vec::new());
             for other in self.known() {
                 let is_unlike = of_group.iter().any(|one| one.answer.is_unlike(&other.answer, meanings));
                 let is_before = of_group.iter().any(|one| self.is_before(one, other));
@@ -499,11 +545,16 @@ impl Record {
         if theory.explanations.is_empty() {
             return None;
         }
+        let is_concerned =
+            |resident: &Resident| members.iter().any(|one| one.shown.answer.is_seen_by(&resident.wants));
         // Those that were asked in vain come last.
         let find = |prints: &[Print], again: bool| {
             let mut residents = prints.iter().flat_map(|print| population.with_print(*print));
             let is_next = |resident: &Resident| {
-                (asks(resident) > 0) == again && !asked.contains(&resident.print) && is_free(resident)
+                (asks(resident) > 0) == again
+                    && !asked.contains(&resident.print)
+                    && is_concerned(resident)
+                    && is_free(resident)
             };
             let free = residents.find(|entry| is_next(entry.1));
             free.map(|entry| entry.0)
@@ -597,7 +648,7 @@ impl Record {
 
     /// Members waited for reasons of their class, and what explains them is found anew: `equal` are the
     /// members that are equal now. Differing members without an open sample are asked again.
-    pub fn begin_anew(&mut self, equal: Vec<Row>, now: Time) {
+    pub fn begin_anew(&mut self, equal: Vec<EqualMember>, now: Time) {
         self.forget_evidence(now);
         self.equal = equal;
         for member in self.members.values_mut() {
@@ -636,8 +687,10 @@ impl Record {
     /// The members that leave now by a theory. `is_asked`: a sample may make the theory better yet.
     ///
     /// If several explanations are left, the members leave by the values of all of their fields. Values that
-    /// a single node supports, while others have them, are no reason to move the others: the node leaves
-    /// alone, by its id.
+    /// a single node supports, while others have them, are no reason to move the others, unless they have all
+    /// that the differing nodes have in common: the node leaves alone, by its id. With the first member that
+    /// leaves by the fields go all that are known to have its answer: once the member has left, nobody knows
+    /// the answer any more.
     pub fn departures(
         &self,
         theory: &Theory,
@@ -645,24 +698,37 @@ impl Record {
         is_asked: bool,
         now: Time,
     ) -> Vec<Departure> {
-        let fields = theory.fields();
+        let explained_by = theory.fields();
         let mut departures: Vec<Departure> = Vec::new();
         for key in &theory.members {
             let Some(member) = self.members.get(key) else { continue };
             if is_asked && now < member.asks_until {
                 continue;
             }
-            let values = values_at(&member.shown.row, &fields);
-            let has_others = || {
-                let mut prints = population.prints_with(&fields, &values);
-                prints.any(|entry| population.with_print(entry.0).any(|resident| resident.1.node_key != *key))
+            let others_differ = |values: &[u64]| {
+                let differs = |other: &Resident| {
+                    other.node_key == *key || theory.has_common(&population.full_row(other))
+                };
+                let mut prints = population.prints_with(&explained_by, values);
+                prints.all(|entry| population.with_print(entry.0).all(|other| differs(other.1)))
             };
-            let is_by_fields = !fields.is_empty() && (theory.is_supported(&fields, &values) || !has_others());
-            let (fields, tuple) =
-                if is_by_fields { (fields.clone(), values) } else { (Vec::new(), vec![*key]) };
+            let leave = |values: &Vec<u64>| {
+                !explained_by.is_empty()
+                    && (theory.is_supported(&explained_by, values) || others_differ(values))
+            };
+            let (fields, tuples) = match leave(&values_at(&member.shown.row, &explained_by)) {
+                true => {
+                    let tuples = theory.rows.iter().map(|row| values_at(row, &explained_by));
+                    (explained_by.clone(), tuples.filter(leave).collect())
+                }
+                false => (Vec::new(), BTreeSet::from([vec![*key]])),
+            };
             match departures.iter_mut().find(|departure| departure.fields == fields) {
-                Some(departure) => drop(departure.tuples.insert(tuple)),
-                None => departures.push(Departure { fields, tuples: [tuple].into(), first: *key }),
+                Some(departure) => departure.tuples.extend(tuples),
+                None => {
+                    let explained_by = explained_by.clone();
+                    departures.push(Departure { fields, tuples, first: *key, explained_by });
+                }
             }
         }
         departures

@@ -167,7 +167,7 @@ impl Splits {
         let split = Split { class: parent, type_url, member_id, fields, values, holds };
         self.add(MadeSplit {
             split: Arc::new(split),
-            departure: Departure { fields: Vec::new(), tuples: BTreeSet::new(), first: 0 },
+            departure: Departure::default(),
             made_at: now,
             age_before: age,
             is_told: true,
@@ -250,10 +250,11 @@ impl Splits {
         self.made.iter().any(|made| made.is_under_way(class, now) && made.departure.covers(node_key, row))
     }
 
-    /// The fields by which members are on their way out of the class.
+    /// The fields that explain the members on their way out of the class. Others may share the values of one
+    /// that leaves alone.
     pub fn leaving_fields(&self, class: &ClassKey, now: Time) -> BTreeSet<FieldNumber> {
         let under_way = self.made.iter().filter(|made| made.is_under_way(class, now));
-        under_way.flat_map(|made| &made.departure.fields).copied().collect()
+        under_way.flat_map(|made| &made.departure.explained_by).copied().collect()
     }
 
     /// The time at which members that are on their way may be told again.

@@ -393,7 +393,7 @@ impl Trial {
 
     /// There are differences.
     fn decide(&mut self, around: Surround<'_>) -> Judgement {
-        let due: Vec<NameKey> = self
+        let mut due: Vec<NameKey> = self
             .unsettled
             .iter()
             .filter(|entry| self.is_due(entry.0, *entry.1, around))
@@ -403,6 +403,7 @@ impl Trial {
         if !unasked.is_empty() {
             return Judgement::Ask(unasked);
         }
+        due.retain(|key| !self.may_be_late(key, around));
         if due.is_empty() {
             return self.wait_for_due(around);
         }
@@ -425,6 +426,15 @@ impl Trial {
             return false;
         }
         now.since(difference.since) >= around.pace.settle || self.is_moving(key, around)
+    }
+
+    /// Whether another replica may only be late: no second tells, and where equal content is encoded at
+    /// random, versions do not tell either. Nothing is late for longer than the window (PRF-18).
+    fn may_be_late(&self, key: &NameKey, around: Surround<'_>) -> bool {
+        let is_new = |difference: &Unsettled| around.now.since(difference.since) < around.pace.window;
+        self.subject.member.is_none()
+            && around.meanings.is_encoded_at_random(&key.type_url)
+            && self.unsettled.get(key).is_some_and(is_new)
     }
 
     /// Whether the name changes all the time at both sides, without a version in common (PRF-13).

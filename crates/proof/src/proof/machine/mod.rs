@@ -14,7 +14,7 @@ use super::breaker::{Breaker, Share};
 use super::class::{ClassProof, Published, RETRY};
 use super::content::Content;
 use super::departure::Departure;
-use super::divergence::{QuestionPurpose, SplitQuestion, Theory};
+use super::divergence::{EqualMember, QuestionPurpose, SplitQuestion, Theory};
 use super::input::{
     ClassFacts, ClassKey, Meaning, Member, MemberId, OrderId, ProveOrder, RestoredSplit, ShadowId,
     Surroundings,
@@ -565,11 +565,13 @@ impl Proof {
                 }
             }
         }
-        // Nobody is moved with a member whose other differences nothing explains yet, or whose answer is not
-        // known any more.
+        // As long as an answer is to be had again, nobody knows which fields explain it: members leave alone,
+        // or not yet.
+        departures.retain(|entry| outdated.is_empty() || entry.2.fields.is_empty());
+        // Nobody is moved with a member whose other differences nothing explains yet.
         for (_, type_url, departure) in &mut departures {
             let others = asked.iter().filter(|asked| asked.0 != *type_url).flat_map(|asked| &asked.1);
-            others.chain(&outdated).for_each(|row| departure.leave_out(row));
+            others.for_each(|row| departure.leave_out(row));
         }
         // A member that leaves alone is not to be shown for the others. One whose answer could not be had
         // again leaves with the others, if they have a value in common.
@@ -616,8 +618,8 @@ impl Proof {
         let Some(class) = self.classes.get_mut(key) else { return };
         for (type_url, record) in &mut class.records {
             let equal = self.trials.of_class(key).filter(|trial| trial.was_equal_in(type_url));
-            let rows = equal.map(|trial| &trial.subject.row).chain([&class.representative.row]);
-            record.begin_anew(rows.cloned().collect(), now);
+            record.show(&class.representative.row);
+            record.begin_anew(equal.map(EqualMember::of).collect(), now);
             record.explain(&class.population, &self.paths);
         }
     }

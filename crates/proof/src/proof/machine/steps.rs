@@ -377,7 +377,7 @@ impl Proof {
         self.relax(sample);
         let Some(trial) = self.trials.by_sample.get(&sample) else { return };
         let trial = trial.clone();
-        let (key, row, is_witness) = (trial.class.clone(), &trial.subject.row, trial.is_witness);
+        let (key, is_witness) = (trial.class.clone(), trial.is_witness);
         let node_key = trial.subject.node_key;
         let is_replica = trial.subject.member.is_none();
         let Some(class) = self.classes.get_mut(&key) else { return };
@@ -392,7 +392,7 @@ impl Proof {
         let is_news = is_witness && !class.evidence.is_equal(node_key);
         let is_evidence = !class.records.is_empty();
         for record in class.records.values_mut() {
-            if record.add_equal(row) {
+            if record.add_equal(&trial) {
                 record.explain(&class.population, &self.paths);
             }
         }
@@ -636,14 +636,17 @@ impl Proof {
             if !class.records.contains_key(&type_url) {
                 self.splits.breaker.note(family.clone(), now);
             }
-            let record =
-                class.records.entry(type_url.clone()).or_insert_with(|| Record::new(type_url.clone(), since));
+            let shown = &class.representative.row;
+            let record = class
+                .records
+                .entry(type_url.clone())
+                .or_insert_with(|| Record::new(type_url.clone(), shown.clone(), since));
+            record.show(shown);
             if self.settings.policy == Policy::Split {
                 record.forget_equal(&trial.subject, &confirmed, &self.meanings, now);
             }
             let compared = trial.compared_names(&content, &type_url);
             record.add(trial, &confirmed, compared, &self.meanings, now);
-            record.add_equal(&class.representative.row);
             // Witnesses that are equal now are evidence about the explanation.
             let witnesses = self
                 .trials
@@ -651,7 +654,7 @@ impl Proof {
                 .values()
                 .filter(|other| other.class == trial.class && other.was_equal());
             for witness in witnesses {
-                record.add_equal(&witness.subject.row);
+                record.add_equal(witness);
             }
             record.explain(&class.population, &self.paths);
         }

@@ -170,6 +170,35 @@ fn prf_18_replicas_are_compared_once_an_hour() {
     assert!(bench.divergences().is_empty());
 }
 
+#[test]
+fn prf_18_another_replica_that_is_late_for_less_than_the_window_disagrees_with_nobody() {
+    for is_late in [true, false] {
+        let mut bench = bench(40);
+        // Equal content is encoded at random.
+        let sample = bench.wait_for(ShadowKind::Sample);
+        bench.answer(sample, wildcard(&clusters(), NEW));
+        bench.pass(5_100);
+        bench.mean(&Meaning::Equal { ignored: Vec::new() });
+        let replica = replica_within(&mut bench, 9_000);
+        bench.answer_on(replica, wildcard(&clusters(), &[("a", 77)]), 2);
+        bench.pass(5_100);
+        bench.differs();
+        bench.pass(14_000);
+        assert!(bench.find(ShadowKind::Control).is_none());
+        if is_late {
+            bench.answer_on(replica, wildcard(&clusters(), OLD), 2);
+        }
+        bench.pass(41_000);
+        if let Some(control) = bench.find(ShadowKind::Control) {
+            bench.answer(control, wildcard(&clusters(), OLD));
+        }
+        bench.pass(1_100);
+        let told = |test: fn(&Happening) -> bool| bench.happenings.iter().any(test);
+        assert_eq!(told(|one| matches!(one, Happening::ReplicasAgree { .. })), is_late);
+        assert_eq!(told(|one| matches!(one, Happening::ReplicasDisagree { .. })), !is_late);
+    }
+}
+
 /// The order tests first whether the server bears two streams of an id, by a member.
 #[test]
 fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {

@@ -43,6 +43,9 @@ pub struct Fleet {
     pub silent: BTreeSet<String>,
     /// The names of nodes, and how many of their next shadows the server ends.
     pub failing: BTreeMap<String, u32>,
+    /// The names of nodes that ask for nothing of the type of `b`, and of those that are never shown.
+    pub without_b: BTreeSet<String>,
+    pub never: BTreeSet<String>,
     /// Whether splits are carried out.
     pub obeys: bool,
     /// Whether equal content has other bytes on each stream.
@@ -70,6 +73,8 @@ impl Fleet {
             published: BTreeMap::new(),
             silent: BTreeSet::new(),
             failing: BTreeMap::new(),
+            without_b: BTreeSet::new(),
+            never: BTreeSet::new(),
             obeys: true,
             is_random: false,
             lingers: false,
@@ -120,8 +125,10 @@ impl Fleet {
         }
         let both: Vec<Wanted> =
             [clusters(), self.type_of_b.clone()].map(|url| (url, Collection::Wildcard)).into();
-        let wants = if self.type_of_b == clusters() { all_clusters() } else { both.into() };
-        self.proof.member(class, MemberId(id), Member { wants, ..member(&node) }, self.now);
+        let is_without = self.type_of_b == clusters() || self.without_b.contains(&node.id);
+        let wants = if is_without { all_clusters() } else { both.into() };
+        let is_never = self.never.contains(&node.id);
+        self.proof.member(class, MemberId(id), Member { wants, is_never, ..member(&node) }, self.now);
         self.members.insert(id, (class.clone(), node));
     }
 
@@ -160,6 +167,10 @@ impl Fleet {
 
     pub fn members_of(&self, class: &str) -> usize {
         self.members.values().filter(|member| *member.0 == *class).count()
+    }
+
+    pub fn class_of_node(&self, name: &str) -> &str {
+        self.members.values().find(|member| member.1.id == name).map_or("", |member| &member.0)
     }
 
     /// Time passes.

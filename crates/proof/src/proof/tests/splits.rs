@@ -249,6 +249,119 @@ fn prf_27_a_client_that_is_equal_in_one_type_does_not_leave_by_the_other() {
     assert_eq!(fleet.classes(), 3);
 }
 
+/// A class of clients with the values of team, zone and version; the first is the representative.
+fn of_labels(fleet: &mut Fleet, clients: &[(&str, [&str; 3])]) {
+    for (name, [team, zone, version]) in clients {
+        fleet.class("all", &[(name, &[("team", team), ("zone", zone), ("version", version)])]);
+    }
+    without_witnesses(fleet);
+}
+
+#[test]
+fn prf_27_a_client_that_does_not_ask_for_what_differs_is_no_evidence() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    fleet.type_of_b = super::bench::endpoints();
+    fleet.without_b.insert("n1".to_owned());
+    fleet.never.insert("n4".to_owned());
+    of_labels(
+        &mut fleet,
+        &[
+            ("n0", ["a", "c", "a"]),
+            ("n1", ["c", "b", "a"]),
+            ("n2", ["b", "b", "a"]),
+            ("n3", ["b", "b", "a"]),
+            ("n4", ["b", "c", "a"]),
+        ],
+    );
+    // All zones but one have other endpoints, and `n1` is in such a zone.
+    fleet.push(|node| 1 + if label(node, "zone") == "c" { 2 << 64 } else { 3 << 64 });
+    fleet.pass_until(7_200, |fleet| !fleet.splits.is_empty());
+    assert_eq!(values(&only_split(&fleet)), [["\"b\"", "\"b\""]]);
+    assert_eq!((fleet.class_of_node("n4"), fleet.members_of("all")), ("all", 3));
+}
+
+#[test]
+fn prf_27_others_do_not_leave_with_one_that_is_like_a_client_that_left_alone() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    fleet.never.insert("n2".to_owned());
+    of_labels(
+        &mut fleet,
+        &[
+            ("n0", ["a", "b", "a"]),
+            ("n1", ["b", "a", "c"]),
+            ("n2", ["b", "a", "c"]),
+            ("n3", ["c", "a", "b"]),
+            ("n4", ["a", "a", "a"]),
+            ("n5", ["b", "b", "b"]),
+        ],
+    );
+    let of_version = |node: &Node| if label(node, "version") == "c" { 2 } else { 1 };
+    fleet.push(of_version);
+    fleet.pass_until(7_200, |fleet| !fleet.splits.is_empty());
+    assert_eq!(only_split(&fleet).fields, ["id".into()] as [Arc<str>; 1]);
+    // Nobody may be asked whether `n2` has the answer of `n1`.
+    fleet.push(move |node| of_version(node) + if label(node, "zone") == "a" { 2 << 64 } else { 0 });
+    fleet.pass(1_000);
+    let order = ProveOrder { class: "all".into(), all: true, replicas: false, streams: 4 };
+    fleet.proof.prove(&order, fleet.now);
+    all_leave_the_first_class(&mut fleet, 90);
+}
+
+#[test]
+fn prf_27_a_client_that_cannot_be_asked_leaves_if_it_has_all_that_others_have_in_common() {
+    // Whoever is asked first.
+    let versions = [["b", "c"], ["c", "b"], ["b", "d"], ["d", "b"], ["c", "d"], ["d", "c"]];
+    for ([one, other], has_common) in versions.into_iter().flat_map(|pair| [(pair, true), (pair, false)]) {
+        let mut fleet = Fleet::new(Policy::Split, |_| 1);
+        fleet.never.insert("n5".to_owned());
+        // Either the team or the version is the reason. Without `n4`, all that differ have a zone in common, too.
+        let mut clients = vec![
+            ("n0", ["b", "c", "a"]),
+            ("n1", ["a", "b", "a"]),
+            ("n2", ["c", "b", one]),
+            ("n3", ["c", "b", other]),
+            ("n5", ["c", "c", other]),
+        ];
+        clients.extend(has_common.then_some(("n4", ["c", "c", one])));
+        of_labels(&mut fleet, &clients);
+        fleet.push(|node| if label(node, "team") == "c" { 2 } else { 1 });
+        fleet.pass(600_000);
+        assert_eq!(fleet.class_of_node("n5") == "all", !has_common);
+        assert_eq!(fleet.members_of("all"), if has_common { 2 } else { 3 });
+    }
+}
+
+#[test]
+fn prf_30_after_a_wait_nobody_leaves_by_a_field_until_all_answers_are_known() {
+    let mut fleet = Fleet::new(Policy::Split, |_| 1);
+    fleet.type_of_b = super::bench::endpoints();
+    fleet.without_b.insert("n1".to_owned());
+    of_labels(
+        &mut fleet,
+        &[
+            ("n0", ["a", "b", "a"]),
+            ("n1", ["a", "c", "c"]),
+            ("n2", ["a", "b", "c"]),
+            ("n3", ["a", "c", "b"]),
+            ("n4", ["b", "c", "b"]),
+        ],
+    );
+    fleet.proof.hold(&"all".into(), true, fleet.now);
+    // One version has another cluster, and one zone other endpoints, for which `n1` does not ask.
+    fleet.push(|node| {
+        let own = if label(node, "version") == "c" { 2 } else { 1 };
+        own + if label(node, "zone") == "c" { 3 << 64 } else { 2 << 64 }
+    });
+    fleet.pass_until(7_200, |fleet| fleet.report("all").differs == 4);
+    fleet.pass(60_000);
+    fleet.silent = ["n3", "n4"].map(str::to_owned).into();
+    fleet.proof.hold(&"all".into(), false, fleet.now);
+    fleet.pass(6_000);
+    assert_eq!(fleet.splits.len(), 0, "{:?}", fleet.splits);
+    fleet.silent.clear();
+    all_leave_the_first_class(&mut fleet, 90);
+}
+
 #[test]
 fn prf_27_nobody_leaves_while_a_difference_in_another_type_has_no_explanation() {
     let mut fleet = Fleet::new(Policy::Split, |_| 1);
