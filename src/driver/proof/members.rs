@@ -30,8 +30,8 @@ const FIRST_ANSWER_MAX: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct MemberFollower {
     streams: BTreeMap<u64, FollowedStream>,
-    /// The number of the pass over all streams.
-    pass: u64,
+    /// The number of streams when the nodes of the map were last filled.
+    filled: usize,
     /// The latest stream of the pass.
     last: Option<u64>,
     /// The clients that wait for a first answer: in this pass so far, and in the pass before.
@@ -46,7 +46,8 @@ struct FollowedStream {
     classes: Box<[ClassKey]>,
     /// A source of the stream is not known to the machine yet.
     is_incomplete: bool,
-    pass: u64,
+    /// The pass has met the stream.
+    is_met: bool,
 }
 
 /// The parts for a step of the walk.
@@ -96,16 +97,22 @@ impl MemberFollower {
     }
 
     fn end_pass(&mut self, walk: &mut MemberWalk<'_>) {
-        let pass = self.pass;
         self.streams.retain(|number, stream| {
-            let is_here = stream.pass == pass;
+            let is_here = std::mem::take(&mut stream.is_met);
             if !is_here {
                 let leave = |class| walk.machine.member_left(class, MemberId(*number), walk.now);
                 stream.classes.iter().for_each(leave);
             }
             is_here
         });
-        (self.pass, self.last) = (pass + 1, None);
+        let len = self.streams.len();
+        self.filled = self.filled.min(len);
+        // Streams come in the order of their numbers, and leave half of each node empty.
+        if len > self.filled + self.filled / 4 {
+            self.streams = std::mem::take(&mut self.streams).into_iter().collect();
+            self.filled = len;
+        }
+        self.last = None;
         self.waiting_before = std::mem::take(&mut self.waiting);
     }
 
@@ -119,17 +126,16 @@ impl MemberFollower {
             self.waiting += 1;
         }
         let changed = stream.look(|node, session, _| walk.question(node, session, before));
-        let pass = self.pass;
         match (changed, stream.node()) {
             (Some(changed), Some(node)) => {
                 let before = self.streams.remove(&number).map(|before| before.classes).unwrap_or_default();
                 let followed = walk.join(stream, &node, changed, &before);
-                self.streams.insert(number, FollowedStream { pass, ..followed });
+                self.streams.insert(number, followed);
                 true
             }
             _ => {
                 if let Some(followed) = self.streams.get_mut(&number) {
-                    followed.pass = pass;
+                    followed.is_met = true;
                 }
                 false
             }
@@ -182,7 +188,7 @@ impl MemberWalk<'_> {
         }
         let left = before.iter().filter(|class| !joined.contains(class));
         left.for_each(|class| self.machine.member_left(class, id, now));
-        FollowedStream { signature: changed.signature, classes: joined.into(), is_incomplete, pass: 0 }
+        FollowedStream { signature: changed.signature, classes: joined.into(), is_incomplete, is_met: true }
     }
 }
 

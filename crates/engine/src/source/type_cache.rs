@@ -26,6 +26,8 @@ pub(super) struct TypeCache {
     pub(super) globs: GlobCache,
     /// Unasked names (DEL-17). `None` for nearly all types.
     pub(super) unasked: Option<Arc<UnaskedNames>>,
+    /// Names or globs were asked for, and wait for a check (ERR-10).
+    pub(super) has_asked: bool,
 }
 
 impl TypeCache {
@@ -152,6 +154,11 @@ impl TypeCache {
         let is_unknown =
             |cache: &dyn KindCache| cache.is_unknown(name) && cache.annotations().error(name).is_none();
         self.of(CollectionKind::of(name)).is_some_and(is_unknown)
+    }
+
+    /// Whether no state of a name or a glob is unknown.
+    pub(super) fn knows_all(&self) -> bool {
+        self.named.counts().unknown == 0 && self.globs.complete().len() == self.globs.len()
     }
 
     /// The weight of an entry without sessions, and whether the entry has content; `None` if a session

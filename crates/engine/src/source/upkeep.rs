@@ -41,6 +41,13 @@ impl Upkeep {
         Some((type_url, names))
     }
 
+    /// Forgets the names of a type whose names are all known. A class keeps no texts of its own then (BOD-3).
+    pub(super) fn end_asked(&mut self, type_url: &TypeUrl) {
+        self.asked.retain(|(_, asked_type, _)| asked_type != type_url);
+        self.asked.shrink_to_fit();
+        self.asked_len = self.asked.iter().map(|(.., names)| names.len()).sum();
+    }
+
     /// Forgets names that need no check, once most do not. `count`: the number of names that the source
     /// knows.
     pub(super) fn forget_asked(
@@ -96,6 +103,22 @@ impl Upkeep {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bod_3_names_of_a_known_type_are_not_remembered() {
+        let mut upkeep = Upkeep::default();
+        let [known, other] = ["a.B", "a.C"].map(TypeUrl::of_message);
+        let name = ResourceName::new("a");
+        for type_url in [&known, &other, &known] {
+            upkeep.note_asked(type_url, std::slice::from_ref(&name), Time::ZERO);
+        }
+        upkeep.end_asked(&known);
+        assert_eq!(upkeep.asked_len, 1);
+        let checked = upkeep.take_asked(Time::ZERO + UNREACHABLE);
+        assert_eq!(checked, Some((other, vec![name])));
+        upkeep.end_asked(&known);
+        assert_eq!((upkeep.poll_timeout(), upkeep.asked.capacity()), (None, 0));
+    }
 
     #[test]
     fn err_10_names_that_came_and_went_are_not_remembered() {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::comparison::is_same_subscription;
 use super::input::{Member, MemberId, Wanted};
 use crate::explanation::{value_at, values_at};
 use crate::node_fields::{FieldRank, NodeFields};
@@ -139,6 +140,8 @@ struct Held {
 #[derive(Clone, Debug, Default)]
 pub struct Population {
     residents: BTreeMap<MemberId, Resident>,
+    /// The number of residents when the nodes of the map were last filled.
+    filled: usize,
     groups: BTreeMap<Print, Group>,
     /// The values of all fields of fingerprints.
     values: BTreeMap<Pair, Held>,
@@ -163,15 +166,29 @@ impl Population {
         for (pair, text) in common {
             self.hold(pair, text);
         }
-        self.groups
-            .entry(print)
-            .or_insert_with(|| Group { row, members: BTreeSet::new() })
-            .members
-            .insert(id);
-        let Member { node, wants, is_never, may_be_sampled, .. } = member;
+        let group = self.groups.entry(print).or_insert_with(|| Group { row, members: BTreeSet::new() });
+        let Member { node, mut wants, is_never, may_be_sampled, .. } = member;
+        // Replicas of one workload mostly ask for the same.
+        if let Some(kin) = group.members.first().and_then(|kin| self.residents.get(kin))
+            && is_same_subscription(&kin.wants, &wants)
+        {
+            wants = kin.wants.clone();
+        }
+        group.members.insert(id);
         let node_key = paths.node_key(&node);
         self.residents.insert(id, Resident { node, wants, is_never, may_be_sampled, node_key, print, rest });
+        self.fill();
         self.search_unique(paths.seed);
+    }
+
+    /// Members come in the order of their numbers, and leave half of each node of the map empty.
+    fn fill(&mut self) {
+        let len = self.residents.len();
+        self.filled = self.filled.min(len);
+        if len > self.filled + self.filled / 4 {
+            self.residents = std::mem::take(&mut self.residents).into_iter().collect();
+            self.filled = len;
+        }
     }
 
     fn hold(&mut self, pair: Pair, text: &Arc<str>) {

@@ -375,6 +375,7 @@ impl Source {
         match &mut self.attachment {
             Attachment::Streams(streams) => {
                 if let Some(names) = selection.names() {
+                    self.types.get_mut(type_url).into_iter().for_each(|cache| cache.has_asked = true);
                     self.upkeep.note_asked(type_url, names, now);
                 }
                 if !streams.subscribe(type_url, selection, now) {
@@ -567,6 +568,10 @@ impl Source {
     fn settle(&mut self, type_url: &TypeUrl, now: Time) {
         let Some(cache) = self.types.get_mut(type_url) else { return };
         let is_restored = self.restoring.has_type(type_url);
+        if cache.has_asked && cache.knows_all() {
+            cache.has_asked = false;
+            self.upkeep.end_asked(type_url);
+        }
         if !self.publication.settle(type_url, cache, is_restored, now) {
             self.types.remove(type_url);
             self.guard.forget_type(type_url);

@@ -173,13 +173,14 @@ impl Source {
     /// (ERR-10). A reachable server answers in time or times out (TMR-1).
     pub(super) fn report_unreachable(&mut self, now: Time) {
         while let Some((type_url, mut names)) = self.upkeep.take_asked(now) {
-            let Some(cache) = self.types.get(&type_url) else { continue };
+            let Some(cache) = self.types.get_mut(&type_url) else { continue };
             names.retain(|name| cache.is_unknown(name));
             let Some(kind) = names.first().map(CollectionKind::of) else { continue };
             let Attachment::Streams(streams) = &mut self.attachment else { return };
             let Some(index) = streams.placed(&type_url, kind) else { continue };
             let Some(machine) = streams.machine(index) else { continue };
             if machine.is_reached() {
+                cache.has_asked = true;
                 self.upkeep.note_asked(&type_url, &names, now);
                 continue;
             }
@@ -218,9 +219,10 @@ impl Source {
                 continue;
             }
             let kind = streams.kind_of(index, type_url);
-            let Some(cache) = kind.and_then(|kind| cache.of_mut(kind)) else { continue };
-            let unknown = cache.end_transient_errors();
+            let Some(of_kind) = kind.and_then(|kind| cache.of_mut(kind)) else { continue };
+            let unknown = of_kind.end_transient_errors();
             if !unknown.is_empty() {
+                cache.has_asked = true;
                 self.upkeep.note_asked(type_url, &unknown, now);
             }
             touched.push(type_url.clone());

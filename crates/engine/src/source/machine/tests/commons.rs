@@ -265,3 +265,15 @@ fn bod_1_sharing_is_not_seen() {
         assert_eq!(most, 3, "the classes share something");
     }
 }
+
+/// The names have the texts of the class's own client, which is the last place that keeps them.
+#[test]
+fn bod_3_names_that_are_all_known_wait_for_no_check() {
+    let mut class = Served::new(CDS, &some_names(0..2), false);
+    class.says([(0, 1)].into_iter(), &[], "v");
+    assert!(class.source.upkeep.poll_timeout().is_some(), "ERR-10: one may have to be reported");
+    class.says([(1, 1)].into_iter(), &[], "v");
+    assert_eq!(class.source.upkeep.poll_timeout(), None);
+    class.watch(2, &some_names(0..3));
+    assert!(class.source.upkeep.poll_timeout().is_some(), "a name that nobody has asked for before");
+}
