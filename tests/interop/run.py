@@ -44,6 +44,7 @@ def cases():
     import load_judges
     import loads
     import quickstart
+    import replica_faults
     import replicas
     import rollout_crashes
     import rollout_moves
@@ -55,7 +56,7 @@ def cases():
     import upgrades
 
     # The slowest cases come first, so that none runs alone at the end.
-    first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, replicas, load_judges, ledger, grpc_story, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback, grpc_many)
+    first = (upgrades, tls_rotation, rollout_crashes, rollout_moves, rollout_newcomers, rollouts, replicas, replica_faults, load_judges, ledger, grpc_story, quickstart, envoy_ttl, grpc_authorities, grpc_clients, grpc_fallback, grpc_many)
     rest = (client_status, exemplars, tls, tls_upstream, envoy_order, envoy_variants, envoy_types, envoy_on_demand, envoy_secrets, envoy_collections, envoy_nacks, envoy_yaml)
     modules = (*first, *rest, envoy_outage, envoy_mesh, loads)
     return [case for module in modules for case in module.CASES]

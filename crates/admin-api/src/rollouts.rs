@@ -152,6 +152,8 @@ pub struct LedgerState {
     pub replica: String,
     /// The reason why the ledger is away, or not believed; null: none.
     pub fault: Option<String>,
+    /// The reason why the latest write was not done; null: it was, or the ledger is away.
+    pub unwritten: Option<String>,
     pub entries: usize,
     pub bytes: usize,
 }

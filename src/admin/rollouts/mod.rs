@@ -62,9 +62,10 @@ pub(super) async fn init_ledger(Shared(admin): Shared<Admin>, uri: Uri) -> Resul
 
 fn state_of_ledger(admin: &Admin) -> Result<Response, Declined> {
     let none = || not_found("the relay shares no ledger: its configuration has `ledger: local`".to_owned());
-    let LedgerStatus { place, replica, fault, entries, bytes } = admin.relay.ledger().ok_or_else(none)?;
-    let (replica, fault) = (replica.to_string(), fault.map(String::from));
-    Ok(Json(LedgerState { place, replica, fault, entries, bytes }).into_response())
+    let status = admin.relay.ledger().ok_or_else(none)?;
+    let LedgerStatus { place, replica, fault, unwritten, entries, bytes } = status;
+    let (fault, unwritten) = (fault.map(String::from), unwritten.map(String::from));
+    Ok(Json(LedgerState { place, replica: replica.into(), fault, unwritten, entries, bytes }).into_response())
 }
 
 fn position(plans: &[Arc<RolloutStatus>], name: &str) -> Option<usize> {

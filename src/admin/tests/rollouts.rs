@@ -44,7 +44,8 @@ impl RolloutsView for FakeView {
 
     fn ledger(&self) -> Option<LedgerStatus> {
         let (place, replica) = ("etcd at etcd-0:2379, prefix /sluice/".to_owned(), "relay-1".into());
-        Some(LedgerStatus { place, replica, fault: None, entries: 7, bytes: 1_234 })
+        let unwritten = Some("no space".into());
+        Some(LedgerStatus { place, replica, fault: None, unwritten, entries: 7, bytes: 1_234 })
     }
 }
 

@@ -45,6 +45,8 @@ pub struct LedgerStatus {
     pub replica: Box<str>,
     /// Why it is away, or not believed.
     pub fault: Option<Box<str>>,
+    /// Why the latest write was not done.
+    pub unwritten: Option<Box<str>>,
     pub entries: usize,
     pub bytes: usize,
 }

@@ -46,6 +46,8 @@ pub struct LedgerHub {
 struct HubState {
     inboxes: BTreeMap<Box<str>, Arc<Inbox>>,
     content: HubContent,
+    /// Why the latest write was not done.
+    unwritten: Option<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl LedgerHub {
     pub fn new(parts: &LedgerParts) -> Arc<LedgerHub> {
         let (orders, queue) = mpsc::unbounded_channel();
         let content = HubContent::Away("no answer yet".into());
-        let state = Mutex::new(HubState { inboxes: BTreeMap::new(), content });
+        let state = Mutex::new(HubState { inboxes: BTreeMap::new(), content, unwritten: None });
         let LedgerParts { ledger, replica } = parts.clone();
         Arc::new(LedgerHub { ledger, replica, state, orders, queue: Mutex::new(Some(queue)) })
     }
@@ -109,7 +111,8 @@ impl LedgerHub {
     }
 
     pub fn status(&self) -> LedgerStatus {
-        let (fault, entries, bytes) = match &self.state.lock().content {
+        let state = self.state.lock();
+        let (fault, entries, bytes) = match &state.content {
             HubContent::Away(why) => (Some(why.clone()), 0, 0),
             HubContent::Here(entries) => {
                 let bytes = entries.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
@@ -120,6 +123,7 @@ impl LedgerHub {
             place: self.ledger.place().to_owned(),
             replica: self.replica.name.clone(),
             fault,
+            unwritten: state.unwritten.clone(),
             entries,
             bytes,
         }
@@ -154,20 +158,20 @@ impl LedgerHub {
 
     fn is_away(&self, why: &str) {
         let mut state = self.state.lock();
-        state.content = HubContent::Away(why.into());
+        (state.content, state.unwritten) = (HubContent::Away(why.into()), None);
         state.inboxes.values().for_each(|inbox| inbox.tell(LedgerEvent::Lost(why.into())));
     }
 
     fn is_here(&self, entries: BTreeMap<String, (Bytes, u64)>) {
         let mut state = self.state.lock();
         state.content = HubContent::Here(entries);
-        let HubState { inboxes, content } = &*state;
+        let HubState { inboxes, content, .. } = &*state;
         inboxes.values().for_each(|inbox| inbox.tell(content.all_of(&inbox.plan)));
     }
 
     fn changed(&self, key: String, value: Option<Bytes>, revision: u64) {
         let mut state = self.state.lock();
-        let HubState { inboxes, content } = &mut *state;
+        let HubState { inboxes, content, .. } = &mut *state;
         let HubContent::Here(entries) = content else { return };
         match &value {
             Some(value) => drop(entries.insert(key.clone(), (value.clone(), revision))),
@@ -258,7 +262,7 @@ impl PlanLedger {
     }
 }
 
-type Writing = BoxFuture<'static, (Arc<Inbox>, u64, WriteResult)>;
+type Writing = BoxFuture<'static, (Arc<Inbox>, u64, Result<u64, WriteError>)>;
 
 struct HubTask {
     hub: Arc<LedgerHub>,
@@ -294,7 +298,7 @@ impl HubTask {
                         HubOrder::Write(inbox, write) => writes.push(writing(&*session, inbox, write)),
                         HubOrder::Init => self.init(&*session),
                     },
-                    Some((inbox, ticket, result)) = writes.next() => inbox.wrote(ticket, result),
+                    Some((inbox, ticket, result)) = writes.next() => self.wrote(&inbox, ticket, result),
                     () = shared.plans.until_successor() => break,
                 }
             }
@@ -393,6 +397,24 @@ impl HubTask {
         }
     }
 
+    /// A write is over. A store that can be read and not written, as one without space, is told by its words.
+    fn wrote(&self, inbox: &Inbox, ticket: u64, result: Result<u64, WriteError>) {
+        let (result, why) = match result {
+            Ok(revision) => (WriteResult::Written(revision), None),
+            Err(WriteError::Conflict { revision }) => (WriteResult::Conflict(revision), None),
+            Err(WriteError::Refused(why) | WriteError::Failed(why)) => {
+                (WriteResult::Failed, Some(why.into_boxed_str()))
+            }
+        };
+        if let Some(why) = &why
+            && let Some(suppressed) = self.shared.throttle.allow("a write to the ledger")
+        {
+            warn!(suppressed, ledger = self.hub.ledger.place(), "a write to the ledger failed: {why}");
+        }
+        self.hub.state.lock().unwritten = why;
+        inbox.wrote(ticket, result);
+    }
+
     /// Keeps the epoch on disk, and the revision once in a while: writes of the disk are never waited for.
     fn remember(&mut self, revision: u64) {
         self.trust.saw(revision);
@@ -422,17 +444,7 @@ fn writing(session: &dyn LedgerSession, inbox: Arc<Inbox>, write: Write) -> Writ
         Some(value) => session.put(Put { key, value: value.into(), only_if, leased: is_leased }),
         None => session.delete(key, only_if),
     };
-    Box::pin(async move {
-        let result = match writing.await {
-            Ok(revision) => WriteResult::Written(revision),
-            Err(WriteError::Conflict { revision }) => WriteResult::Conflict(revision),
-            Err(error @ (WriteError::Refused(_) | WriteError::Failed(_))) => {
-                warn!("a write to the ledger failed: {error}");
-                WriteResult::Failed
-            }
-        };
-        (inbox, ticket, result)
-    })
+    Box::pin(async move { (inbox, ticket, writing.await) })
 }
 
 #[cfg(test)]
@@ -536,6 +548,23 @@ mod tests {
         assert_eq!(fault(&hub).await, "gone");
         events.send(loaded(vec![epoch("b", 5)])).await.unwrap();
         assert!(fault(&hub).await.contains("it has another epoch"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ldg_5_a_store_that_takes_no_writes_is_here_and_says_why_it_takes_none() {
+        let (hub, events) = hub(Err(WriteError::Refused("no space".into())));
+        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
+        assert_eq!(fault(&hub).await, "");
+        let plan = hub.plan("edge");
+        plan.take();
+        let key = "plan/edge".to_owned();
+        plan.write(Write { ticket: 7, key, value: None, expected: Expected::Any, is_leased: false });
+        assert_eq!(fault(&hub).await, "");
+        assert_eq!(hub.status().unwritten.as_deref(), Some("no space"));
+        assert!(matches!(plan.take()[..], [LedgerNews::Wrote(7, WriteResult::Failed)]));
+        // Another loss has its own words.
+        events.send(StoreEvent::Lost("gone".into())).await.unwrap();
+        assert_eq!((fault(&hub).await.as_str(), hub.status().unwritten), ("gone", None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,12 +66,62 @@ fn ldg_4_after_the_return_of_the_ledger_the_others_may_write_first() {
     assert_eq!(written(&mut early, &local(&changes, 3, 2), 14), None);
     assert_eq!(early.poll_timeout(), Some(at(15)));
     assert_eq!(written(&mut early, &local(&changes, 3, 2), 15).map(|record| record.step), Some(2));
+    assert_eq!(early.poll_timeout(), None, "a time that is over wakes nobody again and again");
     // A halt does not wait.
     let mut share = share(moving());
     let (replica, why, blamed) = ("a".into(), "2 of 3 clients rejected it".into(), Vec::new());
     let halt = crate::rollout::shared::record::SharedHalt { replica, why, blamed };
     let halted = LocalPush { halt: Some((halt, ContentSet::default())), ..local(&changes, 3, 1) };
     assert_eq!(written(&mut share, &halted, 1).map(|record| record.state), Some(SharedState::Halted));
+}
+
+#[test]
+fn ldg_3_the_end_of_the_gathering_wakes_the_plan() {
+    let mut share = share(vec![entry("plan/edge", write(&record(3, SharedState::Over, 0)), 9)]);
+    let changes = changes();
+    share.handle(
+        LedgerEvent::Changed(entry("plan/edge", write(&record(4, SharedState::Gathering, 0)), 10)),
+        0,
+        at(20),
+    );
+    assert_eq!(written(&mut share, &local(&changes, 4, 1), 20), None);
+    assert_eq!(share.poll_timeout(), Some(at(21)));
+    assert_eq!(written(&mut share, &local(&changes, 4, 1), 21).map(|record| record.step), Some(1));
+    assert_eq!(share.poll_timeout(), None);
+}
+
+#[test]
+fn ldg_3_a_push_of_before_a_restart_is_joined_again() {
+    let moving = entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9);
+    let mut share = share(vec![moving]);
+    // The checkpoint knows the number of the push, and the process has not begun it.
+    assert_eq!(share.number(None, 3), Some(3));
+    share.begun(3);
+    assert_eq!(share.number(None, 3), None, "it has left the push");
+    assert_eq!(share.number(Some(3), 3), None);
+}
+
+#[test]
+fn ldg_5_a_write_that_failed_is_tried_again_a_second_later() {
+    let mut share = share(vec![entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9)]);
+    let changes = changes();
+    let local = local(&changes, 3, 2);
+    let first = share.next_write(Some(&local), rules(), at(20)).unwrap();
+    share.wrote(first.ticket, WriteResult::Failed, at(21));
+    assert_eq!(written(&mut share, &local, 21), None);
+    assert_eq!(share.next_tally(None, rules(), at(21)), None);
+    assert_eq!(share.poll_timeout(), Some(at(22)));
+    assert_eq!(written(&mut share, &local, 22).map(|record| record.step), Some(2));
+    let tally = share.next_tally(None, rules(), at(22)).unwrap();
+    share.wrote(tally.ticket, WriteResult::Failed, at(22));
+    assert_eq!(share.next_tally(None, rules(), at(22)), None);
+    // A ledger that has just come is written at once.
+    share.handle(LedgerEvent::Loaded(Vec::new()), 0, at(22));
+    assert!(share.next_tally(None, rules(), at(22)).is_some());
+    // The end of a write of before does not put off those of now.
+    share.wrote(tally.ticket, WriteResult::Failed, at(22));
+    share.wrote(first.ticket, WriteResult::Failed, at(22));
+    assert!(share.next_write(None, rules(), at(22)).is_none() && share.poll_timeout().is_none());
 }
 
 #[test]

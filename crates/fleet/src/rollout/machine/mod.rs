@@ -312,7 +312,7 @@ impl Rollout {
             Until::Time(until) => Some(until),
             Until::NextPush | Until::Unpin => None,
         });
-        let ledger = self.share.as_ref().and_then(Share::poll_timeout);
+        let ledger = self.share.as_ref().filter(|_| self.plan.enforces()).and_then(Share::poll_timeout);
         [cut, pin, ledger, self.stops.frozen.map(|frozen| frozen.due())].into_iter().flatten().min()
     }
 
@@ -535,6 +535,7 @@ impl Rollout {
         let verdict = self.push.as_ref().map(|push| push.outcome());
         self.close(verdict.unwrap_or(Outcome::Finished), now);
         self.last_push = number;
+        self.share.iter_mut().for_each(|share| share.begun(number));
         let start = match self.next.promoted.take() {
             Some(step) => PushStart::Promoted(step),
             None if sorted == Sorted::Known => PushStart::Restored,

@@ -837,8 +837,9 @@ impl Push {
         };
         let blamed = match (self.is_halted(), self.is_paused) {
             (true, _) => &report.blamed,
-            (false, true) => &report.units,
-            (false, false) => return None,
+            // The pause of a push of several replicas stands in the ledger.
+            (false, true) if self.consent.is_none() => &report.units,
+            (false, _) => return None,
         };
         Some(PushRecord {
             number: report.number,

@@ -39,6 +39,9 @@ const CLIENTS_MAX: u64 = 1 << 40;
 /// The time between two tallies of a replica, so that an idle fleet and a busy one are both polite.
 const TALLY_EVERY: Duration = Duration::from_millis(500);
 
+/// The time between a write that failed and the next one.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
 /// The time after which a replica with a part of the push writes an unchanged tally again.
 const TALLY_AGAIN: Duration = Duration::from_secs(5);
 
@@ -154,8 +157,12 @@ impl WallClock {
 struct WatchedPush {
     /// The record's push that this replica has no part of.
     skipped: Option<u64>,
+    /// The latest push that this process has begun. Those of before a restart may be joined again.
+    begun: u64,
     /// Since when the changes of the record's push are as they are.
     gathered: Time,
+    /// How long the push gathers after that.
+    quiet: Duration,
     /// Since when nobody has the record's push, although it is under way.
     deserted: Option<Time>,
     /// Why the latest cut did not begin.
@@ -340,6 +347,9 @@ impl Share {
 
     /// The result of a write.
     pub fn wrote(&mut self, ticket: u64, result: WriteResult, now: Time) {
+        if result == WriteResult::Failed && self.writes.is_under_way(ticket) {
+            self.writes.again_at = Some(now + WRITE_AGAIN);
+        }
         if self.writes.tally.take_if(|tally| *tally == ticket).is_some() {
             if !matches!(result, WriteResult::Written(_)) {
                 self.writes.written = None;
@@ -408,7 +418,12 @@ impl Share {
             Link::Away(_) => None,
         };
         let deserted = self.watched.deserted.map(|since| since + self.replica.lease);
-        [settled, deserted].into_iter().flatten().min()
+        let gathering = self.record().filter(|record| record.state == SharedState::Gathering);
+        let gathered = gathering.map(|_| self.watched.gathered + self.watched.quiet);
+        let Writes { again_at, looked_at, .. } = self.writes;
+        let times = [settled, deserted, gathered, again_at].into_iter().flatten();
+        // What was due at the latest look needs no other one.
+        times.filter(|due| *due > looked_at).min()
     }
 
     fn is_named_twice(&self) -> bool {
@@ -421,7 +436,7 @@ impl Share {
     pub fn number(&self, local: Option<u64>, last_push: u64) -> Option<u64> {
         let Some(record) = self.record() else { return Some(last_push + 1) };
         let new = record.push.max(last_push) + 1;
-        let has_been_here = local == Some(record.push) || last_push >= record.push;
+        let has_been_here = local == Some(record.push) || self.watched.begun >= record.push;
         match record.state {
             SharedState::Over => Some(new),
             SharedState::Halted if has_been_here || self.watched.skipped == Some(record.push) => Some(new),
@@ -429,6 +444,11 @@ impl Share {
             SharedState::Moving if self.watched.skipped == Some(record.push) => None,
             _ => Some(record.push),
         }
+    }
+
+    /// This replica has begun a push.
+    pub fn begun(&mut self, number: u64) {
+        self.watched.begun = number;
     }
 
     /// The fate of a cut with these changes.

@@ -19,6 +19,10 @@ pub(super) struct Writes {
     pub written_at: Option<Time>,
     /// Entries of before this revision are out of date.
     pub not_before: u64,
+    /// A write has failed: none is tried before.
+    pub again_at: Option<Time>,
+    /// The time of the latest look at what is to be written.
+    pub looked_at: Time,
 }
 
 #[derive(Debug)]
@@ -29,6 +33,14 @@ pub(super) enum Pending {
 }
 
 impl Writes {
+    pub fn is_under_way(&self, ticket: u64) -> bool {
+        self.tally == Some(ticket) || self.record.as_ref().is_some_and(|(under_way, _)| *under_way == ticket)
+    }
+
+    fn are_put_off(&self, now: Time) -> bool {
+        self.again_at.is_some_and(|at| now < at)
+    }
+
     fn send(&mut self, key: String, value: Vec<u8>, expected: Expected, pending: Pending) -> Write {
         let ticket = self.ticket();
         self.record = Some((ticket, pending));
@@ -44,11 +56,13 @@ impl Writes {
 impl Share {
     /// The next write of the record or of the past. `local`: the push of this replica.
     pub fn next_write(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
+        (self.writes.looked_at, self.watched.quiet) = (now, rules.quiet);
         let is_here = matches!(self.link, Link::Here { .. }) && self.unreadable().is_none();
         let revision = self.held.record.as_ref().map_or(0, |(_, revision)| *revision);
         if !is_here
             || self.is_named_twice()
             || self.writes.record.is_some()
+            || self.writes.are_put_off(now)
             || revision < self.writes.not_before
         {
             return None;
@@ -221,7 +235,8 @@ impl Share {
 
     /// The tally of this replica for the others. `local`: its push.
     pub fn next_tally(&mut self, local: Option<&LocalPush<'_>>, rules: Rules, now: Time) -> Option<Write> {
-        if self.writes.tally.is_some() || matches!(self.link, Link::Away(_)) || self.is_named_twice() {
+        let is_busy = self.writes.tally.is_some() || self.writes.are_put_off(now);
+        if is_busy || matches!(self.link, Link::Away(_)) || self.is_named_twice() {
             return None;
         }
         let blank = blank();
