@@ -544,7 +544,8 @@ fn qua_2_what_is_condemned_here_stands_in_the_ledger_whoever_wrote_before() {
     let (second, contents) = written_condemned(&mut share, 2).unwrap();
     assert_eq!((second.expected, contents), (Expected::Revision(9), vec![0, 1]));
     share.wrote(second.ticket, WriteResult::Failed, at(3));
-    let (third, contents) = written_condemned(&mut share, 3).unwrap();
+    assert_eq!(written_condemned(&mut share, 3), None, "a failed write is left alone for a second");
+    let (third, contents) = written_condemned(&mut share, 4).unwrap();
     assert_eq!((third.expected, contents), (Expected::Revision(9), vec![0, 1]));
     share.wrote(third.ticket, WriteResult::Written(10), at(4));
     assert_eq!(written_condemned(&mut share, 4), None, "all of it stands there");
