@@ -4,10 +4,12 @@
 //! none by the rules of URIs. Some clients send such a text: Envoy sends the name of its cluster unless it is
 //! told otherwise (`outbound|18000||host`), gRPC's C++ core, and so Python and Ruby, the percent-encoded path
 //! of an absolute `unix:` address, and grpc-java is reported to send the path itself (grpc/grpc#38142,
-//! hyperium/h2#487). So each octet becomes an `X` in Huffman code in place, before h2 sees the text: the code
-//! of this letter has eight bits, so the text keeps its length here. h2 keeps a plain text as a part of the
-//! bytes read, and so keeps the connection's first buffer of 8 KiB as long as the table has the text. A text
-//! in Huffman code has a place of its own.
+//! hyperium/h2#487). So each octet becomes an `X` in place, before h2 sees the text. In Huffman code the
+//! letter has eight bits, so the text keeps its length here.
+//!
+//! A text stays in its code, because h2 has a price for each. It decodes Huffman code into a page that a
+//! client without such a text never needs. It keeps a plain text of the table as a part of the bytes read,
+//! and with it the connection's first buffer of 8 KiB, which a client without such a text gets back.
 //!
 //! The tables of HPACK (RFC 7541) on both sides then differ by the length of the text. A text in Huffman code
 //! is nearly always longer than its code, so the relay keeps an entry that the client has dropped, and no
@@ -158,9 +160,6 @@ impl AuthorityFilter {
             self.fields = HeaderFields::text(text, is_huffman, left - taken as u32);
             return taken;
         }
-        if self.fields == HeaderFields::value(true) {
-            bytes[0] |= HUFFMAN;
-        }
         match self.fields.after(bytes[0]) {
             Some(fields) => self.fields = fields,
             None => self.is_lost = true,
@@ -244,7 +243,7 @@ impl HeaderText {
                 HeaderText::Name(rest.starts_with(bytes).then_some(equal + bytes.len().min(rest.len()) as u8))
             }
             HeaderText::Value { is_authority: true } => {
-                bytes.fill(X_IN_HUFFMAN);
+                bytes.fill(if is_huffman { X_IN_HUFFMAN } else { b'X' });
                 self
             }
             HeaderText::Name(None) | HeaderText::Value { is_authority: false } => self,
@@ -272,7 +271,7 @@ mod tests {
     }
 
     fn text(text: &str) -> Vec<u8> {
-        [&[u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat()
+        marked(0, text.as_bytes())
     }
 
     /// In segments of each length from 1 on.
@@ -287,9 +286,12 @@ mod tests {
 
     const GIVEN: &str = "outbound|18000||b@%2F:1:é[";
 
-    /// A text of so many octets in Huffman code.
-    fn taken(length: usize) -> Vec<u8> {
-        [vec![HUFFMAN | u8::try_from(length).unwrap()], vec![X_IN_HUFFMAN; length]].concat()
+    /// The marks of both codes, and the letter in them.
+    const TAKEN: [(u8, u8); 2] = [(0, b'X'), (HUFFMAN, X_IN_HUFFMAN)];
+
+    /// A text of these octets with this mark.
+    fn marked(mark: u8, octets: &[u8]) -> Vec<u8> {
+        [&[mark | u8::try_from(octets.len()).unwrap()], octets].concat()
     }
 
     /// A call with this literal `:authority`, with other fields around.
@@ -325,7 +327,10 @@ mod tests {
                 ]
                 .concat()
             };
-            assert_becomes(&of(&text(GIVEN)), &of(&taken(GIVEN.len())));
+            for (mark, letter) in TAKEN {
+                let taken = marked(mark, &vec![letter; GIVEN.len()]);
+                assert_becomes(&of(&marked(mark, GIVEN.as_bytes())), &of(&taken));
+            }
         }
     }
 
@@ -336,8 +341,8 @@ mod tests {
             let length = [mark | 0x7f, 0x80 | 45, 1];
             frame(HEADERS, 0x4, &[&[0x41][..], &length, &[octet; 300], &[0x84]].concat())
         };
-        for mark in [0, HUFFMAN] {
-            assert_becomes(&long(mark, b'%'), &long(HUFFMAN, X_IN_HUFFMAN));
+        for (mark, letter) in TAKEN {
+            assert_becomes(&long(mark, b'%'), &long(mark, letter));
         }
     }
 
@@ -345,8 +350,10 @@ mod tests {
     fn other_texts_stay() {
         let call =
             |text: &[u8]| frame(HEADERS, 0x4, &[&[0x04, 0x82, b'%', b'/', 0x01], text, &[0x82]].concat());
-        assert_becomes(&call(&[0x82, b'%', b'/']), &call(&taken(2)));
-        assert_becomes(&call(&[0]), &call(&taken(0)));
+        for (mark, letter) in TAKEN {
+            assert_becomes(&call(&marked(mark, b"%/")), &call(&marked(mark, &[letter; 2])));
+            assert_becomes(&call(&[mark]), &call(&[mark]));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 use sluice_proto::{Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node, Resource};
 use sluice_wire::frame::framed;
 
-const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+pub(super) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
 /// The classes that are counted, and those that are there before: the first one pays for the content.
@@ -85,7 +85,7 @@ impl From<RecvStream> for Messages {
 }
 
 /// A server that answers each stream's first request with all resources, and sends all streams the same changes.
-async fn serve(listener: TcpListener, type_url: &'static str, changes: watch::Receiver<usize>) {
+pub(super) async fn serve(listener: TcpListener, type_url: &'static str, changes: watch::Receiver<usize>) {
     while let Ok((socket, _)) = listener.accept().await {
         let changes = changes.clone();
         tokio::spawn(async move {
@@ -112,15 +112,15 @@ async fn serve(listener: TcpListener, type_url: &'static str, changes: watch::Re
 }
 
 /// A client that has all that its class has.
-struct ClassClient {
+pub(super) struct ClassClient {
     _send: SendRequest<Bytes>,
-    requests: SendStream<Bytes>,
+    pub(super) requests: SendStream<Bytes>,
     answers: Messages,
     type_url: &'static str,
 }
 
 impl ClassClient {
-    async fn connect(relay: &CountedRelay, id: usize, type_url: &'static str) -> ClassClient {
+    pub(super) async fn connect(relay: &CountedRelay, id: usize, type_url: &'static str) -> ClassClient {
         let socket = TcpStream::connect(relay.address).await.unwrap();
         let (mut send, connection) = h2::client::handshake(socket).await.unwrap();
         tokio::spawn(connection);
@@ -139,7 +139,7 @@ impl ClassClient {
     }
 
     /// Waits for an answer with so many resources, and accepts it.
-    async fn take(&mut self, resources: usize) {
+    pub(super) async fn take(&mut self, resources: usize) {
         let mut taken = 0;
         while taken < resources {
             let answer = DeltaDiscoveryResponse::decode(self.answers.next().await.unwrap()).unwrap();
@@ -156,7 +156,7 @@ impl ClassClient {
 }
 
 /// A relay with a class for each node id. No encoded body is kept: each would go some seconds after its use.
-fn config(port: u16) -> Config {
+pub(super) fn config(port: u16) -> Config {
     let text = format!(
         "xds_servers: [ {{ server_uri: '127.0.0.1:{port}', channel_creds: [ {{ type: insecure }} ] }} ]\n\
          node_classes: [ {{ split_by: {{ id: true }} }} ]\n\

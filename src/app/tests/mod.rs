@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod classes;
+mod clients;
 mod reports;
 
 use std::future::pending;
