@@ -1,5 +1,5 @@
-//! The condemned contents that replicas share (LDG-2, QUA-2). The ledger has hashes of them, so a replica learns
-//! the names from the contents that its own servers send.
+//! The condemned contents that replicas share (LDG-2, QUA-2). The ledger has hashes of them, so a replica
+//! learns the names from the contents that its own servers send.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 /// The condemned contents of here and of the ledger, as they were compared last.
 #[derive(Default)]
 pub(super) struct Condemner {
-    told: CondemnedContents,
+    shared: CondemnedContents,
     heard: Arc<CondemnedSet>,
 }
 
@@ -27,8 +27,8 @@ impl Condemner {
             look_through(state, fleet).await;
         }
         let condemned = state.rejecters.condemned();
-        if fleet.ledger.is_some() && !condemned.is_same(&self.told) {
-            self.told = condemned.clone();
+        if fleet.ledger.is_some() && !condemned.is_same(&self.shared) {
+            self.shared = condemned.clone();
             let latest = condemned.latest_first().take(CONDEMNED_MAX);
             let hashed = latest
                 .map(|(end, (type_url, name, version))| (ContentHash::new(type_url, name, *version), *end));
@@ -54,8 +54,8 @@ async fn look_through(state: &mut PlanState, fleet: &Fleet) {
     }
 }
 
-/// Condemns those of these contents that another replica has condemned, for as long as it has. A plan has their
-/// names from here on.
+/// Condemns those of these contents that another replica has condemned, for as long as it has. A plan has
+/// their names from here on.
 pub(super) fn learn<'a>(
     contents: impl Iterator<Item = (&'a TypeUrl, &'a ResourceName, Version)>,
     state: &mut PlanState,

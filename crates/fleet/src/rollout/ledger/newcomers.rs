@@ -62,8 +62,8 @@ pub struct LedgerPushes {
     /// The time after which a change that was there when the push ended is in a push of its own.
     pub(super) gathered_within: Duration,
     pub(super) changed: ContentSet,
-    /// The content of the push before, and the content that the latest push has lost on its way. Some of it may
-    /// be gathered into a later push.
+    /// The content of the push before, and the content that the latest push has lost on its way. Some of it
+    /// may be gathered into a later push.
     pub(super) rest: PushRest,
     /// The units that the halt of the latest push blames; none: all.
     pub(super) blamed: Vec<UnitKey>,

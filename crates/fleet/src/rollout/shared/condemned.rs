@@ -62,12 +62,12 @@ impl CondemnedSet {
         self.0.get(&ContentHash::new(type_url, name, version)).copied()
     }
 
-    /// Adds contents, and forgets those with an end until `now`, in seconds since 1970. A full set forgets the
-    /// next ends first. Returns whether the set has news.
+    /// Adds contents, and forgets those with an end until `now`, in seconds since 1970. A full set forgets
+    /// the next ends first. Returns whether the set has news.
     pub fn merge(&mut self, contents: impl IntoIterator<Item = (ContentHash, u32)>, now: u32) -> bool {
         let mut news = Vec::new();
         for (content, end) in contents.into_iter().filter(|(_, end)| *end > now) {
-            if self.0.get(&content).is_none_or(|known| end > known.saturating_add(LATER_SECONDS)) {
+            if self.0.get(&content).is_none_or(|before| end > before.saturating_add(LATER_SECONDS)) {
                 self.0.insert(content, end);
                 news.push(content);
             }

@@ -1,5 +1,5 @@
-//! The condemned contents that replicas share (LDG-2, QUA-2). Each replica writes those that the ledger lacks;
-//! none is ever taken out before its end.
+//! The condemned contents that replicas share (LDG-2, QUA-2). Each replica writes those that the ledger
+//! lacks; none is ever taken out before its end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use sluice_engine::Time;
 /// The condemned contents of this replica and of the ledger.
 #[derive(Debug, Default)]
 pub(super) struct Condemning {
-    own: Vec<(ContentHash, Time)>,
+    here: Vec<(ContentHash, Time)>,
     held: CondemnedRecord,
     /// The contents of `held`, for readers.
     elsewhere: Arc<CondemnedSet>,
@@ -28,7 +28,7 @@ pub(super) struct Condemning {
 impl Condemning {
     /// A load begins.
     pub fn reload(&mut self) {
-        *self = Condemning { own: std::mem::take(&mut self.own), ..Condemning::default() };
+        *self = Condemning { here: std::mem::take(&mut self.here), ..Condemning::default() };
     }
 
     pub fn take(&mut self, value: &[u8], revision: u64) {
@@ -67,7 +67,7 @@ impl Condemning {
 
     /// All condemned contents of this replica, each with its end.
     pub fn condemn(&mut self, contents: Vec<(ContentHash, Time)>) {
-        (self.own, self.is_settled) = (contents, false);
+        (self.here, self.is_settled) = (contents, false);
     }
 
     /// The condemned contents of all replicas, as the ledger has them.
@@ -75,16 +75,16 @@ impl Condemning {
         &self.elsewhere
     }
 
-    /// The entry with the contents that the ledger lacks, and how the entry is now. `seconds`: since 1970, at a
-    /// time of the plan.
+    /// The entry with the contents that the ledger lacks, and how the entry is now. `seconds`: since 1970, at
+    /// a time of the plan.
     pub fn next(&mut self, seconds: impl Fn(Time) -> u32, now: Time) -> Option<(CondemnedRecord, Expected)> {
         if self.is_settled || self.revision.unwrap_or(0) < self.not_before {
             return None;
         }
         self.is_settled = true;
-        let own = self.own.iter().map(|(content, end)| (*content, seconds(*end)));
+        let here = self.here.iter().map(|(content, end)| (*content, seconds(*end)));
         let mut next = CondemnedRecord { version: FORMAT, ..self.held.clone() };
         let expected = self.revision.map_or(Expected::Absent, Expected::Revision);
-        next.contents.merge(own, seconds(now)).then_some((next, expected))
+        next.contents.merge(here, seconds(now)).then_some((next, expected))
     }
 }

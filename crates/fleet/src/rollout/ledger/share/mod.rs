@@ -422,7 +422,7 @@ impl Share {
         let gathered = gathering.map(|_| self.watched.gathered + self.watched.quiet);
         let Writes { again_at, looked_at, .. } = self.writes;
         let times = [settled, deserted, gathered, again_at].into_iter().flatten();
-        // What was due at the latest look needs no other one.
+        // A time that was due at the latest look needs no other one.
         times.filter(|due| *due > looked_at).min()
     }
 
