@@ -367,6 +367,7 @@ def killed(stage):
         fleet.await_states("open", seconds=12 * LEASE)
         fleet.assert_admitted(mark)
 
+    fleet.await_all("the first content is on disk", lambda replica: metric(replica, "sluice_checkpoint_writes_total"))
     fleet.begin("second")
     eventually("relay-1 gathers", lambda: replicas[1].state() == "gathering")
     kill(1)

@@ -397,7 +397,7 @@ impl HubTask {
         }
     }
 
-    /// A write is over. A store that can be read and not written, as one without space, is told by its words.
+    /// A write is over. Its failure is for log and status: a store without space is read, and not written.
     fn wrote(&self, inbox: &Inbox, ticket: u64, result: Result<u64, WriteError>) {
         let (result, why) = match result {
             Ok(revision) => (WriteResult::Written(revision), None),

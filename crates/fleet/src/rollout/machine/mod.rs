@@ -546,6 +546,8 @@ impl Rollout {
         let consent = self.share.as_ref().map(|_| Consent::of(&units));
         let gathered = GatheredPush { number, from: cut.first, units, holders_of, start, consent };
         let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
+        // A push that is joined late may be paused already.
+        push.is_paused = self.share.as_ref().is_some_and(|share| share.pauses(number));
         if start == PushStart::Restored && !push.is_halted() && push.consent.is_none() {
             self.close(Outcome::Restored, now);
         }

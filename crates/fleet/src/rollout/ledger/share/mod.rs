@@ -422,7 +422,7 @@ impl Share {
         let gathered = gathering.map(|_| self.watched.gathered + self.watched.quiet);
         let Writes { again_at, looked_at, .. } = self.writes;
         let times = [settled, deserted, gathered, again_at].into_iter().flatten();
-        // A time that was due at the latest look needs no other one.
+        // The latest look has seen to earlier times.
         times.filter(|due| *due > looked_at).min()
     }
 
@@ -444,6 +444,11 @@ impl Share {
             SharedState::Moving if self.watched.skipped == Some(record.push) => None,
             _ => Some(record.push),
         }
+    }
+
+    /// Whether an operator has stopped the clocks of a push, as far as this replica follows the record.
+    pub fn pauses(&self, number: u64) -> bool {
+        self.followed.paused == Some(number)
     }
 
     /// This replica has begun a push.
