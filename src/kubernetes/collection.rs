@@ -257,6 +257,8 @@ impl Collection {
         let label_selector = Some(self.label.clone());
         let params = WatchParams { label_selector, timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
         let params = WatchParams { bookmarks: true, ..params };
+        // The server's wish is no silence.
+        self.server.pause.over().await;
         let response = timeout(DEADLINE, self.send("watch", self.request().watch(&params, version))).await;
         let response = response.map_err(|_| self.failed("watch", None, &late()))??;
         let about = self.about("watch");

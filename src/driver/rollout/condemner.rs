@@ -69,7 +69,7 @@ pub(super) fn learn<'a>(
         if !state.rejecters.condemned().contains(&content) {
             // An entry cannot make a content outlive its time (QUA-5).
             let left = state.rollout.time_of(end).map_or(REMEMBERED_FOR, |end| end.since(now));
-            learned.push((content, left.min(REMEMBERED_FOR)));
+            learned.extend((!left.is_zero()).then(|| (content, left.min(REMEMBERED_FOR))));
         }
     }
     let (plan, push) = (&*state.plan().name, state.rollout.last_push());

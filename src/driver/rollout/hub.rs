@@ -214,7 +214,11 @@ impl Inbox {
     /// Tells the state as a whole: earlier events are out of date, and results are not.
     fn tell(&self, event: LedgerEvent) {
         let mut news = self.news.lock();
-        news.retain(|news| matches!(news, LedgerNews::Wrote(..)));
+        // A loss that the plan has not heard of was a loss: the others have a lease to write (LDG-5).
+        let is_loss = |news: &LedgerNews| matches!(news, LedgerNews::Event(LedgerEvent::Lost(_)));
+        let lost = news.iter().rposition(is_loss);
+        let mut at = 0..;
+        news.retain(|news| at.next() == lost || matches!(news, LedgerNews::Wrote(..)));
         news.push(LedgerNews::Event(event));
         self.wake.notify_one();
     }
@@ -322,6 +326,7 @@ impl HubTask {
             StoreEvent::Gone { key, revision } => self.change(key, None, revision, session),
             StoreEvent::Lost(why) => {
                 self.stored = None;
+                self.trust.lost();
                 self.hub.is_away(&why);
             }
         }
@@ -565,6 +570,25 @@ mod tests {
         // Another loss has its own words.
         events.send(StoreEvent::Lost("gone".into())).await.unwrap();
         assert_eq!((fault(&hub).await.as_str(), hub.status().unwritten), ("gone", None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ldg_5_a_plan_hears_of_a_loss_although_the_ledger_is_back() {
+        let (hub, events) = hub(Ok(6));
+        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
+        assert_eq!(fault(&hub).await, "");
+        let plan = hub.plan("edge");
+        plan.take();
+        for _ in 0..2 {
+            events.send(StoreEvent::Lost("gone".into())).await.unwrap();
+            events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
+        }
+        assert_eq!(fault(&hub).await, "");
+        let [LedgerNews::Event(LedgerEvent::Lost(_)), LedgerNews::Event(LedgerEvent::Loaded(_))] =
+            &plan.take()[..]
+        else {
+            panic!("a loss and a return");
+        };
     }
 
     #[tokio::test(start_paused = true)]

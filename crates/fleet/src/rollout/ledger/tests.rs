@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::*;
 use crate::rollout::Admission;
 use crate::rollout::shared::record::{
-    CondemnedRecord, FORMAT, PastPush, SharedHalt, SharedState, read, write,
+    CondemnedRecord, FORMAT, Orders, PastPush, SharedHalt, SharedState, read, write,
 };
 use crate::rollout::shared::{
-    ChangeHash, CondemnedSet, ContentHash, ContentSet, PlanRecord, ReplicaTally, UnitChanges, UnitKey,
+    ChangeHash, CondemnedSet, ContentHash, ContentSet, OrderChange, PlanRecord, ReplicaTally, UnitChanges,
+    UnitKey,
 };
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl, Version};
@@ -70,7 +71,7 @@ fn ldg_4_after_the_return_of_the_ledger_the_others_may_write_first() {
     // A halt does not wait.
     let mut share = share(moving());
     let (replica, why, blamed) = ("a".into(), "2 of 3 clients rejected it".into(), Vec::new());
-    let halt = crate::rollout::shared::record::SharedHalt { replica, why, blamed };
+    let halt = crate::rollout::shared::record::SharedHalt { replica, why, blamed, ..Default::default() };
     let halted = LocalPush { halt: Some((halt, ContentSet::default())), ..local(&changes, 3, 1) };
     assert_eq!(written(&mut share, &halted, 1).map(|record| record.state), Some(SharedState::Halted));
 }
@@ -173,7 +174,8 @@ fn ldg_2_the_ledger_keeps_the_latest_pushes_only() {
     let past = write(&PastPush { version: FORMAT, changed: ContentSet::default(), blamed: Vec::new() });
     let done = (1..=20).map(|push| entry(&format!("done/edge/{push}"), past.clone(), push));
     let halted = (1..=17).map(|push| entry(&format!("halted/edge/{push}/b"), past.clone(), 100 + push));
-    let mut share = share(done.chain(halted).collect());
+    let latest = entry("plan/edge", write(&record(20, SharedState::Over, 0)), 99);
+    let mut share = share(done.chain(halted).chain([latest]).collect());
     let mut gone = Vec::new();
     while let Some(write) = share.next_write(None, rules(), at(60)) {
         assert_eq!(write.value, None);
@@ -213,6 +215,85 @@ fn ldg_3_a_halted_change_comes_again_once_another_has_replaced_it() {
     entries.push(entry("done/edge/5", past(4), 11));
     assert_eq!(sort(&entries, 4), Sorted::Known, "all clients of a replica have it");
     assert_eq!(sort(&entries, 3), Sorted::Begin, "it goes by steps again");
+}
+
+fn past(changed: &[u128]) -> Vec<u8> {
+    let changed = changed.iter().map(|change| ChangeHash(*change)).collect();
+    write(&PastPush { version: FORMAT, changed, blamed: Vec::new() })
+}
+
+/// Foreign keys, and more replicas that halt one push than pushes are kept: no replica writes again and again.
+#[test]
+fn ldg_2_entries_of_strangers_and_of_many_replicas_cause_no_writes() {
+    let keys = (1..=16).map(|push| format!("done/edge/{push}"));
+    let foreign = ["done/edge/00", "done/edge/+1", "halted/edge/18446744073709551615/x", "halted/edge/07/b"];
+    let of_many = (0..40).map(|replica| format!("halted/edge/20/r{replica}"));
+    let keys = keys.chain(foreign.map(str::to_owned)).chain(of_many);
+    let entries = keys.map(|key| entry(&key, past(&[7]), 5));
+    let latest = entry("plan/edge", write(&record(20, SharedState::Halted, 1)), 99);
+    let mut share = share(entries.chain([latest]).collect());
+    assert_eq!(share.next_write(None, rules(), at(60)), None);
+    // Pushes that the record never had go first.
+    for push in 100..117 {
+        let key = format!("halted/edge/{push}/x");
+        share.handle(LedgerEvent::Changed(entry(&key, past(&[7]), 100)), 0, at(60));
+    }
+    let gone: Vec<_> = std::iter::from_fn(|| {
+        let write = share.next_write(None, rules(), at(60))?;
+        share.wrote(write.ticket, WriteResult::Written(200), at(60));
+        Some(write.key)
+    })
+    .collect();
+    assert_eq!(gone, ["halted/edge/116/x", "halted/edge/115/x"]);
+}
+
+#[test]
+fn ldg_1_an_entry_of_the_past_is_written_once_although_the_watch_is_late() {
+    let changes = changes();
+    let halt = SharedHalt { replica: "a".into(), ..SharedHalt::default() };
+    let halted = PlanRecord { halt: Some(halt.clone()), ..record(3, SharedState::Halted, 1) };
+    let mut share = share(vec![entry("plan/edge", write(&halted), 9)]);
+    let changed: ContentSet = changes.iter().copied().collect();
+    let halted = LocalPush { halt: Some((halt, changed)), ..local(&changes, 3, 1) };
+    let write = share.next_write(Some(&halted), rules(), at(60)).unwrap();
+    assert_eq!(write.key, "halted/edge/3/a");
+    share.wrote(write.ticket, WriteResult::Written(10), at(60));
+    assert_eq!(share.next_write(Some(&halted), rules(), at(60)), None);
+}
+
+#[test]
+fn ldg_1_an_own_tally_that_went_is_written_again() {
+    let mut share = share(vec![entry("plan/edge", write(&record(3, SharedState::Moving, 0)), 9)]);
+    let first = share.next_tally(None, rules(), at(60)).unwrap();
+    share.wrote(first.ticket, WriteResult::Written(10), at(60));
+    assert_eq!(share.next_tally(None, rules(), at(70)), None);
+    share.handle(LedgerEvent::Gone { key: first.key.clone(), revision: 11 }, 0, at(70));
+    assert_eq!(share.next_tally(None, rules(), at(70)).map(|write| write.key), Some(first.key));
+}
+
+#[test]
+fn ldg_7_an_order_says_only_what_its_operator_said() {
+    let orders = Orders { paused: Some(3), ..Orders::default() };
+    let frozen = |until| Orders { frozen_until: Some(until), ..Orders::default() };
+    let moving = PlanRecord { orders: orders.clone(), ..record(3, SharedState::Moving, 1) };
+    let mut share = share(vec![entry("plan/edge", write(&moving), 9)]);
+    assert!(share.take_orders().is_some());
+    let freeze = OrderChange::between(&Orders::default(), &frozen(7));
+    share.order(freeze.clone());
+    let write = share.next_write(None, rules(), at(1)).unwrap();
+    let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
+    assert_eq!(ordered.orders, Orders { paused: Some(3), ..frozen(7) }, "the pause of another replica stays");
+    // Another replica was faster with the same word, and nothing of it is left to write.
+    share.wrote(write.ticket, WriteResult::Conflict(Some(10)), at(2));
+    share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&ordered), 10)), 0, at(2));
+    let thawed = PlanRecord { orders, ..ordered };
+    share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&thawed), 11)), 0, at(3));
+    assert_eq!(share.next_write(None, rules(), at(3)), None, "the later word of the other replica stands");
+    assert_eq!(share.take_orders().map(|(_, orders)| orders.frozen_until), Some(None));
+    // A later word of here goes before an earlier one.
+    share.order(freeze.and(OrderChange::between(&frozen(7), &frozen(9))));
+    let write = share.next_write(None, rules(), at(4)).unwrap();
+    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(9));
 }
 
 /// Both began a push at the same time, and the replica with the record's push is gone.
@@ -400,7 +481,12 @@ fn ldg_3_a_newcomer_is_one_until_the_push_is_over_and_none_can_follow_with_its_c
 fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content() {
     let (bad, rest) = (cluster("a", 3), cluster("b", 2));
     let halted = |blamed: &[UnitKey]| {
-        let halt = SharedHalt { replica: "b".into(), why: "why".into(), blamed: blamed.to_vec() };
+        let halt = SharedHalt {
+            replica: "b".into(),
+            why: "why".into(),
+            blamed: blamed.to_vec(),
+            ..Default::default()
+        };
         let state = SharedState::Halted;
         PlanRecord { state, halt: Some(halt), ..moving(&[bad, rest]) }
     };

@@ -62,6 +62,10 @@ impl LedgerTrust {
 
     /// All entries of the ledger have been loaded. `epoch`: the value under [`EPOCH_KEY`].
     pub fn loaded(&mut self, identity: &str, revision: u64, epoch: Option<&str>) -> Belief {
+        if self.is_told && epoch.is_none() {
+            // The memory stays until the ledger of the operator's word has an epoch.
+            return Belief::IsNew;
+        }
         if self.is_told {
             self.memory = None;
         }
@@ -96,6 +100,11 @@ impl LedgerTrust {
         };
         memory.revision = revision;
         true
+    }
+
+    /// The ledger is away. The next one may be another than the one that an operator meant.
+    pub fn lost(&mut self) {
+        self.is_told = false;
     }
 
     /// An operator says that the ledger as it is now is to be believed.
@@ -146,5 +155,18 @@ mod tests {
         let memory = known().memory().cloned();
         let mut trust = LedgerTrust::new(memory);
         assert!(matches!(trust.loaded("c1", 3, Some("e1")), Belief::Refused(_)));
+    }
+
+    #[test]
+    fn ldg_6_a_word_for_a_ledger_that_went_is_none_for_the_next() {
+        let memory = LedgerMemory { identity: "a".into(), epoch: "e".into(), revision: 9 };
+        let mut trust = LedgerTrust::new(Some(memory));
+        trust.init();
+        assert_eq!(trust.loaded("a", 1, None), Belief::IsNew);
+        // Its epoch could not be written, and somebody restores a backup.
+        trust.lost();
+        assert!(matches!(trust.loaded("a", 5, Some("older")), Belief::Refused(_)));
+        trust.init();
+        assert_eq!(trust.loaded("a", 5, Some("older")), Belief::Believed);
     }
 }

@@ -8,6 +8,9 @@ use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, Unit
 use crate::rollout::shared::record::SharedHalt;
 use crate::rollout::tally::{Control, Counts, Tally};
 
+/// More blamed units than that do not fit into a record beside its changes: all units of the push are blamed.
+const BLAMED_MAX: usize = 256;
+
 /// The record's word about a push of this replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Word {
@@ -131,6 +134,12 @@ impl Consent {
 
     pub fn keys_of(&self, units: &[UnitId]) -> Vec<UnitKey> {
         units.iter().filter_map(|unit| self.units.get(unit)).map(|unit| unit.unit).collect()
+    }
+
+    /// The blamed units of a halt, as they fit into a record. None: all units of the push.
+    pub fn blamed(&self, units: &[UnitId]) -> Vec<UnitKey> {
+        let blamed = self.keys_of(units);
+        if blamed.len() >= self.units.len() || blamed.len() > BLAMED_MAX { Vec::new() } else { blamed }
     }
 
     /// The changes of the blamed units; of all, if none is blamed.

@@ -14,7 +14,7 @@ use crate::rollout::plan::BUCKETS;
 use crate::rollout::push::{UnitId, UnitPush};
 use crate::rollout::report::{Outcome, Pin, Reason};
 use crate::rollout::shared::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
-use crate::rollout::shared::{CondemnedSet, ContentHash, UnitKey};
+use crate::rollout::shared::{CondemnedSet, ContentHash, OrderChange, UnitKey};
 use sluice_engine::Time;
 
 type Done = Result<(), CommandError>;
@@ -56,21 +56,34 @@ impl Rollout {
         if self.share.as_ref().is_some_and(Share::is_away) && self.plan.enforces() {
             return Err(CommandError::NoLedger);
         }
-        self.command_here(command, now)?;
-        self.spread_orders(now);
+        self.follow_clocks(now);
+        let before = self.orders();
+        self.carry_out(command, now)?;
+        self.spread_orders(&before, now);
         self.tell_ledger(now);
         Ok(())
     }
 
-    /// Carries out a command at this replica alone, whatever the ledger says.
+    /// Carries out a command at this replica alone, whatever the ledger says. A pause and a freeze restrain, so
+    /// the others follow them when the ledger is back (LDG-5).
     ///
     /// # Errors
     /// The reason why nothing was done.
     pub fn command_here(&mut self, command: Command, now: Time) -> Done {
+        let restrains = matches!(command, Command::Pause { .. } | Command::Freeze { .. });
+        self.follow_clocks(now);
+        let before = self.orders();
+        self.carry_out(command, now)?;
+        if restrains {
+            self.spread_orders(&before, now);
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: Command, now: Time) -> Done {
         if !self.plan.enforces() {
             return Err(CommandError::Observes);
         }
-        self.follow_clocks(now);
         match command {
             Command::Pause { push } => self.set_paused(push, true, now),
             Command::Resume { push } => self.set_paused(push, false, now),
@@ -108,7 +121,7 @@ impl Rollout {
             }
         }
         if self.stops.pin.is_some_and(|pin| matches!(pin.until, Until::Time(until) if now >= until)) {
-            self.unpin(now);
+            self.end_pin(now);
         }
     }
 
@@ -270,9 +283,15 @@ impl Rollout {
             self.held.pinned.clear();
             self.tell(What::Unpinned(pin.release));
             self.gather_held(now);
-            self.spread_orders(now);
             self.advance(now);
         }
+    }
+
+    /// A pin is over, at all replicas.
+    pub(super) fn end_pin(&mut self, now: Time) {
+        let before = self.orders();
+        self.unpin(now);
+        self.spread_orders(&before, now);
     }
 
     fn unfreeze(&mut self, now: Time) {
@@ -400,7 +419,7 @@ impl Rollout {
             Word::Moving { step, threshold } => {
                 push.follow(&self.plan, step, threshold, &mut self.outputs, now);
             }
-            Word::Halted(SharedHalt { replica, why, blamed }) => {
+            Word::Halted(SharedHalt { replica, why, blamed, .. }) => {
                 push.report.blamed = consent.units(&blamed);
                 push.halt(Reason::Replica { replica, why }, &mut self.outputs, now);
             }
@@ -427,9 +446,9 @@ impl Rollout {
         self.outputs.extend(record.into_iter().chain(tally).map(Output::Write));
     }
 
-    /// The orders of operators here are for all replicas.
-    fn spread_orders(&mut self, now: Time) {
-        let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+    /// The orders that this replica carries out.
+    fn orders(&self) -> Orders {
+        let Some(share) = &self.share else { return Orders::default() };
         let until = |until| match until {
             Until::NextPush => SharedPinEnd::NextPush,
             Until::Unpin => SharedPinEnd::Unpin,
@@ -437,15 +456,22 @@ impl Rollout {
         };
         let push = self.push.as_ref();
         let barred: Vec<UnitId> = self.held.barred.iter().copied().collect();
-        let orders = Orders {
+        Orders {
             paused: push.filter(|push| push.is_paused).map(|push| push.report.number),
             frozen_until: self.stops.frozen.map(|frozen| share.wall(frozen.until)),
             pin: self.stops.pin.map(|pin| SharedPin { release: pin.release, until: until(pin.until) }),
             barred: push
                 .and_then(|push| push.consent.as_ref())
                 .map_or_else(Vec::new, |consent| consent.keys_of(&barred)),
-        };
-        share.order(orders);
+            ..Orders::default()
+        }
+    }
+
+    /// What has changed about the orders here is for all replicas.
+    fn spread_orders(&mut self, before: &Orders, now: Time) {
+        let change = OrderChange::between(before, &self.orders());
+        let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+        share.order(change);
         self.tell_ledger(now);
     }
 

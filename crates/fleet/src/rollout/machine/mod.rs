@@ -181,7 +181,7 @@ impl Rollout {
             let is_known = self.next.has(unit);
             self.next.add(unit, now);
             if !is_known && self.stops.pin.is_some_and(|pin| pin.until == Until::NextPush) {
-                self.unpin(now);
+                self.end_pin(now);
             }
         } else if self.next.promoted.is_none() || !differs.from_stable {
             // A halted push with a promotion is gathered as it is.

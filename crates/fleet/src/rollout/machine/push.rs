@@ -466,11 +466,11 @@ impl Push {
         let consent = self.consent.as_ref()?;
         let halt = self.report.verdict.as_ref().filter(|_| self.is_halted()).map(|verdict| {
             let why = verdict.reason.shared_text();
-            let blamed = consent.keys_of(&self.report.blamed);
+            let blamed = consent.blamed(&self.report.blamed);
             let is_own = !matches!(verdict.reason, Reason::Replica { .. });
             let changed =
                 if is_own { consent.changes_of(&self.report.blamed) } else { ContentSet::default() };
-            (SharedHalt { replica: replica.into(), why, blamed }, changed)
+            (SharedHalt { replica: replica.into(), why, blamed, ..SharedHalt::default() }, changed)
         });
         let promoted = consent.promoted.map(|step| match step > plan.step_count() {
             true => Bid::finish(step),

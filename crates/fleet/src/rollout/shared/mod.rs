@@ -3,7 +3,9 @@
 pub mod contents;
 pub mod condemned;
 pub mod record;
+pub mod order_change;
 
 pub use condemned::{CondemnedSet, ContentHash};
 pub use contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
+pub use order_change::OrderChange;
 pub use record::{PlanRecord, ReplicaTally};

@@ -74,12 +74,15 @@ impl PlanRecord {
 }
 
 /// The first halt of a push.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedHalt {
     pub replica: Box<str>,
     pub why: Box<str>,
     /// Empty: all units of the push.
     pub blamed: Vec<UnitKey>,
+    /// Fields of later builds are kept, here and below.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 /// The orders of operators, at all replicas.
@@ -97,6 +100,8 @@ pub struct Orders {
     /// The units of the latest halted push that wait although others go on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<UnitKey>,
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

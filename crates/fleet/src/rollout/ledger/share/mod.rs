@@ -21,6 +21,7 @@ use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::condemned::{CondemnedSet, ContentHash};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
+use crate::rollout::shared::order_change::OrderChange;
 use crate::rollout::shared::record::{
     Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read,
 };
@@ -124,8 +125,8 @@ pub struct Share {
     writes: Writes,
     /// The latest count of the clients of this replica.
     counted: Option<ReplicaTally>,
-    /// The orders of operators here, until the record has them.
-    orders: Option<Orders>,
+    /// What operators here ordered, until the record has it.
+    orders: Option<OrderChange>,
     /// The orders of the record that this replica follows.
     followed: Orders,
     watched: WatchedPush,
@@ -306,6 +307,8 @@ impl Share {
                 if before.is_none_or(|before| before.push != record.push) {
                     self.watched.skipped = None;
                 }
+                // Whoever wrote it.
+                self.orders.take_if(|change| change.apply(&record.orders) == record.orders);
                 self.held.record = Some((record, revision));
                 self.held.unreadable = None;
             }
@@ -321,7 +324,12 @@ impl Share {
             Some(Part::Condemned) => self.condemning.lose(),
             Some(Part::Done(push)) => drop(self.held.done.remove(&push)),
             Some(Part::Halted(push, replica)) => drop(self.held.halted.remove(&(push, replica))),
-            Some(Part::Tally(replica)) => drop(self.held.tallies.remove(&replica)),
+            Some(Part::Tally(replica)) => {
+                if replica == self.replica.name {
+                    self.writes.written = None;
+                }
+                self.held.tallies.remove(&replica);
+            }
             None => {}
         }
     }
@@ -333,10 +341,10 @@ impl Share {
         match kind {
             "plan" if rest.is_empty() => Some(Part::Record),
             "condemned" if rest.is_empty() => Some(Part::Condemned),
-            "done" => Some(Part::Done(below()?.parse().ok()?)),
+            "done" => Some(Part::Done(push_number(below()?)?)),
             "halted" => {
                 let (push, replica) = below()?.split_once('/')?;
-                Some(Part::Halted(push.parse().ok()?, replica.into()))
+                Some(Part::Halted(push_number(push)?, replica.into()))
             }
             "tally" => {
                 below().filter(|replica| !replica.contains('/')).map(|replica| Part::Tally(replica.into()))
@@ -363,9 +371,6 @@ impl Share {
             // Sooner than the watch.
             (WriteResult::Written(revision), Pending::Record(record)) => {
                 self.joining.is_outdated = true;
-                if self.orders.as_ref() == Some(&record.orders) {
-                    self.orders = None;
-                }
                 self.take_record(Ok(*record), revision, now);
             }
             (WriteResult::Conflict(Some(revision)), Pending::Record(_)) => self.writes.not_before = revision,
@@ -376,6 +381,10 @@ impl Share {
                 self.condemning.lost_race(revision);
             }
             (_, Pending::Condemned(_)) => self.condemning.look_again(),
+            (WriteResult::Written(revision), Pending::Past { key, value }) => match value {
+                Some(value) => self.take(Entry { key, value, revision }, now),
+                None => self.drop_entry(&key),
+            },
             _ => {}
         }
     }
@@ -634,11 +643,13 @@ impl Share {
         Some((mem::replace(&mut self.followed, orders.clone()), orders))
     }
 
-    /// Orders of operators at this replica, for all replicas.
-    pub fn order(&mut self, orders: Orders) {
-        let is_known = self.record().map_or(orders == Orders::default(), |record| record.orders == orders);
-        self.followed.clone_from(&orders);
-        self.orders = (!is_known).then_some(orders);
+    /// The word of an operator at this replica, for all replicas.
+    pub fn order(&mut self, change: OrderChange) {
+        self.followed = change.apply(&self.followed);
+        let change = self.orders.take().unwrap_or_default().and(change);
+        let blank = Orders::default();
+        let orders = self.record().map_or(&blank, |record| &record.orders);
+        self.orders = Some(change).filter(|change| change.apply(orders) != *orders);
     }
 
     /// All condemned contents of this replica, for the others, each with its end.
@@ -744,6 +755,11 @@ impl Share {
             halted: self.held.halted.clone(),
         }
     }
+}
+
+/// The number of a push in a key. Another text of a number, and a number that is too large, are foreign.
+fn push_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| *number <= PUSH_MAX && number.to_string() == text)
 }
 
 /// A part of a plan in the ledger.

@@ -1,5 +1,7 @@
 //! The writes of a replica: they follow from the record as it is, and from the plan as it is.
 
+use std::collections::BTreeSet;
+
 use super::{Expected, Held, Link, PAST_MAX, Share, TALLY_AGAIN, TALLY_EVERY, Write};
 use crate::rollout::ledger::next_record::{LocalPush, Rules, begin, blank, halt};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet};
@@ -28,7 +30,11 @@ pub(super) struct Writes {
 #[derive(Debug)]
 pub(super) enum Pending {
     Record(Box<PlanRecord>),
-    Past,
+    /// An entry of the past; no value: it goes.
+    Past {
+        key: String,
+        value: Option<Vec<u8>>,
+    },
     Condemned(Box<CondemnedRecord>),
 }
 
@@ -74,8 +80,8 @@ impl Share {
             halt(&mut next, local, rules);
             past = self.own_halt(local);
         }
-        if let Some(orders) = &self.orders {
-            next.orders.clone_from(orders);
+        if let Some(change) = &self.orders {
+            next.orders = change.apply(&next.orders);
         }
         if self.stop(now).is_none() {
             if let Some(local) = local.filter(|local| local.halt.is_none()) {
@@ -87,7 +93,9 @@ impl Share {
             self.record().map(|record| record.state) != Some(next.state) && next.state == SharedState::Halted;
         // A halt comes before everything else.
         if let Some((key, past)) = past.filter(|_| !is_halt) {
-            return Some(self.writes.send(key, write(&past), Expected::Any, Pending::Past));
+            let value = write(&past);
+            let pending = Pending::Past { key: key.clone(), value: Some(value.clone()) };
+            return Some(self.writes.send(key, value, Expected::Any, pending));
         }
         if self.record() == Some(&next) || self.record().is_none() && next == blank() {
             return self.next_condemned(now).or_else(|| self.outdated().map(|key| self.forget(key)));
@@ -113,17 +121,26 @@ impl Share {
         Some(self.writes.send(key, write(&next), expected, Pending::Condemned(Box::new(next))))
     }
 
-    /// An entry of the past beyond the pushes that the ledger keeps.
+    /// An entry of the past beyond the pushes that the ledger keeps. Those of the record's push stay, and
+    /// pushes that the record never had go first.
     fn outdated(&self) -> Option<String> {
         let Held { done, halted, .. } = &self.held;
-        let done = done.keys().next().filter(|_| done.len() > PAST_MAX);
-        let halted = halted.keys().next().filter(|_| halted.len() > PAST_MAX);
-        let done = done.map(|push| format!("done/{}/{push}", self.plan));
-        done.or_else(|| halted.map(|(push, replica)| format!("halted/{}/{push}/{replica}", self.plan)))
+        let latest = self.record().map_or(0, |record| record.push);
+        let surplus = |pushes: BTreeSet<u64>| {
+            let foreign = pushes.last().copied().filter(|push| *push > latest);
+            let oldest = pushes.first().copied().filter(|push| *push < latest);
+            foreign.or(oldest).filter(|_| pushes.len() > PAST_MAX)
+        };
+        let of_done = surplus(done.keys().copied().collect());
+        let of_halted = surplus(halted.keys().map(|(push, _)| *push).collect());
+        let of_halted = of_halted.and_then(|push| halted.keys().find(|(halted, _)| *halted == push));
+        let done = of_done.map(|push| format!("done/{}/{push}", self.plan));
+        done.or_else(|| of_halted.map(|(push, replica)| format!("halted/{}/{push}/{replica}", self.plan)))
     }
 
     fn forget(&mut self, key: String) -> Write {
-        Write { value: None, ..self.writes.send(key, Vec::new(), Expected::Any, Pending::Past) }
+        let pending = Pending::Past { key: key.clone(), value: None };
+        Write { value: None, ..self.writes.send(key, Vec::new(), Expected::Any, pending) }
     }
 
     /// Brings the record forward: a new push, more changes of it, or its next step. Returns an entry of the

@@ -1,6 +1,7 @@
 //! A plan with a ledger that takes each write at once (LDG-4).
 
 use super::*;
+use crate::rollout::command::Command;
 use crate::rollout::ledger::{Entry, JoinPolicy, LedgerEvent, Replica, Share, Write, WriteResult};
 use crate::rollout::shared::record::{FORMAT, PlanRecord, ReplicaTally, read, write};
 use crate::rollout::shared::{ChangeHash, UnitChanges, UnitKey};
@@ -140,4 +141,27 @@ fn ldg_5_the_clocks_of_a_step_that_began_in_an_outage_stand_since_its_begin() {
     assert_eq!(shared.record.step, 2);
     shared.tally(hour + LEASE_MS + 5_100, 1);
     assert_eq!(shared.record.step, 3, "not an hour later");
+}
+
+#[test]
+fn ldg_5_a_pause_of_here_spreads_when_the_ledger_is_back_and_an_unpin_does_not() {
+    let mut shared = Shared::at_first_step();
+    shared.write(4_100, |record| record.orders.frozen_until = Some(u64::MAX));
+    shared.run(5_000, |rollout, now| rollout.hear_ledger(LedgerEvent::Lost("cut off".into()), 0, now));
+    shared.run(5_000, |rollout, now| rollout.command_here(Command::Pause { push: 1 }, now).unwrap());
+    shared.run(5_000, |rollout, now| rollout.command_here(Command::Unfreeze, now).unwrap());
+    assert_eq!(shared.record.orders.paused, None);
+    let entry = Entry { key: RECORD.into(), value: write(&shared.record), revision: shared.revision };
+    shared.run(9_000, |rollout, now| {
+        rollout.hear_ledger(LedgerEvent::Loaded(vec![entry]), 9_000_000, now);
+    });
+    assert_eq!(shared.record.orders.paused, Some(1));
+    assert_eq!(shared.record.orders.frozen_until, Some(u64::MAX), "an order of before stands");
+}
+
+#[test]
+fn ldg_4_a_halt_of_many_units_fits_into_the_record() {
+    let mut shared = Shared::at_first_step();
+    shared.run(5_000, |rollout, now| rollout.command(Command::Abort { push: 1 }, now).unwrap());
+    assert_eq!(shared.record.halt.as_ref().unwrap().blamed, [], "all of them");
 }
