@@ -19,7 +19,7 @@ pub(super) struct Condemner {
 }
 
 impl Condemner {
-    /// Tells other replicas what is condemned here, and learns what they have condemned.
+    /// Tells other replicas the condemned contents of this one, and learns theirs.
     pub(super) async fn follow(&mut self, state: &mut PlanState, fleet: &Fleet) {
         let heard = state.rollout.condemned_by_all().filter(|heard| !Arc::ptr_eq(heard, &self.heard));
         if let Some(heard) = heard {

@@ -214,7 +214,7 @@ impl Inbox {
     /// Tells the state as a whole: earlier events are out of date, and results are not.
     fn tell(&self, event: LedgerEvent) {
         let mut news = self.news.lock();
-        // A loss that the plan has not heard of was a loss: the others have a lease to write (LDG-5).
+        // An unheard loss is a loss, too: the other replicas have a lease for their writes (LDG-5).
         let is_loss = |news: &LedgerNews| matches!(news, LedgerNews::Event(LedgerEvent::Lost(_)));
         let lost = news.iter().rposition(is_loss);
         let mut at = 0..;

@@ -64,8 +64,8 @@ impl Rollout {
         Ok(())
     }
 
-    /// Carries out a command at this replica alone, whatever the ledger says. A pause and a freeze restrain, so
-    /// the others follow them when the ledger is back (LDG-5).
+    /// Carries out a command at this replica alone, whatever the ledger says. A pause and a freeze restrain,
+    /// so the others follow them when the ledger is back (LDG-5).
     ///
     /// # Errors
     /// The reason why nothing was done.
@@ -467,7 +467,7 @@ impl Rollout {
         }
     }
 
-    /// What has changed about the orders here is for all replicas.
+    /// The changes of the orders here are for all replicas.
     fn spread_orders(&mut self, before: &Orders, now: Time) {
         let change = OrderChange::between(before, &self.orders());
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };

@@ -1,5 +1,5 @@
-//! What a command of an operator changes about the orders of all replicas (LDG-7). The rest of the orders may
-//! be from other replicas, and mean something that this one does not have.
+//! The change that a command of an operator makes to the orders of all replicas (LDG-7). The rest of the
+//! orders may be from other replicas, and mean something that this one does not have.
 
 use super::contents::UnitKey;
 use super::record::{Orders, SharedPin};

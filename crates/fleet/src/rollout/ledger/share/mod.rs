@@ -125,7 +125,7 @@ pub struct Share {
     writes: Writes,
     /// The latest count of the clients of this replica.
     counted: Option<ReplicaTally>,
-    /// What operators here ordered, until the record has it.
+    /// The orders of operators here, until the record has them.
     orders: Option<OrderChange>,
     /// The orders of the record that this replica follows.
     followed: Orders,
