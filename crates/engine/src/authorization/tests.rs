@@ -116,7 +116,8 @@ fn aut_3_property_captures_put_back_make_the_identity() {
     let words = ["a", "b", "ns", "a.b", "a-b", "_"];
     let mut state = 3_u64;
     let mut matched = 0;
-    for _ in 0..5_000 {
+    let rounds = if std::env::var_os("PROPTEST_CASES").is_some() { 20_000 } else { 5_000 };
+    for _ in 0..rounds {
         let mut segment = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             words[(state >> 33) as usize % words.len()].to_owned()
