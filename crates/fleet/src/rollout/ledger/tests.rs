@@ -233,13 +233,13 @@ fn ldg_2_entries_of_strangers_and_of_many_replicas_cause_no_writes() {
     let latest = entry("plan/edge", write(&record(20, SharedState::Halted, 1)), 99);
     let mut share = share(entries.chain([latest]).collect());
     assert_eq!(share.next_write(None, rules(), at(60)), None);
-    // Those of the record's push stay, although they are the oldest.
-    let latest = entry("plan/edge", write(&record(1, SharedState::Halted, 1)), 99);
+    // Pushes that the record never had go before older ones.
+    let latest = entry("plan/edge", write(&record(10, SharedState::Halted, 1)), 99);
     let early = (1..=16).map(|push| entry(&format!("done/edge/{push}"), past(&[7]), 5));
     let mut stranger = self::share(early.chain([entry("done/edge/17", past(&[7]), 5), latest]).collect());
     let gone = stranger.next_write(None, rules(), at(60)).map(|write| write.key);
     assert_eq!(gone.as_deref(), Some("done/edge/17"), "the record never had it");
-    // Pushes that the record never had go first.
+    // And before those of the record's push.
     for push in 100..117 {
         let key = format!("halted/edge/{push}/x");
         share.handle(LedgerEvent::Changed(entry(&key, past(&[7]), 100)), 0, at(60));

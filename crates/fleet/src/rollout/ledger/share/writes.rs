@@ -128,8 +128,7 @@ impl Share {
         let latest = self.record().map_or(0, |record| record.push);
         let surplus = |pushes: BTreeSet<u64>| {
             let foreign = pushes.last().copied().filter(|push| *push > latest);
-            let oldest = pushes.first().copied().filter(|push| *push < latest);
-            foreign.or(oldest).filter(|_| pushes.len() > PAST_MAX)
+            foreign.or(pushes.first().copied()).filter(|_| pushes.len() > PAST_MAX)
         };
         let of_done = surplus(done.keys().copied().collect());
         let of_halted = surplus(halted.keys().map(|(push, _)| *push).collect());
