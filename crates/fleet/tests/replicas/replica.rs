@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sluice_engine::Time;
 use sluice_fleet::rollout::ledger::Entry;
 use sluice_fleet::rollout::shared::record::{
     CondemnedRecord, PastPush, PlanRecord, ReplicaTally, SharedHalt, SharedState, read,
@@ -49,6 +50,8 @@ pub struct Replica {
     pub heard_condemned: CondemnedSet,
     /// The latest push that brought one of both here.
     pub barred: Option<u64>,
+    /// When newcomers are to be looked at, whatever happens.
+    pub look_at: Option<Time>,
     /// Something has happened since clients were given what they may have.
     pub is_new: bool,
 }
