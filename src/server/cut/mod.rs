@@ -91,9 +91,10 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing.
+    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing. After a frame has
+    /// passed uncut, the buffer of the connection is large for ever, and cutting would only copy bytes.
     pub(super) fn leak(&mut self, age: impl Fn() -> Duration) {
-        if self.long_bytes == 0 {
+        if self.long_bytes == 0 || self.long_bytes >= LONG_BYTES_CUT {
             return;
         }
         let second = u32::try_from(age().as_secs()).unwrap_or(u32::MAX);
