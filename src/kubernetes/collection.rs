@@ -199,6 +199,10 @@ struct ApiRefusalDetails {
 type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Collection {
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// # Errors
     /// The request failed.
     pub async fn page<T: DeserializeOwned>(&self, next: Option<String>) -> Result<ObjectPage<T>, ApiError> {

@@ -249,6 +249,30 @@ async fn miss_a_right(admin: &Admin, replica: &Replica, role: Value) {
     admin.call("PUT", &format!("{ROLES}/sluice-ledger"), Some(role)).await.unwrap();
 }
 
+/// A ConfigMap loses its label, and has it again.
+async fn unlabel(admin: &Admin, replica: &mut Replica) {
+    let maps = admin.call("GET", CONFIG_MAPS, None).await.unwrap();
+    let map = maps["items"].as_array().unwrap().iter().find(|map| map["data"]["key"] == "plan/b").unwrap();
+    let name = map["metadata"]["name"].as_str().unwrap().to_owned();
+    let path = format!("{CONFIG_MAPS}/{name}");
+    let labelled = async |labels: Value| {
+        let mut map = admin.call("GET", &path, None).await.unwrap();
+        map["metadata"]["labels"] = labels;
+        admin.call("PUT", &path, Some(map)).await.unwrap();
+    };
+    labelled(json!({})).await;
+    let words =
+        format!("the ConfigMap {name:?} of the ledger has lost its label; this puts it back: kubectl ");
+    loop {
+        match replica.event().await {
+            LedgerEvent::Lost(reason) => break assert!(reason.starts_with(&words), "{reason}"),
+            event => assert!(matches!(event, LedgerEvent::Changed(_)), "{event:?}"),
+        }
+    }
+    labelled(json!({ "sluice/ledger": "sluice" })).await;
+    assert_eq!(replica.is_back().await.1, ["plan/b"]);
+}
+
 /// The ledger is deleted, and is another one then.
 async fn lose(admin: &Admin, replica: &mut Replica, identity: &str) {
     admin.call("DELETE", &format!("{CONFIG_MAPS}/sluice"), None).await.unwrap();
@@ -311,5 +335,6 @@ async fn ldg_1_ldg_6_a_real_api_server_is_loaded_written_watched_restarted_and_w
 
     let admin = real.admin().await;
     miss_a_right(&admin, &replica, role).await;
+    unlabel(&admin, &mut replica).await;
     lose(&admin, &mut replica, &identity).await;
 }

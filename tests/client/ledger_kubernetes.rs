@@ -17,7 +17,7 @@ use crate::cluster::{Cluster, NAMESPACE};
 use crate::ledger::{Replica, changed};
 use crate::peer::soon;
 
-/// Shorter than the configuration takes. In the objects it is a second.
+/// Shorter than the configuration takes. In the objects: a second.
 const LEASE: Duration = Duration::from_millis(900);
 
 struct Site {
@@ -263,6 +263,70 @@ async fn ldg_1_forgotten_versions_are_a_load_without_a_loss() {
     assert_eq!(site.cluster.names("leases"), lease);
 }
 
+/// The watch has to report a renewal before the next renewal is due.
+#[tokio::test]
+async fn ldg_1_a_long_lease_outlives_forgotten_versions() {
+    let site = Site::new();
+    site.cluster.change(|objects| objects.deaf.insert("leases".to_owned()));
+    let mut replica = site.with_lease("a", Duration::from_secs(30));
+    replica.loaded().await;
+    // No watch tells the begin of the lease any more.
+    site.cluster.compact();
+    site.cluster.change(|objects| objects.deaf.clear());
+    replica.loaded().await;
+    sleep(Duration::from_secs(6)).await;
+    assert!(replica.events.is_empty() && replica.session.lease_left().is_some());
+    // The lease went while the watch was away.
+    site.cluster.change(|objects| objects.deaf.insert("leases".to_owned()));
+    let lease = site.cluster.names("leases").remove(0);
+    site.cluster.change(|objects| objects.remove("leases", &lease));
+    site.cluster.compact();
+    site.cluster.change(|objects| objects.deaf.clear());
+    assert_eq!(replica.lost().await, format!("the Lease {lease:?} of this replica is gone"));
+}
+
+#[tokio::test]
+async fn ldg_6_a_config_map_without_its_label_is_named_and_the_ledger_is_away_until_it_is_back() {
+    let site = Site::new();
+    let mut replica = site.replica("a");
+    replica.loaded().await;
+    replica.put("plan/a", "x", Precondition::Any).await.unwrap();
+    assert!(matches!(replica.event().await, LedgerEvent::Changed(_)));
+    let name = site.cluster.entry("plan/a").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+    for name in [&*name, "sluice"] {
+        site.cluster.unlabel(name);
+        let words = format!(
+            "the ConfigMap {name:?} of the ledger has lost its label; this puts it back: \
+            kubectl label configmap {name} --namespace {NAMESPACE} --overwrite sluice/ledger=sluice"
+        );
+        assert_eq!(replica.lost().await, words);
+        assert!(matches!(replica.put("plan/a", "y", Precondition::Any).await, Err(WriteError::Failed(_))));
+        sleep(LEASE).await;
+        assert!(replica.events.is_empty(), "the ledger stays away");
+        site.cluster.label(name);
+        assert_eq!(replica.is_back().await.1, ["plan/a"]);
+        // Another replica, begun since, hears so at the first write.
+        site.cluster.unlabel(name);
+        assert_eq!(replica.lost().await, words);
+        let mut other = site.replica(&format!("b-{name}"));
+        if name == "sluice" {
+            assert!(other.lost().await.contains("without the label sluice/ledger=sluice"));
+        } else {
+            assert_eq!(other.loaded().await.1, [""; 0]);
+            let written = other.put("plan/a", "z", Precondition::Absent).await;
+            assert_eq!(written, Err(WriteError::Failed(words.clone())));
+            assert_eq!(other.lost().await, words);
+        }
+        site.cluster.label(name);
+        assert_eq!(replica.is_back().await.1, ["plan/a"]);
+    }
+    // A deletion afterwards is a loss.
+    site.cluster.unlabel(&name);
+    assert!(replica.lost().await.contains("has lost its label"));
+    site.cluster.change(|objects| objects.remove("configmaps", &name));
+    assert_eq!(replica.is_back().await.1, [""; 0]);
+}
+
 #[tokio::test]
 async fn ldg_1_a_watch_that_is_cut_goes_on_without_a_gap() {
     let site = Site::new();
@@ -392,7 +456,7 @@ async fn ldg_6_a_ledger_that_was_deleted_has_another_identity() {
     let first = replica.loaded().await.0;
     replica.put("plan/a", "x", Precondition::Any).await.unwrap();
     assert!(matches!(replica.event().await, LedgerEvent::Changed(_)));
-    // One entry: told as it is.
+    // One entry: the caller hears so.
     site.cluster.forget("plan/a");
     assert_eq!(replica.loses().await, "plan/a");
     // The ledger itself.
@@ -400,7 +464,7 @@ async fn ldg_6_a_ledger_that_was_deleted_has_another_identity() {
     assert_eq!(replica.lost().await, "the ConfigMap \"sluice\" of the ledger was deleted");
     let second = replica.is_back().await.0;
     assert_ne!(first, second);
-    // The namespace, and it is made again.
+    // The namespace, made again.
     site.cluster.delete_namespace();
     replica.lost().await;
     site.cluster.create_namespace();

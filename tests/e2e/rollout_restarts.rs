@@ -113,6 +113,25 @@ async fn wav_8_a_relay_killed_in_a_wave_begins_the_push_anew() {
     kept.fleet.until("all again", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
 }
 
+/// WAV-8: no change follows the push, and the disk has it all the same.
+#[tokio::test]
+async fn wav_8_a_relay_killed_after_a_push_begins_with_its_content() {
+    let mut kept = Kept::start(&WAVING.replace("bake: 1h", "bake: 1s")).await;
+    kept.fleet.origin.set(CDS, "a", "of the push");
+    kept.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "of the push"), ("b", "1")])).await;
+    kept.state("open").await;
+    let directory = kept.directory.path().join("checkpoint");
+    eventually("the content on disk", async || {
+        let files = fs::read_dir(&directory).unwrap().filter_map(|file| fs::read(file.unwrap().path()).ok());
+        files.into_iter().any(|bytes| bytes.windows(11).any(|text| text == b"of the push"))
+    })
+    .await;
+    kept.kill_at_once().await;
+    kept.fleet.until("as before", |fleet| fleet.all_hold(CDS, &[("a", "of the push"), ("b", "1")])).await;
+    let found = kept.state("open").await;
+    assert!(found["latest"].is_null(), "nothing is to be rolled out again: {found}");
+}
+
 /// WAV-8: whatever of the halt is on disk, nobody but the seats of the first step is ever given the bad push.
 #[tokio::test]
 async fn wav_8_a_relay_killed_at_the_moment_of_a_halt_spreads_nothing() {

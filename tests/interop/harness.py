@@ -36,7 +36,7 @@ STATUS = {str(code.value[0]): code.name for code in grpc.StatusCode}
 
 @dataclasses.dataclass
 class Case:
-    """One test. `needs` are packages; a `relay_only` test is meaningless without the relay, and a `long` test runs by its name only."""
+    """One test. `needs` are packages; a `relay_only` test is meaningless without the relay, and a `long` test runs by its name, and in the long run."""
 
     name: str
     needs: set[str]

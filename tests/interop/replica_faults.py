@@ -1,5 +1,5 @@
 """Three relays with one plan, a crowd at each, and an etcd on its bad days (LDG-4, LDG-5): a relay is cut off in the middle of a
-push, etcd answers late, or has no space. And relays that are killed in each state of a push. A judge reads the record of the plan
+push, etcd answers late, or has no space. Relays that are killed in each state of a push, and records that others change. A judge reads the record of the plan
 all the time: nobody has a content before the record admits the seat, or once it says that the push is halted.
 
 Beside, what a fleet costs an etcd, at rest and in a push."""
@@ -347,13 +347,13 @@ def no_space(stage):
     fleet.assert_admitted("third")
 
 
-KILLED_BAKE = 3
+KILLED_BAKE = 2
 
 
 def killed(stage):
     """SIGKILL in each state of a push; each relay comes back with its checkpoint."""
-    gather = {"quiet": "1500ms", "max": "4s"}
-    fleet = Crowds(stage, plan(KILLED_BAKE, gather=gather), rejects={3: {"bad"}})
+    gather = {"quiet": "1s", "max": "3s"}
+    fleet = Crowds(stage, plan(KILLED_BAKE, KILLED_BAKE, gather=gather), rejects={3: {"bad"}})
     replicas = fleet.replicas
 
     def kill(*numbers):
@@ -362,12 +362,22 @@ def killed(stage):
         for number in numbers:
             replicas[number].start()
 
+    def is_on_disk(replica, mark):
+        # A file may go meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            return any(mark.encode() in file.read_bytes() for file in (stage.directory / f"checkpoint-{replica.number}").iterdir())
+
+    def await_disk(mark):
+        # A relay that is killed before serves the content of before, which its clients had a moment ago.
+        fleet.await_all(f"{mark} is on disk", lambda replica: is_on_disk(replica, mark))
+
     def ends(mark):
         fleet.await_content(mark, seconds=12 * LEASE)
         fleet.await_states("open", seconds=12 * LEASE)
         fleet.assert_admitted(mark)
+        await_disk(mark)
 
-    fleet.await_all("the first content is on disk", lambda replica: metric(replica, "sluice_checkpoint_writes_total"))
+    await_disk("first")
     fleet.begin("second")
     eventually("relay-1 gathers", lambda: replicas[1].state() == "gathering")
     kill(1)
@@ -387,7 +397,7 @@ def killed(stage):
     fleet.await_states("paused")
     fleet.await_all("the pause is on disk", lambda replica: not replica.plan()["unsaved"])
     kill(3)
-    fleet.assert_held("fourth", LEASE + 2 * KILLED_BAKE)
+    fleet.assert_held("fourth", LEASE + KILLED_BAKE + 1)
     fleet.await_states("paused", seconds=12 * LEASE)
     assert replicas[3].order("resume", push=number).status == 200
     ends("fourth")
@@ -397,12 +407,76 @@ def killed(stage):
     fleet.await_states("halted")
     kill(1, 2, 3)
     fleet.await_states("halted", seconds=12 * LEASE)
-    fleet.assert_held("bad", LEASE + 2 * KILLED_BAKE)
+    fleet.assert_held("bad", LEASE + KILLED_BAKE + 1)
     fleet.await_states("halted")
     fleet.await_content("fourth")
     fleet.assert_admitted("bad")
     fleet.begin("fifth")
+    eventually("relay-1 settles", lambda: replicas[1].state() == "settling", seconds=12 * LEASE)
+    kill(1)
     ends("fifth")
+
+
+def put(etcd, key, change):
+    """Changes a value, as another process that compares and puts."""
+    while True:
+        _, answer = ask(etcd, "/v3/kv/range", key=encoded(key))
+        found = answer["kvs"][0]
+        value = json.loads(base64.b64decode(found["value"]))
+        change(value)
+        is_same = {"key": encoded(key), "target": "MOD", "modRevision": found["mod_revision"]}
+        write = {"requestPut": {"key": encoded(key), "value": encoded(json.dumps(value))}}
+        status, answer = ask(etcd, "/v3/kv/txn", compare=[is_same], success=[write])
+        assert status == 200, answer
+        if answer.get("succeeded"):
+            return
+
+
+def foreign(stage):
+    """Records of a later build, and a person who deletes one (LDG-6)."""
+    fleet = Crowds(stage, plan(KILLED_BAKE), rejects={3: {"bad"}})
+    replicas = fleet.replicas
+    fault = lambda replica: replica.shared()["fault"] or ""
+
+    fleet.begin("second")
+    fleet.await_first_step("second")
+    put(fleet.etcd, RECORD, lambda record: (record.update(later={"by": 2}), record["orders"].update(later=[1])))
+    fleet.await_content("second")
+    fleet.await_states("open")
+    record = fleet.judge.look()
+    assert (record["state"], record["later"], record["orders"]) == ("over", {"by": 2}, {"later": [1]}), record
+    fleet.assert_admitted("second")
+
+    put(fleet.etcd, RECORD, lambda record: record.update(version=2, state="of a later build"))
+    fleet.await_all("a record of a later build is not acted on", lambda replica: "version 2, and this build reads up to 1" in fault(replica))
+    fleet.push("third")
+    fleet.await_all("the push waits", lambda replica: replica.state() == "gathering")
+    assert replicas[1].order("unpin").status == 503, "an order needs the ledger"
+    time.sleep(LEASE)
+    assert not fleet.given("third"), "nothing begins"
+    put(fleet.etcd, RECORD, lambda record: record.update(version=1, state="over"))
+    fleet.await_content("third")
+    fleet.await_states("open")
+
+    fleet.begin("bad")
+    fleet.await_states("halted")
+    fleet.await_content("third")
+    status, answer = ask(fleet.etcd, "/v3/kv/deleterange", key=encoded(RECORD))
+    assert (status, answer.get("deleted")) == (200, "1"), answer
+    is_lost = lambda replica: f'has lost its data: its entry "plan/edge" is gone; see `sluice ledger init`' in fault(replica)
+    fleet.await_all("the deleted record is a loss", is_lost)
+    replicas[2].kill()
+    replicas[2].start()
+    fleet.await_all("it is one for a relay that begins anew, too", is_lost)
+    for replica in replicas.values():
+        assert get(replica.admin, "/ledger/init", method="POST").status == 200
+    fleet.await_ledger()
+    fleet.await_states("halted")
+    fleet.assert_held("bad", LEASE + KILLED_BAKE)
+    fleet.await_states("halted")
+    fleet.await_content("third")
+    fleet.push("fourth")
+    fleet.await_content("fourth", seconds=12 * LEASE)
 
 
 KEPT = 'grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"'
@@ -469,11 +543,12 @@ def costs(stage):
 
 
 CASES = [
+    Case("replicas killed", {"etcd"}, killed, relay_only=True),
     Case("replicas partitioned", {"etcd", "namespaces"}, partitioned, relay_only=True),
     Case("replicas behind a silent proxy", {"etcd"}, silenced, relay_only=True),
+    Case("replicas with foreign entries", {"etcd"}, foreign, relay_only=True),
     # These take one to two minutes each.
     Case("replicas with a late etcd", {"etcd"}, slow, relay_only=True, long=True),
     Case("replicas without space", {"etcd"}, no_space, relay_only=True, long=True),
-    Case("replicas killed", {"etcd"}, killed, relay_only=True, long=True),
     Case("replicas costs", {"etcd"}, costs, relay_only=True, long=True),
 ]

@@ -72,7 +72,7 @@ class Replica:
             "admin": {"address": f"127.0.0.1:{self.admin}"},
             "rollouts": [plan],
             "node_classes": [{"split_by": {"cluster": True}}],
-            "checkpoint": {"directory": f"checkpoint-{number}"},
+            "checkpoint": {"directory": f"checkpoint-{number}", "interval": "100ms"},
             "ledger": {"replica": f"relay-{number}", "lease": f"{lease}s", "etcd": {"endpoints": [etcd]}},
         }
         self.config = config

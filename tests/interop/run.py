@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real Envoy and real gRPC through the relay; README.md in this folder describes the cases.
 
-usage: tests/interop/run.py [--list] [--only PATTERN] [--direct] [--jobs N] [--sluice PATH]
+usage: tests/interop/run.py [--list] [--only PATTERN] [--long] [--direct] [--jobs N] [--sluice PATH]
 
 Runs target/debug/sluice, which `cargo build` or `cargo test` has built. Needs Python 3.11 with venv and, on the first
 run, the package registries; the packages go into target/interop. A peer that can't be installed is skipped, with a
@@ -79,6 +79,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
     parser.add_argument("--only", metavar="PATTERN", help="those whose name contains it, or matches its * and ?")
+    parser.add_argument("--long", action="store_true", help="those that are left out otherwise, as they take long")
     parser.add_argument("--direct", action="store_true", help="without the relay: judges the cases themselves")
     parser.add_argument("--jobs", type=int, default=4, help="cases at a time (default: 4)")
     parser.add_argument("--sluice", type=pathlib.Path, default=packages.TARGET / "debug" / "sluice")
@@ -91,7 +92,7 @@ def run(options, missing):
         pattern = options.only if set("*?") & set(options.only) else f"*{options.only}*"
         chosen = [case for case in chosen if fnmatch.fnmatchcase(case.name, pattern)]
     else:
-        chosen = [case for case in chosen if not case.long]
+        chosen = [case for case in chosen if case.long == options.long]
     if options.list:
         print("\n".join(case.name for case in chosen))
         return 0

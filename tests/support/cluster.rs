@@ -144,6 +144,23 @@ impl Cluster {
         self.change(|objects| objects.store("configmaps", name, map));
     }
 
+    /// Takes the label from the ConfigMap of an entry, or from that of the ledger. Watches by the label see a deletion.
+    pub fn unlabel(&self, name: &str) {
+        self.change(|objects| {
+            let mut bare = objects.all[&("configmaps".to_owned(), name.to_owned())].clone();
+            objects.remove("configmaps", name);
+            bare["metadata"]["labels"] = json!({});
+            bare["metadata"]["resourceVersion"] = json!(objects.version.to_string());
+            objects.all.insert(("configmaps".to_owned(), name.to_owned()), bare);
+        });
+    }
+
+    /// Puts the label back. Watches by the label see an addition.
+    pub fn label(&self, name: &str) {
+        let map = self.objects().all[&("configmaps".to_owned(), name.to_owned())].clone();
+        self.put_map(name, map["data"].clone());
+    }
+
     /// Ends all watches.
     pub fn cut(&self) {
         self.change(|objects| objects.cut += 1);

@@ -27,6 +27,7 @@ use super::{find, item, of_plan};
 use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus};
 use crate::telemetry::events::{Events, Kind, Occurrence};
 use sluice_fleet::rollout::command::{FREEZE_MAX, PinFor, Promotion};
+use sluice_fleet::rollout::shared::BARRED_MAX;
 use sluice_fleet::rollout::{Command, CommandError, Mode, RolloutState, UnitId};
 use sluice_setting::{Range, hours, seconds};
 use sluice_xds::ResourceName;
@@ -384,6 +385,9 @@ fn refused(plan: &str, refusal: OrderRefusal) -> (String, fn(String) -> Declined
                 .to_owned()
         }
         CommandError::NoSuchUnit => "class: has no unit in the push".to_owned(),
+        CommandError::TooManyBarred => format!(
+            "class: the ledger takes at most {BARRED_MAX} barred units of a push; nothing was done"
+        ),
         CommandError::NoSuchContent => "condemn: the push brings no such content".to_owned(),
         CommandError::ContentNotKnown => {
             "condemn: the push was halted before a restart, and its content is not known \

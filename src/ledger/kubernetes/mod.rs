@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
@@ -56,7 +57,8 @@ impl KubernetesLedger {
             throttle: Throttle::new(metrics.log.clone()),
         });
         let (settings, replica, pause) = (settings.clone(), replica.to_owned(), Arc::default());
-        KubernetesLedger { place: Arc::new(KubernetesPlace { ledger, settings, replica, pause }) }
+        let hidden = Mutex::default();
+        KubernetesLedger { place: Arc::new(KubernetesPlace { ledger, settings, replica, pause, hidden }) }
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) struct ObjectMetadata {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) resource_version: String,
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) owner_references: Vec<OwnerReference>,
 }
 

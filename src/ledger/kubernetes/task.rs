@@ -66,6 +66,10 @@ impl KubernetesStore {
         let label = format!("{LABEL}={}", settings.name);
         let leases = server.collection("apis/coordination.k8s.io/v1", "leases", namespace, &label)?;
         let maps = server.collection("api/v1", "configmaps", namespace, &label)?;
+        let hidden = place.hidden.lock().clone();
+        if let Some(name) = hidden {
+            place.look_for(&maps, &name).await?;
+        }
 
         let name = lease_name(&settings.name, &self.place.replica);
         let mut others = list::<LeaseObject>(&leases).await?;
@@ -130,16 +134,26 @@ impl KubernetesStore {
                 Break::Ended(reason) => return reason,
                 Break::Expired => sleep(RELOAD_PAUSE).await,
             }
-            let again = async {
-                let leases = list(&link.leases).await?;
-                load(&link.maps, leases, &self.place.settings.name).await
-            };
-            loaded = match again.await {
+            loaded = match self.load_again(link).await {
                 Ok(loaded) => loaded,
                 Err(reason) => return reason,
             };
-            loaded.content.set_own_lease(&link.lease_uid);
         }
+    }
+
+    /// A load within a session.
+    async fn load_again(&self, link: &KubernetesLink) -> Result<LoadedObjects, String> {
+        // The list has the renewals that were answered before. The watch after it does not report them.
+        link.renewals.lock().retain(|renewal| renewal.deaf_at.is_none());
+        let mut leases = list::<LeaseObject>(&link.leases).await?;
+        let lease = leases.items.iter().position(|lease| lease.metadata.uid == link.lease_uid);
+        let lease = lease.map(|at| leases.items.swap_remove(at));
+        let lease =
+            lease.ok_or_else(|| format!("the Lease {:?} of this replica is gone", link.lease_name))?;
+        let mut loaded = load(&link.maps, leases, &self.place.settings.name).await?;
+        loaded.content.set_own_lease(&link.lease_uid);
+        loaded.content.found_lease(lease, &mut link.renewals.lock(), Instant::now())?;
+        Ok(loaded)
     }
 
     async fn watch(
@@ -149,8 +163,8 @@ impl KubernetesStore {
         keeper: &SessionKeeper<KubernetesLink>,
     ) -> Break {
         let LoadedObjects { mut content, maps, leases } = loaded;
-        let mut map_news = changes(&session.link.maps, maps);
-        let mut lease_news = changes(&session.link.leases, leases);
+        let (maps, leases) = (changes(&session.link.maps, maps), changes(&session.link.leases, leases));
+        let mut news = WatchedNews { maps, leases };
         let (identity, revision, entries) = (content.identity.clone(), content.revision(), content.shown());
         if !keeper.is_loaded() {
             let place = &self.place.ledger.name;
@@ -167,8 +181,7 @@ impl KubernetesStore {
                 }
             }
             awaited = session.awaited(awaited, content.revision());
-            let next = next_events(session, &mut content, &mut map_news, &mut lease_news, awaited).await;
-            events = match next {
+            events = match next_events(&self.place, session, &mut content, &mut news, awaited).await {
                 Ok(events) => events,
                 Err(end) => return end,
             };
@@ -176,15 +189,18 @@ impl KubernetesStore {
     }
 }
 
-type MapNews = mpsc::Receiver<ObjectNews<ConfigMap>>;
-type LeaseNews = mpsc::Receiver<ObjectNews<LeaseObject>>;
+/// The two watches of a session.
+struct WatchedNews {
+    maps: mpsc::Receiver<ObjectNews<ConfigMap>>,
+    leases: mpsc::Receiver<ObjectNews<LeaseObject>>,
+}
 
 /// The next events, perhaps none.
 async fn next_events(
+    place: &KubernetesPlace,
     session: &Arc<KubernetesLive>,
     content: &mut ClusterContent,
-    map_news: &mut MapNews,
-    lease_news: &mut LeaseNews,
+    news: &mut WatchedNews,
     awaited: Option<(u64, Instant)>,
 ) -> Result<Vec<LedgerEvent>, Break> {
     let link = &session.link;
@@ -193,12 +209,15 @@ async fn next_events(
     let suspect_at = content.next_end();
     let at = |time: Option<Instant>| time.unwrap_or_else(Instant::now);
     let events = tokio::select! {
-        news = map_news.recv() => match news {
+        news = news.maps.recv() => match news {
             Some(ObjectNews::Found(map)) => content.found_map(map),
-            Some(ObjectNews::Gone(map)) => content.lost_map(&map),
+            Some(ObjectNews::Gone(map)) => match is_gone(place, session, &map).await {
+                Ok(()) => content.lost_map(&map),
+                Err(reason) => Err(reason),
+            },
             other => return Err(ended(other)),
         },
-        news = lease_news.recv() => match news {
+        news = news.leases.recv() => match news {
             Some(ObjectNews::Found(lease)) => {
                 let events = content.found_lease(lease, &mut link.renewals.lock(), Instant::now());
                 events.map(|events| [events, bury(session, content)].concat())
@@ -218,6 +237,14 @@ async fn next_events(
         }
     };
     events.map_err(Break::Ended)
+}
+
+/// Looks whether a ConfigMap that no watch shows any more is gone. One under a lease goes with the lease.
+async fn is_gone(place: &KubernetesPlace, session: &KubernetesLive, map: &ConfigMap) -> Result<(), String> {
+    match map.owner() {
+        None => place.look_for(&session.link.maps, &map.metadata.name).await,
+        Some(_) => Ok(()),
+    }
 }
 
 fn ended<T>(news: Option<ObjectNews<T>>) -> Break {
@@ -251,7 +278,10 @@ async fn load(maps: &Collection, leases: Listed<LeaseObject>, ledger: &str) -> R
         listed = list::<ConfigMap>(maps).await?;
     }
     if !has_root(&listed) {
-        return Err(format!("there is a ConfigMap {ledger:?} that is no ledger's"));
+        return Err(format!(
+            "there is a ConfigMap {ledger:?} without the label {LABEL}={ledger}: either it is no ledger's, or it has \
+            lost the label"
+        ));
     }
     let revision = revision(&listed.version)?;
     let content = ClusterContent::new(ledger, listed.items, leases.items, revision, Instant::now())?;

@@ -49,7 +49,7 @@ pub(super) async fn put(place: &KubernetesPlace, current: &CurrentKubernetes, pu
             session.has_written(revision);
             Ok(revision)
         }
-        Err(error) => Err(failure(&session, &name, only_if, error).await),
+        Err(error) => Err(failure(place, &session, &name, only_if, error).await),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn delete(
     match (deleted, only_if) {
         // The API does not tell the revision of a deletion.
         (Ok(()), _) | (Err(ApiError { status: Some(404), .. }), Precondition::Any) => Ok(0),
-        (Err(error), _) => Err(failure(&session, &name, only_if, error).await),
+        (Err(error), _) => Err(failure(place, &session, &name, only_if, error).await),
     }
 }
 
@@ -99,8 +99,21 @@ pub(super) async fn pace(paced: &PacedWrites, key: &str) {
 }
 
 /// The failure of a write. Some failures are about the session as a whole.
-async fn failure(session: &KubernetesLive, name: &str, only_if: Precondition, error: ApiError) -> WriteError {
+async fn failure(
+    place: &KubernetesPlace,
+    session: &KubernetesLive,
+    name: &str,
+    only_if: Precondition,
+    error: ApiError,
+) -> WriteError {
     let is_conditional = only_if != Precondition::Any;
+    if error.status == Some(409)
+        && only_if == Precondition::Absent
+        && let Err(reason) = place.look_for(&session.link.maps, name).await
+    {
+        session.fail(reason.clone());
+        return WriteError::Failed(reason);
+    }
     match error.status {
         // To replace an object that is not there is refused so.
         Some(404) if matches!(only_if, Precondition::Revision(_)) => WriteError::Conflict { revision: None },

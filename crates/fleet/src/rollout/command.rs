@@ -126,6 +126,8 @@ pub enum CommandError {
     LostRelease,
     /// The unit has no part in the push.
     NoSuchUnit,
+    /// The ledger has no room for the bars of more units.
+    TooManyBarred,
     /// The push changes no resource with the name that was to be condemned.
     NoSuchContent,
     /// As above, as far as is known: a content of the push was halted before a restart, and the server has

@@ -262,6 +262,8 @@ impl SourceTask {
             Command::Order(Ordered { order, done }) => {
                 let is_restored = self.source.is_restored();
                 let content = self.serving.obey(order, is_restored, &self.around, &self.audience);
+                // The next process begins with the content of a finished push.
+                self.saver.note_change(false);
                 // The plan may have ended meanwhile.
                 let _ = done.send(content);
             }

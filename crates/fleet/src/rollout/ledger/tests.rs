@@ -10,8 +10,8 @@ use crate::rollout::shared::record::{
     CondemnedRecord, FORMAT, Orders, PastPush, SharedHalt, SharedState, read, write,
 };
 use crate::rollout::shared::{
-    ChangeHash, CondemnedSet, ContentHash, ContentSet, OrderChange, PlanRecord, ReplicaTally, UnitChanges,
-    UnitKey,
+    BARRED_MAX, ChangeHash, CondemnedSet, ContentHash, ContentSet, OrderChange, PlanRecord, ReplicaTally,
+    UnitChanges, UnitKey,
 };
 use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl, Version};
@@ -278,6 +278,19 @@ fn ldg_1_an_own_tally_that_went_is_written_again() {
     assert_eq!(share.next_tally(None, rules(), at(70)).map(|write| write.key), Some(first.key));
 }
 
+/// As a replica that began anew, or that halted the push at its gate.
+#[test]
+fn ldg_4_a_replica_with_a_halted_push_tells_its_part_although_it_has_counted_nobody() {
+    let (changes, mut share) =
+        (changes(), share(vec![entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9)]));
+    let push = local(&changes, 3, 1);
+    assert_eq!(share.next_tally(Some(&push), rules(), at(60)), None, "the others wait for its count");
+    let halted = entry("plan/edge", write(&record(3, SharedState::Halted, 1)), 10);
+    share.handle(LedgerEvent::Changed(halted), 0, at(61));
+    let tally = share.next_tally(Some(&push), rules(), at(61)).unwrap();
+    assert!(read::<ReplicaTally>(&tally.value.unwrap()).unwrap().takes_part);
+}
+
 #[test]
 fn ldg_7_an_order_says_only_what_its_operator_said() {
     let orders = Orders { paused: Some(3), ..Orders::default() };
@@ -301,6 +314,46 @@ fn ldg_7_an_order_says_only_what_its_operator_said() {
     share.order(freeze.and(OrderChange::between(&frozen(7), &frozen(9))));
     let write = share.next_write(None, rules(), at(4)).unwrap();
     assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(9));
+}
+
+#[test]
+fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
+    let barred =
+        |units: std::ops::Range<u128>| Orders { barred: units.map(UnitKey).collect(), ..Orders::default() };
+    let of = |record: &PlanRecord| record.orders.barred.len();
+    let halted = PlanRecord { orders: barred(0..2), ..record(3, SharedState::Halted, 1) };
+    let mut share = share(vec![entry("plan/edge", write(&halted), 9)]);
+    assert!(share.take_orders().is_some());
+    // A replica bars units of its own, and does not have those of another.
+    share.order(OrderChange::between(&barred(7..8), &barred(7..9)));
+    let write = share.next_write(None, rules(), at(1)).unwrap();
+    let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
+    assert_eq!(ordered.orders.barred, [0, 1, 8].map(UnitKey));
+    share.wrote(write.ticket, WriteResult::Written(10), at(1));
+    assert!(share.may_bar(&barred(8..262).barred) && !share.may_bar(&barred(8..263).barred));
+    // Another replica has barred many at the same time.
+    let full = PlanRecord { orders: barred(1000..1250), ..halted };
+    share.order(OrderChange::between(&barred(7..9), &barred(7..100)));
+    share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&full), 11)), 0, at(2));
+    let write = share.next_write(None, rules(), at(3)).unwrap();
+    let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
+    assert_eq!(of(&ordered), BARRED_MAX);
+    share.wrote(write.ticket, WriteResult::Written(12), at(3));
+    assert_eq!(share.next_write(None, rules(), at(4)), None, "no room is left for more");
+    // The record has room for as many beside all changes and all blamed units.
+    let halt = SharedHalt {
+        blamed: (0..256).map(|unit| UnitKey(u128::MAX - unit)).collect(),
+        why: "x".repeat(1000).into(),
+        ..SharedHalt::default()
+    };
+    let changed: ContentSet = (0..2048).map(ChangeHash).collect();
+    assert!(!changed.is_whole());
+    let largest = PlanRecord { halt: Some(halt), changed, orders: barred(0..BARRED_MAX as u128), ..full };
+    let bytes = self::write(&largest).len();
+    assert!(bytes < 64 << 10, "{bytes}");
+    share.order(OrderChange::between(&barred(7..9), &Orders::default()));
+    let write = share.next_write(None, rules(), at(5)).unwrap();
+    assert_eq!(of(&read(&write.value.unwrap()).unwrap()), 0, "a pin ends all bars");
 }
 
 /// Both began a push at the same time, and the replica with the record's push is gone.

@@ -56,6 +56,12 @@ impl Rollout {
         if self.share.as_ref().is_some_and(Share::is_away) && self.plan.enforces() {
             return Err(CommandError::NoLedger);
         }
+        if let (Command::Bar { units, .. }, Some(share)) = (&command, &self.share)
+            && let Some(consent) = self.push.as_ref().and_then(|push| push.consent.as_ref())
+            && !share.may_bar(&consent.keys_of(units))
+        {
+            return Err(CommandError::TooManyBarred);
+        }
         self.follow_clocks(now);
         let before = self.orders();
         self.carry_out(command, now)?;

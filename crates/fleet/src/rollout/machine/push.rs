@@ -517,19 +517,14 @@ impl Push {
         self.end_step(now);
         let threshold = self.threshold_of(plan, number);
         let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
-        let admitted = Counts::default();
-        self.report.steps.push(StepReport {
-            number,
-            threshold,
-            began: now,
-            ended: None,
-            admitted,
-            load: None,
-        });
+        let (ended, admitted, load) = (None, Counts::default(), None);
+        self.report.steps.push(StepReport { number, threshold, began: now, ended, admitted, load });
         self.current = CurrentStep::new(now, step.is_none());
         // Another replica began the step while the clocks stand here: this step has stood since now.
         self.stands_since = self.stands_since.map(|_| now);
-        self.report.state = self.moving_state();
+        if self.stands_since.is_none() || self.report.verdict.is_none() {
+            self.report.state = self.moving_state();
+        }
         let steps = plan.step_count();
         self.tell(
             step.map_or(What::Settling, |_| What::StepBegun { step: number, steps, threshold }),

@@ -7,5 +7,5 @@ pub mod order_change;
 
 pub use condemned::{CondemnedSet, ContentHash};
 pub use contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-pub use order_change::OrderChange;
+pub use order_change::{BARRED_MAX, OrderChange};
 pub use record::{PlanRecord, ReplicaTally};

@@ -10,8 +10,14 @@ pub struct OrderChange {
     paused: Option<Option<u64>>,
     frozen_until: Option<Option<u64>>,
     pin: Option<Option<SharedPin>>,
-    barred: Option<Vec<UnitKey>>,
+    /// All units go on, but for those below.
+    unbars: bool,
+    /// More units that wait.
+    barred: Vec<UnitKey>,
 }
+
+/// The barred units that a record has room for, beside its changes and the blamed units.
+pub const BARRED_MAX: usize = 256;
 
 impl OrderChange {
     pub fn between(before: &Orders, after: &Orders) -> OrderChange {
@@ -19,7 +25,8 @@ impl OrderChange {
             paused: (before.paused != after.paused).then_some(after.paused),
             frozen_until: (before.frozen_until != after.frozen_until).then_some(after.frozen_until),
             pin: (before.pin != after.pin).then_some(after.pin),
-            barred: (before.barred != after.barred).then(|| after.barred.clone()),
+            unbars: after.barred.is_empty() && !before.barred.is_empty(),
+            barred: after.barred.iter().filter(|unit| !before.barred.contains(unit)).copied().collect(),
         }
     }
 
@@ -30,7 +37,8 @@ impl OrderChange {
             paused: later.paused.or(self.paused),
             frozen_until: later.frozen_until.or(self.frozen_until),
             pin: later.pin.or(self.pin),
-            barred: later.barred.or(self.barred),
+            unbars: self.unbars || later.unbars,
+            barred: if later.unbars { later.barred } else { added(self.barred, &later.barred) },
         }
     }
 
@@ -39,8 +47,18 @@ impl OrderChange {
             paused: self.paused.unwrap_or(orders.paused),
             frozen_until: self.frozen_until.unwrap_or(orders.frozen_until),
             pin: self.pin.unwrap_or(orders.pin),
-            barred: self.barred.clone().unwrap_or_else(|| orders.barred.clone()),
+            barred: added(if self.unbars { Vec::new() } else { orders.barred.clone() }, &self.barred),
             others: orders.others.clone(),
         }
     }
+}
+
+/// With further units, as far as there is room: two replicas may bar many at the same time.
+fn added(mut units: Vec<UnitKey>, more: &[UnitKey]) -> Vec<UnitKey> {
+    for unit in more {
+        if units.len() < BARRED_MAX && !units.contains(unit) {
+            units.push(*unit);
+        }
+    }
+    units
 }

@@ -21,7 +21,7 @@ use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::condemned::{CondemnedSet, ContentHash};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-use crate::rollout::shared::order_change::OrderChange;
+use crate::rollout::shared::order_change::{BARRED_MAX, OrderChange};
 use crate::rollout::shared::record::{
     Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read,
 };
@@ -652,6 +652,12 @@ impl Share {
         self.orders = Some(change).filter(|change| change.apply(orders) != *orders);
     }
 
+    /// Whether the record has room for the bars of these units.
+    pub fn may_bar(&self, units: &[UnitKey]) -> bool {
+        let barred = &self.followed.barred;
+        barred.len() + units.iter().filter(|unit| !barred.contains(unit)).count() <= BARRED_MAX
+    }
+
     /// All condemned contents of this replica, for the others, each with its end.
     pub fn condemn(&mut self, contents: Vec<(ContentHash, Time)>) {
         self.condemning.condemn(contents);
@@ -758,7 +764,7 @@ impl Share {
 }
 
 /// The number of a push in a key. Another text of a number, and a number that is too large, are foreign.
-fn push_number(text: &str) -> Option<u64> {
+pub(super) fn push_number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| *number <= PUSH_MAX && number.to_string() == text)
 }
 

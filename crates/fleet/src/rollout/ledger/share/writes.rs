@@ -260,8 +260,8 @@ impl Share {
         let local = local.filter(|local| local.takes_part(record, rules));
         let mut tally = match (self.counted.as_ref().filter(|counted| counted.is_of(record)), local) {
             (Some(counted), Some(_)) => counted.clone(),
-            // The clients have not been counted at this step: the others wait.
-            (None, Some(_)) if record.step > 0 => return None,
+            // The clients have not been counted at this step, so others wait. A halted push needs no count.
+            (None, Some(_)) if record.step > 0 && record.state != SharedState::Halted => return None,
             _ => {
                 let PlanRecord { push, step, threshold, .. } = *record;
                 ReplicaTally { push, step, threshold, ..ReplicaTally::default() }

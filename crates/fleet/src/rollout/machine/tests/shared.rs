@@ -1,10 +1,10 @@
 //! A plan with a ledger that takes each write at once (LDG-4).
 
 use super::*;
-use crate::rollout::command::Command;
+use crate::rollout::command::{Command, CommandError};
 use crate::rollout::ledger::{Entry, JoinPolicy, LedgerEvent, Replica, Share, Write, WriteResult};
 use crate::rollout::shared::record::{FORMAT, PlanRecord, ReplicaTally, read, write};
-use crate::rollout::shared::{ChangeHash, UnitChanges, UnitKey};
+use crate::rollout::shared::{BARRED_MAX, ChangeHash, UnitChanges, UnitKey};
 
 const RECORD: &str = "plan/edge";
 const LEASE_MS: u64 = 1_000;
@@ -164,4 +164,33 @@ fn ldg_4_a_halt_of_many_units_fits_into_the_record() {
     let mut shared = Shared::at_first_step();
     shared.run(5_000, |rollout, now| rollout.command(Command::Abort { push: 1 }, now).unwrap());
     assert_eq!(shared.record.halt.as_ref().unwrap().blamed, [], "all of them");
+}
+
+#[test]
+fn ldg_4_a_paused_push_stays_paused_at_a_step_that_another_replica_began() {
+    let mut shared = Shared::at_first_step();
+    shared.write(4_100, |record| record.orders.paused = Some(1));
+    shared.write(4_200, |record| (record.step, record.threshold) = (2, 5_000));
+    assert_eq!(
+        (shared.rollout.state(), shared.rollout.under_way().unwrap().reached()),
+        (RolloutState::Paused, 2)
+    );
+    shared.run(4_300, |rollout, now| rollout.command(Command::Resume { push: 1 }, now).unwrap());
+    assert_eq!((shared.rollout.state(), shared.record.orders.paused), (RolloutState::Waving, None));
+}
+
+#[test]
+fn ldg_7_a_bar_that_the_record_has_no_room_for_is_refused() {
+    let mut shared = Shared::at_first_step();
+    shared.run(5_000, |rollout, now| rollout.command(Command::Abort { push: 1 }, now).unwrap());
+    let bar = || Command::Bar { push: 1, units: vec![unit(1)] };
+    let others = |count: usize| (0..count).map(|other| UnitKey(1_000 + other as u128)).collect();
+    shared.write(5_100, |record| record.orders.barred = others(BARRED_MAX));
+    shared.run(5_200, |rollout, now| {
+        assert_eq!(rollout.command(bar(), now), Err(CommandError::TooManyBarred));
+    });
+    shared.write(5_300, |record| record.orders.barred = others(BARRED_MAX - 1));
+    shared.run(5_400, |rollout, now| rollout.command(bar(), now).unwrap());
+    assert_eq!(shared.record.orders.barred.len(), BARRED_MAX);
+    assert_eq!(shared.record.orders.barred.last(), Some(&UnitKey(1)));
 }

@@ -3,6 +3,9 @@
 //! The hub's task keeps the session, and gives each plan the entries under the plan's name. A plan's task
 //! never waits for the ledger: writes go into a queue, events and results into an inbox.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -333,7 +336,7 @@ impl HubTask {
     }
 
     fn change(&mut self, key: String, value: Option<Bytes>, revision: u64, session: &dyn LedgerSession) {
-        let is_epoch = key == EPOCH_KEY;
+        let (is_epoch, is_gone) = (key == EPOCH_KEY, value.is_none());
         if let Some(stored) = &mut self.stored {
             // The entries of a store may come out of order among each other.
             stored.revision = stored.revision.max(revision);
@@ -346,10 +349,14 @@ impl HubTask {
             }
             return;
         }
+        let is_lost = is_gone && self.trust.gone(&key);
+        if !is_gone {
+            self.trust.came(&key);
+        }
         self.hub.changed(key, value, revision);
-        match self.trust.memory().filter(|_| is_epoch) {
+        match self.trust.memory().filter(|_| is_epoch || is_lost) {
             Some(memory) => {
-                // The epoch of a believed ledger never changes: it counts as loaded anew.
+                // A believed ledger keeps epoch and records. Otherwise the ledger counts as loaded anew.
                 let (identity, entries) = (memory.identity.clone(), self.hub.entries());
                 self.stored = Some(Unbelieved { identity, revision, entries });
                 self.judge(session);
@@ -371,7 +378,8 @@ impl HubTask {
         let Some(stored) = self.stored.take() else { return };
         let epoch =
             stored.entries.get(EPOCH_KEY).map(|(value, _)| String::from_utf8_lossy(value).into_owned());
-        match self.trust.loaded(&stored.identity, stored.revision, epoch.as_deref()) {
+        let keys = stored.entries.keys().map(|key| &**key);
+        match self.trust.loaded(&stored.identity, stored.revision, epoch.as_deref(), keys) {
             Belief::Believed => {
                 info!(ledger = self.hub.ledger.place(), "the ledger is here");
                 let revision = stored.revision;
@@ -420,7 +428,7 @@ impl HubTask {
         inbox.wrote(ticket, result);
     }
 
-    /// Keeps the epoch on disk, and the revision once in a while: writes of the disk are never waited for.
+    /// Keeps epoch and records on disk, and the revision once in a while: nobody waits for the disk.
     fn remember(&mut self, revision: u64) {
         self.trust.saw(revision);
         let Some(memory) = self.trust.memory() else { return };
@@ -428,7 +436,7 @@ impl HubTask {
         let is_fresh = self
             .written
             .as_ref()
-            .is_some_and(|(written, at)| written.epoch == memory.epoch && at.elapsed() < WRITTEN_EVERY);
+            .is_some_and(|(written, at)| written.is_like(memory) && at.elapsed() < WRITTEN_EVERY);
         if let Some(checkpoint) = self.shared.durable.checkpoint.as_ref().filter(|_| !is_fresh) {
             self.written = Some((memory.clone(), Instant::now()));
             let shared = self.shared.clone();
@@ -450,154 +458,4 @@ fn writing(session: &dyn LedgerSession, inbox: Arc<Inbox>, write: Write) -> Writ
         None => session.delete(key, only_if),
     };
     Box::pin(async move { (inbox, ticket, writing.await) })
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-    use crate::driver::stream::state::tests::relay_with;
-    use crate::ledger::WriteResult as StoreResult;
-    use sluice_fleet::rollout::ledger::JoinPolicy;
-
-    /// A ledger whose events the test sends. All writes get the same answer.
-    #[derive(Debug)]
-    struct Scripted {
-        events: Mutex<Option<mpsc::Receiver<StoreEvent>>>,
-        answer: StoreResult,
-    }
-
-    impl Ledger for Scripted {
-        fn open(&self) -> (Box<dyn LedgerSession>, mpsc::Receiver<StoreEvent>) {
-            (Box::new(Answering(self.answer.clone())), self.events.lock().take().unwrap())
-        }
-
-        fn place(&self) -> &'static str {
-            "scripted"
-        }
-    }
-
-    #[derive(Debug)]
-    struct Answering(StoreResult);
-
-    impl LedgerSession for Answering {
-        fn put(&self, _: Put) -> BoxFuture<'static, StoreResult> {
-            std::future::ready(self.0.clone()).boxed()
-        }
-
-        fn delete(&self, _: String, _: Precondition) -> BoxFuture<'static, StoreResult> {
-            std::future::ready(self.0.clone()).boxed()
-        }
-
-        fn lease_left(&self) -> Option<Duration> {
-            None
-        }
-
-        fn close(self: Box<Self>) -> BoxFuture<'static, ()> {
-            std::future::ready(()).boxed()
-        }
-    }
-
-    fn hub(answer: StoreResult) -> (Arc<LedgerHub>, mpsc::Sender<StoreEvent>) {
-        let (sender, events) = mpsc::channel(10);
-        let ledger = Arc::new(Scripted { events: Mutex::new(Some(events)), answer });
-        let replica = Replica {
-            name: "one".into(),
-            process: 1,
-            lease: Duration::from_secs(15),
-            join: JoinPolicy::Wait,
-        };
-        let hub = LedgerHub::new(&LedgerParts { ledger, replica });
-        hub.start(&relay_with(|settings| settings).shared);
-        (hub, sender)
-    }
-
-    fn epoch(value: &'static str, revision: u64) -> LedgerEntry {
-        LedgerEntry { key: EPOCH_KEY.into(), value: value.into(), revision }
-    }
-
-    fn loaded(entries: Vec<LedgerEntry>) -> StoreEvent {
-        StoreEvent::Loaded { identity: "store".into(), revision: 5, entries }
-    }
-
-    /// Why the ledger is not acted on, after all that is under way.
-    async fn fault(hub: &LedgerHub) -> String {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        hub.status().fault.unwrap_or_default().into()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ldg_6_a_wipe_in_a_live_session_is_not_believed_until_an_operator_says_so() {
-        let (hub, events) = hub(Ok(6));
-        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
-        assert_eq!(fault(&hub).await, "");
-        events.send(StoreEvent::Gone { key: EPOCH_KEY.into(), revision: 6 }).await.unwrap();
-        assert!(fault(&hub).await.contains("its epoch is gone"));
-        events.send(StoreEvent::Changed(epoch("b", 7))).await.unwrap();
-        assert!(fault(&hub).await.contains("it has another epoch"));
-        hub.init();
-        assert_eq!(fault(&hub).await, "");
-        assert_eq!(hub.status().entries, 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ldg_6_a_word_for_a_believed_ledger_is_none_for_a_later_one() {
-        let (hub, events) = hub(Ok(6));
-        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
-        hub.init();
-        assert_eq!(fault(&hub).await, "");
-        events.send(StoreEvent::Lost("gone".into())).await.unwrap();
-        hub.init();
-        assert_eq!(fault(&hub).await, "gone");
-        events.send(loaded(vec![epoch("b", 5)])).await.unwrap();
-        assert!(fault(&hub).await.contains("it has another epoch"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ldg_5_a_store_that_takes_no_writes_is_here_and_says_why_it_takes_none() {
-        let (hub, events) = hub(Err(WriteError::Refused("no space".into())));
-        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
-        assert_eq!(fault(&hub).await, "");
-        let plan = hub.plan("edge");
-        plan.take();
-        let key = "plan/edge".to_owned();
-        plan.write(Write { ticket: 7, key, value: None, expected: Expected::Any, is_leased: false });
-        assert_eq!(fault(&hub).await, "");
-        assert_eq!(hub.status().unwritten.as_deref(), Some("no space"));
-        assert!(matches!(plan.take()[..], [LedgerNews::Wrote(7, WriteResult::Failed)]));
-        // Another loss has its own words.
-        events.send(StoreEvent::Lost("gone".into())).await.unwrap();
-        assert_eq!((fault(&hub).await.as_str(), hub.status().unwritten), ("gone", None));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ldg_5_a_plan_hears_of_a_loss_although_the_ledger_is_back() {
-        let (hub, events) = hub(Ok(6));
-        events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
-        assert_eq!(fault(&hub).await, "");
-        let plan = hub.plan("edge");
-        plan.take();
-        for _ in 0..2 {
-            events.send(StoreEvent::Lost("gone".into())).await.unwrap();
-            events.send(loaded(vec![epoch("a", 5)])).await.unwrap();
-        }
-        assert_eq!(fault(&hub).await, "");
-        let [LedgerNews::Event(LedgerEvent::Lost(_)), LedgerNews::Event(LedgerEvent::Loaded(_))] =
-            &plan.take()[..]
-        else {
-            panic!("a loss and a return");
-        };
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ldg_6_an_epoch_that_cannot_be_written_is_told() {
-        let (hub, events) = hub(Err(WriteError::Refused("permission denied".into())));
-        events.send(loaded(Vec::new())).await.unwrap();
-        assert_eq!(fault(&hub).await, "the epoch cannot be written: permission denied");
-        // Another replica's epoch is as good.
-        events.send(StoreEvent::Changed(epoch("a", 6))).await.unwrap();
-        assert_eq!(fault(&hub).await, "");
-    }
 }
