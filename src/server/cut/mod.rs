@@ -91,8 +91,8 @@ impl Cutter {
         buffer.set_filled(before);
     }
 
-    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing. After a frame has
-    /// passed uncut, the buffer of the connection is large for ever, and cutting would only copy bytes.
+    /// Lets bytes in long frames leak away. `age` only grows. Costs the other clients nothing. After a frame
+    /// has passed uncut, the buffer of the connection is large for ever, and cutting would only copy bytes.
     pub(super) fn leak(&mut self, age: impl Fn() -> Duration) {
         if self.long_bytes == 0 || self.long_bytes >= LONG_BYTES_CUT {
             return;
