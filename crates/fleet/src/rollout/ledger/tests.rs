@@ -103,6 +103,13 @@ fn ldg_3_a_push_of_before_a_restart_is_joined_again() {
 }
 
 #[test]
+fn ldg_5_the_next_push_comes_after_one_that_the_ledger_never_heard_of() {
+    let share = share(vec![entry("plan/edge", write(&record(3, SharedState::Halted, 1)), 9)]);
+    assert_eq!(share.number(None, 4), Some(3), "it may be joined");
+    assert_eq!(share.number(Some(4), 4), Some(5));
+}
+
+#[test]
 fn ldg_5_a_write_that_failed_is_tried_again_a_second_later() {
     let mut share = share(vec![entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9)]);
     let changes = changes();

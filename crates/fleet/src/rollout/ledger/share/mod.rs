@@ -445,7 +445,8 @@ impl Share {
     pub fn number(&self, local: Option<u64>, last_push: u64) -> Option<u64> {
         let Some(record) = self.record() else { return Some(last_push + 1) };
         let new = record.push.max(last_push) + 1;
-        let has_been_here = local == Some(record.push) || self.watched.begun >= record.push;
+        // A push of here that the ledger never heard of, as it was away, may be later than the record's.
+        let has_been_here = local >= Some(record.push) || self.watched.begun >= record.push;
         match record.state {
             SharedState::Over => Some(new),
             SharedState::Halted if has_been_here || self.watched.skipped == Some(record.push) => Some(new),
