@@ -6,7 +6,7 @@ usage: tests/sim/mutants/run.py [--list] [--record] [NAME ...]
 A mutant is a wrong change of the machines. This program copies the machines and the simulator to target/mutants,
 applies all mutants there, each behind a switch, and builds the copy once. Then the simulator runs with each mutant
 switched on, and has to find a violation of the invariant that the mutant's file names, in a schedule that violates
-none without the mutant.
+none without the mutant. Mutants in the folder `replicas` are for the schedules of replicas (crates/fleet/tests/replicas).
 
 The first attempt is the schedule that the file records. If this schedule does not show the mutant, an optimized build
 searches from the first schedule on. --record searches for all, and writes the results into the files.
@@ -48,7 +48,10 @@ SEEDS_MAX = 10_000
 
 # Invariants that are hard to violate without violating another one first, and those of rollouts. Each has to find at least so many mutants.
 HARD = dict.fromkeys(("I2", "I3", "I7b", "I8", "I11", "I14"), 3)
-HARD |= {f"I{number}": 3 for number in (*range(21, 30), *range(31, 43))}
+HARD |= {f"I{number}": 3 for number in (*range(21, 30), *range(31, 43), *(f"30{part}" for part in "abcd"))}
+
+# The tests that play schedules, each with its package.
+TESTS = {"sim": "sluice-sim", "replicas": "sluice-fleet"}
 
 
 class Unfit(Exception):
@@ -67,6 +70,7 @@ class Mutant:
         self.path, self.blocks = path, blocks
         self.name = path.relative_to(HERE).with_suffix("").as_posix()
         self.word = path.stem
+        self.test = path.parent.name if path.parent.name in TESTS else "sim"
         # A shared file has code that several mutants need, and is no mutant.
         self.is_shared = "shared" in head
         known = {"shared"} if self.is_shared else {"wrong", "caught by", "seeds"}
@@ -281,21 +285,26 @@ def write(files):
 
 
 def build(*options):
-    """Builds the simulator of the copy; gives its path."""
-    command = ["cargo", "test", "--package", "sluice-sim", "--test", "sim", "--no-run", "--message-format=json-render-diagnostics"]
+    """Builds the tests of the copy; gives their paths."""
+    command = ["cargo", "test", "--no-run", "--message-format=json-render-diagnostics"]
+    command += [word for test, package in TESTS.items() for word in ("--package", package, "--test", test)]
     command += ["--manifest-path", COPY / "Cargo.toml", "--target-dir", TARGET, *options]
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode:
         sys.exit("mutants: the copy does not build")
     messages = map(json.loads, built.stdout.splitlines())
-    return [message["executable"] for message in messages if message.get("executable")][-1]
+    return {message["target"]["name"]: message["executable"] for message in messages if message.get("executable")}
 
 
-def simulate(simulator, number, first, count):
+def simulate(path, number, first, count):
     """Runs schedules until one violates an invariant; gives the invariant, the number of schedules and the text."""
-    command = [simulator, "--seeds", str(count), "--first", str(first), "--threads", "1", "--brief"]
     environment = os.environ | {"MUTANT": str(number)}
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
+    if pathlib.Path(path).name.startswith("replicas"):
+        command = [path, "i30_no_schedule_of_replicas_breaks_a_promise", "--exact", "--nocapture"]
+        environment |= {"SLUICE_SCHEDULES": str(count), "SLUICE_FIRST": str(first), "SLUICE_FAILURES": "1"}
+    else:
+        command = [path, "--seeds", str(count), "--first", str(first), "--threads", "1", "--brief"]
+    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
     found = re.search(r"(?m)^(I\w+) seed (\d+): (.*)$", output)
     if found:
         return found[1], int(found[2]) - first + 1, found[3]
@@ -305,27 +314,27 @@ def simulate(simulator, number, first, count):
 
 
 class Simulator:
-    """A built simulator, and what it says of schedules without a mutant: many mutants have one schedule."""
+    """The built tests, and what they say of schedules without a mutant: many mutants have one schedule."""
 
     def __init__(self, *options):
-        self.path, self.without = build(*options), {}
+        self.paths, self.without = build(*options), {}
 
-    def violated(self, seed):
+    def violated(self, test, seed):
         """The invariant that a schedule violates without a mutant, if there is one, and the text."""
-        if seed not in self.without:
-            invariant, _, text = simulate(self.path, 0, seed, 1)
-            self.without[seed] = invariant, text
-        return self.without[seed]
+        if (test, seed) not in self.without:
+            invariant, _, text = simulate(self.paths[test], 0, seed, 1)
+            self.without[test, seed] = invariant, text
+        return self.without[test, seed]
 
-    def show(self, number, first, count):
+    def show(self, test, number, first, count):
         """As `simulate`, without the schedules that violate an invariant without the mutant, too."""
         begin = first
         while True:
-            invariant, seeds, text = simulate(self.path, number, begin, first + count - begin)
+            invariant, seeds, text = simulate(self.paths[test], number, begin, first + count - begin)
             if invariant is None or invariant == "no result":
                 return invariant, count, text
             seed = begin + seeds - 1
-            if self.violated(seed)[0] is None:
+            if self.violated(test, seed)[0] is None:
                 return invariant, seed - first + 1, text
             begin = seed + 1
             if begin == first + count:
@@ -352,7 +361,7 @@ def repeat(pool, mutants, report):
     """Runs each mutant with the schedule that its file records, and each schedule without a mutant; gives the mutants to search for."""
     simulator = Simulator()
     runs = [
-        (number, mutant, pool.submit(simulator.show, number, mutant.first + mutant.seeds - 1, 1))
+        (number, mutant, pool.submit(simulator.show, mutant.test, number, mutant.first + mutant.seeds - 1, 1))
         for number, mutant in mutants
         if mutant.seeds
     ]
@@ -366,9 +375,9 @@ def repeat(pool, mutants, report):
             print(f"open {mutant.name}: its schedule shows nothing any more", flush=True)
         else:
             left.append((number, mutant))
-    violated = {seed: found for seed, found in simulator.without.items() if found[0]}
-    for seed, (invariant, text) in violated.items():
-        report.fail("without a mutant", f"{invariant} in schedule {seed}: {text}")
+    violated = {key: found for key, found in simulator.without.items() if found[0]}
+    for (test, seed), (invariant, text) in violated.items():
+        report.fail("without a mutant", f"{invariant} in schedule {seed} of {test}: {text}")
     if not violated:
         report.ok("without a mutant", f"nothing found in {len(simulator.without)} schedules")
     return left
@@ -379,7 +388,7 @@ def search(pool, mutants, report, record):
     print(f"searching for {len(mutants)} mutants", flush=True)
     simulator = Simulator("--profile", "sim")
     runs = [
-        (mutant, pool.submit(simulator.show, number, mutant.first, SEEDS_MAX))
+        (mutant, pool.submit(simulator.show, mutant.test, number, mutant.first, SEEDS_MAX))
         for number, mutant in mutants
     ]
     for mutant, done in runs:

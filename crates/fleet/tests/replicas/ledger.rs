@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use sluice_fleet::rollout::ledger::{Entry, Expected, LedgerEvent, Write, WriteResult};
 
-const LEASE_MS: u64 = 5_000;
+pub const LEASE_MS: u64 = 5_000;
 
 #[derive(Clone, Debug)]
 struct Stored {

@@ -11,6 +11,7 @@ use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentSet};
 use sluice_fleet::rollout::{Admission, Rollout, Tally, UnitId};
 
 use crate::contents::{Content, Unit, hashes, keys};
+use crate::judge::push_of;
 
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -38,7 +39,13 @@ pub struct Replica {
     pub next_tally: u64,
     pub tallied: Tally,
     pub is_away: bool,
+    /// Since when the ledger is here.
+    pub here_since: u64,
+    /// The push and the step that clients of here were admitted to, and since when.
+    pub reached: (u64, u8, u64),
     pub heard_halted: BTreeSet<u64>,
+    /// The contents of halted pushes, by the keys of their entries.
+    pub heard_halts: BTreeMap<String, PastPush>,
     /// The record, and the content of finished pushes, as far as they have come.
     pub heard: Option<PlanRecord>,
     pub heard_done: BTreeMap<u64, ContentSet>,
@@ -57,6 +64,37 @@ pub struct Replica {
 }
 
 impl Replica {
+    pub fn new(
+        rollout: Rollout,
+        units: BTreeMap<u64, Unit>,
+        clients: Vec<Client>,
+        next_tally: u64,
+    ) -> Replica {
+        Replica {
+            rollout,
+            units,
+            cut: None,
+            admission: Admission::NOBODY,
+            clients,
+            coming: Vec::new(),
+            next_tally,
+            tallied: Tally::default(),
+            is_away: true,
+            here_since: 0,
+            reached: (0, 0, 0),
+            heard_halted: BTreeSet::new(),
+            heard_halts: BTreeMap::new(),
+            heard: None,
+            heard_done: BTreeMap::new(),
+            heard_tallies: BTreeMap::new(),
+            condemned: BTreeSet::new(),
+            heard_condemned: CondemnedSet::default(),
+            barred: None,
+            look_at: None,
+            is_new: true,
+        }
+    }
+
     /// Whether a push in the ledger has the content, and did not give it to all clients.
     pub fn has_heard_of(&self, change: ChangeHash) -> bool {
         self.heard.as_ref().is_some_and(|record| {
@@ -110,25 +148,6 @@ impl Replica {
         })
     }
 
-    /// A client is given a push. `threshold`: the largest in the ledger. `record`: that of the ledger.
-    pub fn faults_of_push(
-        &self,
-        client: &Client,
-        push: u64,
-        threshold: Option<u16>,
-        record: Option<&PlanRecord>,
-    ) -> Vec<String> {
-        let is_beyond = threshold.is_none_or(|threshold| client.bucket >= threshold);
-        let rules = self.rollout.plan().shared_rules();
-        let is_apart = record.is_some_and(|record| record.push == push && record.rules != rules)
-            && self.admission.threshold < 10_000;
-        let beyond = format!("gives push {push} to bucket {}, beyond the ledger", client.bucket);
-        let apart = format!("gives push {push} by seats that are not those of the push");
-        let halted = format!("gives push {push}, and knows that it is halted");
-        let faults = [(is_beyond, beyond), (is_apart, apart), (self.heard_halted.contains(&push), halted)];
-        faults.into_iter().filter(|(is_fault, _)| *is_fault).map(|(_, words)| words).collect()
-    }
-
     /// Notes entries of the ledger that have come.
     pub fn hear(&mut self, entries: &[Entry]) {
         for Entry { key, value, .. } in entries {
@@ -143,9 +162,9 @@ impl Replica {
                 }
                 "condemned" => self.heard_condemned = read::<CondemnedRecord>(value).unwrap().contents,
                 "done" => {
-                    let push = key.rsplit('/').next().unwrap().parse().unwrap();
-                    self.heard_done.insert(push, read::<PastPush>(value).unwrap().changed);
+                    drop(self.heard_done.insert(push_of(key), read::<PastPush>(value).unwrap().changed));
                 }
+                "halted" => drop(self.heard_halts.insert(key.clone(), read(value).unwrap())),
                 _ => {}
             }
         }

@@ -11,11 +11,14 @@ use sluice_fleet::rollout::ledger::{
 };
 use sluice_fleet::rollout::plan::{Step, Times};
 use sluice_fleet::rollout::shared::record::{CondemnedRecord, PastPush, PlanRecord, SharedState, read};
-use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentHash};
-use sluice_fleet::rollout::{Admission, Counts, Differs, Mode, Output, Plan, Rollout, Seat, Tally, UnitId};
+use sluice_fleet::rollout::shared::{ChangeHash, ContentHash, ContentSet};
+use sluice_fleet::rollout::{
+    Admission, Differs, Mode, Output, Plan, Rollout, RolloutState, Seat, Tally, UnitId,
+};
 
 use crate::contents::{Content, UNITS, Unit, content, hash, hashes, is_bad, keys, newcomer_type, unit_push};
-use crate::ledger::{Delivery, ModelLedger};
+use crate::judge::{EVIDENCE, Fault, GONE, HALTS, Judge, SEATS, fault_of_halted};
+use crate::ledger::{Delivery, LEASE_MS, ModelLedger};
 use crate::replica::{Client, Replica};
 
 const TICK_MS: u64 = 100;
@@ -26,6 +29,7 @@ const BUSY_MS: u64 = 90_000;
 const CALM_MS: u64 = 240_000;
 const REST_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 3_600_000;
+pub const BAKE_MS: u64 = 4_000;
 const RECORD: &str = "plan/edge";
 const CONDEMNED: &str = "condemned/edge";
 
@@ -54,27 +58,27 @@ pub struct World {
     processes: u64,
     /// The latest output that was more than a count of clients.
     decided_at: u64,
-    /// The largest threshold of each push in the ledger.
-    admitted: BTreeMap<u64, u16>,
+    judge: Judge,
     /// Pushes begun, finished and halted, steps in the ledger, newcomers that waited, and pushes with contents
     /// that only other replicas had condemned.
     pub counts: [u64; 6],
-    error: Option<String>,
+    error: Option<Fault>,
     tells: bool,
     join: JoinPolicy,
     pub story: RefCell<Vec<String>>,
 }
 
 fn plan() -> Plan {
-    let step = |threshold| Step { clients: None, threshold, at_least: 1, bake: Duration::from_secs(4) };
-    let times = Times { final_bake: Duration::from_secs(4), ..Times::default() };
+    let step =
+        |threshold| Step { clients: None, threshold, at_least: 1, bake: Duration::from_millis(BAKE_MS) };
+    let times = Times { final_bake: Duration::from_millis(BAKE_MS), ..Times::default() };
     Plan { mode: Mode::Enforce, steps: vec![step(1_000), step(5_000)], times, ..Plan::new("edge") }
 }
 
 impl World {
     pub fn new(seed: u64, join: JoinPolicy, tells: bool) -> World {
         let mut dice = Dice(seed);
-        let count = 2 + dice.roll(3) as usize;
+        let count = 2 + dice.roll(4) as usize;
         let live: BTreeMap<u64, Content> =
             (0..UNITS).map(|unit| (unit, (0..NAMES).map(|name| (name, 0)).collect())).collect();
         let plan = Arc::new(plan());
@@ -89,7 +93,7 @@ impl World {
             last_version: 0,
             processes: 0,
             decided_at: 0,
-            admitted: BTreeMap::new(),
+            judge: Judge::default(),
             counts: [0; 6],
             error: None,
             tells,
@@ -148,30 +152,12 @@ impl World {
         }
         let mut rollout = Rollout::new(self.plan_of(number));
         rollout.share(self.share(number), &keys(), self.time());
-        Replica {
-            rollout,
-            units: contents,
-            cut: None,
-            admission: Admission::NOBODY,
-            clients,
-            coming: Vec::new(),
-            next_tally: self.dice.roll(1_000),
-            tallied: Tally::default(),
-            is_away: true,
-            heard_halted: BTreeSet::new(),
-            heard: None,
-            heard_done: BTreeMap::new(),
-            heard_tallies: BTreeMap::new(),
-            condemned: BTreeSet::new(),
-            heard_condemned: CondemnedSet::default(),
-            barred: None,
-            look_at: None,
-            is_new: true,
-        }
+        let next_tally = self.dice.roll(1_000);
+        Replica::new(rollout, contents, clients, next_tally)
     }
 
     /// Plays the schedule.
-    pub fn run(&mut self) -> Result<(), String> {
+    pub fn run(&mut self) -> Result<(), Fault> {
         while self.now < (BUSY_MS.max(self.decided_at) + REST_MS).min(BUSY_MS + CALM_MS)
             && self.error.is_none()
         {
@@ -184,8 +170,8 @@ impl World {
             self.now += TICK_MS;
         }
         match self.error.take() {
-            Some(error) => Err(format!("at {} ms: {error}", self.now)),
-            None => self.judge_end(),
+            Some((invariant, words)) => Err((invariant, format!("at {} ms: {words}", self.now))),
+            None => self.judge_end().map_err(|words| ("I30", words)),
         }
     }
 
@@ -195,9 +181,9 @@ impl World {
         }
     }
 
-    fn fail(&mut self, words: String) {
+    fn fail(&mut self, invariant: &'static str, words: String) {
         self.tell(|| format!("FAILED {words}"));
-        self.error.get_or_insert(words);
+        self.error.get_or_insert((invariant, words));
     }
 
     fn act(&mut self) {
@@ -232,6 +218,7 @@ impl World {
         let (unit, name) = (self.dice.roll(UNITS), self.dice.roll(NAMES));
         self.last_version += 1;
         let version = self.last_version;
+        self.judge.published.push(hash(UnitId(unit), name, version));
         self.live.get_mut(&unit).unwrap().insert(name, version);
         let content = self.live[&unit].clone();
         self.tell(|| {
@@ -358,13 +345,17 @@ impl World {
                 }
                 let entries = match &event {
                     LedgerEvent::Loaded(entries) => {
-                        replica.is_away = false;
+                        if std::mem::take(&mut replica.is_away) {
+                            replica.here_since = self.now;
+                        }
                         replica.heard_tallies.clear();
+                        replica.heard_halts.clear();
                         entries.clone()
                     }
                     LedgerEvent::Changed(entry) => vec![entry.clone()],
                     LedgerEvent::Gone { key, .. } => {
                         replica.heard_tallies.remove(key);
+                        replica.heard_halts.remove(key);
                         Vec::new()
                     }
                     LedgerEvent::Lost(_) => Vec::new(),
@@ -438,9 +429,8 @@ impl World {
                 }
                 let key = format!("done/edge/{push}");
                 if self.ledger.value(&key).is_none() {
-                    self.fail(format!(
-                        "r{number} gives push {push} to all, and the ledger does not have it as done"
-                    ));
+                    let words = format!("r{number} gives push {push} to all, and the ledger lacks its end");
+                    self.fail(SEATS, words);
                 }
                 self.compare(number);
             }
@@ -458,14 +448,16 @@ impl World {
                     self.recorded(number, before.as_ref(), &read(&value.unwrap()).unwrap());
                 } else if key.starts_with("done/") && is_new && self.ledger.value(&key).is_some() {
                     let before = before.unwrap();
+                    self.check_return(number);
                     if before.state == SharedState::Moving {
-                        self.check_evidence(number, &before);
+                        let past: PastPush = read(&value.unwrap()).unwrap();
+                        self.check_evidence(number, &before, &past.changed);
                     }
                 }
             }
             Output::Release { .. } => {}
             Output::Ask { .. } | Output::Stay { .. } | Output::Serve { .. } | Output::Open => {
-                self.fail(format!("r{number}: {output:?}"));
+                self.fail("I30", format!("r{number}: {output:?}"));
             }
         }
     }
@@ -515,14 +507,21 @@ impl World {
             }
         }
         let before = std::mem::replace(&mut replica.admission, admission);
-        let grows = before.push == admission.push
-            && (admission.step, admission.threshold) > (before.step, before.threshold);
-        if replica.barred == Some(admission.push) && admission.threshold > 0 {
-            self.fail(format!("r{number} gives push {}, which brings a condemned content", admission.push));
+        if (replica.reached.0, replica.reached.1) != (admission.push, admission.step) {
+            replica.reached = (admission.push, admission.step, self.now);
         }
-        let replica = &self.replicas[number];
-        if replica.is_away && grows {
-            self.fail(format!("r{number} is cut off, and admits {admission:?} after {before:?}"));
+        let grows = match before.push == admission.push {
+            true => (admission.step, admission.threshold) > (before.step, before.threshold),
+            // A process that begins anew remembers a halt.
+            false => admission.step > 0 && admission.state != RolloutState::Halted,
+        };
+        let is_cut_off = replica.is_away && grows;
+        if replica.barred == Some(admission.push) && admission.threshold > 0 {
+            let words = format!("r{number} gives push {}, which brings a condemned content", admission.push);
+            self.fail("I30", words);
+        }
+        if is_cut_off {
+            self.fail(GONE, format!("r{number} is cut off, and admits {admission:?} after {before:?}"));
         }
     }
 
@@ -545,10 +544,10 @@ impl World {
             let candidate = unit.candidate.as_ref().filter(|(push, _)| {
                 *push == replica.admission.push && replica.admission.admits(seat, client.served)
             });
-            if let Some((push, _)) = candidate {
+            if let Some((push, content)) = candidate {
                 if client.served != Some(*push) {
-                    let threshold = self.admitted.get(push).copied();
-                    faults.extend(replica.faults_of_push(client, *push, threshold, record.as_ref()));
+                    faults.extend(self.judge.faults_of_push(replica, client, *push, record.as_ref()));
+                    faults.extend(fault_of_halted(replica, client.unit, *push, content));
                 }
                 client.served = Some(*push);
             }
@@ -571,7 +570,11 @@ impl World {
             }
             if client.content != *content {
                 if unit.began_cold && candidate.is_none() {
-                    faults.extend(replica.fault_of_newcomer(client, content, &self.admitted));
+                    let fault = replica.fault_of_newcomer(client, content, &self.judge.pushes);
+                    faults.extend(fault.map(|words| (SEATS, words)));
+                }
+                if !unit.began_cold {
+                    faults.extend(self.judge.fault_of_content(client, content));
                 }
                 (client.content, client.since) = (content.clone(), self.now);
             }
@@ -586,7 +589,9 @@ impl World {
             let given: Vec<_> = given.collect();
             replica.units.get_mut(&unit).unwrap().given.extend(given);
         }
-        faults.into_iter().for_each(|fault| self.fail(format!("r{number} {fault}")));
+        for (invariant, words) in faults {
+            self.fail(invariant, format!("r{number} {words}"));
+        }
     }
 
     /// The units whose clients wait, each with those that the push in the ledger has admitted.
@@ -683,46 +688,46 @@ impl World {
         if record.push != before.push {
             self.counts[0] += 1;
             if matches!(before.state, SharedState::Gathering | SharedState::Moving) {
-                self.fail(format!("push {} begins, and {} is under way", record.push, before.push));
+                self.fail("I30", format!("push {} begins, and {} is under way", record.push, before.push));
             }
         } else if (record.step, record.threshold) < (before.step, before.threshold) {
-            self.fail(format!("steps fall in push {}", record.push));
+            self.fail("I30", format!("steps fall in push {}", record.push));
         } else if before.state == SharedState::Halted && record.state != SharedState::Halted {
-            self.fail(format!("push {} goes on after its halt", record.push));
+            self.fail(HALTS, format!("push {} goes on after its halt", record.push));
         }
-        let is_done = self.ledger.value(&format!("done/edge/{}", record.push)).is_some();
-        match record.state {
-            SharedState::Moving => drop(self.admitted.insert(record.push, record.threshold)),
-            SharedState::Over if is_done => {
-                self.admitted.insert(record.push, 10_000);
+        if record.state != SharedState::Halted {
+            self.check_return(number);
+        }
+        let done = self.ledger.value(&format!("done/edge/{}", record.push));
+        match (record.state, done.map(|value| read::<PastPush>(value).unwrap())) {
+            (SharedState::Moving, _) => self.judge.admit(record.push, &record.changed, record.threshold),
+            (SharedState::Over, Some(done)) => {
+                self.judge.admit(record.push, &done.changed, 10_000);
                 self.counts[1] += u64::from(before.state != SharedState::Over);
             }
-            SharedState::Halted => self.counts[2] += u64::from(before.state != SharedState::Halted),
+            (SharedState::Halted, _) => self.counts[2] += u64::from(before.state != SharedState::Halted),
             _ => {}
         }
         let goes_on =
             record.push == before.push && before.state == SharedState::Moving && record.step > before.step;
         if goes_on {
             self.counts[3] += 1;
-            self.check_evidence(number, before);
+            self.check_evidence(number, before, &record.changed);
+        }
+    }
+
+    /// Nobody brings a push forward before the others could write what they saw while the ledger was away.
+    fn check_return(&mut self, number: usize) {
+        let Replica { here_since, is_away, .. } = self.replicas[number];
+        if is_away || self.now < here_since + LEASE_MS {
+            self.fail(GONE, format!("r{number} goes on, and the ledger is here since {here_since} ms"));
         }
     }
 
     /// No step goes on without its evidence.
-    fn check_evidence(&mut self, number: usize, before: &PlanRecord) {
-        let mut sum: Counts = self.replicas[number].tallied.admitted;
-        let mut faults = Vec::new();
-        let name = format!("tally/edge/r{number}");
-        for (key, tally) in self.replicas[number].heard_tallies.iter().filter(|(key, _)| **key != name) {
-            if (tally.push, tally.step, tally.threshold) != (before.push, before.step, before.threshold) {
-                faults.push(format!("push {} goes on without {key}: {tally:?}", before.push));
-            }
-            sum = sum + tally.admitted;
-        }
-        if sum.rejected > 0 || sum.accepted * 100 < sum.evidence() * 95 {
-            faults.push(format!("push {} goes on with {sum:?}", before.push));
-        }
-        faults.into_iter().for_each(|fault| self.fail(fault));
+    fn check_evidence(&mut self, number: usize, before: &PlanRecord, changed: &ContentSet) {
+        let faults = self.judge.faults_of_step(&self.replicas[number], number, before, changed, self.now);
+        faults.into_iter().for_each(|words| self.fail(EVIDENCE, words));
     }
 
     /// Whether the client's unit began without older content, and has content now that was halted.

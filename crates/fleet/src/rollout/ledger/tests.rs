@@ -103,6 +103,13 @@ fn ldg_3_a_push_of_before_a_restart_is_joined_again() {
 }
 
 #[test]
+fn ldg_5_the_next_push_comes_after_one_that_the_ledger_never_heard_of() {
+    let share = share(vec![entry("plan/edge", write(&record(3, SharedState::Halted, 1)), 9)]);
+    assert_eq!(share.number(None, 4), Some(3), "it may be joined");
+    assert_eq!(share.number(Some(4), 4), Some(5));
+}
+
+#[test]
 fn ldg_5_a_write_that_failed_is_tried_again_a_second_later() {
     let mut share = share(vec![entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9)]);
     let changes = changes();
@@ -171,7 +178,7 @@ fn ldg_2_an_impossible_tally_is_one_that_has_not_come() {
 
 #[test]
 fn ldg_2_the_ledger_keeps_the_latest_pushes_only() {
-    let past = write(&PastPush { version: FORMAT, changed: ContentSet::default(), blamed: Vec::new() });
+    let past = write(&PastPush { version: FORMAT, ..PastPush::default() });
     let done = (1..=20).map(|push| entry(&format!("done/edge/{push}"), past.clone(), push));
     let halted = (1..=17).map(|push| entry(&format!("halted/edge/{push}/b"), past.clone(), 100 + push));
     let latest = entry("plan/edge", write(&record(20, SharedState::Over, 0)), 99);
@@ -204,7 +211,9 @@ fn ldg_3_a_halted_change_comes_again_once_another_has_replaced_it() {
     let place = 1u128 << 64;
     let halted = |content: u128| UnitChanges { unit, changes: [ChangeHash(place | content)].into() };
     let set = |content: u128| [ChangeHash(place | content)].into_iter().collect::<ContentSet>();
-    let past = |content| write(&PastPush { version: FORMAT, changed: set(content), blamed: vec![unit] });
+    let past = |content| {
+        write(&PastPush { version: FORMAT, changed: set(content), blamed: vec![unit], is_assumed: false })
+    };
     let mut entries = vec![
         entry("plan/edge", write(&record(5, SharedState::Over, 0)), 9),
         entry("halted/edge/4/b", past(3), 10),
@@ -215,11 +224,36 @@ fn ldg_3_a_halted_change_comes_again_once_another_has_replaced_it() {
     entries.push(entry("done/edge/5", past(4), 11));
     assert_eq!(sort(&entries, 4), Sorted::Known, "all clients of a replica have it");
     assert_eq!(sort(&entries, 3), Sorted::Begin, "it goes by steps again");
+    entries.push(entry("halted/edge/5/b", past(4), 12));
+    assert_eq!(sort(&entries, 4), Sorted::Halted([unit].into()), "it was halted as it became done");
+}
+
+#[test]
+fn ldg_4_halted_content_joins_the_push_of_another_replica_by_an_operator_alone() {
+    let unit = [UnitChanges { unit: UnitKey(1), changes: changes() }];
+    let sort = |record: PlanRecord, halts: &[Entry]| {
+        let record = entry("plan/edge", write(&record), 9);
+        share([&[record], halts].concat()).sort(4, &unit, 0, false)
+    };
+    let halt = [entry("halted/edge/3/b", past(&[7]), 8)];
+    for state in [SharedState::Gathering, SharedState::Moving] {
+        assert_eq!(sort(record(4, state, 0), &[]), Sorted::Begin);
+        assert_eq!(sort(record(4, state, 0), &halt), Sorted::Halted([UnitKey(1)].into()));
+        let promoted = PlanRecord { promoted: Some(1), ..record(4, state, 0) };
+        assert_eq!(sort(promoted, &halt), Sorted::Begin);
+    }
+    // A replica without a part of the halt knows less of it than the one that halted.
+    let changed = [ChangeHash(7), ChangeHash(8)].into_iter().collect();
+    let assumed = PastPush { version: FORMAT, changed, is_assumed: true, ..PastPush::default() };
+    let mut halts = vec![entry("halted/edge/3/c", write(&assumed), 8)];
+    assert_eq!(sort(record(3, SharedState::Over, 0), &halts), Sorted::Halted([UnitKey(1)].into()));
+    halts.push(entry("halted/edge/3/b", past(&[8]), 8));
+    assert_eq!(sort(record(3, SharedState::Over, 0), &halts), Sorted::Begin);
 }
 
 fn past(changed: &[u128]) -> Vec<u8> {
     let changed = changed.iter().map(|change| ChangeHash(*change)).collect();
-    write(&PastPush { version: FORMAT, changed, blamed: Vec::new() })
+    write(&PastPush { version: FORMAT, changed, ..PastPush::default() })
 }
 
 /// Foreign keys, and more replicas that halt one push than pushes are kept: no replica writes again and again.
@@ -521,7 +555,7 @@ fn ldg_3_a_newcomer_is_one_until_the_push_is_over_and_none_can_follow_with_its_c
     let mut joiner = Joiner::with(&moving(&[cluster("a", 2)]));
     assert_eq!(joiner.wait(&[cluster("a", 3)], 1), Some((false, None)));
     let over = PlanRecord { state: SharedState::Over, ..moving(&[cluster("a", 2)]) };
-    let done = PastPush { version: FORMAT, changed: over.changed.clone(), blamed: Vec::new() };
+    let done = PastPush { version: FORMAT, changed: over.changed.clone(), ..PastPush::default() };
     joiner.hear("done/edge/3", write(&done), 10, 20);
     joiner.hear("plan/edge", write(&over), 11, 20);
     assert_eq!(joiner.look(&[cluster("a", 2)], 21), JoinStanding::Free, "all clients have it");
@@ -574,7 +608,12 @@ fn ldg_3_a_newcomer_with_halted_content_waits_until_its_server_has_other_content
     assert!(!joiner.word(61).is_in_the_way(at(61)));
 
     // A later push is under way.
-    let past = PastPush { version: FORMAT, changed: [bad].into_iter().collect(), blamed: vec![UNIT] };
+    let past = PastPush {
+        version: FORMAT,
+        changed: [bad].into_iter().collect(),
+        blamed: vec![UNIT],
+        is_assumed: false,
+    };
     let later = PlanRecord { push: 4, state: SharedState::Over, ..moving(&[rest]) };
     let mut joiner =
         Joiner::new(vec![entry("plan/edge", write(&later), 9), entry("halted/edge/3/b", write(&past), 8)]);
@@ -640,7 +679,12 @@ fn ldg_4_a_unit_that_a_later_push_has_changed_may_try_its_halted_content_again()
         [UnitChanges { unit: UnitKey(1), changes: changes.iter().copied().collect() }]
     };
     let past = |change, blamed: &[UnitKey]| {
-        write(&PastPush { version: FORMAT, changed: [change].into_iter().collect(), blamed: blamed.to_vec() })
+        write(&PastPush {
+            version: FORMAT,
+            changed: [change].into_iter().collect(),
+            blamed: blamed.to_vec(),
+            is_assumed: false,
+        })
     };
     let mut share = share(vec![
         entry("plan/edge", write(&record(4, SharedState::Over, 3)), 9),

@@ -413,14 +413,18 @@ impl Rollout {
             }
             return;
         }
+        // Another replica was faster with a push that is not for this plan, or with the word of a halt.
+        let is_off = |word: &Word| {
+            matches!(word, Word::Moving { .. }) && share.has_other_rules(rules)
+                || !push.is_promoted && share.bars(number, consent.units.values())
+        };
         match share.word(number, &consent.changes) {
-            Word::Gate => {}
-            // Another replica was faster, and the push is not for this plan.
-            Word::Moving { .. } if push.is_at_gate() && share.has_other_rules(rules) => {
+            word @ (Word::Gate | Word::Moving { .. }) if push.is_at_gate() && is_off(&word) => {
                 push.withdraw(&mut self.outputs);
                 self.close(Outcome::Abandoned, now);
                 self.gather_held(now);
             }
+            Word::Gate => {}
             Word::Moving { step, threshold } => {
                 push.follow(&self.plan, step, threshold, &mut self.outputs, now);
             }

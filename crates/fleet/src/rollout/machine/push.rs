@@ -57,7 +57,7 @@ pub(super) struct Push {
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
     /// An operator let the push begin, whatever was known against it.
-    is_promoted: bool,
+    pub(super) is_promoted: bool,
     /// `None`: this replica decides alone.
     pub(super) consent: Option<Consent>,
 }

@@ -127,6 +127,9 @@ pub struct PastPush {
     /// The units that the halt blames; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blamed: Vec<UnitKey>,
+    /// By another replica than one that halted the push: it knows the changes of all replicas together.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_assumed: bool,
 }
 
 /// The contents that replicas condemned, under `condemned/PLAN` (QUA-2).

@@ -445,7 +445,8 @@ impl Share {
     pub fn number(&self, local: Option<u64>, last_push: u64) -> Option<u64> {
         let Some(record) = self.record() else { return Some(last_push + 1) };
         let new = record.push.max(last_push) + 1;
-        let has_been_here = local == Some(record.push) || self.watched.begun >= record.push;
+        // A push of here that the ledger never heard of, as it was away, may be later than the record's.
+        let has_been_here = local >= Some(record.push) || self.watched.begun >= record.push;
         match record.state {
             SharedState::Over => Some(new),
             SharedState::Halted if has_been_here || self.watched.skipped == Some(record.push) => Some(new),
@@ -480,29 +481,35 @@ impl Share {
     }
 
     fn sorted(&mut self, number: u64, units: &[UnitChanges], rules: u128, is_promoted: bool) -> Sorted {
-        let news = |unit: &UnitChanges| self.news(unit);
         let record = self.record().filter(|record| record.push >= number);
-        if let Some(record) = record {
-            let is_part = units.iter().all(|unit| record.changed.covers(&news(unit)));
-            let is_ours = record.rules == rules;
-            return match record.state {
-                _ if record.push > number => Sorted::Wait,
-                SharedState::Gathering if is_ours => Sorted::Begin,
-                SharedState::Moving | SharedState::Halted if is_ours && is_part => Sorted::Begin,
-                _ => {
-                    self.watched.skipped = Some(number);
-                    Sorted::Wait
-                }
+        let is_promoted = is_promoted || record.is_some_and(|record| record.promoted.is_some());
+        let Some(record) = record else {
+            return if self.record().is_some_and(|record| record.state.is_under_way()) {
+                Sorted::Wait
+            } else if units.iter().all(|unit| self.news(unit).is_empty()) {
+                Sorted::Known
+            } else {
+                self.sorted_by_halts(units, is_promoted)
             };
+        };
+        let is_ours = record.rules == rules;
+        let is_part = || units.iter().all(|unit| record.changed.covers(&self.news(unit)));
+        match record.state {
+            _ if record.push > number => Sorted::Wait,
+            SharedState::Halted if is_ours && is_part() => Sorted::Begin,
+            SharedState::Gathering if is_ours => self.sorted_by_halts(units, is_promoted),
+            SharedState::Moving if is_ours && is_part() => self.sorted_by_halts(units, is_promoted),
+            _ => {
+                self.watched.skipped = Some(number);
+                Sorted::Wait
+            }
         }
-        if self.record().is_some_and(|record| record.state.is_under_way()) {
-            return Sorted::Wait;
-        }
-        if units.iter().all(|unit| news(unit).is_empty()) {
-            return Sorted::Known;
-        }
-        let halted: BTreeSet<UnitKey> =
-            units.iter().filter(|unit| !is_promoted && self.is_halted(unit)).map(|unit| unit.unit).collect();
+    }
+
+    /// Halted content goes again by the word of an operator alone, in whoever's push.
+    fn sorted_by_halts(&self, units: &[UnitChanges], is_promoted: bool) -> Sorted {
+        let halted = units.iter().filter(|unit| !is_promoted && self.is_halted(unit));
+        let halted: BTreeSet<UnitKey> = halted.map(|unit| unit.unit).collect();
         if halted.is_empty() { Sorted::Begin } else { Sorted::Halted(halted) }
     }
 
@@ -531,6 +538,16 @@ impl Share {
         self.held.halted.keys().any(|(halted, _)| *halted == push)
     }
 
+    /// The halted contents. The word of a replica that halted goes before what others assume.
+    fn halts(&self) -> impl Iterator<Item = (&(u64, Box<str>), &Arc<PastPush>)> {
+        let is_own =
+            |push| move |(halted, past): (&(u64, _), &Arc<PastPush>)| halted.0 == push && !past.is_assumed;
+        let is_meant = move |(halted, past): &(&(u64, Box<str>), &Arc<PastPush>)| {
+            !past.is_assumed || !self.held.halted.iter().any(is_own(halted.0))
+        };
+        self.held.halted.iter().filter(is_meant)
+    }
+
     /// Whether the changes of a unit are those with which it was blamed for a halt.
     fn is_halted(&self, unit: &UnitChanges) -> bool {
         let changes = self.news(unit);
@@ -553,7 +570,7 @@ impl Share {
             .record()
             .filter(|record| record.state == SharedState::Halted && !self.has_halted(record.push));
         let is_latest = |record: &PlanRecord| is_of(record.blamed(), &record.changed);
-        let mut past = self.held.halted.iter();
+        let mut past = self.halts();
         !changes.is_empty()
             && (past.any(|((push, _), past)| is_past(*push, past)) || latest.is_some_and(is_latest))
     }
@@ -562,6 +579,13 @@ impl Share {
     pub fn is_innocent<'a>(&self, number: u64, units: impl IntoIterator<Item = &'a UnitChanges>) -> bool {
         let mut units = units.into_iter().peekable();
         self.has_halted(number) && units.peek().is_some() && !units.any(|unit| self.is_halted(unit))
+    }
+
+    /// Whether a push that nobody has yet has content that was halted, and no operator wants it.
+    pub fn bars<'a>(&self, number: u64, units: impl IntoIterator<Item = &'a UnitChanges>) -> bool {
+        let record = self.record().filter(|record| record.push == number);
+        record.is_none_or(|record| record.promoted.is_none())
+            && units.into_iter().any(|unit| self.is_halted(unit))
     }
 
     /// Whether the record's push goes by other steps or seats than this plan's: no client may be admitted by
@@ -758,7 +782,7 @@ impl Share {
             blamed: record.blamed().to_vec(),
             deserted: is_deserted.then(|| before.and_then(|before| before.deserted).unwrap_or(now)),
             done: done.collect(),
-            halted: self.held.halted.clone(),
+            halted: self.halts().map(|(push, past)| (push.clone(), past.clone())).collect(),
         }
     }
 }

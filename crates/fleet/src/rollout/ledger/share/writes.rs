@@ -155,7 +155,8 @@ impl Share {
             if next.state == SharedState::Halted && !self.has_halted(next.push) {
                 // Its replica is gone without a word about the changes.
                 let (changed, blamed) = (next.changed.clone(), next.blamed().to_vec());
-                return Some((self.halted_key(next.push), PastPush { version: FORMAT, changed, blamed }));
+                let past = PastPush { version: FORMAT, changed, blamed, is_assumed: true };
+                return Some((self.halted_key(next.push), past));
             }
             if !next.state.is_under_way() {
                 begin(next, local, rules);
@@ -179,7 +180,7 @@ impl Share {
             if !self.held.done.contains_key(&next.push) {
                 let changed = self.spoken_for(next, local);
                 let key = format!("done/{}/{}", self.plan, next.push);
-                return Some((key, PastPush { version: FORMAT, changed, blamed: Vec::new() }));
+                return Some((key, PastPush { version: FORMAT, changed, ..PastPush::default() }));
             }
             next.state = SharedState::Over;
             return None;
@@ -202,7 +203,8 @@ impl Share {
             |record: &&PlanRecord| record.push == local.number && record.state == SharedState::Halted;
         let key = (local.number, self.replica.name.clone());
         self.record().filter(is_halted).filter(|_| !self.held.halted.contains_key(&key))?;
-        let past = PastPush { version: FORMAT, changed: changed.clone(), blamed: halt.blamed.clone() };
+        let (changed, blamed) = (changed.clone(), halt.blamed.clone());
+        let past = PastPush { version: FORMAT, changed, blamed, is_assumed: false };
         Some((self.halted_key(local.number), past))
     }
 

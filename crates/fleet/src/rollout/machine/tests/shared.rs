@@ -3,7 +3,7 @@
 use super::*;
 use crate::rollout::command::{Command, CommandError};
 use crate::rollout::ledger::{Entry, JoinPolicy, LedgerEvent, Replica, Share, Write, WriteResult};
-use crate::rollout::shared::record::{FORMAT, PlanRecord, ReplicaTally, read, write};
+use crate::rollout::shared::record::{FORMAT, PastPush, PlanRecord, ReplicaTally, read, write};
 use crate::rollout::shared::{BARRED_MAX, ChangeHash, UnitChanges, UnitKey};
 
 const RECORD: &str = "plan/edge";
@@ -73,8 +73,8 @@ impl Shared {
         (self.record.step, self.record.threshold)
     }
 
-    /// A push whose first step begins at 4 s. It bakes for 5 s.
-    fn at_first_step() -> Shared {
+    /// A push that is gathered from 2 s on.
+    fn at_gate() -> Shared {
         let step = |threshold| Step { clients: None, threshold, at_least: 1, bake: Duration::from_secs(5) };
         let plan = Plan { steps: vec![step(1_000), step(5_000)], ..enforcing() };
         let replica = Replica {
@@ -95,6 +95,12 @@ impl Shared {
         let changes = UnitChanges { unit: UnitKey(1), changes: [ChangeHash(7)].into() };
         let push = UnitPush { shared: Some(changes), ..unit_push(1) };
         shared.run(2_000, |rollout, now| rollout.ready(vec![push], now));
+        shared
+    }
+
+    /// A push whose first step begins at 4 s. It bakes for 5 s.
+    fn at_first_step() -> Shared {
+        let mut shared = Shared::at_gate();
         shared.other(3_000, 0);
         shared.tally(4_000, 0);
         assert_eq!(shared.step(), (1, 1_000));
@@ -157,6 +163,21 @@ fn ldg_5_a_pause_of_here_spreads_when_the_ledger_is_back_and_an_unpin_does_not()
     });
     assert_eq!(shared.record.orders.paused, Some(1));
     assert_eq!(shared.record.orders.frozen_until, Some(u64::MAX), "an order of before stands");
+}
+
+#[test]
+fn ldg_4_a_push_at_its_gate_goes_back_when_the_ledger_says_that_its_content_was_halted() {
+    for is_promoted in [false, true] {
+        let mut shared = Shared::at_gate();
+        shared.write(2_100, |record| record.promoted = is_promoted.then_some(1));
+        let changed = [ChangeHash(7)].into_iter().collect();
+        let halt = PastPush { version: FORMAT, changed, ..PastPush::default() };
+        shared.hear(2_200, "halted/edge/0/b", write(&halt));
+        assert_eq!(shared.rollout.under_way().is_some(), is_promoted);
+        shared.other(3_000, 0);
+        shared.tally(4_000, 0);
+        assert_eq!(shared.step().0, u8::from(is_promoted));
+    }
 }
 
 #[test]
