@@ -627,8 +627,7 @@ impl World {
         let time = self.time();
         // The server took the halted push back in this moment: its clients go back, too (WAV-17).
         let is_back = pushed.iter().all(UnitPush::is_empty);
-        self.pilot.rollout.ready(pushed, time);
-        if self.pilot.rollout.last_push() < number {
+        if !self.pilot.rollout.ready(pushed, time) {
             // The content is part of no push yet, and must be found again.
             self.pilot.known.restore(former);
             outside = units;

@@ -492,8 +492,7 @@ impl World {
             pushed.push(part);
         }
         replica.cut = Some((push, contents));
-        replica.rollout.ready(pushed, now);
-        if replica.rollout.last_push() < push {
+        if !replica.rollout.ready(pushed, now) {
             before.into_iter().for_each(|(id, latest)| replica.units.get_mut(&id).unwrap().latest = latest);
             self.compare(number);
         }

@@ -254,8 +254,7 @@ impl Gatherer {
         self.next = Some(NextPush { number, set, after });
         let blank = pushed.iter().filter(|push| push.is_empty()).map(|push| push.unit);
         let mut outside: Vec<_> = blank.filter_map(|unit| sources.get(&unit)).collect();
-        state.rollout.ready(pushed, fleet.now());
-        if state.rollout.last_push() < number {
+        if !state.rollout.ready(pushed, fleet.now()) {
             // The cut was put off: the content is part of no push yet, and must be found again.
             self.contents.restore(before_cut);
             outside = present;

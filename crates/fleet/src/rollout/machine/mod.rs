@@ -506,9 +506,10 @@ impl Rollout {
         }
     }
 
-    /// The answer to [`Output::Cut`].
-    pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) {
-        let Some(cut) = self.next.cutting.take() else { return };
+    /// The answer to [`Output::Cut`]. Returns whether the push has begun: otherwise the cut is put off, or was
+    /// of no use.
+    pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
+        let Some(cut) = self.next.cutting.take() else { return false };
         let number = self.next.number;
         let sorted = self.sort(number, &units);
         let returned = self.returned_to_halted(&units, &sorted);
@@ -520,7 +521,8 @@ impl Rollout {
             let again = Some(cut.retry(self.next.gathering.take(), &self.plan, now));
             self.next.gathering =
                 returned.into_iter().fold(again, |gathering, unit| gathering?.without(unit));
-            return self.advance(now);
+            self.advance(now);
+            return false;
         }
         let (blank, units): (Vec<UnitPush>, Vec<UnitPush>) = units.into_iter().partition(UnitPush::is_empty);
         if units.is_empty() && self.next.promoted.take().is_some() {
@@ -529,7 +531,8 @@ impl Rollout {
         self.gather_blank(&cut, &blank, now);
         if units.is_empty() {
             self.outputs.push_back(Output::Release { push: number });
-            return self.advance(now);
+            self.advance(now);
+            return false;
         }
         let holders_of = self.push.as_ref().and_then(Push::holders);
         let verdict = self.push.as_ref().map(|push| push.outcome());
@@ -557,6 +560,7 @@ impl Rollout {
             // The hook is asked once the clocks run.
             push.leave_gate(&self.plan, &mut self.outputs, now);
         }
+        true
     }
 
     /// Whether a unit is not current, and may become so.

@@ -141,7 +141,7 @@ impl World {
     }
 
     fn ready(&mut self, ms: u64, units: Vec<UnitPush>) {
-        self.run(ms, |rollout, now| rollout.ready(units, now));
+        self.run(ms, |rollout, now| _ = rollout.ready(units, now));
     }
 
     fn tally(&mut self, ms: u64, tally: Tally) {

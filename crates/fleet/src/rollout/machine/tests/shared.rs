@@ -94,7 +94,7 @@ impl Shared {
         shared.run(2_000, Rollout::handle_timeout);
         let changes = UnitChanges { unit: UnitKey(1), changes: [ChangeHash(7)].into() };
         let push = UnitPush { shared: Some(changes), ..unit_push(1) };
-        shared.run(2_000, |rollout, now| rollout.ready(vec![push], now));
+        shared.run(2_000, |rollout, now| assert!(rollout.ready(vec![push], now)));
         shared
     }
 
