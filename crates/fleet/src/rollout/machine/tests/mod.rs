@@ -140,8 +140,10 @@ impl World {
         self.run(ms, Rollout::handle_timeout);
     }
 
-    fn ready(&mut self, ms: u64, units: Vec<UnitPush>) {
-        self.run(ms, |rollout, now| _ = rollout.ready(units, now));
+    fn ready(&mut self, ms: u64, units: Vec<UnitPush>) -> bool {
+        let mut has_begun = false;
+        self.run(ms, |rollout, now| has_begun = rollout.ready(units, now));
+        has_begun
     }
 
     fn tally(&mut self, ms: u64, tally: Tally) {

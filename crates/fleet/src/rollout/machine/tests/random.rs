@@ -233,7 +233,9 @@ fn wav_12_random_schedules_keep_the_promises_of_a_plan_that_enforces() {
             may_repeat |= world.rollout.next.promoted.is_some();
             let (halted, before) = (world.rollout.report(), lanes.all.clone());
             let pushed = units.iter().map(|unit| cut(&mut lanes, number, *unit)).collect();
-            world.ready(ms, pushed);
+            if !world.ready(ms, pushed) {
+                lanes.all.iter_mut().zip(&before).for_each(|(lane, was)| lane.candidate = was.candidate);
+            }
             begun(&world, &before, &halted, may_repeat);
             settle(&mut world, &mut lanes, ms);
         }
@@ -266,8 +268,9 @@ fn settle(world: &mut World, lanes: &mut Lanes, ms: u64) {
 
 fn cut(lanes: &mut Lanes, number: u64, unit: UnitId) -> UnitPush {
     let lane = &mut lanes.all[unit.0 as usize];
-    lane.candidate = Some((number, lane.live));
+    let former = lane.candidate.replace((number, lane.live));
     let push = UnitPush {
+        is_former: former.is_some_and(|(_, content)| content == lane.live),
         stable: ReleaseDigest(lane.stable),
         candidate: ReleaseDigest(lane.live),
         ..unit_push(unit.0)
@@ -285,7 +288,8 @@ fn begun(world: &World, before: &[Lane], halted: &RolloutReport, may_repeat: boo
     if was.number == is.number || may_repeat {
         return;
     }
-    for unit in was.blamed.iter().filter(|unit| !halted.barred.contains(unit)) {
+    let again = is.units.iter().filter(|unit| was.blamed.contains(unit) && !halted.barred.contains(unit));
+    for unit in again {
         let lane = &before[unit.0 as usize];
         assert!(
             lane.candidate.is_none_or(|(_, content)| content != lane.live),
