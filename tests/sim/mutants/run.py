@@ -45,7 +45,7 @@ pub fn is_on(mutant: u32) -> bool {
 
 # The schedules that a search tries at most, and those before it takes an optimized build, which costs minutes.
 SEEDS_MAX = 10_000
-SEEDS_SLOW = 50
+SEEDS_SLOW = 300
 
 # Invariants that are hard to violate without violating another one first, and those of rollouts. Each has to find at least so many mutants.
 HARD = dict.fromkeys(("I2", "I3", "I7b", "I8", "I11", "I14"), 3)
