@@ -506,8 +506,8 @@ impl Rollout {
         }
     }
 
-    /// The answer to [`Output::Cut`]. Returns whether the push has begun: otherwise the cut is put off, or was
-    /// of no use.
+    /// The answer to [`Output::Cut`]. Returns whether the push has begun: otherwise the cut is put off, or
+    /// was of no use.
     pub fn ready(&mut self, units: Vec<UnitPush>, now: Time) -> bool {
         let Some(cut) = self.next.cutting.take() else { return false };
         let number = self.next.number;
