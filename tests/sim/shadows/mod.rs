@@ -267,7 +267,9 @@ impl Shadows {
         match job {
             Job::Begin(stream, state) => {
                 self.arrive(stream, state);
-                let is_shadow = self.streams.get(&stream).is_some_and(|stream| stream.shadow.is_some());
+                // A stream that has ended draws nothing: of a shadow, the clients' dice would show it.
+                let Some(open) = self.streams.get(&stream) else { return };
+                let is_shadow = open.shadow.is_some();
                 let soon = 1 + self.draws(is_shadow).below(200 * MILLI);
                 self.after(soon, Job::Deliver(stream, state));
             }
