@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::content::Renewals;
 use super::objects::{ConfigMap, LABEL};
-use crate::kubernetes::{ApiError, ApiPause, Collection};
+use crate::kubernetes::{ApiPause, Collection};
 use crate::ledger::KubernetesSettings;
 use crate::ledger::keeper::LedgerPlace;
 use crate::ledger::live::{CurrentSession, LiveSession};
@@ -33,15 +33,16 @@ impl KubernetesPlace {
         *self.hidden.lock() = Some(name.to_owned());
         let ledger = &self.settings.name;
         match maps.get::<ConfigMap>(name).await {
-            Ok(map) if map.metadata.labels.get(LABEL) != Some(ledger) => {
+            Ok(map) if map.metadata.labels.get(LABEL) == Some(ledger) => {}
+            Ok(_) => {
                 let namespace = maps.namespace();
                 return Err(format!(
                     "the ConfigMap {name:?} of the ledger has lost its label; this puts it back: \
                     kubectl label configmap {name} --namespace {namespace} --overwrite {LABEL}={ledger}"
                 ));
             }
-            Err(error) if error.status != Some(404) => return Err(error.text),
-            Ok(_) | Err(ApiError { .. }) => {}
+            Err(error) if error.status == Some(404) => {}
+            Err(error) => return Err(error.text),
         }
         *self.hidden.lock() = None;
         Ok(())

@@ -79,8 +79,8 @@ impl Judge {
         Some((SEATS, format!("gives {beyond:?} to bucket {}, and no step has it", client.bucket)))
     }
 
-    /// A step goes on by the hand of a replica: without the counts of a live one, before the writer has seen the
-    /// step for the bake, or with changes that nobody has stood with.
+    /// Why the step that a replica writes may not follow: the counts of a live replica are missing or too bad, the
+    /// writer has not seen the step before for its bake, or no live replica has some of the changes.
     pub fn faults_of_step(
         &self,
         replica: &Replica,

@@ -116,7 +116,8 @@ impl LedgerTrust {
                 format!("its revision is {revision}, and this replica has seen {}", memory.revision)
             }
             Some(_) => {
-                self.lost = self.lost.take().or_else(|| missing(&self.kept, &kept).cloned());
+                let mut gone = self.kept.difference(&kept);
+                self.lost = self.lost.take().or_else(|| gone.find(|key| is_loss(key, &kept)).cloned());
                 match &self.lost {
                     Some(key) => format!("its entry {key:?} is gone"),
                     None => {
@@ -150,10 +151,9 @@ impl LedgerTrust {
     /// An entry of a believed ledger is gone. Returns whether the ledger has lost it: then it counts as
     /// loaded without the entry.
     pub fn gone(&mut self, key: &str) -> bool {
-        let mut kept = self.kept.clone();
-        let is_lost = kept.remove(key) && missing(&self.kept, &kept).is_some();
-        if !is_lost {
-            self.kept = kept;
+        let is_lost = self.kept.remove(key) && is_loss(key, &self.kept);
+        if is_lost {
+            self.kept.insert(key.to_owned());
         }
         is_lost
     }
@@ -198,13 +198,12 @@ fn past_of(key: &str) -> Option<(&str, u64)> {
     Some((series, push_number(push)?))
 }
 
-/// A key that is no more, and that no replica has deleted: they delete the past beyond [`PAST_MAX`] pushes.
-fn missing<'a>(before: &'a BTreeSet<String>, now: &BTreeSet<String>) -> Option<&'a String> {
-    before.iter().filter(|key| !now.contains(*key)).find(|key| {
-        past_of(key).is_none_or(|(series, _)| {
-            let pushes = now.iter().filter_map(|key| past_of(key)).filter(|(other, _)| *other == series);
-            pushes.collect::<BTreeSet<_>>().len() < PAST_MAX
-        })
+/// Whether no replica has deleted a kept entry that is no more: they delete the past beyond [`PAST_MAX`]
+/// pushes. `rest`: the kept entries that are there.
+fn is_loss(key: &str, rest: &BTreeSet<String>) -> bool {
+    past_of(key).is_none_or(|(series, _)| {
+        let pushes = rest.iter().filter_map(|key| past_of(key)).filter(|(other, _)| *other == series);
+        pushes.collect::<BTreeSet<_>>().len() < PAST_MAX
     })
 }
 

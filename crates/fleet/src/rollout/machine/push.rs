@@ -522,6 +522,7 @@ impl Push {
         self.current = CurrentStep::new(now, step.is_none());
         // Another replica began the step while the clocks stand here: this step has stood since now.
         self.stands_since = self.stands_since.map(|_| now);
+        // A push whose clocks stand for a reason stays paused.
         if self.stands_since.is_none() || self.report.verdict.is_none() {
             self.report.state = self.moving_state();
         }

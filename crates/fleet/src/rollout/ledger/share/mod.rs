@@ -540,12 +540,10 @@ impl Share {
 
     /// The halted contents. The word of a replica that halted goes before what others assume.
     fn halts(&self) -> impl Iterator<Item = (&(u64, Box<str>), &Arc<PastPush>)> {
-        let is_own =
-            |push| move |(halted, past): (&(u64, _), &Arc<PastPush>)| halted.0 == push && !past.is_assumed;
-        let is_meant = move |(halted, past): &(&(u64, Box<str>), &Arc<PastPush>)| {
-            !past.is_assumed || !self.held.halted.iter().any(is_own(halted.0))
-        };
-        self.held.halted.iter().filter(is_meant)
+        let halted = &self.held.halted;
+        let stated: BTreeSet<u64> =
+            halted.iter().filter(|(_, past)| !past.is_assumed).map(|((push, _), _)| *push).collect();
+        halted.iter().filter(move |((push, _), past)| !past.is_assumed || !stated.contains(push))
     }
 
     /// Whether the changes of a unit are those with which it was blamed for a halt.
