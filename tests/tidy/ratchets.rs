@@ -260,7 +260,7 @@ fn the_code_does_not_grow_unsaid() {
     );
     // A mend that takes some lines away needs no new bound, and many lines less are not to grow back unseen.
     assert!(
-        reached + 500 > CODE_LINES,
+        reached + 200 > CODE_LINES,
         "{reached} lines of code: lower the bound of {CODE_LINES} in tests/tidy/ratchets.rs"
     );
 }
