@@ -459,7 +459,7 @@ def classes(binaries, kept, most=480, names=1000, size=480):
         for count in (most // 8, most):
             each, client = ((rss[extra, count] - rss[extra, 1]) / (count - 1) for extra in (split, ""))
             bytes_a_name = (each - client) / names
-            # With few classes, most of it is what the threads and the tables take once.
+            # With few classes, some 3 MiB that do not grow with the classes weigh in.
             worst = max(worst, bytes_a_name if count == most else 0)
             lines.append([wanted.split()[0][2:], f"{count:,}", number(rss[split, count] / KIB / KIB), number(each / KIB), number(client / KIB), number(bytes_a_name)])
             kept.append({"classes": count, "wanted": wanted, "rss": rss[split, count], "rss_of_one_class": rss["", count], "bytes_a_name": bytes_a_name})
