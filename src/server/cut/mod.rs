@@ -28,9 +28,9 @@ const BUFFER_BYTES: usize = 8192;
 const PIECE_BYTES: usize = BUFFER_BYTES / 2 - HEAD_BYTES;
 
 /// A client with this many bytes in long frames, beside those that have leaked away, sends long frames all
-/// the time: an Envoy that repeats its node in each of many requests. Then cutting would cost more than the
-/// buffer is worth.
-const LONG_BYTES_CUT: u32 = 256 << 10;
+/// the time: an Envoy that repeats its node in each request, from its second request on. Then cutting would
+/// cost more than the buffer is worth: a request in pieces costs twice.
+const LONG_BYTES_CUT: u32 = 96 << 10;
 
 /// The bytes in long frames that leak away in a second. So the reports of 3,000 rows every ten seconds are
 /// still cut.
