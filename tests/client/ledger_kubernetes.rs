@@ -294,7 +294,7 @@ async fn ldg_6_a_config_map_without_its_label_is_named_and_the_ledger_is_away_un
     assert!(matches!(replica.event().await, LedgerEvent::Changed(_)));
     let name = site.cluster.entry("plan/a").unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
     for name in [&*name, "sluice"] {
-        site.cluster.unlabel(name);
+        site.cluster.unlabel("configmaps", name);
         let words = format!(
             "the ConfigMap {name:?} of the ledger has lost its label; this puts it back: \
             kubectl label configmap {name} --namespace {NAMESPACE} --overwrite sluice/ledger=sluice"
@@ -303,10 +303,10 @@ async fn ldg_6_a_config_map_without_its_label_is_named_and_the_ledger_is_away_un
         assert!(matches!(replica.put("plan/a", "y", Precondition::Any).await, Err(WriteError::Failed(_))));
         sleep(LEASE).await;
         assert!(replica.events.is_empty(), "the ledger stays away");
-        site.cluster.label(name);
+        site.cluster.label("configmaps", name);
         assert_eq!(replica.is_back().await.1, ["plan/a"]);
         // Another replica, begun since, hears so at the first write.
-        site.cluster.unlabel(name);
+        site.cluster.unlabel("configmaps", name);
         assert_eq!(replica.lost().await, words);
         let mut other = site.replica(&format!("b-{name}"));
         if name == "sluice" {
@@ -317,14 +317,36 @@ async fn ldg_6_a_config_map_without_its_label_is_named_and_the_ledger_is_away_un
             assert_eq!(written, Err(WriteError::Failed(words.clone())));
             assert_eq!(other.lost().await, words);
         }
-        site.cluster.label(name);
+        site.cluster.label("configmaps", name);
         assert_eq!(replica.is_back().await.1, ["plan/a"]);
     }
     // A deletion afterwards is a loss.
-    site.cluster.unlabel(&name);
+    site.cluster.unlabel("configmaps", &name);
     assert!(replica.lost().await.contains("has lost its label"));
     site.cluster.change(|objects| objects.remove("configmaps", &name));
     assert_eq!(replica.is_back().await.1, [""; 0]);
+}
+
+#[tokio::test]
+async fn ldg_6_a_lease_without_its_label_is_named_and_the_ledger_is_away_until_it_is_back() {
+    let site = Site::new();
+    let mut replica = site.replica("a");
+    replica.loaded().await;
+    let lease = site.cluster.names("leases").remove(0);
+    site.cluster.unlabel("leases", &lease);
+    let command = format!("kubectl label lease {lease} --namespace {NAMESPACE} --overwrite sluice/ledger=sluice");
+    loop {
+        let reason = replica.lost().await;
+        if reason.ends_with(&command) {
+            break assert!(reason.contains("it has lost its label"), "{reason}");
+        }
+        assert!(reason.contains(&lease), "{reason}");
+    }
+    sleep(LEASE).await;
+    assert!(replica.events.is_empty(), "the ledger stays away");
+    site.cluster.label("leases", &lease);
+    replica.is_back().await;
+    assert_eq!(site.cluster.names("leases"), [lease]);
 }
 
 #[tokio::test]

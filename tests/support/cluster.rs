@@ -144,21 +144,23 @@ impl Cluster {
         self.change(|objects| objects.store("configmaps", name, map));
     }
 
-    /// Takes the label from the ConfigMap of an entry, or from that of the ledger. Watches by the label see a deletion.
-    pub fn unlabel(&self, name: &str) {
+    /// Takes the label from an object of the ledger. Watches by the label see a deletion.
+    pub fn unlabel(&self, plural: &str, name: &str) {
         self.change(|objects| {
-            let mut bare = objects.all[&("configmaps".to_owned(), name.to_owned())].clone();
-            objects.remove("configmaps", name);
+            let place = (plural.to_owned(), name.to_owned());
+            let mut bare = objects.all[&place].clone();
+            objects.remove(plural, name);
             bare["metadata"]["labels"] = json!({});
             bare["metadata"]["resourceVersion"] = json!(objects.version.to_string());
-            objects.all.insert(("configmaps".to_owned(), name.to_owned()), bare);
+            objects.all.insert(place, bare);
         });
     }
 
     /// Puts the label back. Watches by the label see an addition.
-    pub fn label(&self, name: &str) {
-        let map = self.objects().all[&("configmaps".to_owned(), name.to_owned())].clone();
-        self.put_map(name, map["data"].clone());
+    pub fn label(&self, plural: &str, name: &str) {
+        let mut object = self.objects().all[&(plural.to_owned(), name.to_owned())].clone();
+        object["metadata"]["labels"] = json!({ "sluice/ledger": "sluice" });
+        self.change(|objects| objects.store(plural, name, object));
     }
 
     /// Ends all watches.

@@ -80,7 +80,8 @@ impl KubernetesStore {
 
         let (sent_at, time, length) = (Instant::now(), now_text(), self.place.ledger.lease);
         let object = lease_object(&settings.name, &name, &self.holder, length, &time);
-        let lease = leases.create::<LeaseObject>(&object).await.map_err(|error| error.text)?;
+        let lease = leases.create::<LeaseObject>(&object).await;
+        let lease = lease.map_err(|error| lease_fault(error, &leases, &name, &settings.name))?;
         loaded.content.set_own_lease(&lease.metadata.uid);
         let deaf_at = Some(Instant::now() + DEADLINE);
         let link = KubernetesLink {
@@ -263,6 +264,19 @@ fn bury(session: &Arc<KubernetesLive>, content: &mut ClusterContent) -> Vec<Ledg
         tokio::spawn(async move { leases.delete(&lease.name, lease.version).await });
     }
     events
+}
+
+/// Why there is no Lease of this replica, in words. One that no list shows has lost its label.
+fn lease_fault(error: ApiError, leases: &Collection, name: &str, ledger: &str) -> String {
+    if error.status != Some(409) {
+        return error.text;
+    }
+    let namespace = leases.namespace();
+    format!(
+        "no list shows the Lease {name:?} of this replica, and it is there: it has lost its label, or another process \
+        of the name has just begun; this puts the label back: kubectl label lease {name} --namespace {namespace} \
+        --overwrite {LABEL}={ledger}"
+    )
 }
 
 /// The content with all entries. The first replica makes the ConfigMap of the ledger itself.
