@@ -364,3 +364,19 @@ async fn prf_5_without_the_key_nobody_is_asked() {
     assert_eq!(origin.opened(), 1);
     assert_eq!(proof_of(&relay).await, Value::Null);
 }
+
+/// A shadow there would be a client that comes and goes.
+#[tokio::test]
+async fn prf_5_a_server_that_registers_clients_is_never_asked_and_its_classes_say_so() {
+    let origin = zoned().await;
+    origin.change(|world| world.identifier = Some("kuma-cp-1".to_owned()));
+    let relay = relay(&origin, &[COARSE, PROOF]).await;
+    let _clients = clients(&relay, &[("red", 3)]).await;
+    eventually("the state", || async { proof_of(&relay).await["state"] == "impossible" }).await;
+    let words = proof_of(&relay).await["words"].to_string();
+    assert!(words.contains("registers clients"), "{words}");
+    relay.logged("the upstream cannot be asked in the place of clients").await;
+    let (code, words) = prove(&relay).await;
+    assert!(code == 69 && words.contains("registers clients"), "{code}: {words}");
+    assert_eq!(streams_of(&origin, "red-1") + streams_of(&origin, "red-2"), 0);
+}

@@ -121,6 +121,8 @@ fn prf_5_a_proof_that_cannot_work_is_refused_with_the_key() {
     // A class of one client has nobody to differ.
     let alone = "node_classes: [{match: {types: [a.B]}, split_by: {id: true}}, {split_by: {cluster: true}, upstream_node: member}]";
     assert!(with_server(&format!("{alone}\nproof: {{}}")).proof.is_some());
+    let all_alone = faults("node_classes: [{split_by: {id: true}}]\nproof: {}");
+    assert!(all_alone.len() == 1 && all_alone[0].contains("each class has one client"), "{all_alone:?}");
 }
 
 #[test]
@@ -133,6 +135,12 @@ fn prf_5_servers_that_are_not_asked_are_named() {
     );
     let warned = warnings(&files);
     assert!(warned.iter().any(|line| line.starts_with("proof: does not apply to file:a")), "{warned:?}");
+    let some = "node_classes: [{match: {cluster: a}, split_by: {cluster: true}, upstream_node: member}]";
+    let built_in = |classes: &str| {
+        let warned = warnings(&format!("{SERVER}{classes}\nproof: {{}}"));
+        warned.iter().any(|line| line.starts_with("proof: does not apply to clients and types that no rule"))
+    };
+    assert!(built_in(some) && !built_in(MEMBER));
     let ignored = format!("{SERVER}{MEMBER}proof: {{ignore: [{{type: a.B, path: c}}]}}");
     assert!(warnings(&ignored).iter().any(|line| line.starts_with("proof.ignore[0].path: ")));
 }

@@ -40,7 +40,7 @@ settings! {
         held_bytes: u64 = 256 << 20, bytes(0..=1 << 40);
         /// Content that only shadows have, in bytes: what servers tell clients directly, and no class has.
         /// Beyond it no shadow begins, and witnesses close (PRF-19).
-        shadow_bytes: u64 = 64 << 20, bytes(0..=1 << 40);
+        shadow_bytes: u64 = 64 << 20, bytes(1 << 20..=1 << 40);
         /// Content of one source, in bytes; each resource counts 850 bytes beside its text and content.
         /// Beyond it, resources that grow are refused (ADR 68). `None`: a quarter of the memory budget, if
         /// there is one. Below 1 MiB nothing would fit.

@@ -13,7 +13,7 @@ use crate::driver::source::table::Sources;
 use crate::telemetry::{SourceState, wall_now};
 use sluice_engine::Time;
 use sluice_engine::downstream::SourceId;
-use sluice_engine::snapshot::Snapshot;
+use sluice_engine::snapshot::{Snapshot, TypeStanding};
 use sluice_identity::Identity;
 use sluice_proof::learning::node_fields;
 use sluice_proof::node_fields::NodeFields;
@@ -52,7 +52,8 @@ pub(super) struct FollowedClass {
 pub(super) struct ClassFollower(BTreeMap<SourceId, FollowedClass>);
 
 impl ClassFollower {
-    /// Looks for new sources, and for sources that have ended.
+    /// Looks for new sources, and for sources that have ended. Returns whether the server registers clients
+    /// while they are connected, by its own words to any source (PRF-5).
     pub fn find(
         &mut self,
         place: Place,
@@ -60,15 +61,12 @@ impl ClassFollower {
         sources: &Sources,
         machine: &mut Proof,
         now: Time,
-    ) {
-        let mut present = BTreeMap::new();
-        for source in sources.all() {
+    ) -> bool {
+        let (mut present, mut registers_clients) = (BTreeMap::new(), false);
+        for source in sources.all().into_iter().filter(|source| source.key().place == place) {
             let (key, status) = (source.key(), source.status());
-            if key.place == place
-                && key.owner == Owner::Everyone
-                && rules.proves(&status.list, &key.class)
-                && !source.has_lifecycle()
-            {
+            registers_clients |= source.has_lifecycle();
+            if key.owner == Owner::Everyone && rules.proves(&status.list, &key.class) {
                 let class = status.class.digest.clone();
                 present.insert(source.id(), (class, Arc::downgrade(&source)));
             }
@@ -99,6 +97,7 @@ impl ClassFollower {
                 machine.shows(&class.key, &node, now);
             }
         }
+        registers_clients
     }
 
     /// Forgets all that the machine was told, so that it is told again.
@@ -211,6 +210,10 @@ impl ClassFollower {
                 class.tell(rule, node, rules, machine, now);
             }
             let snapshot = source.snapshot();
+            // Before its first answer the server has not said whether it registers clients.
+            if class.content.is_none() && !has_answer(&snapshot) || source.has_lifecycle() {
+                continue;
+            }
             if class.content.as_ref().is_none_or(|content| !Arc::ptr_eq(content, &snapshot)) {
                 let connection = Some(source.connection()).filter(|number| *number > 0);
                 machine.class_published(&class.key, Content::of(&snapshot), connection, now);
@@ -236,6 +239,13 @@ impl ClassFollower {
         let errors = sources.into_iter().filter_map(|source| source.status().last_error.clone());
         errors.into_iter().any(|status| status.code == Code::ResourceExhausted)
     }
+}
+
+/// Whether the server has answered the source, on this stream or before a loss.
+fn has_answer(snapshot: &Snapshot) -> bool {
+    let standing = snapshot.standing();
+    let is_answered = |of: &TypeStanding| of.is_current || of.answered.is_some();
+    snapshot.types().any(|(type_url, _)| standing.of(type_url).is_some_and(is_answered))
 }
 
 /// The server sees the node, and no identity but what the node has of it.

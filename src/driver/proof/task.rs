@@ -174,7 +174,8 @@ impl ProofTask {
     fn look(&mut self) {
         let (now, settings) = (self.now(), self.shared().epoch());
         let rules = self.rules.clone();
-        self.classes.find(self.place, &rules, &self.tables.sources, &mut self.machine, now);
+        let (sources, machine) = (&self.tables.sources, &mut self.machine);
+        let registers_clients = self.classes.find(self.place, &rules, sources, machine, now);
         self.classes.hold(&mut self.machine, now);
         let splits = self.shared().durable.splits.get();
         self.classes.leave_to_operators(&splits, &mut self.machine, now);
@@ -190,6 +191,7 @@ impl ProofTask {
         let shared = self.shared();
         let surroundings = Surroundings {
             is_unwell: self.classes.is_unwell(),
+            registers_clients,
             clients: u32::try_from(self.tables.streams.len()).unwrap_or(u32::MAX),
             waiting: self.members.waiting(),
             // The gauge knows the mark of 80 %, and no number.

@@ -72,7 +72,7 @@ impl ProofTeller {
                 let class = class.as_ref().unwrap_or(&none);
                 tell!(self.of(class), warn(Proof, "the upstream cannot be asked in the place of clients").detail(status);
                     { %server, %class, error = %status }
-                    + "; the classes stay unproved, and are tried again in an hour. Clients notice nothing");
+                    + "; the classes stay unproved. Clients notice nothing");
             }
             Happening::ReplicasDisagree { class, type_url, names, shadow: _ } => {
                 let names = words(names.iter().map(ResourceName::as_str), names.len());

@@ -159,11 +159,15 @@ impl Evidence {
         recent.map(|entry| (*entry.0, entry.1.result == SampleResult::Differs))
     }
 
+    /// The fingerprints of nodes with an equal latest sample.
+    pub fn equal_prints(&self) -> BTreeSet<Print> {
+        let equal = self.nodes.values().filter(|latest| latest.result == SampleResult::Equal);
+        equal.map(|latest| latest.print).collect()
+    }
+
     /// Nodes with an equal latest sample, and the number of fingerprints among them.
     pub fn equal(&self) -> (usize, usize) {
-        let equal = self.nodes.values().filter(|latest| latest.result == SampleResult::Equal);
-        let prints: BTreeSet<Print> = equal.map(|latest| latest.print).collect();
-        (self.count(SampleResult::Equal), prints.len())
+        (self.count(SampleResult::Equal), self.equal_prints().len())
     }
 
     /// Nodes with a differing latest sample.

@@ -76,6 +76,8 @@ pub struct Member {
 pub struct Surroundings {
     /// The server of the classes is lost, ends its streams, or serves restored content (PRF-20).
     pub is_unwell: bool,
+    /// The server takes a shadow for a client that has come and gone (PRF-5).
+    pub registers_clients: bool,
     /// Clients of the relay.
     pub clients: u32,
     /// Clients without a first answer so far.

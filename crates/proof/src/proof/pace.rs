@@ -18,6 +18,10 @@ const ANSWERS_MIN: usize = 3;
 /// The share of the memory bound from which on shadows give way, in percent (PRF-20).
 const MEMORY_PERCENT: u32 = 80;
 
+/// The reason why a server is never asked (PRF-5).
+pub const REGISTERS: &str = "the server registers clients while they are connected, by its own words, and a shadow \
+    would be such a client";
+
 /// The begins of shadows, and the state of the server and the relay.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
@@ -78,7 +82,9 @@ impl Pace {
     /// The reason why no shadow may begin now (PRF-20).
     pub fn gives_way(&self, pace: &ProofPace, shadow_bytes: u64, now: Time) -> Option<&'static str> {
         let around = &self.surroundings;
-        if around.is_leaving {
+        if around.registers_clients {
+            Some(REGISTERS)
+        } else if around.is_leaving {
             Some("the relay drains or passes its work on")
         } else if around.is_unwell {
             Some("the server is lost, ends its streams, or serves restored content")
@@ -102,7 +108,7 @@ impl Pace {
         let around = &self.surroundings;
         let is_over = shadow_bytes > 0 && around.shadow_bytes > shadow_bytes;
         let is_short = around.memory_percent > MEMORY_PERCENT;
-        if around.is_leaving {
+        if around.is_leaving || around.registers_clients {
             Closing::All
         } else if is_over || is_short || self.exhausted_until.is_some_and(|until| now < until) {
             Closing::Newest
@@ -199,6 +205,7 @@ mod tests {
         assert!(!way(&|_| ()));
         assert!(way(&|around| around.is_unwell = true));
         assert!(way(&|around| around.is_leaving = true));
+        assert!(way(&|around| around.registers_clients = true));
         assert!(!way(&|around| around.memory_percent = 80));
         assert!(way(&|around| around.memory_percent = 81));
         assert!(!way(&|around| around.waiting = 10));

@@ -10,6 +10,7 @@ use super::cover::Covered;
 use super::evidence::at_most;
 use super::input::ClassKey;
 use super::meaning::Meanings;
+use super::pace::REGISTERS;
 use super::population::{FieldPaths, Print, shown_value};
 use super::report::{ClassReport, ClassState, ProofReport, ShadowKind, ShadowReport};
 use super::settings::ProofSettings;
@@ -67,9 +68,10 @@ pub fn report(
     report
 }
 
-/// Members with a fingerprint without a sample.
+/// Members with a fingerprint without an equal sample. A sample without a word proves nothing.
 fn unproved(class: &ClassProof) -> usize {
-    let is_unproved = |print: Print| class.evidence.print_at(print).is_none();
+    let equal = class.evidence.equal_prints();
+    let is_unproved = |print: Print| !equal.contains(&print);
     let count = |print: Print| {
         let members = class.population.with_print(print);
         members.filter(|entry| entry.1.node_key != class.representative.node_key).count()
@@ -150,10 +152,16 @@ fn class_report(
 
 impl ClassReport {
     /// The server cannot be asked at all (PRF-9).
-    pub fn be_impossible(&mut self, status: Option<&Status>) {
+    pub fn be_impossible(&mut self, status: &Status) {
         self.state = ClassState::Impossible;
-        self.impossible = status.cloned();
+        self.impossible = Some(status.clone());
         self.words = impossible_words(self.impossible.as_ref());
+    }
+
+    /// The server must not be asked (PRF-5).
+    pub fn be_registered(&mut self) {
+        self.state = ClassState::Impossible;
+        self.words = format!("cannot be proved: {REGISTERS}");
     }
 }
 
@@ -197,6 +205,9 @@ fn impossible_words(status: Option<&Status>) -> String {
 fn words(report: &ClassReport, class: &ClassProof) -> String {
     if report.state == ClassState::Impossible {
         return impossible_words(report.impossible.as_ref());
+    }
+    if report.members <= 1 && report.sampled_members == 0 {
+        return "The class has one client, so there is nobody who could differ.".to_owned();
     }
     let mut text = format!("{} of {} sampled members differ", report.differs, report.sampled_members);
     match report.at_most {

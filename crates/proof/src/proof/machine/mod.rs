@@ -22,7 +22,7 @@ use super::input::{
 use super::meaning::Meanings;
 use super::orders::Orders;
 use super::output::{Happening, Output, QuestionId, Split};
-use super::pace::{Closing, Pace};
+use super::pace::{Closing, Pace, REGISTERS};
 use super::picks::Rotation;
 use super::population::{FieldNumber, FieldPaths, Print, Resident, Row};
 use super::probe::Probe;
@@ -265,7 +265,13 @@ impl Proof {
 
     /// The state of the server and of the relay.
     pub fn surroundings(&mut self, surroundings: Surroundings, now: Time) {
+        let registers_clients = surroundings.registers_clients && !self.pace.surroundings.registers_clients;
         self.pace.surroundings = surroundings;
+        if registers_clients {
+            self.orders.refuse(None, REGISTERS, now);
+            let status = Status::new(Code::FailedPrecondition, REGISTERS);
+            self.tell(Happening::Impossible { class: None, status });
+        }
         if self.pace.closes(self.settings.shadow_bytes, now) != Closing::Nothing {
             self.clock.close_at.get_or_insert(now);
         }
@@ -343,6 +349,7 @@ impl Proof {
         let class = self.classes.get(&order.class);
         let refused = match (class, &self.twins) {
             (None, _) => Some("the server has no such class".into()),
+            _ if self.pace.surroundings.registers_clients => Some(REGISTERS.into()),
             (_, Twins::Forbidden { status, until, .. }) if now < *until => {
                 Some(format!("the server bears one stream for each node: {status}").into())
             }
@@ -416,14 +423,14 @@ impl Proof {
 
     /// The proof of all classes.
     pub fn report(&self, now: Time) -> ProofReport {
-        let forbidden = match &self.twins {
-            Twins::Forbidden { status, .. } => Some(status),
-            Twins::Unknown | Twins::Allowed => None,
-        };
         let trials: Vec<&Trial> = self.trials.by_sample.values().collect();
         let mut report = report(&self.classes, &trials, &self.meanings, &self.paths, self.bounds());
-        for class in report.classes.iter_mut().filter(|_| forbidden.is_some()) {
-            class.be_impossible(forbidden);
+        for class in &mut report.classes {
+            match &self.twins {
+                _ if self.pace.surroundings.registers_clients => class.be_registered(),
+                Twins::Forbidden { status, .. } => class.be_impossible(status),
+                Twins::Unknown | Twins::Allowed => {}
+            }
         }
         report.gives_way = self.gives_way(now);
         self.splits.complete(&mut report, now);

@@ -39,6 +39,34 @@ fn prf_9_three_refused_members_make_the_proof_impossible_for_an_hour() {
 }
 
 #[test]
+fn prf_5_a_server_that_registers_clients_is_never_asked_and_told_once() {
+    let mut bench = bench(3);
+    bench.wait_for(ShadowKind::Sample);
+    let order = ProveOrder { class: class(), all: true, replicas: false, streams: 1 };
+    let prove = |bench: &mut Bench| bench.proof.prove(&order, bench.now);
+    let mut orders = vec![prove(&mut bench)];
+    for _ in 0..2 {
+        let around = Surroundings { clients: 3, registers_clients: true, ..Surroundings::default() };
+        bench.proof.surroundings(around, bench.now);
+        bench.pass(60_000);
+        assert!(bench.shadows.is_empty());
+    }
+    orders.push(prove(&mut bench));
+    for order in orders {
+        let state = bench.proof.prove_state(order).unwrap();
+        assert!(state.is_done && state.refused.unwrap().contains("registers clients"));
+    }
+    let opened = bench.opened.len();
+    bench.pass(86_400_000);
+    assert_eq!(bench.opened.len(), opened);
+    let impossible = |happening: &&Happening| matches!(happening, Happening::Impossible { class: None, .. });
+    assert_eq!(bench.happenings.iter().filter(impossible).count(), 1);
+    let report = bench.report();
+    assert_eq!(report.state, ClassState::Impossible);
+    assert!(report.words.contains("registers clients"), "{}", report.words);
+}
+
+#[test]
 fn prf_9_a_server_with_one_stream_for_each_id_never_sees_a_control() {
     for ends_first in [true, false] {
         let mut bench = bench(1);

@@ -134,7 +134,22 @@ fn prf_21_the_representative_is_no_sample() {
     bench.publish(wildcard(&clusters(), CONTENT));
     bench.pass(600_000);
     assert!(bench.opened.is_empty());
-    assert_eq!(bench.report().state, ClassState::Proved);
+    let report = bench.report();
+    assert_eq!(report.state, ClassState::Proved);
+    assert_eq!(report.words, "The class has one client, so there is nobody who could differ.");
+}
+
+#[test]
+fn prf_24_a_sample_without_a_word_proves_nothing() {
+    let mut bench = bench(&["blue", "green", "yellow"]);
+    let sample = bench.wait_for(ShadowKind::Sample);
+    bench.answer(sample, wildcard(&clusters(), CONTENT));
+    // Nobody answers the others.
+    bench.pass(1_800_000);
+    assert!(bench.results().contains(&SampleResult::NoWord));
+    let report = bench.report();
+    assert_eq!((report.state, report.samples, report.sampled_fingerprints), (ClassState::Unproved, 1, 1));
+    assert_eq!(bench.proof.report(bench.now).unproved_members, 2);
 }
 
 #[test]
