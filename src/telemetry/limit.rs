@@ -5,7 +5,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::warnings::Warnings;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
@@ -80,8 +79,11 @@ limits! {
     AdminStreams = "admin_streams",
 }
 
-/// The time between two warnings about one limit that makes clients wait.
-const WARN_INTERVAL: Duration = Duration::from_secs(60);
+/// The time in which each client that waits for a limit is named once.
+const NAMED_FOR: Duration = Duration::from_secs(60);
+
+/// The clients that are named in that time, for each limit. A crowd is counted.
+const NAMED_MAX: usize = 16;
 
 /// The number of hits of each limit. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -90,14 +92,37 @@ pub struct LimitHits(Arc<[Hits; Limit::ALL.len()]>);
 #[derive(Debug)]
 struct Hits {
     counter: Counter,
-    /// About the clients that wait.
-    warnings: Mutex<Warnings>,
+    named: Mutex<NamedClients>,
+}
+
+/// The clients of which the log says that they wait for a limit.
+#[derive(Debug, Default)]
+struct NamedClients {
+    since: Option<Instant>,
+    clients: Vec<(Box<str>, Option<SocketAddr>)>,
+    suppressed: u64,
+}
+
+impl NamedClients {
+    /// The number of warnings suppressed since the last warning; `None` if no warning is due now.
+    fn due(&mut self, node: &str, peer: Option<SocketAddr>, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now >= since + NAMED_FOR) {
+            self.since = Some(now);
+            self.clients.clear();
+        }
+        let is_named = self.clients.iter().any(|client| (&*client.0, client.1) == (node, peer));
+        if is_named || self.clients.len() >= NAMED_MAX {
+            self.suppressed += 1;
+            return None;
+        }
+        self.clients.push((node.into(), peer));
+        Some(std::mem::take(&mut self.suppressed))
+    }
 }
 
 impl LimitHits {
     pub(super) fn new(mut counter: impl FnMut(Limit) -> Counter) -> LimitHits {
-        let warnings = || Mutex::new(Warnings::new(WARN_INTERVAL));
-        let hits = |limit| Hits { counter: counter(limit), warnings: warnings() };
+        let hits = |limit| Hits { counter: counter(limit), named: Mutex::default() };
         LimitHits(Arc::new(Limit::ALL.map(hits)))
     }
 
@@ -114,10 +139,12 @@ impl LimitHits {
     }
 
     /// Counts a hit that makes a client wait. Nobody refuses such a client anything, so the log names it:
-    /// once a minute and limit. `node`: empty if unknown.
+    /// once a minute and limit, and at most sixteen clients. `node`: empty if unknown.
     pub fn delay(&self, limit: Limit, node: &str, peer: Option<SocketAddr>) {
         self.hit(limit);
-        let Some(suppressed) = self.0[limit as usize].warnings.lock().due(Instant::now()) else { return };
+        let Some(suppressed) = self.0[limit as usize].named.lock().due(node, peer, Instant::now()) else {
+            return;
+        };
         let suppressed = NonZeroU64::new(suppressed);
         let peer = peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
         warn!(limit = %format_args!("limits.{}", limit.name()), node, peer, suppressed, "{}", reason(limit));
@@ -135,5 +162,24 @@ fn reason(limit: Limit) -> &'static str {
         }
         Limit::FirstAnswersPerSecond => "many clients begin at once; their first answers wait for their turn",
         _ => "a client asks often; its further requests wait in the relay, and its updates go on",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_that_waits_is_named_once_a_minute() {
+        let (mut named, start) = (NamedClients::default(), Instant::now());
+        let peer = |port: usize| Some(SocketAddr::from(([127, 0, 0, 1], port as u16)));
+        assert_eq!(named.due("a", peer(1), start), Some(0));
+        assert_eq!(named.due("a", peer(1), start), None);
+        // Two connections of one node, and behind one address two nodes.
+        assert_eq!(named.due("a", peer(2), start), Some(1));
+        assert_eq!(named.due("b", peer(1), start), Some(0));
+        let more = (3..100).filter(|port| named.due("c", peer(*port), start).is_some());
+        assert_eq!(more.count(), NAMED_MAX - 3);
+        assert_eq!(named.due("a", peer(1), start + NAMED_FOR), Some(100 - NAMED_MAX as u64));
     }
 }

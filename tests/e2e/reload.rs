@@ -574,6 +574,33 @@ async fn rel_10_the_text_of_a_caller_discloses_no_file_and_no_variable() {
     assert!(!sources.contains("file:"), "no directory was opened: {sources}");
 }
 
+/// REL-9, REL-10: a fault quotes the value, and the variable of the collector is for the process alone.
+#[tokio::test]
+async fn rel_9_no_fault_of_a_reload_shows_credentials() {
+    const SECRET: &str = "hunterfourb";
+    let origin = ControlPlane::obedient().await;
+    let traces = "traces: { endpoint: 'http://127.0.0.1:1' }";
+    let mut setup = Setup::of(origin.address).line(traces);
+    setup.environment.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), format!("collector {SECRET} nowhere")));
+    let relay = Relay::start(setup).await;
+    let plain = text(&relay);
+    let (status, planned) = relay.post_body("/reload?dry_run=1", &plain.replace(traces, "")).await;
+    assert_eq!(status, 200, "{planned}");
+    let server = format!("xds_servers:\n  - server_uri: 'https://user:{SECRET}@cp'\n");
+    let broken = plain.replace("xds_servers:\n", &server);
+    let mut answers = vec![relay.post_body("/reload?dry_run=1", &broken).await.1];
+    write(&relay, &broken);
+    answers.push(reload(&relay).await.1.to_string());
+    answers.push(config(&relay).await["last_reload"].to_string());
+    answers.push(relay.log());
+    assert!(answers.iter().all(|answer| answer.contains("[redacted ")), "{answers:?}");
+    for path in ["/events", "/overview"] {
+        answers.push(relay.get(path).await.1);
+    }
+    answers.push(planned);
+    assert!(answers.iter().all(|answer| !answer.contains(SECRET)), "{answers:?}");
+}
+
 /// REL-7: a plan tells the moves, and a reload beyond the bound waits for a yes.
 #[tokio::test]
 async fn rel_7_a_reload_that_moves_many_waits_for_a_yes() {

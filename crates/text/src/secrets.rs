@@ -3,15 +3,16 @@
 
 use std::ops::Range;
 
-/// The last word of names of secrets, after a hyphen or alone: headers, keys of structures, fields of
-/// messages, parameters.
-const WORDS: [&str; 15] = [
+/// The end of the last word of names of secrets: headers, keys of structures, fields of messages,
+/// parameters. A short one is the whole last word.
+const WORDS: [&str; 16] = [
     "authorization",
     "cookie",
     "token",
     "password",
     "passwd",
     "pwd",
+    "psk",
     "passphrase",
     "passcode",
     "secret",
@@ -32,12 +33,16 @@ const ENDS: [&str; 2] = ["access-key-id", "accesskeyid"];
 /// Further last words of parameters in texts: of signed addresses, and of connection strings.
 const PARAMETER_WORDS: [&str; 3] = ["sig", "signature", "pass"];
 
+/// Names of secrets in prose: the next word is hidden whatever it looks like.
+const PASSWORDS: [&str; 4] = ["password", "passwd", "passphrase", "pwd"];
+
 /// Schemes of the header `Authorization`, before what they prove.
 const SCHEMES: [&str; 4] = ["bearer", "basic", "apikey", "token"];
 
 /// Beginnings of secrets that their issuers mark, and the least number of letters and digits behind: key ids
-/// of AWS, tokens of GitHub, GitLab, Slack, Stripe, npm, Vault and SendGrid, keys of Google and OpenAI.
-const MARKED: [(&str, usize); 23] = [
+/// of AWS, tokens of GitHub, GitLab, Slack, Stripe, npm, PyPI, Docker, Vault and SendGrid, keys of Google and
+/// OpenAI.
+const MARKED: [(&str, usize); 32] = [
     ("AKIA", 16),
     ("ASIA", 16),
     ("ABIA", 16),
@@ -54,14 +59,29 @@ const MARKED: [(&str, usize); 23] = [
     ("xoxp-", 10),
     ("xoxr-", 10),
     ("xoxs-", 10),
+    ("xapp-", 10),
     ("sk_live_", 16),
     ("rk_live_", 16),
+    ("sk_test_", 16),
+    ("rk_test_", 16),
+    ("whsec_", 16),
     ("npm_", 30),
+    ("pypi-", 30),
+    ("dckr_pat_", 20),
+    ("glrt-", 16),
+    ("ya29.", 20),
     ("hvs.", 20),
+    ("hvb.", 20),
     ("SG.", 20),
     ("AIza", 30),
     ("sk-", 32),
 ];
+
+/// Beginnings of addresses whose rest is a secret.
+const HOOKS: [&str; 3] = ["hooks.slack.com/services/", "discord.com/api/webhooks/", "api.telegram.org/bot"];
+
+/// Behind the credentials in the addresses of databases by drivers of Go.
+const DSN: [&str; 3] = ["@tcp(", "@udp(", "@unix("];
 
 /// The beginning of each JWT: `{"` in base64.
 const JWT: &str = "eyJ";
@@ -69,7 +89,10 @@ const JWT: &str = "eyJ";
 /// The least length of a part of a JWT, and of what a scheme proves.
 const PART_MIN: usize = 6;
 
-const PEM: [&str; 3] = ["-----BEGIN ", "PRIVATE KEY-----", "-----END "];
+const PEM: [&str; 2] = ["-----BEGIN ", "-----END "];
+
+/// The ends of the first lines of private keys.
+const PRIVATE: [&str; 2] = ["PRIVATE KEY-----", "PRIVATE KEY BLOCK-----"];
 
 /// The text in place of a hidden one.
 pub fn hidden(bytes: usize) -> String {
@@ -86,10 +109,17 @@ pub fn is_hidden(text: &str) -> bool {
 /// secret.
 pub fn is_name(name: &str) -> bool {
     let name = words(name);
+    // The number and the version of a secret: `token2`, `password_v2`.
+    let name = name.trim_end_matches(|char: char| char.is_ascii_digit());
+    let name = name.strip_suffix("-v").unwrap_or(name).trim_end_matches('-');
     let last = name.rsplit('-').next().unwrap_or_default();
-    let is_word = |word: &&str| *word == last || last.strip_suffix('s') == Some(word);
+    let one = last.strip_suffix('s').unwrap_or(last);
+    let is_word = |word: &&str| {
+        let is_end = word.len() > 3 && one.ends_with(*word);
+        is_end || *word == last || *word == one
+    };
     WORDS.iter().any(is_word)
-        || (last.len() < name.len() && WORDS_BEHIND_HYPHEN.contains(&last))
+        || (last.len() < name.len() && WORDS_BEHIND_HYPHEN.contains(&one))
         || ENDS.iter().any(|end| name.ends_with(end))
 }
 
@@ -105,13 +135,14 @@ pub fn are_mentioned(text: &str) -> bool {
 pub fn hide(text: &str) -> Option<String> {
     let mut ranges = Vec::new();
     user_information(text, &mut ranges);
+    addresses(text, &mut ranges);
     parameters(text, &mut ranges);
     proofs(text, &mut ranges);
     private_keys(text, &mut ranges);
     ranges.sort_unstable_by_key(|range| (range.start, usize::MAX - range.end));
     let (mut shown, mut end) = (String::new(), 0);
     for range in ranges {
-        if range.start >= end && !range.is_empty() {
+        if range.start >= end && !range.is_empty() && !text[range.start..].starts_with("[redacted ") {
             shown.push_str(&text[end..range.start]);
             shown.push_str(&hidden(range.len()));
             end = range.end;
@@ -141,45 +172,64 @@ fn user_information(text: &str, ranges: &mut Vec<Range<usize>>) {
         let is_end =
             |char: char| char.is_whitespace() || matches!(char, '/' | '?' | '#' | '"' | '\'' | '<' | '>');
         let authority = text[start..].split(is_end).next().unwrap_or_default();
-        ranges.extend(authority.rfind('@').map(|length| start..start + length));
+        let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+        let in_path = || {
+            // A password with a slash: the part behind the colon is no port.
+            authority.rsplit_once(':').filter(|(host, port)| !is_port(port) && !host.ends_with(']'))?;
+            let word = text[start..].split(char::is_whitespace).next().unwrap_or_default();
+            word.rfind('@')
+        };
+        ranges.extend(authority.rfind('@').or_else(in_path).map(|length| start..start + length));
     }
 }
 
-/// `client_secret=…` in queries, forms and connection strings, and `"client_secret": "…"` in JSON.
+/// Addresses for posts to a chat, and `user:password@tcp(host)`.
+fn addresses(text: &str, ranges: &mut Vec<Range<usize>>) {
+    let is_end = |char: char| char.is_whitespace() || matches!(char, '"' | '\'' | '<' | '>' | '?');
+    for (at, hook) in HOOKS.into_iter().flat_map(|hook| text.match_indices(hook)) {
+        let start = at + hook.len();
+        ranges.push(start..start + text[start..].split(is_end).next().unwrap_or_default().len());
+    }
+    for (at, _) in DSN.into_iter().flat_map(|dsn| text.match_indices(dsn)) {
+        let credentials = text[..at].rsplit(is_end).next().unwrap_or_default();
+        ranges.extend(credentials.contains(':').then(|| at - credentials.len()..at));
+    }
+}
+
+/// `client_secret=…` in queries, forms and connection strings, `"client_secret": "…"` in JSON, also within a
+/// text of JSON, and `X-Api-Key: …` in lines of headers.
 fn parameters(text: &str, ranges: &mut Vec<Range<usize>>) {
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.');
     for (at, mark) in text.match_indices(['=', ':']) {
         let before = text[..at].trim_end();
-        let quoted = before.strip_suffix(['"', '\'']);
-        // A colon without quotes is prose.
-        let before = match (mark, quoted) {
-            (_, Some(before)) => before,
-            ("=", None) => before,
-            _ => continue,
-        };
-        let name = before.rsplit(|char| !is_part(char)).next().unwrap_or_default();
+        let quoted = before.strip_suffix(['"', '\'']).map(|before| before.trim_end_matches('\\'));
+        let name = quoted.unwrap_or(before).rsplit(|char| !is_part(char)).next().unwrap_or_default();
         if !is_parameter(name) {
             continue;
         }
-        let after = text[at + 1..].trim_start();
+        let is_header = mark == ":" && quoted.is_none();
+        let after = text[at + 1..].trim_start().trim_start_matches('\\');
         let start = text.len() - after.len();
         let value = match after.chars().next() {
             Some(quote @ ('"' | '\'')) => {
                 let value = after[1..].split(quote).next().unwrap_or_default();
-                start + 1..start + 1 + value.len()
+                start + 1..start + 1 + value.trim_end_matches('\\').len()
             }
             // A number or a structure of JSON, or a comparison.
-            _ if mark == ":" || after.starts_with('=') => continue,
+            _ if mark == ":" && quoted.is_some() || after.starts_with('=') => continue,
             _ => {
                 let is_end = |char: char| {
                     char.is_whitespace()
                         || matches!(char, '&' | ';' | ',' | '"' | '\'' | '<' | '>' | ')' | '}' | ']')
                 };
                 let value = after.split(is_end).next().unwrap_or_default();
+                if is_header && !is_value_of(name, value) {
+                    continue;
+                }
                 start..start + value.len()
             }
         };
-        if !text[start..].starts_with("[redacted ") && !is_operator(&text[value.clone()]) {
+        if !is_operator(&text[value.clone()]) {
             ranges.push(value);
         }
     }
@@ -188,6 +238,22 @@ fn parameters(text: &str, ranges: &mut Vec<Range<usize>>) {
 fn is_parameter(name: &str) -> bool {
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
     is_name(name) || PARAMETER_WORDS.iter().any(|word| last.eq_ignore_ascii_case(word))
+}
+
+/// Whether a word behind `name:` without quotes is the secret, and no prose.
+fn is_value_of(name: &str, value: &str) -> bool {
+    let is_scheme = SCHEMES.iter().any(|scheme| value.eq_ignore_ascii_case(scheme));
+    let last = words(name);
+    let last = last.rsplit('-').next().unwrap_or_default();
+    let is_header = name.contains('-') && value.len() >= PART_MIN;
+    !is_scheme && (is_header || is_proof(value) || PASSWORDS.contains(&last) && !value.is_empty())
+}
+
+/// Whether a word is no word of prose: it has more than small letters behind its first, or is very long.
+fn is_proof(word: &str) -> bool {
+    const PROSE_MAX: usize = 19;
+    let has_other = || word.bytes().skip(1).any(|byte| !byte.is_ascii_lowercase());
+    word.len() >= PART_MIN && (word.len() > PROSE_MAX || has_other())
 }
 
 /// An operator of a format, such as `%REQ(X-TOKEN)%`, and a variable: the value comes later.
@@ -206,10 +272,10 @@ fn proofs(text: &str, ranges: &mut Vec<Range<usize>>) {
     while let Some(start) = text[end..].find(is_part).map(|skipped| end + skipped) {
         let length = text[start..].find(|char| !is_part(char)).unwrap_or(text.len() - start);
         let (word, gap) = (&text[start..start + length], &text[end..start]);
-        // A word of prose behind a scheme has letters only.
-        let is_proof = word.len() >= PART_MIN && word.bytes().any(|byte| !byte.is_ascii_alphabetic());
-        let has_scheme = gap == " " && SCHEMES.iter().any(|scheme| before.eq_ignore_ascii_case(scheme));
-        if has_scheme && is_proof {
+        let has_scheme = SCHEMES.iter().any(|scheme| before.eq_ignore_ascii_case(scheme));
+        // An option of a command, with its value.
+        let is_option = before.starts_with("--") && is_parameter(before) && !word.starts_with('-');
+        if gap == " " && (has_scheme && is_proof(word) || is_option) {
             ranges.push(start..start + length);
         }
         marked(word, start, ranges);
@@ -238,8 +304,10 @@ fn marked(word: &str, at: usize, ranges: &mut Vec<Range<usize>>) {
     }
     for (index, _) in word.match_indices(JWT).filter(|(index, _)| begins(*index)) {
         let end = word[index..].find(['+', '/', '=', '~']).unwrap_or(word.len() - index);
-        let parts = word[index..index + end].split('.');
-        if parts.clone().count() == 3 && parts.clone().all(|part| part.len() >= PART_MIN) {
+        let parts: Vec<&str> = word[index..index + end].split('.').collect();
+        // An encrypted one has five parts, the second perhaps empty.
+        let is_long = |part: &usize| parts[*part].len() >= PART_MIN;
+        if matches!(parts.len(), 3 | 5) && (0..parts.len()).filter(is_long).count() >= parts.len().min(4) {
             ranges.push(at + index..at + index + end);
         }
     }
@@ -247,11 +315,12 @@ fn marked(word: &str, at: usize, ranges: &mut Vec<Range<usize>>) {
 
 /// PEM, to its end line or to the end.
 fn private_keys(text: &str, ranges: &mut Vec<Range<usize>>) {
-    let [begin, kind, end] = PEM;
+    let [begin, end] = PEM;
     let mut from = 0;
     while let Some(start) = text[from..].find(begin).map(|at| from + at) {
         let head = start + begin.len();
-        let is_key = text[head..].find("-----").is_some_and(|at| text[start..head + at + 5].ends_with(kind));
+        let first = text[head..].find("-----").map_or("", |at| &text[start..head + at + 5]);
+        let is_key = PRIVATE.iter().any(|kind| first.ends_with(kind));
         let stop = text[head..].find(end).map_or(text.len(), |at| {
             let behind = head + at + end.len();
             text[behind..].find("-----").map_or(text.len(), |at| behind + at + 5)
@@ -299,6 +368,26 @@ mod tests {
                 "a\n[redacted 68 B]\nb",
             ),
             ("-----BEGIN PRIVATE KEY-----\nC4n4ry", "[redacted 34 B]"),
+            (
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----\nx\n-----END PGP PRIVATE KEY BLOCK-----",
+                "[redacted 75 B]",
+            ),
+            // Of letters alone.
+            ("Basic dXNlcjpwYXNz", "Basic [redacted 12 B]"),
+            ("Bearer abcdefghijklmnopqrst", "Bearer [redacted 20 B]"),
+            ("password: hunter", "password: [redacted 6 B]"),
+            ("X-Api-Key: hunter\nHost: a", "X-Api-Key: [redacted 6 B]\nHost: a"),
+            ("psql --password hunter -h db", "psql --password [redacted 6 B] -h db"),
+            ("client%5Fsecret=hunter", "client%5Fsecret=[redacted 6 B]"),
+            ("PGPASSWORD=hunter psql", "PGPASSWORD=[redacted 6 B] psql"),
+            ("user:hunter@tcp(db:3306)/x", "[redacted 11 B]@tcp(db:3306)/x"),
+            ("https://user:hun/ter@host/x", "https://[redacted 12 B]@host/x"),
+            (r#"{\"password\": \"hunter\"}"#, r#"{\"password\": \"[redacted 6 B]\"}"#),
+            (
+                "https://hooks.slack.com/services/T/B/x now",
+                "https://hooks.slack.com/services/[redacted 5 B] now",
+            ),
+            ("eyJhbGciOiJkaXIi..ivivivivivivivi.textTextText.tagTagTag", "[redacted 56 B]"),
         ] {
             let output = hide(text);
             assert_eq!(output.as_deref(), Some(shown), "{text}");
@@ -326,6 +415,11 @@ mod tests {
             "user@example.com",
             "basic authentication is required",
             "the token: expired",
+            "Authorization: bearer authentication failed",
+            "Basic Authentication is required",
+            "http://[::1]:8080/a@b",
+            "https://host:443/a@b",
+            "run --token-file a, or --help",
             "token=%REQ(X-TOKEN)% %DURATION%",
             "password=${PASSWORD}",
             "request.headers['x-token'] == 'a'",
@@ -365,6 +459,13 @@ mod tests {
             "aws_access_key_id",
             "dbPassword",
             "tokens",
+            "PGPASSWORD",
+            "accesstoken",
+            "clientsecret",
+            "apiKeys",
+            "token2",
+            "password_v2",
+            "psk",
         ] {
             assert!(is_name(name), "{name}");
         }

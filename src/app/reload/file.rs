@@ -42,33 +42,36 @@ impl ConfigFile {
     /// # Errors
     /// Every fault, one a line.
     pub(super) fn parse(&self, text: &str) -> Result<Loaded, Vec<String>> {
-        complete(config::parse_file(text, &self.path, &self.hostname), ToString::to_string)
+        let loaded = complete(config::parse_file(text, &self.path, &self.hostname), ToString::to_string)?;
+        let config = with_collector(loaded.config).map_err(|fault| vec![fault])?;
+        Ok(Loaded { config, ..loaded })
     }
 
     /// Reads the text of a caller, who may not see what this process sees: no file is opened, and no variable
-    /// is read (REL-10).
+    /// is read but that of the collector, which the caller is never told (REL-10).
     ///
     /// # Errors
     /// Every fault, one a line.
     pub(super) fn parse_foreign(&self, text: &str, in_force: &Authorization) -> Result<Loaded, Vec<String>> {
-        complete(config::parse_foreign(text, &self.path, &self.hostname, in_force), |error| {
+        let read = config::parse_foreign(text, &self.path, &self.hostname, in_force);
+        let loaded = complete(read, |error| {
             let Problem::Unset { variable, .. } = &error.problem else { return error.to_string() };
             let (place, path) = (error.place, &error.path);
             format!(
                 "{place}: {path}: the environment variable {variable} is not read for the text of a caller; write \
                  ${{{variable}:-DEFAULT}}, or plan the file of the process"
             )
-        })
+        })?;
+        let config = with_collector(loaded.config.clone()).unwrap_or(loaded.config);
+        Ok(Loaded { config, ..loaded })
     }
 }
 
 fn complete(read: Result<Loaded, ConfigError>, tell: fn(&KeyError) -> String) -> Result<Loaded, Vec<String>> {
-    let loaded = read.map_err(|error| match error {
+    read.map_err(|error| match error {
         ConfigError::Invalid { errors } => errors.iter().map(tell).collect(),
         error => vec![error.to_string()],
-    })?;
-    let config = with_collector(loaded.config).map_err(|fault| vec![fault])?;
-    Ok(Loaded { config, ..loaded })
+    })
 }
 
 /// The configuration with the collector that the environment names, if the configuration names none.
@@ -79,7 +82,7 @@ pub fn with_collector(config: Config) -> Result<Config, String> {
     let endpoint = std::env::var(COLLECTOR).ok().filter(|endpoint| !endpoint.is_empty());
     let (None, Some(endpoint)) = (&config.traces, endpoint) else { return Ok(config) };
     let traces = config::traces_to(&endpoint)
-        .map_err(|expected| format!("{COLLECTOR}: found {endpoint:?}; expected {expected}"))?;
+        .map_err(|expected| format!("{COLLECTOR}: the value cannot be used; expected {expected}"))?;
     Ok(Config { traces: Some(traces), ..config })
 }
 

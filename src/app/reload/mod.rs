@@ -45,6 +45,7 @@ use crate::telemetry::events::tell;
 use crate::telemetry::traces::act::Act;
 use crate::telemetry::wall_now;
 use sluice_engine::class::NodeClasses;
+use sluice_text::secrets;
 use sluice_xds::Status;
 
 /// The time for everything before the commit. A disk that hangs must not keep the next reload waiting.
@@ -210,6 +211,12 @@ impl Reloads {
                 (self.report(ReloadResult::Failed, vec![text]), None)
             }
         };
+        // A fault quotes the value, which log, trace and every reader of `/reload` and `/config` see (REL-9).
+        for text in report.faults.iter_mut().chain(&mut report.warnings) {
+            if let Some(hidden) = secrets::hide(text) {
+                *text = hidden;
+            }
+        }
         report.is_plan = is_plan;
         if is_plan {
             return report;

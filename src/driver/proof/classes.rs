@@ -53,7 +53,7 @@ pub(super) struct ClassFollower(BTreeMap<SourceId, FollowedClass>);
 
 impl ClassFollower {
     /// Looks for new sources, and for sources that have ended. Returns whether the server registers clients
-    /// while they are connected, by its own words to any source (PRF-5).
+    /// while connected, by the server's words to any source (PRF-5).
     pub fn find(
         &mut self,
         place: Place,
@@ -210,7 +210,7 @@ impl ClassFollower {
                 class.tell(rule, node, rules, machine, now);
             }
             let snapshot = source.snapshot();
-            // Before its first answer the server has not said whether it registers clients.
+            // Before the first answer the server has not said whether clients are registered there.
             if class.content.is_none() && !has_answer(&snapshot) || source.has_lifecycle() {
                 continue;
             }
@@ -244,7 +244,7 @@ impl ClassFollower {
 /// Whether the server has answered the source, on this stream or before a loss.
 fn has_answer(snapshot: &Snapshot) -> bool {
     let standing = snapshot.standing();
-    let is_answered = |of: &TypeStanding| of.is_current || of.answered.is_some();
+    let is_answered = |standing: &TypeStanding| standing.is_current || standing.answered.is_some();
     snapshot.types().any(|(type_url, _)| standing.of(type_url).is_some_and(is_answered))
 }
 

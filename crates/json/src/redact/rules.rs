@@ -114,7 +114,9 @@ fn is_named(field: &FieldDescriptor) -> bool {
         }
         _ => false,
     };
-    is_text && (FIELD_NAMES.contains(&name) || (secrets::is_name(name) && !name.ends_with("_key")))
+    is_text
+        && (FIELD_NAMES.contains(&name)
+            || (secrets::is_name(name) && !name.trim_end_matches('s').ends_with("_key")))
 }
 
 fn is_listed(message: &MessageDescriptor, field: &FieldDescriptor) -> bool {

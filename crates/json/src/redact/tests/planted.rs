@@ -39,7 +39,7 @@ fn dumps(place: Place, text: &str) -> Vec<String> {
 const JWT: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJlLWNhbmFyeQ";
 
 /// A place, the text there, and the part that nobody may see.
-const PLANTED: [(Place, &str, &str); 60] = [
+const PLANTED: [(Place, &str, &str); 72] = [
     (Header("authorization"), "c4n4ry", "c4n4ry"),
     (Header("Proxy-Authorization"), "c4n4ry", "c4n4ry"),
     (Header("cookie"), "sid=c4n4ry", "c4n4ry"),
@@ -99,6 +99,19 @@ const PLANTED: [(Place, &str, &str); 60] = [
     (Text, "{\"client_secret\": \"c4n4ry\"}", "c4n4ry"),
     (Text, "/x?id=AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
     (Text, "ghp_c4n4ry0123456789abcdef", "c4n4ry"),
+    // Of letters alone.
+    (Header("x-upstream"), "Basic dXNlcjpwYXNz", "dXNlcjpw"),
+    (Header("x-upstream"), "Bearer canarycanarycanarycanary", "canary"),
+    (Metadata("dbpassword"), "canary", "canary"),
+    (Metadata("authtoken"), "canary", "canary"),
+    (Metadata("password_v2"), "canary", "canary"),
+    (Metadata("apiKeys"), "canary", "canary"),
+    (Text, "password: canary", "canary"),
+    (Text, "x-api-key: canary", "canary"),
+    (Text, "mysqldump --password canary", "canary"),
+    (Text, "user:canary@tcp(db:3306)/x", "canary"),
+    (Text, "https://user:can/ary@host/x", "can/ary"),
+    (Text, "https://hooks.slack.com/services/T/B/canary", "canary"),
     (Text, "-----BEGIN PRIVATE KEY-----\nc4n4ry\n-----END PRIVATE KEY-----", "c4n4ry"),
 ];
 
