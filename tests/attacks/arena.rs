@@ -27,7 +27,7 @@ pub const CLIENT: Leaf<'_> = Leaf { uris: &[WEB], hosts: &[], is_server: false, 
 /// unfinished requests, that a crowd of a short run uses up.
 const SHORT_LIMITS: &str = "preface_timeout: 2s, tls_handshake_timeout: 2s, first_request_timeout: 2s, \
     request_timeout: 1s, keepalive_interval: 1s, keepalive_timeout: 2s, tls_handshakes: 256, \
-    unfinished_bytes: 8MiB, connection_bytes: 8MiB";
+    unfinished_bytes: 8MiB, connection_bytes: 8MiB, changes_per_second: 10, changes_burst: 20";
 
 /// The honest clients stay for the whole run, which takes longer than a connection lasts by default. The deadline of a request
 /// comes before that of a connection's first request, as in a short run.

@@ -38,7 +38,21 @@ pub const ALL: &[Attack] = &[
         limits(&["unwatched_bytes"]),
         Script::Own(|strand| {
             let count = strand.count(100_000, 1_000);
-            Box::pin(come_and_go(strand, count))
+            Box::pin(come_and_go(strand, count, PAUSE, false))
+        }),
+    )
+    .grows(64)
+    .leaves(LEFT_MAX)
+    .counts_some()
+    .lasts(4),
+    // The rate of names is the connection's.
+    attack(
+        "names of ever new streams",
+        BOTH,
+        limits(&["changes_per_second"]),
+        Script::Own(|strand| {
+            let count = strand.count(95_000, 1_000);
+            Box::pin(come_and_go(strand, count, PAUSE / 16, true))
         }),
     )
     .grows(64)
@@ -145,8 +159,9 @@ fn lasted(begin: Instant) -> Outcome {
     Outcome { opened: 1, closed: 1, slowest: begin.elapsed(), ..Outcome::default() }
 }
 
-/// Subscribes to names that nobody has, and gives them up for others, again and again.
-async fn come_and_go(strand: Strand, count: usize) -> Outcome {
+/// Subscribes to names that nobody has, and gives them up for others, again and again. `is_new`: each time on a
+/// new stream, in the place of the one before.
+async fn come_and_go(strand: Strand, count: usize, pause: Duration, is_new: bool) -> Outcome {
     let begin = Instant::now();
     let caller = match Caller::open(&strand, 1 << 20).await {
         Ok(caller) => caller,
@@ -165,7 +180,12 @@ async fn come_and_go(strand: Strand, count: usize) -> Outcome {
             if say(&mut requests, Ask { subscribe: names, unsubscribe, ..ask() }).await.is_err() {
                 break;
             }
-            sleep(PAUSE).await;
+            sleep(pause).await;
+            if is_new {
+                readers.abort_all();
+                requests.send_reset(h2::Reason::CANCEL);
+                break;
+            }
         }
     }
     lasted(begin)

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::driver::ground::rate::{Limiter, RateDecision};
+use crate::driver::ground::rate::{Limiter, RateDecision, SharedNames};
 use sluice_engine::Time;
 use sluice_xds::{Code, Status};
 
@@ -29,6 +29,7 @@ pub struct Account {
     is_awaited: AtomicBool,
     /// The opened sources before the rate has counted them.
     opened: AtomicUsize,
+    pub(crate) names: SharedNames,
     /// Boxed: most connections have none of it.
     pacing: Mutex<Option<Box<Pacing>>>,
 }
@@ -50,8 +51,8 @@ impl Default for Account {
 
 impl Account {
     pub fn new(max: u64) -> Account {
-        let (held, unread, polled, is_awaited, opened, pacing) = Default::default();
-        Account { max, held, unread, polled, is_awaited, opened, pacing }
+        let (held, unread, polled, is_awaited, opened, names, pacing) = Default::default();
+        Account { max, held, unread, polled, is_awaited, opened, names, pacing }
     }
 
     /// The bytes that only this connection holds.

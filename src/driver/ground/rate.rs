@@ -3,6 +3,7 @@
 use sluice_engine::Time;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,6 +33,11 @@ pub struct Limiter {
     /// Since when the number of requests alone has been over the rate.
     waiting_since: Option<Time>,
 }
+
+/// The names that the streams of one connection bring and take: when they are all paid for, in microseconds.
+/// Else each new stream would have a burst of its own.
+#[derive(Debug, Default)]
+pub struct SharedNames(AtomicU64);
 
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +84,25 @@ impl Limiter {
         self.reserve_for(names, now);
         // Nobody waits longer than this, whatever the number of names.
         self.full_at = self.full_at.min(now + interval * self.burst + PATIENCE);
+    }
+
+    /// The time until another change may be taken from a connection whose streams share the rate of names.
+    pub fn wait_shared(&self, shared: &SharedNames, now: Time) -> Duration {
+        let burst = Duration::from_secs(1) / self.per_second * self.burst;
+        Time::from_micros(shared.0.load(Ordering::Relaxed)).since(now).saturating_sub(burst)
+    }
+
+    /// Charges the names of a request to all streams of the connection. Few names cost nothing: nearly all
+    /// requests have a few.
+    pub fn charge_shared(&self, names: usize, shared: &SharedNames, now: Time) {
+        let interval = Duration::from_secs(1) / self.per_second;
+        let cost = interval.saturating_mul(u32::try_from(names).unwrap_or(u32::MAX) / NAMES_PER_TOKEN);
+        if cost.is_zero() {
+            return;
+        }
+        let most = now + interval * self.burst + PATIENCE;
+        let charged = |paid_at: u64| Some((Time::from_micros(paid_at).max(now) + cost).min(most).as_micros());
+        let _ = shared.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);
     }
 
     /// When the next request may be read after a rejection or a report, which the caller has charged. The
@@ -143,6 +168,21 @@ mod tests {
             limiter.charge(names, now);
         }
         wait
+    }
+
+    #[test]
+    fn fd_4_the_streams_of_a_connection_share_the_rate_of_names() {
+        let (shared, now) = (SharedNames::default(), Time::from_micros(1_000_000));
+        let stream = || Limiter::new(100, 500);
+        stream().charge_shared(399, &shared, now);
+        stream().charge_shared(100_000, &shared, now);
+        assert_eq!(stream().wait_shared(&shared, now), Duration::ZERO);
+        // A new stream goes on where the others were.
+        stream().charge_shared(140_000, &shared, now);
+        assert_eq!(stream().wait_shared(&shared, now), Duration::from_secs(1));
+        assert_eq!(stream().wait_shared(&shared, now + Duration::from_secs(1)), Duration::ZERO);
+        stream().charge_shared(usize::MAX, &shared, now);
+        assert_eq!(stream().wait_shared(&shared, now), PATIENCE);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tracing::warn;
 use crate::driver::api::change_name::ChangeName;
 use crate::driver::api::downstream::Peer;
 use crate::driver::ground::context::DriverContext;
+use crate::driver::ground::rate::SharedNames;
 use crate::driver::ground::registry::Membership;
 use crate::driver::source::class_users::Holder;
 use crate::driver::source::table::Sources;
@@ -44,6 +45,11 @@ impl StreamContext {
     /// The user of the stream's classes, for the bounds.
     pub fn holder(&self) -> Holder {
         Holder::new(&self.peer.identity, self.peer.address, self.peer.connection.number())
+    }
+
+    /// The names of all streams of the connection, for their rate.
+    pub fn names(&self) -> &SharedNames {
+        &self.peer.connection.account().names
     }
 
     /// Whether the client is a relay: the ACK of a relay means structure (TIR-1).

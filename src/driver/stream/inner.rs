@@ -182,17 +182,17 @@ impl StreamInner {
     }
 
     /// When the next delayed request may be taken; `None` if none waits any more.
-    pub fn next_turn(&mut self, now: Time) -> Option<Time> {
+    pub fn next_turn(&mut self, context: &StreamContext, now: Time) -> Option<Time> {
         if self.end.is_some() {
             self.rate.give_up();
         }
-        self.rate.next_turn(now)
+        self.rate.next_turn(context.names(), now)
     }
 
     /// Takes the next delayed request if its turn has come.
-    pub fn next_delayed(&mut self, now: Time) -> Option<DueRequest> {
-        self.next_turn(now)?;
-        self.rate.next(now)
+    pub fn next_delayed(&mut self, context: &StreamContext, now: Time) -> Option<DueRequest> {
+        self.next_turn(context, now)?;
+        self.rate.next(context.names(), now)
     }
 
     /// Takes a request, or a part of one, into the session.
@@ -242,7 +242,7 @@ impl StreamInner {
             outcome.watches.extend(self.keep_moving(context));
         }
         if outcome.counts_as_change() {
-            self.rate.charge(names_to_pay(request, &outcome), now);
+            self.rate.charge(names_to_pay(request, &outcome), context.names(), now);
         }
         self.note_request(context, &outcome, portion, now);
         let Placement { sources, .. } = &self.placement;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::driver::api::downstream::{Charge, ConnectionCut};
 use crate::driver::ground::context::DriverContext;
-use crate::driver::ground::rate::{Limiter, RateDecision};
+use crate::driver::ground::rate::{Limiter, RateDecision, SharedNames};
 use crate::driver::stream::context::StreamContext;
 use crate::telemetry::Limit;
 use sluice_engine::Time;
@@ -60,14 +60,19 @@ impl ChangeRate {
         self.limiter.configure(per_second, burst);
     }
 
-    /// Whether changes of subscription have to wait.
-    pub fn is_over(&self, now: Time) -> bool {
-        self.delayed.is_some() || !self.limiter.wait(now).is_zero()
+    /// Whether changes of subscription have to wait. `shared`: the names of the connection.
+    pub fn is_over(&self, shared: &SharedNames, now: Time) -> bool {
+        self.delayed.is_some() || !self.wait(shared, now).is_zero()
+    }
+
+    fn wait(&self, shared: &SharedNames, now: Time) -> Duration {
+        self.limiter.wait(now).max(self.limiter.wait_shared(shared, now))
     }
 
     /// Charges a taken request with `names` names.
-    pub fn charge(&mut self, names: usize, now: Time) {
+    pub fn charge(&mut self, names: usize, shared: &SharedNames, now: Time) {
         self.limiter.charge(names, now);
+        self.limiter.charge_shared(names, shared, now);
     }
 
     /// When the next request may be read after a rejection or a report.
@@ -128,13 +133,13 @@ impl ChangeRate {
     }
 
     /// When the next delayed request may be taken; `None` if none waits any more.
-    pub fn next_turn(&mut self, now: Time) -> Option<Time> {
+    pub fn next_turn(&mut self, shared: &SharedNames, now: Time) -> Option<Time> {
         let delayed = self.delayed.as_ref().filter(|delayed| !delayed.lists.is_empty());
         let Some(from) = delayed.map(|delayed| delayed.from) else {
             self.delayed = None;
             return None;
         };
-        Some((now + self.limiter.wait(now)).min(from + LONGEST_PAUSE))
+        Some((now + self.wait(shared, now)).min(from + LONGEST_PAUSE))
     }
 
     /// Drops the delayed requests, because the stream ends.
@@ -143,8 +148,8 @@ impl ChangeRate {
     }
 
     /// Takes the next delayed request if the turn has come.
-    pub fn next(&mut self, now: Time) -> Option<DueRequest> {
-        if self.next_turn(now).is_none_or(|turn| turn > now) {
+    pub fn next(&mut self, shared: &SharedNames, now: Time) -> Option<DueRequest> {
+        if self.next_turn(shared, now).is_none_or(|turn| turn > now) {
             return None;
         }
         self.delayed.as_mut()?.next(now)

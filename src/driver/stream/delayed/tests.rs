@@ -107,6 +107,21 @@ async fn fd_4_a_client_that_changes_many_names_again_and_again_is_bounded() {
     assert!((7..=30).contains(&taken), "{taken} of 200");
 }
 
+#[tokio::test(start_paused = true)]
+async fn fd_4_a_new_stream_has_no_more_names_than_its_connection() {
+    let (relay, peer) = (relay(100, 500), peer([127, 0, 0, 1]));
+    let mut taken = 0;
+    for round in 0..10 {
+        let stream = relay.open(StreamKind::from(Variant::Sotw), peer.clone()).unwrap();
+        let names = (0..95_000).map(|number| format!("c-{round}-{number}").as_str().into()).collect();
+        stream.request(sotw(CDS, names, "")).await.unwrap();
+        taken += usize::from(names_taken(&stream) > 0);
+        // Each ends, and the next has its place.
+    }
+    // A burst of 200,000 names, and a listed one costs one and a half.
+    assert_eq!(taken, 2);
+}
+
 /// World C2: a changed resource arrives while requests wait, although the ACK before came with a list that
 /// waits.
 #[tokio::test]
@@ -119,7 +134,7 @@ async fn a_client_whose_requests_wait_is_still_served() {
     assert!(message().await.unwrap().unwrap().unwrap().shared.len() < 1000);
     // From here on the stream is in debt, and waits for as long as anybody does.
     let now = relay.shared.clock.now();
-    stream.state().inner.lock().rate.charge(10_000_000, now);
+    stream.state().inner.lock().rate.charge(10_000_000, &SharedNames::default(), now);
     stream.request(sotw(CDS, names(2), &nonce(1))).await.unwrap();
     let [status] = &types(&relay)[..] else { unreachable!("one type") };
     assert_eq!((status.state, status.why, status.unacked), (ConfigStatus::Stale, Some(Why::Rate), None));

@@ -13,8 +13,9 @@ use sluice_xds::Status;
 pub(super) async fn take_in_turn(stream: Weak<StreamState>) {
     let hold_open = || stream.upgrade()?.hold_open();
     let next_turn = |stream: Stream| {
-        let clock = &stream.state().context.shared.clock;
-        let turn = stream.state().inner.lock().next_turn(clock.now());
+        let state = stream.state();
+        let clock = &state.context.shared.clock;
+        let turn = state.inner.lock().next_turn(&state.context, clock.now());
         turn.map(|turn| clock.instant(turn))
     };
     while let Some(turn) = hold_open().and_then(next_turn) {
@@ -38,7 +39,7 @@ impl StreamState {
     /// Takes the next delayed request if the turn has come.
     fn take_next(&self) -> Result<Option<RequestOutcome>, Status> {
         let (inner, now) = (&mut *self.inner.lock(), self.context.shared.clock.now());
-        let Some(next) = inner.next_delayed(now) else { return Ok(None) };
+        let Some(next) = inner.next_delayed(&self.context, now) else { return Ok(None) };
         self.take_portion(inner, &next.request, Portion::Waited(next.requests), now).map(Some)
     }
 }

@@ -311,7 +311,7 @@ impl StreamState {
         let now = self.context.shared.clock.now();
         let inner = &mut *self.inner.lock();
         inner.begin_request(&self.context.shared, now);
-        let (request, portion) = match inner.rate.is_over(now) {
+        let (request, portion) = match inner.rate.is_over(self.context.names(), now) {
             false => (request, Portion::Whole),
             true => {
                 let split = inner.split(&self.context, request, now)?;
