@@ -16,8 +16,9 @@ use super::{CLASSES, Shadows, Stream, key};
 /// A difference is confirmed within this time after the server has told the nodes apart: window, `settle`, and the longest
 /// confirmation.
 const CONFIRMED_WITHIN: u64 = 200 * SECOND;
-/// A rule for a covered value is told within this time. Several at once wait for each other.
-const TOLD_WITHIN: u64 = 30 * SECOND;
+/// A rule for a covered value is told within this time. Several at once wait for each other, and all of them for samples
+/// that the server does not answer: these give their slots up after 30 s.
+const TOLD_WITHIN: u64 = 45 * SECOND;
 /// The window, and some time until a push has arrived.
 const LATELY: u64 = 70 * SECOND;
 /// Witnesses of so small a fleet.

@@ -18,6 +18,9 @@ pub const OPEN: &[u64] = &[];
 
 /// Schedules with splits that once violated an invariant.
 pub const MENDED: &[u64] = &[
+    // Both slots have samples without an answer when a witness differs.
+    4503599628300697,
+    4503599628354524,
     // The stream of a shadow ends before its first message, and drew from the dice of the clients.
     4503599628138205,
     // A sample that is equal in one type says nothing about it, and a split by another type takes both members along.
