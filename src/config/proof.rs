@@ -155,9 +155,10 @@ fn check_classes(item: &Item<'_>, classes: &NodeClasses) {
             show a projection, and have no member to ask as";
         item.error(Problem::Contradiction { reason: reason.into() });
     } else if stated().all(|rule| rule.projection.id == IdPart::Whole) {
-        let reason = "cannot work where all rules of `node_classes` split by the whole id: each class has one client, and \
-            nobody who could differ";
-        item.error(Problem::Contradiction { reason: reason.into() });
+        item.warn(
+            "proves nothing where each client has an id of its own: all rules of `node_classes` split by the whole id, \
+                so each class has one client",
+        );
     } else if !stated().any(|rule| rule.nodes == NodeMatch::default() && rule.types.is_empty()) {
         item.warn(
             "does not apply to clients and types that no rule of `node_classes` matches: the built-in classes show a \

@@ -65,6 +65,9 @@ func startRelay(binary, file, directory string, of *Case, plane, rules string) *
 	if rules != "" {
 		text = withRules(text, "node_classes:\n  "+rules)
 	}
+	if strings.Contains(rules, "upstream_node: member") {
+		text += "proof: { policy: warn, streams: 8, per_minute: 600, settle: 1s, window: 10s }\n"
+	}
 	used := filepath.Join(must(os.MkdirTemp(directory, of.name)), "sluice.yaml")
 	relay.Start(binary, used, text)
 	return relay

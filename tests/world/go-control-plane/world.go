@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -360,6 +363,33 @@ func (w *World) counterProof(binary, file, directory string) {
 	w.settle()
 	wrong := w.wrong(false)
 	w.row(wrong > 0, "%-52s %3d proxies, %3d wrong, %3d upstream streams", "(counter-proof) with "+w.of.coarse, len(w.pairs), wrong, relay.Streams())
+	// Without ids of their own, all proxies have the id of the one that the control plane sees, which nobody is shown twice.
+	if w.of.hasOwnIDs && strings.Contains(w.of.coarse, "upstream_node: member") {
+		w.findsOut(relay)
+	}
+}
+
+// findsOut waits until the relay itself tells that the rule is too coarse, with a client of whom that is true.
+func (w *World) findsOut(relay *shared.Relay) {
+	start := time.Now()
+	for time.Since(start) < time.Minute {
+		var answer struct {
+			Divergences []struct{ Type, Name, Member string }
+		}
+		got := must(http.Get("http://" + relay.Admin + "/classes/divergences"))
+		check(json.NewDecoder(got.Body).Decode(&answer))
+		got.Body.Close()
+		if len(answer.Divergences) > 0 {
+			first := answer.Divergences[0]
+			w.row(true, "%-52s after %.0f s: %s of %s", "  the relay itself finds out", time.Since(start).Seconds(), first.Name, first.Member)
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	w.row(false, "the relay does not find out that the rule is too coarse")
+	got := must(http.Get("http://" + relay.Admin + "/classes"))
+	defer got.Body.Close()
+	w.printf("%s\n", must(io.ReadAll(got.Body)))
 }
 
 func (w *World) endAll() {

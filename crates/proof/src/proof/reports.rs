@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::class::ClassProof;
 use super::cover::Covered;
 use super::evidence::at_most;
-use super::input::ClassKey;
+use super::input::{ClassKey, MemberId};
 use super::meaning::Meanings;
 use super::pace::REGISTERS;
-use super::population::{FieldPaths, Print, shown_value};
+use super::population::{FieldPaths, Resident, Row, shown_value};
 use super::report::{ClassReport, ClassState, ProofReport, ShadowKind, ShadowReport};
 use super::settings::ProofSettings;
 use super::trial::{LOOK_AFTER, Trial};
@@ -70,13 +70,34 @@ pub fn report(
 
 /// Members with a fingerprint without an equal sample. A sample without a word proves nothing.
 fn unproved(class: &ClassProof) -> usize {
-    let equal = class.evidence.equal_prints();
-    let is_unproved = |print: Print| !equal.contains(&print);
-    let count = |print: Print| {
-        let members = class.population.with_print(print);
-        members.filter(|entry| entry.1.node_key != class.representative.node_key).count()
+    let (equal, namesakes) = (class.evidence.equal_prints(), namesakes(class));
+    let has_answer = |id: &MemberId, resident: &Resident| {
+        resident.node_key == class.representative.node_key && !namesakes.contains(id)
     };
-    class.population.prints().filter(|entry| is_unproved(entry.0)).map(|entry| count(entry.0)).sum()
+    let residents = class.population.residents();
+    residents.filter(|entry| !equal.contains(&entry.1.print) && !has_answer(&entry.0, entry.1)).count()
+}
+
+/// Members that are never asked about.
+fn not_sampled(class: &ClassProof) -> usize {
+    let namesakes = namesakes(class);
+    let is_never = |id: &MemberId, resident: &Resident| match resident.node_key {
+        key if key == class.representative.node_key => namesakes.contains(id),
+        _ => !resident.is_askable(),
+    };
+    class.population.residents().filter(|entry| is_never(&entry.0, entry.1)).count()
+}
+
+/// Other clients with the id of the representative. A server is not shown this id twice, so nobody asks about
+/// them. The representative, and whoever looks the same, has the answer of the class.
+fn namesakes(class: &ClassProof) -> BTreeSet<MemberId> {
+    let of_id =
+        class.population.residents().filter(|entry| entry.1.node_key == class.representative.node_key);
+    let rows: Vec<(MemberId, Row)> =
+        of_id.map(|(id, resident)| (id, class.population.full_row(resident))).collect();
+    let shown = rows.iter().find(|entry| entry.1 == class.representative.row).or(rows.first());
+    let Some((_, shown)) = shown else { return BTreeSet::new() };
+    rows.iter().filter(|entry| entry.1 != *shown).map(|entry| entry.0).collect()
 }
 
 fn shadows(trial: &Trial) -> Vec<ShadowReport> {
@@ -116,15 +137,12 @@ fn class_report(
         .collect();
     let (samples, sampled_fingerprints) = class.evidence.equal();
     let differs = class.evidence.differs();
-    let is_askable = |entry: &(super::input::MemberId, &super::population::Resident)| {
-        entry.1.is_askable() || entry.1.node_key == class.representative.node_key
-    };
     let mut report = ClassReport {
         class: key.clone(),
         rule: class.rule.clone(),
         state: state(class),
         members: class.population.len(),
-        not_sampled: class.population.residents().filter(|entry| !is_askable(entry)).count(),
+        not_sampled: not_sampled(class),
         fingerprints: class.population.prints_len(),
         samples,
         sampled_members: samples + differs,

@@ -140,6 +140,21 @@ fn prf_21_the_representative_is_no_sample() {
 }
 
 #[test]
+fn prf_24_clients_with_the_id_of_the_representative_are_unproved() {
+    let mut bench = Bench::new(ProofSettings::default(), &[("team", "red")]);
+    bench.publish(wildcard(&clusters(), CONTENT));
+    for (id, team) in [(1, "red"), (2, "blue"), (3, "green")] {
+        bench.member(id, "rep", &[("team", team)]);
+    }
+    bench.pass(600_000);
+    assert!(bench.opened.is_empty());
+    let report = bench.report();
+    assert_eq!((report.state, report.not_sampled), (ClassState::Unproved, 2));
+    assert!(report.words.contains("2 members are never sampled"), "{}", report.words);
+    assert_eq!(bench.proof.report(bench.now).unproved_members, 2);
+}
+
+#[test]
 fn prf_24_a_sample_without_a_word_proves_nothing() {
     let mut bench = bench(&["blue", "green", "yellow"]);
     let sample = bench.wait_for(ShadowKind::Sample);
