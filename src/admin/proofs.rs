@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use sluice_admin_api::lists::Listed;
 use sluice_admin_api::parameters::{NoParameters, ProveParameters};
 use sluice_admin_api::proofs::{
-    ClassProof, ComparedReplicas, Divergence as ShownDivergence, ProveProgress, RestlessNames, Sample,
+    ClassProof, ComparedReplicas, Divergence as ShownDivergence, OpenBreaker, ProveProgress, RestlessNames,
+    Sample,
 };
 
 use super::item::rfc_3339;
@@ -22,6 +23,7 @@ use crate::driver::api::proof::{ProveRefusal, Replica, ReplicaComparison, Server
 use sluice_engine::Time;
 use sluice_proof::proof::{ClassReport, ClassState, Divergence, DivergentName, ProveOrder, ProveState};
 use sluice_text::secrets;
+use sluice_xds::Version;
 
 /// The most samples at once of an order.
 const STREAMS_MAX: u32 = 64;
@@ -72,6 +74,12 @@ pub(super) fn class_proof(report: &ClassReport, proof: &ServerProof) -> ClassPro
         replicas: proof.replicas.get(&report.class).map(|compared| compared_replicas(compared, proof)),
         split_waits: report.split_waits.as_ref().map(ToString::to_string),
         split_from: report.split_from.as_ref().map(ToString::to_string),
+        equal_over: report.split.as_ref().map(|split| split.equal_over),
+        gives_way: proof.report.gives_way.map(str::to_owned),
+        breaker: proof.report.breaker.as_ref().map(|breaker| OpenBreaker {
+            reason: breaker.reason.to_string(),
+            ends_in_seconds: breaker.ends_in.as_secs_f64(),
+        }),
         covered_within_seconds: report.covered_within.as_secs_f64(),
         round_seconds: report.round.as_secs_f64(),
     }
@@ -144,6 +152,7 @@ fn shown(divergence: &Divergence, name: Option<&DivergentName>, proof: &ServerPr
         let fields = first.iter().zip(values).map(|(path, value)| field(path, value));
         fields.collect::<Vec<_>>().join(" and ")
     });
+    let version = |version: Option<Version>| version.map(|version| version.to_string());
     ShownDivergence {
         r#type: divergence.type_url.message().to_owned(),
         name: name.map(|name| name.name.as_str().to_owned()).unwrap_or_default(),
@@ -158,6 +167,9 @@ fn shown(divergence: &Divergence, name: Option<&DivergentName>, proof: &ServerPr
         compared: divergence.compared,
         member: divergence.member_id.to_string(),
         representative: divergence.representative_id.to_string(),
+        differing_fields: divergence.differing_fields.iter().map(ToString::to_string).collect(),
+        class_version: version(name.and_then(|name| name.class_version)),
+        member_version: version(name.and_then(|name| name.member_version)),
         class_has: name.is_some_and(|name| name.class_version.is_some()),
         member_has: name.is_some_and(|name| name.member_version.is_some()),
         since: rfc_3339(proof.wall(divergence.since)),
@@ -173,7 +185,7 @@ pub(super) async fn samples(
 ) -> Result<Response, Declined> {
     let page = Page::parse(&uri, &headers)?;
     let after: Option<Vec<String>> = page.after()?;
-    let class = find_class(&admin, &class)?;
+    let class = find_class(&admin, &class, &[])?;
     Ok(list::respond(Sample::KEY, &page, move |writer| async move {
         let mut all = samples_of(&admin, &class).await;
         if let Some(after) = after {
@@ -237,24 +249,23 @@ pub(super) async fn prove(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
 
 /// The class of a request.
 pub(super) fn required_class(admin: &Admin, class: Option<String>) -> Result<String, Declined> {
-    match class.filter(|class| !class.is_empty()) {
-        Some(class) => find_class(admin, &class),
-        None => {
-            Err(bad_request("class: missing; expected the digest of a class, or its beginning".to_owned()))
-        }
-    }
+    find_class(admin, class.as_deref().unwrap_or_default(), &[])
 }
 
-/// The class with a digest that begins so.
-fn find_class(admin: &Admin, text: &str) -> Result<String, Declined> {
+/// The class with a digest that begins so: of those with a source, and of further ones.
+pub(super) fn find_class(admin: &Admin, text: &str, further: &[&str]) -> Result<String, Declined> {
+    if text.is_empty() {
+        return Err(bad_request(
+            "class: missing; expected the digest of a class, or its beginning".to_owned(),
+        ));
+    }
     let sources = admin.relay.sources();
-    let digests =
-        sources.iter().map(|source| &*source.class.digest).filter(|digest| digest.starts_with(text));
-    let mut digests: Vec<&str> = digests.collect();
+    let digests = sources.iter().map(|source| &*source.class.digest).chain(further.iter().copied());
+    let mut digests: Vec<&str> = digests.filter(|digest| digest.starts_with(text)).collect();
     digests.sort_unstable();
     digests.dedup();
     match digests.as_slice() {
-        [digest] if !text.is_empty() => Ok((*digest).to_owned()),
+        [digest] => Ok((*digest).to_owned()),
         [] => Err(not_found(format!(
             "no class has a digest that begins with {text:?}; GET /classes lists them"
         ))),
@@ -273,6 +284,9 @@ fn refused(refusal: ProveRefusal, class: &str) -> Declined {
         ProveRefusal::NotProved => format!(
             "class {class} is not proved: it is of one client, shows a projection, or `proof.match` leaves it out"
         ),
+        ProveRefusal::Busy => {
+            "too many orders are under way at a server: give another when one of them is done".to_owned()
+        }
     })
 }
 
@@ -288,23 +302,27 @@ pub(super) async fn progress(
 }
 
 async fn answer(admin: &Admin, order: u64) -> Result<Response, Declined> {
-    let Some(state) = admin.relay.prove_state(order).await else {
+    let Some(status) = admin.relay.prove_state(order).await else {
         return Err(not_found(format!(
-            "no order to prove a class has the number {order}, or it was long ago"
+            "no order to prove a class has the number {order}, or it was long ago, or its server is not proved any more"
         )));
     };
-    let ProveState { class, replicas, asked, equal, differs, no_word, is_done, refused } = state;
+    let gives_way = status.gives_way.map(str::to_owned);
+    let ProveState { class, replicas, asked, equal, differs, no_word, is_done, refused } = status.state;
     let replicas = if replicas && is_done { replicas_of(admin, &class).await } else { None };
     let refused = refused.map(|reason| reason.to_string());
     let class = class.to_string();
-    Ok(Json(ProveProgress { order, class, asked, equal, differs, no_word, done: is_done, refused, replicas })
-        .into_response())
+    let done = is_done;
+    let progress =
+        ProveProgress { order, class, asked, equal, differs, no_word, done, refused, gives_way, replicas };
+    Ok(Json(progress).into_response())
 }
 
-/// The latest comparison of replicas by the node of a class.
+/// The latest comparison of replicas by the node of a class. Of several servers, of one whose replicas
+/// disagree: the order is about all of them.
 async fn replicas_of(admin: &Admin, class: &str) -> Option<ComparedReplicas> {
     let proofs = admin.relay.proofs().await;
-    let mut compared =
+    let compared =
         proofs.iter().filter_map(|proof| Some(compared_replicas(proof.replicas.get(class)?, proof)));
-    compared.next()
+    compared.min_by_key(|compared| (compared.agree, Reverse(compared.at.clone())))
 }

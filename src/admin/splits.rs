@@ -12,9 +12,9 @@ use super::item::rfc_3339;
 use super::list;
 use super::page::{Page, cursor};
 use super::params::{Declined, bad_request, conflict, not_found, read};
-use super::proofs::required_class;
+use super::proofs::{find_class, required_class};
 use super::state::Admin;
-use crate::driver::api::proof::{SplitRefusal, SplitStatus};
+use crate::driver::api::proof::{JoinRefusal, SplitRefusal, SplitStatus};
 
 /// `GET /classes/splits?after=&limit=`.
 pub(super) async fn splits(
@@ -81,19 +81,21 @@ pub(super) async fn split(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Resp
     }
 }
 
-/// `POST /classes/join?class=`.
+/// `POST /classes/join?class=`. Of several classes, with commas between, all are joined, or none.
 pub(super) async fn join(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     let JoinParameters { class } = read(&uri)?;
     let text = class.unwrap_or_default();
     // A class that was split may have no client left.
     let splits = admin.relay.splits();
-    let listed = splits.iter().find(|split| !text.is_empty() && split.class.starts_with(&text));
-    let class = match listed {
-        Some(split) => split.class.to_string(),
-        None => required_class(&admin, Some(text))?,
-    };
-    let joined = admin.relay.join_class(&class).map_err(|refusal| refused(&class, &refusal))?;
-    Ok(Json(JoinedClass { class: joined.to_string() }).into_response())
+    let split: Vec<&str> = splits.iter().map(|split| &*split.class).collect();
+    let classes = text.split(',').map(|text| find_class(&admin, text, &split));
+    let classes = classes.collect::<Result<Vec<String>, _>>()?;
+    let joined = admin.relay.join_classes(&classes).map_err(|JoinRefusal { class, reason }| {
+        let Declined { status, reason } = refused(&class, &reason);
+        let reason = if classes.len() > 1 { reason + "; no class was joined" } else { reason };
+        Declined { status, reason }
+    })?;
+    Ok(Json(JoinedClass { class: joined.join(",") }).into_response())
 }
 
 fn refused(class: &str, refusal: &SplitRefusal) -> Declined {

@@ -27,6 +27,9 @@ use sluice_text::count;
 /// The time between two questions for the progress of an order.
 const INTERVAL: Duration = Duration::from_millis(500);
 
+/// So many questions in a row without an answer are the end of an order.
+const SILENCES_MAX: u32 = 5;
+
 /// The status of a relay that cannot prove a class by its configuration.
 const CONFLICT: u16 = 409;
 
@@ -106,7 +109,7 @@ Columns:
   AT MOST (95 %)  no greater share of the clients differs, with 95 % certainty
   UNCOVERED       values that no open stream holds: a rule by one of them is noticed later
   WITNESSES       the clients whose streams stay open
-  With -o wide: PROVED (in words)
+  With -o wide: PROVED (in words), GIVES WAY (why nobody is asked now)
 
 Below the table: each divergence, with the fields that explain it; and the classes that were split beside the rules.
 
@@ -132,14 +135,16 @@ Not bound by `proof.per_minute`. Clients notice nothing. With --replicas, the no
 its own, to another address of the control plane if its name has several.
 
 Output:
-  for each relay, how many clients were asked about, and how many the control plane told the same as the class
+  for each relay, how many clients were asked about, and how many the control plane told the same as the class. While the \
+relay asks nobody, as when clients wait for first answers, the reason is on stderr.
 
 Examples:
   sluice classes prove c0ffee12
   sluice classes prove c0ffee12 --all --streams 4
 
-Exit codes: 0 all are told the same; 65 some are told otherwise: `sluice classes` says more; 64 wrong arguments, or no such \
-class; 69 no relay answered, or the control plane cannot be asked about all.";
+Exit codes: 0 all are told the same, or the class has one client; 3 so far as relays answered, and some did not; 65 some are told \
+otherwise: `sluice classes` says more; 64 wrong arguments, or no such class; 69 no relay answered, a relay went away before the \
+end, or the control plane cannot be asked about all.";
 
 pub(super) async fn run(classes: ClassesArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let ClassesArguments { command, show, reach } = classes;
@@ -235,26 +240,73 @@ async fn prove(order: Prove, console: &mut Console<'_>) -> Result<Outcome, Failu
     };
     let target = path(Endpoint::ProveClass.path(), parameters.into_pairs());
     let begun = relays.typed::<ProveProgress>(&Method::POST, &target).await;
-    report(&begun, console)?;
-    let mut progress: Vec<Typed<ProveProgress>> = begun.values().collect();
-    while progress.iter().any(|progress| !progress.value.done) {
+    let reached = report(&begun, console)?;
+    let mut orders: Vec<Order> = begun.values().map(Order::new).collect();
+    while orders.iter().any(Order::is_under_way) {
         sleep(INTERVAL).await;
-        let ask = async |caller: &Caller, relay: &Target| {
-            let before = progress.iter().find(|progress| progress.relay == relay.label);
-            let Some(before) = before.filter(|before| !before.value.done) else { return Ok(None) };
-            let target = Endpoint::ProveProgress.path_of(&[&before.value.order.to_string()]);
-            caller.typed(relay, &Method::GET, &target).await.map(Some)
-        };
-        let answers: Answers<Option<Typed<ProveProgress>>> = relays.all(ask).await;
-        answers.report(console.err)?;
-        for answer in answers.values().flatten() {
-            if let Some(slot) = progress.iter_mut().find(|slot| slot.relay == answer.relay) {
-                *slot = answer;
-            }
+        follow(&relays, &mut orders, console).await?;
+    }
+    let (ended, lost): (Vec<Order>, Vec<Order>) =
+        orders.into_iter().partition(|order| order.progress.value.done);
+    let progress: Vec<Typed<ProveProgress>> = ended.into_iter().map(|order| order.progress).collect();
+    write_progress(&progress, order.form, console)?;
+    outcome(&progress)?;
+    let lost: Vec<&str> = lost.iter().map(|order| &*order.progress.relay).collect();
+    match lost.is_empty() {
+        true => Ok(reached),
+        false => Err(Failure::Unavailable(format!("no end of the order is known at {}", lost.join(", ")))),
+    }
+}
+
+/// An order at one relay.
+struct Order {
+    progress: Typed<ProveProgress>,
+    /// Questions in a row without an answer.
+    silences: u32,
+    /// The told reason why nobody is asked.
+    waits: Option<String>,
+}
+
+impl Order {
+    fn new(progress: Typed<ProveProgress>) -> Order {
+        Order { progress, silences: 0, waits: None }
+    }
+
+    fn is_under_way(&self) -> bool {
+        !self.progress.value.done && self.silences < SILENCES_MAX
+    }
+}
+
+/// Asks each relay for the progress of its order once, and tells what an order waits for.
+async fn follow(relays: &Relays, orders: &mut [Order], console: &mut Console<'_>) -> Result<(), Failure> {
+    let ask = async |caller: &Caller, relay: &Target| {
+        let order = orders.iter().find(|order| order.progress.relay == relay.label);
+        let Some(order) = order.filter(|order| order.is_under_way()) else { return Ok(None) };
+        let target = Endpoint::ProveProgress.path_of(&[&order.progress.value.order.to_string()]);
+        caller.typed::<ProveProgress>(relay, &Method::GET, &target).await.map(Some)
+    };
+    let Answers { answered, missing } = relays.all(ask).await;
+    for (relay, reason) in missing {
+        let Some(order) = orders.iter_mut().find(|order| order.progress.relay == relay) else { continue };
+        order.silences += 1;
+        // A relay that answers, and does not know the order, has forgotten it for good.
+        if reason.is_usage() {
+            order.silences = SILENCES_MAX;
+        }
+        if !order.is_under_way() {
+            writeln!(console.err, "sluice: relay {relay}: {}", safe(&reason.text()))?;
         }
     }
-    write_progress(&progress, order.form, console)?;
-    outcome(&progress)
+    for (relay, answer) in answered {
+        let order = orders.iter_mut().find(|order| order.progress.relay == relay);
+        let Some((order, progress)) = order.zip(answer) else { continue };
+        let waits = progress.value.gives_way.clone();
+        if let Some(reason) = waits.as_ref().filter(|_| order.waits != waits) {
+            writeln!(console.err, "sluice: relay {relay} waits: {}", safe(reason))?;
+        }
+        *order = Order { progress, silences: 0, waits };
+    }
+    Ok(())
 }
 
 /// Reports the relays without an answer. One that cannot prove the class by its configuration cannot be
@@ -283,17 +335,26 @@ fn write_progress(
                     writeln!(console.out, "{}", safe(&line))?;
                     continue;
                 }
-                let ProveProgress { class, asked, equal, differs, no_word, .. } = value;
-                let line = format!(
-                    "{relay}  {class}: {equal} of {asked} sampled clients are told the same as the class, {differs} otherwise; \
-                        {no_word} gave no word"
-                );
-                writeln!(console.out, "{}", safe(&line))?;
+                writeln!(console.out, "{}", safe(&format!("{relay}  {}", progress_text(value))))?;
             }
         }
     }
     console.out.flush()?;
     Ok(())
+}
+
+fn progress_text(progress: &ProveProgress) -> String {
+    let ProveProgress { class, asked, equal, differs, no_word, refused, .. } = progress;
+    match (asked, refused) {
+        (0, Some(_)) => format!("{class}: nobody could be asked about"),
+        (0, None) => {
+            format!("{class}: one client, which the control plane sees, and nobody to differ from it")
+        }
+        _ => format!(
+            "{class}: {equal} of {asked} sampled clients are told the same as the class, {differs} otherwise; {no_word} gave \
+             no word"
+        ),
+    }
 }
 
 /// `10.0.4.7:15010 (cp-a) and 10.0.4.8:15010 (cp-b) tell one node the same`.

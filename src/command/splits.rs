@@ -34,7 +34,9 @@ pub struct SplitArguments {
 
 #[derive(Args, Debug)]
 pub struct JoinArguments {
-    /// The digest of a class that was split, or of a part of it; or the beginning of a digest.
+    /// The digest of a class that was split, or of a part of it; or the beginning of a digest. With commas
+    /// between several: all are joined, or none.
+    #[arg(value_name = "CLASS,...")]
     class: String,
     /// Form of the output; json: the answers of the API, with `relay`.
     #[arg(short = 'o', long = "output", value_enum, value_name = "FORM", default_value_t = AnswerForm::Table)]
@@ -58,13 +60,14 @@ Examples:
 Exit codes: 0 done; 64 wrong arguments, no such class, or the class cannot be split; 69 no relay answered.";
 
 pub(super) const JOIN_HELP: &str = "\
-Undoes the split that made the class, or all splits of the class. The proof does not split this class again for an hour.
+Undoes the split that made the class, or all splits of the class. Of several classes, each relay joins all or none. The proof does not split this class again for an hour.
 
 Output:
   for each relay, the class that has the clients now
 
 Examples:
   sluice classes join 77d2e001
+  sluice classes join 9a11bd07,77d2e001
 
 Exit codes: 0 done; 64 wrong arguments, no such class, or the class was not split; 69 no relay answered.";
 
@@ -77,7 +80,10 @@ pub(super) async fn split(order: SplitArguments, console: &mut Console<'_>) -> R
 pub(super) async fn join(order: JoinArguments, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let parameters = JoinParameters { class: Some(order.class) };
     let target = path(Endpoint::JoinClass.path(), parameters.into_pairs());
-    let text = |joined: &JoinedClass| format!("{}: the clients are in this class again", joined.class);
+    let text = |joined: &JoinedClass| match joined.class.contains(',') {
+        true => format!("{}: the clients are in these classes again", joined.class),
+        false => format!("{}: the clients are in this class again", joined.class),
+    };
     command(&order.reach, &target, order.form, console, text).await
 }
 

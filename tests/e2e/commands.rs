@@ -346,6 +346,49 @@ async fn pages_are_joined() {
     assert_eq!(pages.await.unwrap(), ["GET /refused HTTP/1.1", "GET /refused?after=b%26 HTTP/1.1"]);
 }
 
+/// A relay that gives these answers, each on a connection of its own, and goes away.
+async fn gone_after(bodies: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        for body in bodies {
+            let (mut io, _) = listener.accept().await.unwrap();
+            assert!(io.read(&mut [0; 4096]).await.unwrap() > 0);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            io.write_all((head + body).as_bytes()).await.unwrap();
+        }
+    });
+    address
+}
+
+const UNDER_WAY: &str =
+    r#"{"order":1,"class":"c0ffee","asked":2,"done":false,"gives_way":"memory is short"}"#;
+const DONE: &str = r#"{"order":1,"class":"c0ffee","asked":2,"equal":2,"done":true}"#;
+
+/// CMD-1: a relay that does not answer for a class does not prove it.
+#[tokio::test]
+async fn prf_24_a_class_is_proved_by_all_relays_or_with_another_exit_code() {
+    let order = ["classes", "prove", "c0ffee"];
+    let well = sluice(&gone_after(&[UNDER_WAY, UNDER_WAY, DONE]).await, &order).await;
+    assert_eq!((well.code, well.out.contains("2 of 2 sampled clients")), (0, true), "{well:?}");
+    let stopped = format!("127.0.0.1:{}", free_port());
+    let partly = sluice(&format!("{},{stopped}", gone_after(&[DONE]).await), &order).await;
+    assert_eq!((partly.code, partly.err.lines().count()), (3, 1), "{partly:?}");
+    // The second one dies in mid-order.
+    let (one, other) = (gone_after(&[UNDER_WAY, DONE]).await, gone_after(&[UNDER_WAY, UNDER_WAY]).await);
+    let dead = sluice(&format!("{one},{other}"), &order).await;
+    assert_eq!(
+        (dead.code, dead.out.contains(&one), dead.out.contains(&other)),
+        (69, true, false),
+        "{dead:?}"
+    );
+    let told: Vec<&str> = dead.err.lines().collect();
+    let [waits, silent, end] = told.as_slice() else { panic!("{told:#?}") };
+    assert_eq!(*waits, format!("sluice: relay {other} waits: memory is short"));
+    assert!(silent.starts_with(&format!("sluice: relay {other}: ")), "{silent}");
+    assert_eq!(*end, format!("sluice: no end of the order is known at {other}"));
+}
+
 /// A relay with these keys of `admin` in a directory with the files.
 pub(super) async fn relay_in(directory: tempfile::TempDir, admin: &str, reached: String) -> Relay {
     let path = |name: &str| directory.path().join(name);

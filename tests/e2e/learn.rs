@@ -101,7 +101,10 @@ async fn planted() -> ControlPlane {
 /// Runs the command to its end: exit code, standard output, standard error.
 async fn learn(directory: &Path, server: &str, more: &[&str]) -> (i32, String, String) {
     let mut command = tokio::process::Command::new(BINARY);
-    command.args(["classes", "learn", "--server", server, "--nodes", "nodes.json", "--per-minute", "60000"]);
+    command.args(["classes", "learn", "--server", server, "--nodes", "nodes.json"]);
+    if !more.contains(&"--per-minute") {
+        command.args(["--per-minute", "60000"]);
+    }
     let output = command.args(more).current_dir(directory).kill_on_drop(true).output();
     let output = tokio::time::timeout(Duration::from_secs(600), output).await;
     let output = output.expect("the command ends").expect("the binary runs");
@@ -177,7 +180,7 @@ async fn lrn_21_rules_that_are_too_coarse_are_told_with_exit_code_65() {
     fs::write(place.join("coarse.yaml"), config(&server, coarse)).unwrap();
     let (code, out, error) = learn(place, &server, &["--check", "fine.yaml"]).await;
     assert_eq!(code, 0, "{out}{error}");
-    assert!(out.contains("the rules in force lose nothing of this evidence"), "{out}");
+    assert!(out.contains("the rules of fine.yaml lose nothing of this evidence"), "{out}");
     let (code, out, error) = learn(place, &server, &["--check", "coarse.yaml"]).await;
     assert_eq!(code, 65, "{out}{error}");
     assert!(error.contains("coarse.yaml: the rules are coarser than the evidence"), "{error}");
@@ -202,8 +205,34 @@ async fn prf_9_a_control_plane_that_cannot_be_asked_is_named_with_its_status() {
     assert_eq!(code, 69, "{error}");
     assert!(error.contains("refuses the nodes") && error.contains("a token of each pod"), "{error}");
     assert!(cp.opened() < 12, "left alone: {}", cp.opened());
+    // The account comes before the questions.
+    fs::write(place.join("nodes.json"), r#"[{"id": "pod"}, 7, {"id": "pod"}]"#).unwrap();
     let (code, _, error) = learn(place, "127.0.0.1:1", &["--for", "3s"]).await;
     assert_eq!(code, 69, "{error}");
+    for line in ["no node can be read: [1]", "an entry before has the same id: [2] (pod)"] {
+        assert!(error.contains(line), "{line}\n{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lrn_2_rules_of_a_study_without_time_are_neither_checked_nor_written_without_a_word() {
+    let (cp, directory) = (planted().await, tempfile::tempdir().unwrap());
+    let (server, place) = (server_of(&cp), directory.path());
+    fs::write(place.join("nodes.json"), fleet(150).to_string()).unwrap();
+    let fine = "node_classes: [ { split_by: { metadata: [TEAM, VERSION], locality: region }, upstream_node: member } ]";
+    fs::write(place.join("fine.yaml"), config(&server, fine)).unwrap();
+    let short = ["--for", "2s", "--per-minute", "60"];
+    let (code, out, error) = learn(place, &server, &[&short[..], &["--check", "fine.yaml"]].concat()).await;
+    assert_eq!((code, error.contains("so the rules are not checked")), (69, true), "{out}{error}");
+    assert!(error.contains(" of 150 nodes without evidence: the time was up"), "{error}");
+    let (code, out, error) = learn(place, &server, &short).await;
+    assert_eq!((code, out.contains(" of 150 nodes asked")), (0, true), "{out}{error}");
+    let (code, _, error) = learn(place, &server, &[&short[..], &["--write", "rules.yaml"]].concat()).await;
+    assert_eq!((code, error.contains("rules.yaml is not written")), (69, true), "{error}");
+    assert!(!place.join("rules.yaml").exists());
+    let partial = ["--write", "rules.yaml", "--partial"];
+    let (code, _, error) = learn(place, &server, &[&short[..], &partial].concat()).await;
+    assert_eq!((code, place.join("rules.yaml").exists()), (0, true), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,10 +257,11 @@ async fn prf_5_nodes_whose_connection_registers_them_are_never_shown() {
         "the node has no id: [3]",
         "no node can be read: [4]",
     ] {
-        assert!(out.contains(line), "{line}\n{out}");
+        assert!(error.contains(line), "{line}\n{error}");
     }
+    assert!(!out.contains("left out, because"), "told once: {out}");
     assert_eq!(seen.lock().unwrap().keys().collect::<Vec<_>>(), ["pod"]);
     fs::write(place.join("nodes.json"), "[]").unwrap();
     let (code, _, error) = learn(place, &server, &[]).await;
-    assert_eq!((code, error.contains("no node to ask as")), (64, true), "{error}");
+    assert_eq!((code, error.trim_end()), (64, "sluice: nodes.json: no node to ask as, of 0 entries"));
 }

@@ -13,7 +13,7 @@ use crate::support::control_plane::eventually;
 use crate::support::proto::{Locality, Node};
 use crate::support::proxy::Proxy;
 use crate::support::relay::run;
-use crate::support::{CDS, Client, ControlPlane, Relay, SDS, Setup, Variant};
+use crate::support::{CDS, Client, ControlPlane, LDS, Relay, SDS, Setup, Variant};
 
 /// A class that the zone of a node does not split.
 pub const COARSE: &str = "node_classes: [{ split_by: { cluster: true }, upstream_node: member }]";
@@ -334,6 +334,50 @@ async fn prf_9_a_control_plane_that_refuses_the_streams_is_impossible_and_told_o
     for client in &mut clients {
         client.settle(CDS, &[("same", "2")]).await;
     }
+}
+
+/// Clusters and listeners come from two servers, and the rule is too coarse for the second one alone.
+#[tokio::test]
+async fn prf_24_a_class_at_two_servers_is_proved_at_both() {
+    let (clusters, listeners) = (ControlPlane::obedient().await, ControlPlane::obedient().await);
+    clusters.set(CDS, "same", "1");
+    listeners.answer_by_stream(|node, _, world| {
+        world.put(LDS, "main", zone_of(node));
+        Ok(())
+    });
+    let server =
+        format!("{{ server_uri: \"{}\", channel_creds: [{{ type: insecure }}] }}", listeners.address);
+    let types = format!("types: {{ envoy.config.listener.v3.Listener: {{ xds_servers: [{server}] }} }}");
+    let relay = relay(&clusters, &[COARSE, PROOF, &types]).await;
+    let mut clients = clients(&relay, &[("red", 2), ("blue", 1)]).await;
+    for client in &mut clients {
+        client.want(LDS, &["*"]);
+        client.take(LDS).await;
+    }
+    let classes = relay.json("/classes").await["classes"].clone();
+    assert_eq!(
+        (classes.as_array().map(Vec::len), classes[0]["sources"].as_array().map(Vec::len)),
+        (Some(1), Some(2))
+    );
+    let (code, words) = prove(&relay).await;
+    assert_eq!((code, words.contains("of 4 sampled clients")), (65, true), "{words}");
+}
+
+#[tokio::test]
+async fn prf_24_a_class_of_which_nobody_can_be_asked_is_not_proved() {
+    let origin = zoned().await;
+    let proof =
+        "proof: { per_minute: 1200, streams: 4, settle: 1s, window: 10s, never: [{ id: { prefix: vm } }] }";
+    let relay = relay(&origin, &[COARSE, proof]).await;
+    let _first = clients(&relay, &[("red", 1)]).await;
+    let class = relay.json("/classes").await["classes"][0]["class"].as_str().unwrap().to_owned();
+    let order = ["classes", "prove", class.as_str(), "--all"];
+    let alone = sluice(&relay.admin, &order).await;
+    assert_eq!((alone.code, alone.out.contains("nobody to differ")), (0, true), "{alone:?}");
+    let _machines = clients_named(&relay, &["vm-1", "vm-2"]).await;
+    let nobody = sluice(&relay.admin, &order).await;
+    assert_eq!((nobody.code, nobody.out.contains("nobody could be asked about")), (69, true), "{nobody:?}");
+    assert!(nobody.err.contains("`proof.never` matches"), "{nobody:?}");
 }
 
 #[tokio::test]

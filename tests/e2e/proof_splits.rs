@@ -87,6 +87,14 @@ async fn prf_27_clients_with_the_value_that_explains_it_get_a_class_of_their_own
     }
     let shown = sluice(&relay.admin, &["classes"]).await;
     assert!(shown.out.contains("split by locality.zone (1 value)"), "{shown:?}");
+    // PRF-32: the account of a client names the sample that did it.
+    let clients = relay.json("/clients?node=blue-1").await;
+    let id = clients["clients"][0]["id"].to_string();
+    let explained = relay.json(&format!("/clients/{id}/explain?type=Cluster&name=payments")).await;
+    let words = "split off by locality.zone since ";
+    let client = format!("the proof found other content of Cluster for client {}", made["client"]);
+    let text = explained.to_string().replace("\\\"", "\"");
+    assert!(text.contains(words) && text.contains(&client), "{text}");
 }
 
 #[tokio::test]
@@ -164,8 +172,26 @@ async fn prf_32_an_operator_joins_classes_and_splits_them_by_a_field() {
     let (_origin, relay, mut red, mut blue) = split(&[]).await;
     let found = classes(&relay).await;
     let [(2, part), (3, whole)] = found.as_slice() else { panic!("{found:?}") };
-    let joined = sluice(&relay.admin, &["classes", "join", part]).await;
-    assert_eq!((joined.code, joined.out.contains(whole.as_str())), (0, true), "{joined:?}");
+    // All or nothing.
+    let apart = crate::support::proto::Node { cluster: "apart".to_owned(), ..node("red-apart", "red") };
+    let mut apart = Client::on(connect(&relay.address).await, Variant::Delta, Some(apart));
+    apart.want(CDS, &["*"]);
+    apart.take(CDS).await;
+    let found = classes(&relay).await;
+    let [(1, not_split), ..] = found.as_slice() else { panic!("{found:?}") };
+    for (other, reason) in [
+        ("zz", "no class has a digest that begins with \"zz\""),
+        ("", "class: missing"),
+        (not_split.as_str(), "the class was not split, and is no part of a split; no class was joined"),
+    ] {
+        let refused = sluice(&relay.admin, &["classes", "join", &format!("{part},{other}")]).await;
+        assert_eq!((refused.code, refused.err.contains(reason)), (64, true), "{refused:?}");
+    }
+    assert_eq!(splits(&relay).await.len(), 1);
+    drop(apart);
+    // The split of the one is that of the other.
+    let joined = sluice(&relay.admin, &["classes", "join", &format!("{whole},{part}")]).await;
+    assert_eq!((joined.code, joined.out.matches(whole.as_str()).count()), (0, 1), "{joined:?}");
     for client in &mut blue {
         client.settle(CDS, &PLAIN).await;
     }

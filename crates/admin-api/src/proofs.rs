@@ -47,10 +47,25 @@ pub struct ClassProof {
     /// The class of which this class was split off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_from: Option<String>,
+    /// Changes since then over which both had the same content: after two the proof undoes its split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equal_over: Option<u32>,
+    /// Why nobody is asked now.
+    pub gives_way: Option<String>,
+    /// Why no class is split or refused now.
+    pub breaker: Option<OpenBreaker>,
     /// The time after a push in which a rule by a covered value is noticed, and after which every client has
     /// had its turn.
     pub covered_within_seconds: f64,
     pub round_seconds: f64,
+}
+
+/// A server that tells too many classes otherwise at once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenBreaker {
+    pub reason: String,
+    pub ends_in_seconds: f64,
 }
 
 /// Two replicas of a server, asked with the same node.
@@ -102,6 +117,11 @@ pub struct Divergence {
     /// A client that is told otherwise, and the one that the server sees for the class.
     pub member: String,
     pub representative: String,
+    /// The fields in which the nodes of these two differ, without values: at most 100.
+    pub differing_fields: Vec<String>,
+    /// The versions of the resource that the class and the client have; null: absent.
+    pub class_version: Option<String>,
+    pub member_version: Option<String>,
     /// Whether the class and the client have the resource.
     pub class_has: bool,
     pub member_has: bool,
@@ -152,7 +172,7 @@ impl Listed for ClassSplit {
     const KEY: &'static str = "splits";
 }
 
-/// The class that has the clients after a join.
+/// The class that has the clients after a join; of several joins the classes, with commas between.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JoinedClass {
@@ -173,6 +193,8 @@ pub struct ProveProgress {
     pub done: bool,
     /// Why the class cannot be asked.
     pub refused: Option<String>,
+    /// Why nobody is asked now: the order waits.
+    pub gives_way: Option<String>,
     /// The replicas that an order has compared.
     pub replicas: Option<ComparedReplicas>,
 }

@@ -2,15 +2,17 @@
 
 use std::net::SocketAddr;
 
+use serde_json::json;
+
 use super::*;
 use crate::driver::api::proof::{
-    ProofView, ProveRefusal, Replica, ReplicaComparison, ReplicaDifference, ServerProof, ServerSamples,
-    SplitRefusal, SplitStatus,
+    JoinRefusal, ProofView, ProveRefusal, ProveStatus, Replica, ReplicaComparison, ReplicaDifference,
+    ServerProof, ServerSamples, SplitRefusal, SplitStatus,
 };
 use sluice_engine::Time;
 use sluice_proof::proof::{
-    ClassKey, ClassReport, ClassState, Divergence, DivergentName, MemberId, ProofReport, ProveOrder,
-    ProveState, SampleReport, SampleResult,
+    BreakerReport, ClassKey, ClassReport, ClassState, Divergence, DivergentName, MemberId, ProofReport,
+    ProveOrder, ProveState, SampleReport, SampleResult, SplitReport,
 };
 
 impl ProofView for FakeView {
@@ -18,6 +20,11 @@ impl ProofView for FakeView {
         let report = ProofReport {
             classes: vec![class_report()],
             divergences: vec![Arc::new(divergence(CLUSTER, true)), Arc::new(divergence(SECRET, false))],
+            gives_way: Some("the relay drains or passes its work on"),
+            breaker: Some(BreakerReport {
+                reason: "4 classes differ".into(),
+                ends_in: Duration::from_secs(600),
+            }),
             ..ProofReport::default()
         };
         let (server, list) = ("cp-1".into(), "xds_servers".into());
@@ -33,13 +40,26 @@ impl ProofView for FakeView {
             other: replica(15_011, "cp-b"),
             disagree: Some(disagree),
         };
+        // Another server of the class, whose replicas agree.
+        let other = ServerProof {
+            server: "cp-0".into(),
+            list: "authorities[b]".into(),
+            report: ProofReport::default(),
+            replicas: [("c0ffee".into(), ReplicaComparison { disagree: None, ..compared.clone() })].into(),
+            origin: now(),
+        };
         let replicas = [("c0ffee".into(), compared)].into();
-        async move { vec![ServerProof { server, list, report, replicas, origin: now() }] }.boxed()
+        async move { vec![other, ServerProof { server, list, report, replicas, origin: now() }] }.boxed()
     }
 
     /// The class with the digest `c0ffee` is proved.
     fn prove(&self, order: ProveOrder) -> BoxFuture<'_, Result<u64, ProveRefusal>> {
-        async move { if order.all { Err(ProveRefusal::NotProved) } else { Ok(7) } }.boxed()
+        let result = match (order.all, order.streams) {
+            (true, _) => Err(ProveRefusal::NotProved),
+            (false, 64) => Err(ProveRefusal::Busy),
+            (false, _) => Ok(7),
+        };
+        async move { result }.boxed()
     }
 
     fn splits(&self) -> Vec<SplitStatus> {
@@ -53,6 +73,7 @@ impl ProofView for FakeView {
             holds: Some(Duration::from_secs(3_600)),
         };
         let by_hand = SplitStatus {
+            class: "c0de".into(),
             fields: vec!["locality.zone".into()],
             tuples: None,
             found_by: None,
@@ -69,11 +90,15 @@ impl ProofView for FakeView {
         }
     }
 
-    fn join_class(&self, class: &str) -> Result<Arc<str>, SplitRefusal> {
-        if class == "c0ffee" { Ok(class.into()) } else { Err(SplitRefusal::NotSplit) }
+    /// Any class but `c0de` can be joined.
+    fn join_classes(&self, classes: &[String]) -> Result<Vec<Arc<str>>, JoinRefusal> {
+        match classes.iter().find(|class| *class == "c0de") {
+            None => Ok(classes.iter().map(|class| class.as_str().into()).collect()),
+            Some(class) => Err(JoinRefusal { class: class.clone(), reason: SplitRefusal::NotSplit }),
+        }
     }
 
-    fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveState>> {
+    fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveStatus>> {
         let state = ProveState {
             class: "c0ffee".into(),
             replicas: true,
@@ -84,7 +109,8 @@ impl ProofView for FakeView {
             is_done: true,
             refused: None,
         };
-        async move { (order == 7).then_some(state) }.boxed()
+        let status = ProveStatus { state, gives_way: Some("the relay drains or passes its work on") };
+        async move { (order == 7).then_some(status) }.boxed()
     }
 
     /// The second sample is newer, and the third as old as the first.
@@ -129,7 +155,14 @@ fn class_report() -> ClassReport {
         ignored: vec![(TypeUrl::of_message(CLUSTER), "alt_stat_name".into())],
         impossible: None,
         split_from: None,
-        split: None,
+        split: Some(SplitReport {
+            parent: "beef".into(),
+            type_url: TypeUrl::of_message(CLUSTER),
+            member_id: "node-100".into(),
+            age: Duration::from_secs(60),
+            holds: Duration::from_secs(3_600),
+            equal_over: 1,
+        }),
         split_waits: None,
         covered_within: Duration::from_secs(14),
         round: Duration::from_secs(400),
@@ -174,6 +207,9 @@ async fn prf_24_a_class_shows_what_is_proved_and_no_value_of_a_secret_field() {
     let uncovered = proof["uncovered"].as_array().unwrap();
     assert_eq!(uncovered[0], "metadata.LABELS.team=blue");
     assert!(!uncovered[1].to_string().contains("abc"), "{uncovered:?}");
+    assert_eq!(proof["equal_over"], 1);
+    assert_eq!(proof["gives_way"], "the relay drains or passes its work on");
+    assert_eq!(proof["breaker"], json!({ "reason": "4 classes differ", "ends_in_seconds": 600.0 }));
 }
 
 #[tokio::test]
@@ -185,6 +221,12 @@ async fn prf_17_divergences_have_an_item_for_each_name_and_none_for_secrets() {
         all.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&json), ["cart", "payments"]);
+    let first = &json["divergences"][0];
+    assert_eq!(first["differing_fields"], json!(["id", "metadata.LABELS.team"]));
+    assert_eq!(
+        (&first["class_version"], &first["member_version"]),
+        (&Version(1).to_string().into(), &Value::Null)
+    );
     let next = json["next"].as_str().unwrap();
     let rest = admin.get(&format!("/classes/divergences?after={next}")).await.json();
     assert_eq!(names(&rest), [""]);
@@ -227,7 +269,12 @@ async fn prf_24_an_order_names_one_class() {
     assert_eq!(post("streams=2").await.0, 400);
     assert_eq!(post("class=c0ffee&streams=65").await.0, 400);
     assert_eq!(post("class=c0ffee&all=1").await.0, 409);
-    assert_eq!(post("class=c0ffee&replicas=1").await.0, 200);
+    let (status, words) = post("class=c0ffee&streams=64").await;
+    assert_eq!((status, words.contains("too many orders are under way")), (409, true), "{words}");
+    let (status, begun) = post("class=c0ffee&replicas=1").await;
+    let progress: Value = serde_json::from_str(&begun).unwrap();
+    assert_eq!((status, &progress["replicas"]["agree"]), (200, &false.into()), "of all servers: {begun}");
+    assert_eq!(progress["gives_way"], "the relay drains or passes its work on");
     assert_eq!(post("class=c0ffee&all=1&replicas=1").await.0, 400);
     assert_eq!(admin.get("/classes/prove/7").await.json()["asked"], 3);
     assert_eq!(admin.get("/classes/prove/8").await.status, 404);
@@ -253,6 +300,11 @@ async fn prf_32_a_split_and_a_join_name_a_class_and_fields() {
         ("/classes/split?class=zzz&by=id".to_owned(), 404, "begins with"),
         (format!("/classes/join?class={digest}"), 200, "class"),
         ("/classes/join?class=".to_owned(), 400, "class: missing"),
+        ("/classes/join?class=c0".to_owned(), 400, "the beginning of 2 classes"),
+        ("/classes/join?class=c0d".to_owned(), 409, "class c0de: the class was not split"),
+        (format!("/classes/join?class={digest},c0de"), 409, "no class was joined"),
+        (format!("/classes/join?class={digest},c0,c0de"), 400, "the beginning of 2 classes"),
+        (format!("/classes/join?class={digest},"), 400, "class: missing"),
     ] {
         let (found, text) = post(&path).await;
         assert!(found == status && text.contains(words), "{path}: {found} {text}");

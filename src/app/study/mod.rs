@@ -15,7 +15,7 @@ use self::inquiry::inquire;
 use self::nodes::read_nodes;
 use self::target::target;
 use crate::app::facts;
-use crate::command::learn::{HEAD, Learn, conclude, may_write};
+use crate::command::learn::{HEAD, Learn, conclude, may_write, write_account};
 use crate::command::outcome::Failure;
 use crate::config;
 use crate::driver::AskedTypes;
@@ -44,6 +44,11 @@ pub fn learn(order: &Learn, hostname: &str, out: &mut dyn Write, err: &mut dyn W
         return Err(Failure::Internal("without --nodes, a relay is asked".to_owned()));
     };
     let list = read_list(file)?;
+    write_account(&list.account(), err)?;
+    if list.nodes.is_empty() {
+        let text = format!("{}: no node to ask as, of {} entries", file.display(), list.entries);
+        return Err(Failure::Usage(text));
+    }
     let fleet = Fleet::new(list.nodes.clone());
     writeln!(
         err,
@@ -92,11 +97,6 @@ fn read_list(file: &Path) -> Result<NodeList, Failure> {
     };
     let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
     let list = read_nodes(&text).map_err(|fault| Failure::Usage(format!("{}: {fault}", file.display())))?;
-    if list.nodes.is_empty() {
-        let account = list.account().join("; ");
-        let text = format!("{}: no node to ask as, of {} entries; {account}", file.display(), list.entries);
-        return Err(Failure::Usage(text));
-    }
     Ok(list)
 }
 

@@ -67,11 +67,15 @@ pub struct Learn {
     /// Streams begun in a minute; of a relay 6,000 at most.
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub per_minute: u32,
-    /// Write the rules to a new file.
+    /// Write the rules to a new file, if no node was left without a question.
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Compare the rules of this configuration with the evidence: exit code 65 if they are too coarse.
-    /// Without FILE: the rules that the relay has in force.
+    /// Write the rules also if the study ended before each node was asked.
+    #[arg(long, requires = "write")]
+    pub partial: bool,
+    /// Compare the rules of this configuration with the evidence: exit code 65 if they are too coarse, and
+    /// else 69 if the study ended before each node was asked. Without FILE: the rules that the relay has in
+    /// force.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub check: Option<Option<PathBuf>>,
     /// Form of the output.
@@ -107,8 +111,9 @@ Without a relay:
   sluice classes learn --server istiod.istio-system.svc:15010 --nodes nodes.json --write node_classes.yaml
   sluice classes learn --config sluice.yaml --nodes nodes.json --check sluice.yaml
 
-Exit codes: 0 the rules are complete, or those of --check are fine enough; 64 invalid arguments, or no node in the file; 65 \
-the rules of --check are too coarse; 69 the control plane cannot be asked, or no relay answered.";
+Exit codes: 0 the rules are shown or written, and those of --check are fine enough; 64 invalid arguments, or no node in the file; \
+65 the rules of --check are too coarse; 69 the control plane cannot be asked, or not as each node within --for although --check or \
+--write needs it, or no relay answered.";
 
 impl Learn {
     /// The file of `--check`.
@@ -192,7 +197,7 @@ fn parameters(order: &Learn) -> LearnParameters {
 ///
 /// # Errors
 /// With the exit code: 65 for rules of `--check` that are too coarse, 69 for a server that could not be asked
-/// about all.
+/// about all: then nothing is checked, and nothing written without `--partial`.
 pub fn conclude(
     order: &Learn,
     report: &StudyReport,
@@ -200,8 +205,8 @@ pub fn conclude(
     err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let text = match order.form {
-        LearnForm::Text if order.write.is_some() => report::text(report),
-        LearnForm::Text => format!("{}\n{}", report::text(report), report.yaml),
+        LearnForm::Text if order.write.is_some() => report::text(order, report),
+        LearnForm::Text => format!("{}\n{}", report::text(order, report), report.yaml),
         LearnForm::Json => {
             let json =
                 serde_json::to_string_pretty(report).map_err(|error| Failure::Internal(error.to_string()))?;
@@ -210,7 +215,9 @@ pub fn conclude(
         LearnForm::Yaml => report.yaml.clone(),
     };
     out.write_all(text.as_bytes())?;
-    if let Some(file) = &order.write {
+    let unasked = unasked(report);
+    let is_written = unasked.is_none() || order.partial;
+    if let Some(file) = order.write.as_ref().filter(|_| is_written) {
         fs::write(file, &report.yaml).map_err(|error| unavailable(file, &error))?;
         writeln!(
             err,
@@ -222,10 +229,36 @@ pub fn conclude(
         let rules = order.check_file().map_or("--check".to_owned(), |file| file.display().to_string());
         return Err(Failure::Conflict(format!("{rules}: the rules are coarser than the evidence")));
     }
+    if let Some(unasked) = unasked.filter(|_| order.check.is_some() || order.write.is_some() && !is_written) {
+        let undone = match &order.write {
+            Some(file) if !is_written => {
+                format!("; {} is not written: pass a longer --for, or --partial", file.display())
+            }
+            _ => "; so the rules are not checked: pass a longer --for".to_owned(),
+        };
+        return Err(Failure::Unavailable(format!("{}: {unasked}{undone}", report.server)));
+    }
     match report.end.as_str() {
         "complete" | "time_is_up" => Ok(()),
         _ => Err(Failure::Unavailable(format!("{}: {}", report.server, report.reason))),
     }
+}
+
+/// The nodes that a study which ended early has not asked as, in words.
+fn unasked(report: &StudyReport) -> Option<String> {
+    let unasked = report.nodes.saturating_sub(report.asked);
+    (report.end != "complete" && unasked > 0).then(|| {
+        let nodes = count(report.nodes, "node", "nodes");
+        format!("{} of {nodes} without evidence: {}", grouped(unasked), report.reason)
+    })
+}
+
+/// Tells what was left out of a list of nodes, before its nodes are asked.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn write_account(account: &[String], err: &mut dyn Write) -> io::Result<()> {
+    account.iter().try_for_each(|line| writeln!(err, "sluice: {}", safe(line)))
 }
 
 /// Looks before half an hour of work is done: another file of the operator's is never replaced.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::count;
+use super::{Learn, count};
 use crate::command::text::{safe, short_type};
 use sluice_admin_api::learning::{
     CoarsePair, DecisiveField, Grouping, LearnedRule, StudiedField, StudyReport,
@@ -20,9 +20,13 @@ macro_rules! say {
 }
 
 /// The sentences and tables. Texts of clients are harmless to a terminal (CMD-3).
-pub(super) fn text(report: &StudyReport) -> String {
+pub(super) fn text(order: &Learn, report: &StudyReport) -> String {
     let mut text = String::new();
-    write_account(&mut text, report);
+    // The account of a file was told before the questions.
+    if order.nodes.is_none() {
+        write_left_out(&mut text, report);
+    }
+    write_asked(&mut text, report);
     write_summary(&mut text, report);
     if let Some(shared) = &report.shared {
         write_grouping(&mut text, report, shared);
@@ -53,7 +57,7 @@ pub(super) fn text(report: &StudyReport) -> String {
     write_restless(&mut text, report);
     write_refused(&mut text, report);
     report.rules.iter().for_each(|rule| write_classes(&mut text, rule));
-    write_check(&mut text, report);
+    write_check(&mut text, order, report);
     text
 }
 
@@ -80,7 +84,7 @@ fn pair(nodes: &[String]) -> String {
     safe(&nodes.join(" and ")).into_owned()
 }
 
-fn write_account(text: &mut String, report: &StudyReport) {
+fn write_left_out(text: &mut String, report: &StudyReport) {
     for left_out in &report.left_out {
         let places = left_out.places.join("; ");
         let more = match left_out.count.saturating_sub(left_out.places.len()) {
@@ -89,6 +93,9 @@ fn write_account(text: &mut String, report: &StudyReport) {
         };
         say!(text, "{} left out, because {}: {}{more}", left_out.count, left_out.why, safe(&places));
     }
+}
+
+fn write_asked(text: &mut String, report: &StudyReport) {
     say!(
         text,
         "{}: {} in {}, {} asked",
@@ -273,10 +280,11 @@ fn write_classes(text: &mut String, rule: &LearnedRule) {
     }
 }
 
-fn write_check(text: &mut String, report: &StudyReport) {
+fn write_check(text: &mut String, order: &Learn, report: &StudyReport) {
     let Some(coarse) = &report.check else { return };
     if coarse.is_empty() {
-        say!(text, "\n--check: the rules in force lose nothing of this evidence.");
+        let rules = order.check_file().map_or("in force".to_owned(), |file| format!("of {}", file.display()));
+        say!(text, "\n--check: the rules {rules} lose nothing of this evidence.");
     }
     for rule in coarse {
         let explained = match rule.explained_by.is_empty() {

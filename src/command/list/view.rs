@@ -154,6 +154,7 @@ pub(in crate::command) const PROOFS: View<NodeClass> = View {
         column("UNCOVERED", |class, _| uncovered(proof_of(class)?)),
         column("WITNESSES", |class, _| shown(proof_of(class)?.witnesses)),
         wide("PROVED", |class, _| shown(&proof_of(class)?.words)),
+        wide("GIVES WAY", |class, _| proof_of(class)?.gives_way.clone()),
     ],
     name: |class| shown(&class.class),
     apart: |_| Vec::new(),

@@ -25,13 +25,14 @@ pub trait ProofView {
         Vec::new()
     }
 
-    /// Begins to prove a class now. Returns the number of the order, for [`ProofView::prove_state`].
+    /// Begins to prove a class now, at each server with the class. Returns the number of the order, for
+    /// [`ProofView::prove_state`].
     fn prove(&self, _order: ProveOrder) -> BoxFuture<'_, Result<u64, ProveRefusal>> {
         async { Err(ProveRefusal::Off) }.boxed()
     }
 
-    /// The progress of an order; `None` for an order of long ago.
-    fn prove_state(&self, _order: u64) -> BoxFuture<'_, Option<ProveState>> {
+    /// The progress of an order; `None` for an order of long ago, and after a server left the proof.
+    fn prove_state(&self, _order: u64) -> BoxFuture<'_, Option<ProveStatus>> {
         async { None }.boxed()
     }
 
@@ -45,7 +46,7 @@ pub trait ProofView {
         Vec::new()
     }
 
-    /// Gives each value of these fields a class of its own, until [`ProofView::join_class`] or another rule
+    /// Gives each value of these fields a class of its own, until [`ProofView::join_classes`] or another rule
     /// (PRF-32). `class`: the whole digest; `by`: the paths of fields, as in reports.
     ///
     /// # Errors
@@ -54,14 +55,21 @@ pub trait ProofView {
         Err(SplitRefusal::NoClass)
     }
 
-    /// Undoes the split that made a class, or all splits of a class. Returns the class that has the clients
-    /// then.
+    /// Undoes, for each class, the split behind the class, or all splits of the class. Returns the classes
+    /// with the clients then.
     ///
     /// # Errors
-    /// Nothing was joined.
-    fn join_class(&self, _class: &str) -> Result<Arc<str>, SplitRefusal> {
-        Err(SplitRefusal::NoClass)
+    /// A class was not split, and nothing was joined.
+    fn join_classes(&self, _classes: &[String]) -> Result<Vec<Arc<str>>, JoinRefusal> {
+        Err(JoinRefusal { class: String::new(), reason: SplitRefusal::NoClass })
     }
+}
+
+/// A class without a split to undo, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinRefusal {
+    pub class: String,
+    pub reason: SplitRefusal,
 }
 
 /// A split of a class.
@@ -138,6 +146,30 @@ pub enum ProveRefusal {
     Off,
     /// No class with this digest is proved: it has one client, or shows a projection, or another list.
     NotProved,
+    /// A server has too many orders under way.
+    Busy,
+}
+
+/// The progress of an order, of all servers together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProveStatus {
+    pub state: ProveState,
+    /// The reason why no further client is asked now (PRF-20).
+    pub gives_way: Option<&'static str>,
+}
+
+impl ProveStatus {
+    /// Adds the progress at another server. The class is proved only if each server was asked.
+    pub fn add(&mut self, other: ProveStatus) {
+        let (sum, other_state) = (&mut self.state, other.state);
+        sum.asked += other_state.asked;
+        sum.equal += other_state.equal;
+        sum.differs += other_state.differs;
+        sum.no_word += other_state.no_word;
+        sum.is_done &= other_state.is_done;
+        sum.refused = sum.refused.take().or(other_state.refused);
+        self.gives_way = self.gives_way.or(other.gives_way);
+    }
 }
 
 /// The proof of one server at one moment.

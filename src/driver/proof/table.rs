@@ -11,12 +11,12 @@ use tracing::error;
 
 use super::task::{ProofCommand, ProofTask};
 use super::tell::ProofTeller;
-use crate::driver::api::proof::{ProofSummary, ProveRefusal, ServerProof, ServerSamples};
+use crate::driver::api::proof::{ProofSummary, ProveRefusal, ProveStatus, ServerProof, ServerSamples};
 use crate::driver::ground::context::{DriverContext, DriverSettings};
 use crate::driver::ground::proof_rules::ProofRules;
 use crate::driver::ground::servers::{Attach, ListedServer, Place};
 use crate::driver::stream::state::Tables;
-use sluice_proof::proof::{ClassKey, OrderId, ProveOrder, ProveState};
+use sluice_proof::proof::{ClassKey, OrderId, ProveOrder};
 
 /// The pause before a task begins anew.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +32,8 @@ pub struct Proofs(Mutex<UnderWay>);
 struct UnderWay {
     /// In the order of the lists of servers.
     servers: Vec<RunningProof>,
-    orders: BTreeMap<u64, (Place, OrderId)>,
+    /// Each with the parts at the servers of the class.
+    orders: BTreeMap<u64, Vec<(Place, OrderId)>>,
     last_order: u64,
 }
 
@@ -101,23 +102,35 @@ impl Proofs {
         if servers.is_empty() {
             return Err(ProveRefusal::Off);
         }
+        let mut parts = Vec::new();
         for server in servers {
+            // After a panic the task cannot say whether the server has the class.
             let asked = server.ask(|reply| ProofCommand::Prove(order.clone(), reply)).await;
-            if let Some(id) = asked.flatten() {
-                return Ok(self.0.lock().remember(server.place, id));
+            match asked.unwrap_or(Err(ProveRefusal::Busy)) {
+                Ok(id) => parts.push((server.place, id)),
+                Err(ProveRefusal::NotProved) => {}
+                Err(refusal) => return Err(refusal),
             }
         }
-        Err(ProveRefusal::NotProved)
+        if parts.is_empty() { Err(ProveRefusal::NotProved) } else { Ok(self.0.lock().remember(parts)) }
     }
 
     /// See [`ProofView::prove_state`](crate::driver::api::proof::ProofView::prove_state).
-    pub async fn prove_state(&self, order: u64) -> Option<ProveState> {
-        let (server, id) = {
+    pub async fn prove_state(&self, order: u64) -> Option<ProveStatus> {
+        let (parts, servers) = {
             let running = self.0.lock();
-            let (place, id) = *running.orders.get(&order)?;
-            (running.servers.iter().find(|server| server.place == place)?.clone(), id)
+            (running.orders.get(&order)?.clone(), running.servers.clone())
         };
-        server.ask(|reply| ProofCommand::State(id, reply)).await.flatten()
+        let mut sum: Option<ProveStatus> = None;
+        for (place, id) in parts {
+            let server = servers.iter().find(|server| server.place == place)?;
+            let part = server.ask(|reply| ProofCommand::State(id, reply)).await.flatten()?;
+            match &mut sum {
+                Some(sum) => sum.add(part),
+                None => sum = Some(part),
+            }
+        }
+        sum
     }
 
     /// See [`ProofView::samples`](crate::driver::api::proof::ProofView::samples).
@@ -133,9 +146,9 @@ impl Proofs {
 }
 
 impl UnderWay {
-    fn remember(&mut self, place: Place, id: OrderId) -> u64 {
+    fn remember(&mut self, parts: Vec<(Place, OrderId)>) -> u64 {
         self.last_order += 1;
-        self.orders.insert(self.last_order, (place, id));
+        self.orders.insert(self.last_order, parts);
         while self.orders.len() > ORDERS_MAX {
             self.orders.pop_first();
         }

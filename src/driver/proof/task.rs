@@ -15,7 +15,7 @@ use super::replicas::ReplicaLog;
 use super::shadows::OpenShadows;
 use super::tell::ProofTeller;
 use crate::client::ConnectionChoice;
-use crate::driver::api::proof::{ServerProof, ServerSamples, SplitRefusal};
+use crate::driver::api::proof::{ProveRefusal, ProveStatus, ServerProof, ServerSamples, SplitRefusal};
 use crate::driver::ground::class_refusals::RefusedType;
 use crate::driver::ground::context::DriverContext;
 use crate::driver::ground::proof_rules::ProofRules;
@@ -27,7 +27,7 @@ use crate::telemetry::wall_now;
 use sluice_engine::Time;
 use sluice_proof::proof::{
     ClassKey, ClassState, Happening, Meaning, OpenShadow, OrderId, Output, Proof, ProofReport, ProveOrder,
-    ProveState, Question, QuestionId, ShadowKind, Split, Surroundings,
+    Question, QuestionId, ShadowKind, Split, Surroundings,
 };
 use sluice_xds::{Code, Status};
 
@@ -51,11 +51,10 @@ pub(super) enum ProofCommand {
     /// Another configuration is in force.
     Configure,
     Report(oneshot::Sender<ServerProof>),
-    /// `None`: the server has no such class.
-    Prove(ProveOrder, oneshot::Sender<Option<OrderId>>),
+    Prove(ProveOrder, oneshot::Sender<Result<OrderId, ProveRefusal>>),
     /// An operator joined the parts of the class.
     Joined(ClassKey),
-    State(OrderId, oneshot::Sender<Option<ProveState>>),
+    State(OrderId, oneshot::Sender<Option<ProveStatus>>),
     /// `None`: the server has no such class.
     Samples(ClassKey, oneshot::Sender<Option<ServerSamples>>),
 }
@@ -313,14 +312,20 @@ impl ProofTask {
                 self.look();
                 let is_known = self.classes.source(&order.class).is_some();
                 let now = self.now();
-                let _ = reply.send(is_known.then(|| self.machine.prove(&order, now)));
+                let _ = reply.send(match is_known {
+                    true => self.machine.prove(&order, now).ok_or(ProveRefusal::Busy),
+                    false => Err(ProveRefusal::NotProved),
+                });
             }
             ProofCommand::Joined(class) => {
                 let now = self.now();
                 self.machine.joined(&class, now);
             }
             ProofCommand::State(order, reply) => {
-                let _ = reply.send(self.machine.prove_state(order));
+                let state = self.machine.prove_state(order);
+                let is_under_way = state.as_ref().is_some_and(|state| !state.is_done);
+                let gives_way = self.machine.gives_way(self.now()).filter(|_| is_under_way);
+                let _ = reply.send(state.map(|state| ProveStatus { state, gives_way }));
             }
             ProofCommand::Samples(class, reply) => {
                 let _ = reply.send(self.samples(&class));

@@ -11,14 +11,15 @@ use tokio::time::timeout;
 use crate::driver::api::control::{ConfirmedDeletion, Controls, DeletionFilter};
 use crate::driver::api::load::{ClassLoadStatus, LoadRow, LoadsView, RowQuery};
 use crate::driver::api::proof::{
-    ProofSummary, ProofView, ProveRefusal, ServerProof, ServerSamples, SplitRefusal, SplitStatus,
+    JoinRefusal, ProofSummary, ProofView, ProveRefusal, ProveStatus, ServerProof, ServerSamples,
+    SplitRefusal, SplitStatus,
 };
 use crate::driver::api::rollouts::{LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
 use crate::driver::api::study::{LearnOrder, LearnRefusal, LearnState, StudyView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::splits;
 use crate::driver::source::handle::{Command, Subscriber};
-use sluice_proof::proof::{ClassKey, ProveOrder, ProveState};
+use sluice_proof::proof::{ClassKey, ProveOrder};
 use sluice_xds::{Code, Status};
 
 /// A source answers at once unless it is processing a large response. Readers of the status do not wait for
@@ -77,7 +78,7 @@ impl ProofView for Relay {
         self.proofs.prove(order).boxed()
     }
 
-    fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveState>> {
+    fn prove_state(&self, order: u64) -> BoxFuture<'_, Option<ProveStatus>> {
         self.proofs.prove_state(order).boxed()
     }
 
@@ -93,8 +94,8 @@ impl ProofView for Relay {
         splits::split(self, class, by)
     }
 
-    fn join_class(&self, class: &str) -> Result<Arc<str>, SplitRefusal> {
-        splits::join(self, class)
+    fn join_classes(&self, classes: &[String]) -> Result<Vec<Arc<str>>, JoinRefusal> {
+        splits::join(self, classes)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::driver::api::proof::{SplitRefusal, SplitStatus};
+use crate::driver::api::proof::{JoinRefusal, SplitRefusal, SplitStatus};
 use crate::driver::ground::class_identity::{class_digest, of_member};
 use crate::driver::ground::source_key::Owner;
 use crate::driver::ground::splits::{ClassSplit, NewSplit, SplitCause, SplitStore, values_at};
@@ -66,18 +66,31 @@ pub(super) fn split(relay: &Relay, digest: &str, by: Vec<Box<str>>) -> Result<()
     Ok(())
 }
 
-/// Undoes the split that made the class, or else the splits of the class.
-pub(super) fn join(relay: &Relay, digest: &str) -> Result<Arc<str>, SplitRefusal> {
-    let splits = &relay.shared.durable.splits;
-    let joined: Option<Arc<str>> = match class_of(relay, digest) {
-        Some(class) if splits.join(&class) => {
-            class.split_from.as_deref().map(|class| class_digest(class).into())
+/// Undoes, for each class, the split behind the class, or else all splits of the class. Nothing is done by
+/// halves.
+pub(super) fn join(relay: &Relay, digests: &[String]) -> Result<Vec<Arc<str>>, JoinRefusal> {
+    let store = &relay.shared.durable.splits;
+    let splits = store.get();
+    let find = |digest: &String| {
+        let part = class_of(relay, digest).filter(|class| splits.origin(class).is_some());
+        let parent = part.as_ref().and_then(|class| class.split_from.as_deref());
+        match parent {
+            Some(parent) => Ok((class_digest(parent).into(), part)),
+            None if splits.all().any(|(class, _)| class == digest) => Ok((Arc::from(&**digest), None)),
+            None => Err(JoinRefusal { class: digest.clone(), reason: SplitRefusal::NotSplit }),
         }
-        _ => splits.join_all(digest).then(|| digest.into()),
     };
-    let joined = joined.ok_or(SplitRefusal::NotSplit)?;
-    relay.proofs.joined(&joined);
-    Ok(joined)
+    let joins = digests.iter().map(find).collect::<Result<Vec<(Arc<str>, Option<NodeClass>)>, _>>()?;
+    for (whole, part) in &joins {
+        // The split may have ended with an earlier class.
+        let _ = match part {
+            Some(part) => store.join(part),
+            None => store.join_all(whole),
+        };
+    }
+    let joined: BTreeSet<Arc<str>> = joins.into_iter().map(|(whole, _)| whole).collect();
+    joined.iter().for_each(|class| relay.proofs.joined(class));
+    Ok(joined.into_iter().collect())
 }
 
 /// The class with this digest, if a shared source has it.

@@ -138,7 +138,12 @@ impl NodeList {
     /// The account of the entries that were left out, a line for each reason.
     pub fn account(&self) -> Vec<String> {
         let line = |(reason, left_out): (&Omission, &LeftOut)| {
-            format!("{} left out, because {}: {}", left_out.count, reason.text(), left_out.places.join("; "))
+            let more = match left_out.count - left_out.places.len() {
+                0 => String::new(),
+                more => format!("; and {more} more"),
+            };
+            let places = left_out.places.join("; ");
+            format!("{} left out, because {}: {places}{more}", left_out.count, reason.text())
         };
         self.left_out.iter().map(line).collect()
     }

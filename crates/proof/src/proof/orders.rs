@@ -36,29 +36,31 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Takes an order. `refused`: the reason why the class cannot be asked.
+    /// Takes an order; `None` while too many others run. `refused`: the reason why the class cannot be asked.
     pub fn add(
         &mut self,
         order: &ProveOrder,
         class: Option<&ClassProof>,
         refused: Option<Arc<str>>,
         now: Time,
-    ) -> OrderId {
-        self.last += 1;
-        let id = OrderId(self.last);
+    ) -> Option<OrderId> {
         self.orders.retain(|order| order.done_at.is_none_or(|at| now.since(at) < KEPT));
         while self.orders.len() >= ORDERS_MAX
             && let Some(done) = self.orders.iter().position(|order| order.done_at.is_some())
         {
             self.orders.remove(done);
         }
-        let is_full = self.orders.len() >= ORDERS_MAX;
-        let refused = refused.or_else(|| is_full.then(|| "too many orders are under way".into()));
+        if self.orders.len() >= ORDERS_MAX {
+            return None;
+        }
+        self.last += 1;
+        let id = OrderId(self.last);
         let queue = match (&refused, class) {
             (None, Some(_)) if order.replicas => VecDeque::from([None]),
             (None, Some(class)) => members(class, order.all).into_iter().map(Some).collect(),
             _ => VecDeque::new(),
         };
+        let refused = refused.or_else(|| nobody_to_ask(class?).filter(|_| queue.is_empty()).map(Arc::from));
         let is_done = queue.is_empty();
         let state = ProveState {
             class: order.class.clone(),
@@ -70,10 +72,6 @@ impl Orders {
             is_done,
             refused,
         };
-        if is_full {
-            // The answer is read at once.
-            self.orders.pop_front();
-        }
         let streams = (order.streams.max(1) as usize).min(STREAMS_MAX);
         self.orders.push_back(Order {
             id,
@@ -84,7 +82,7 @@ impl Orders {
             since: now,
             done_at: is_done.then_some(now),
         });
-        id
+        Some(id)
     }
 
     pub fn state(&self, id: OrderId) -> Option<ProveState> {
@@ -158,6 +156,19 @@ impl Order {
             self.done_at.get_or_insert(now);
         }
     }
+}
+
+/// The reason why a class without a member to ask about is not proved. `None`: the server sees the only
+/// client, and nobody differs.
+fn nobody_to_ask(class: &ClassProof) -> Option<&'static str> {
+    let mut keys = class.population.residents().map(|(_, resident)| resident.node_key).peekable();
+    if keys.peek().is_none() {
+        return Some("the class has no client now");
+    }
+    let has_others = keys.any(|key| key != class.representative.node_key);
+    has_others.then_some(
+        "no other client may be asked about: `proof.never` matches, or there is nothing to ask for",
+    )
 }
 
 /// The members that can be asked: all, or a member of each fingerprint.

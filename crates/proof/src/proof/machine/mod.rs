@@ -344,8 +344,9 @@ impl Proof {
         self.splits.join(parent, now);
     }
 
-    /// Proves a class now: all members, or a member of each fingerprint.
-    pub fn prove(&mut self, order: &ProveOrder, now: Time) -> OrderId {
+    /// Proves a class now: all members, or a member of each fingerprint. `None`: too many orders are under
+    /// way.
+    pub fn prove(&mut self, order: &ProveOrder, now: Time) -> Option<OrderId> {
         let class = self.classes.get(&order.class);
         let refused = match (class, &self.twins) {
             (None, _) => Some("the server has no such class".into()),
@@ -362,9 +363,9 @@ impl Proof {
                 .filter(|_| !class.asking.may_ask(now))
                 .map(|status| format!("the server refuses shadows: {status}").into()),
         };
-        let id = self.orders.add(order, class, refused, now);
+        let id = self.orders.add(order, class, refused, now)?;
         self.clock.pick_at = Some(now);
-        id
+        Some(id)
     }
 
     pub fn prove_state(&self, order: OrderId) -> Option<ProveState> {

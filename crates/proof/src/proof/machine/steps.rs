@@ -62,7 +62,7 @@ impl Proof {
     }
 
     /// The reason why no shadow begins now (PRF-20).
-    pub(super) fn gives_way(&self, now: Time) -> Option<&'static str> {
+    pub fn gives_way(&self, now: Time) -> Option<&'static str> {
         if matches!(&self.twins, Twins::Forbidden { until, .. } if now < *until) {
             return Some("the server bears one stream for each node");
         }

@@ -43,7 +43,7 @@ fn prf_5_a_server_that_registers_clients_is_never_asked_and_told_once() {
     let mut bench = bench(3);
     bench.wait_for(ShadowKind::Sample);
     let order = ProveOrder { class: class(), all: true, replicas: false, streams: 1 };
-    let prove = |bench: &mut Bench| bench.proof.prove(&order, bench.now);
+    let prove = |bench: &mut Bench| bench.proof.prove(&order, bench.now).unwrap();
     let mut orders = vec![prove(&mut bench)];
     for _ in 0..2 {
         let around = Surroundings { clients: 3, registers_clients: true, ..Surroundings::default() };
@@ -101,7 +101,7 @@ fn prf_5_a_member_that_matches_never_is_never_shown() {
         bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 4 }, bench.now);
     bench.pass(7_200_000);
     assert!(!bench.opened.is_empty() && bench.opened.iter().all(|opened| opened.1.node.id != "dataplane"));
-    assert_eq!(bench.proof.prove_state(order).map(|state| state.asked), Some(1));
+    assert_eq!(bench.proof.prove_state(order.unwrap()).map(|state| state.asked), Some(1));
     assert_eq!(bench.report().not_sampled, 1);
 }
 
@@ -116,8 +116,10 @@ fn prf_5_a_member_that_turns_never_loses_its_shadow() {
 #[test]
 fn prf_19_an_order_takes_all_members_at_once_and_tells_its_progress() {
     let mut bench = bench(30);
-    let order =
-        bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 4 }, bench.now);
+    let order = bench
+        .proof
+        .prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 4 }, bench.now)
+        .unwrap();
     let begun = bench.now;
     let mut most = 0;
     while bench.proof.prove_state(order).is_some_and(|state| !state.is_done) {
@@ -150,8 +152,10 @@ fn prf_19_an_order_takes_the_results_of_witnesses() {
     }
     bench.pass(1_100);
     assert_eq!(bench.shadows[&sample].kind, ShadowKind::Witness);
-    let order =
-        bench.proof.prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 1 }, bench.now);
+    let order = bench
+        .proof
+        .prove(&ProveOrder { class: class(), all: true, replicas: false, streams: 1 }, bench.now)
+        .unwrap();
     bench.pass(100);
     let state = bench.proof.prove_state(order).unwrap();
     assert_eq!((state.is_done, state.differs, state.no_word), (true, 1, 0));
@@ -162,9 +166,37 @@ fn prf_19_an_order_for_an_unknown_class_is_refused() {
     let mut bench = bench(1);
     let order = bench
         .proof
-        .prove(&ProveOrder { class: "beef".into(), all: true, replicas: false, streams: 1 }, bench.now);
+        .prove(&ProveOrder { class: "beef".into(), all: true, replicas: false, streams: 1 }, bench.now)
+        .unwrap();
     let state = bench.proof.prove_state(order).unwrap();
     assert!(state.is_done && state.refused.is_some());
+}
+
+#[test]
+fn prf_19_an_order_beyond_those_under_way_takes_no_place_of_theirs() {
+    let mut bench = bench(3);
+    let wish = ProveOrder { class: class(), all: true, replicas: false, streams: 1 };
+    let orders: Vec<OrderId> = (0..16).map(|_| bench.proof.prove(&wish, bench.now).unwrap()).collect();
+    assert_eq!(bench.proof.prove(&wish, bench.now), None);
+    assert!(orders.iter().all(|order| bench.proof.prove_state(*order).is_some_and(|state| !state.is_done)));
+}
+
+#[test]
+fn prf_24_a_class_of_which_nobody_can_be_asked_is_refused_unless_it_has_one_client() {
+    let mut bench = bench(0);
+    let wish = ProveOrder { class: class(), all: true, replicas: false, streams: 1 };
+    let refusal = |bench: &mut Bench| {
+        let order = bench.proof.prove(&wish, bench.now).unwrap();
+        let state = bench.proof.prove_state(order).unwrap();
+        assert_eq!((state.is_done, state.asked), (true, 0));
+        state.refused
+    };
+    bench.member(1, "rep", &[("team", "red")]);
+    assert_eq!(refusal(&mut bench), None, "two streams of the client that the server sees");
+    bench.member_as(9, Member { is_never: true, ..member(&node("vm", &[("team", "x")])) });
+    assert!(refusal(&mut bench).unwrap().contains("`proof.never`"));
+    [0, 1, 9].iter().for_each(|id| bench.proof.member_left(&class(), MemberId(*id), bench.now));
+    assert!(refusal(&mut bench).unwrap().contains("no client"));
 }
 
 /// Passes time until the machine asks another replica. All samples and seconds are equal.
@@ -233,7 +265,7 @@ fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {
     let mut bench = bench(3);
     bench.pass(100);
     let wish = ProveOrder { class: class(), all: false, replicas: true, streams: 1 };
-    let order = bench.proof.prove(&wish, bench.now);
+    let order = bench.proof.prove(&wish, bench.now).unwrap();
     let replica = replica_within(&mut bench, 40);
     assert_eq!(bench.shown(replica), "rep");
     assert!(!bench.proof.prove_state(order).unwrap().is_done);
@@ -244,7 +276,7 @@ fn prf_18_replicas_are_compared_on_demand_and_an_order_waits_for_its_test() {
     let agree = |happening: &&Happening| matches!(happening, Happening::ReplicasAgree { .. });
     assert_eq!(bench.happenings.iter().filter(agree).count(), 1);
 
-    let order = bench.proof.prove(&wish, bench.now);
+    let order = bench.proof.prove(&wish, bench.now).unwrap();
     bench.pass(100);
     let replica = bench.wait_for(ShadowKind::Replica);
     bench.answer_on(replica, wildcard(&clusters(), NEW), 2);
