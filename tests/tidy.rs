@@ -506,7 +506,17 @@ fn a_module_with_a_folder_stands_in_the_folder() {
     refuse(&beside.map(fault).collect::<Vec<_>>());
 }
 
-/// Paths of one machine, and work that was put off. The needles are assembled so that this file passes.
+/// Whether words of a text stand far apart: two of its lines were joined with the indentation between them.
+fn has_gap(line: &str) -> bool {
+    let text = line.split_once('"').map_or("", |(_, text)| text);
+    text.match_indices("        ").filter(|(at, _)| !text[..*at].ends_with("\\n")).any(|(at, _)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at..].trim_start().chars().next());
+        before.is_some_and(|of| of.is_ascii_lowercase() || of == ',')
+            && after.is_some_and(|of| of.is_ascii_lowercase())
+    })
+}
+
+/// Paths of one machine, work that was put off, and texts with gaps. The needles are assembled so that this file passes.
 #[test]
 fn nothing_is_written_that_should_not_be() {
     let everywhere =
@@ -523,6 +533,9 @@ fn nothing_is_written_that_should_not_be() {
             let unwanted = everywhere.iter().chain(in_code.iter().filter(|_| is_code));
             for needle in unwanted.filter(|needle| line.contains(needle.as_str())) {
                 faults.push(format!("{path}:{}: {needle}", number + 1));
+            }
+            if path.ends_with(".rs") && has_gap(line) {
+                faults.push(format!("{path}:{}: a text with a gap", number + 1));
             }
         }
     }
@@ -555,4 +568,6 @@ fn the_checks_see_what_they_look_for() {
     assert!(dependencies().contains(&"tokio_util".to_owned()));
     let paths = ["src/a.rs", "src/a/b.rs", "src/ab.rs", "tests/c.rs", "tests/c/d.rs"];
     assert_eq!(files_beside_their_folders(&paths), ["src/a.rs"]);
+    assert!(has_gap(&["\"a, which the", "control plane asks for\""].join(&" ".repeat(13))));
+    assert!(!has_gap("f(\"a\")         // b") && !has_gap(&["a", "b"].join(&" ".repeat(9))));
 }

@@ -4,6 +4,7 @@
 //!    the process. `signals`: the signals.
 //! 2. `settings`, `servers`, `tls`, `admin`, `authorization`, `facts`, `sockets`: the parts of the
 //!    configuration, each in the form of a room. `check`: a look at the files.
+//!    `forgetting`: the memory of the ledger, before a start.
 //! 3. `parts`: all that a configuration asks for: data on disk, sockets. Nothing is served yet.
 //! 4. `handover`: an upgrade, from the old process to the new one.
 //! 5. `study`: rules of node classes, learned without a relay.
@@ -23,6 +24,7 @@ mod authorization;
 mod facts;
 mod sockets;
 mod check;
+mod forgetting;
 mod handover;
 mod parts;
 mod study;
@@ -49,6 +51,7 @@ use self::running::{OwnProcess, Running};
 use crate::config::{Config, Loaded, LogFormat};
 
 pub use check::{Faults, check_files, check_host, explain_classes, needs_of_host};
+pub use forgetting::forget_ledger;
 pub use handover::{Start, StartRefusal};
 pub use reload::{ConfigFile, with_collector};
 pub use study::learn;

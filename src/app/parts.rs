@@ -94,17 +94,18 @@ fn open_ledger(config: &Config, metrics: &Metrics) -> Result<Option<LedgerParts>
     let Some(LedgerSettings { replica, lease, newcomers_wait, store }) = &config.ledger else {
         return Ok(None);
     };
-    let ledger: Arc<dyn Ledger> = match store {
+    let (ledger, kind): (Arc<dyn Ledger>, _) = match store {
         LedgerStore::Local => return Ok(None),
         LedgerStore::Etcd(etcd) => {
-            Arc::new(EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?)
+            let ledger = EtcdLedger::new(etcd, *lease, metrics).context("ledger.etcd.tls")?;
+            (Arc::new(ledger), "etcd")
         }
         LedgerStore::Kubernetes(settings) => {
-            Arc::new(KubernetesLedger::new(settings, replica, *lease, metrics))
+            (Arc::new(KubernetesLedger::new(settings, replica, *lease, metrics)), "kubernetes")
         }
     };
     let join = if *newcomers_wait { JoinPolicy::Wait } else { JoinPolicy::Live };
     let (name, process) = (replica.as_str().into(), fastrand::u64(..));
     let replica = Replica { name, process, lease: *lease, join };
-    Ok(Some(LedgerParts { ledger, replica }))
+    Ok(Some(LedgerParts { ledger, replica, believed: metrics.ledger.believed(kind) }))
 }

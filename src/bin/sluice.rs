@@ -18,6 +18,7 @@ use sluice::app::{ConfigFile, Faults, Start};
 use sluice::command::Operate;
 use sluice::command::classes::{ClassCommand, ClassesArguments};
 use sluice::command::console::Console;
+use sluice::command::ledger::{InitArguments, LedgerCommand};
 use sluice::command::outcome::Failure;
 use sluice::config::xds_relay::{Migrated, Migration};
 use sluice::config::{self, Config, ConfigError, Loaded, LogFormat};
@@ -188,6 +189,13 @@ fn operate(command: Operate) -> Result<ExitCode, Failure> {
         let mut out = BufWriter::new(stdout());
         let learned = sluice::app::learn(learn, &hostname(), &mut out, &mut stderr());
         return printed(out.flush()).and(learned).map(|()| ExitCode::SUCCESS);
+    }
+    // No relay is asked either.
+    if let Operate::Ledger { ledger: LedgerCommand::Init(InitArguments { config: Some(file), .. }) } =
+        &command
+    {
+        let done = sluice::app::forget_ledger(&load(file)?)?;
+        return printed(writeln!(stdout(), "{done}")).map(|()| ExitCode::SUCCESS);
     }
     let is_terminal = stdout().is_terminal();
     // https://no-color.org

@@ -1,5 +1,7 @@
 //! `sluice ledger show` and `init`: the ledger that replicas share (LDG-6).
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::json;
@@ -20,7 +22,16 @@ pub enum LedgerCommand {
     Show(LedgerArguments),
     /// Believe the present ledger, although data were lost.
     #[command(after_help = INIT_HELP)]
-    Init(LedgerArguments),
+    Init(InitArguments),
+}
+
+#[derive(Args, Debug)]
+pub struct InitArguments {
+    /// For the next start of a stopped relay: believe the ledger of that time. No relay is asked.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    common: LedgerArguments,
 }
 
 #[derive(Args, Debug)]
@@ -54,17 +65,19 @@ Output:
 Examples:
   sluice ledger init
   sluice ledger init --relay http://10.0.0.7:19000
+  sluice ledger init --config /etc/sluice/sluice.yaml
 
-Exit codes: 0 done; 64 wrong arguments, or the relay shares no ledger; 69 no relay answered.";
+Exit codes: 0 done, or already so; 64 wrong arguments, or the relay shares no ledger; 65 the ledger is away, so there is none to \
+believe, or a relay runs with --config: nothing was done; 69 no relay answered.";
 
 pub(super) async fn run(command: LedgerCommand, console: &mut Console<'_>) -> Result<Outcome, Failure> {
     let (method, endpoint, arguments) = match command {
         LedgerCommand::Show(arguments) => (Method::GET, Endpoint::Ledger, arguments),
-        LedgerCommand::Init(arguments) => (Method::POST, Endpoint::InitLedger, arguments),
+        LedgerCommand::Init(InitArguments { common, .. }) => (Method::POST, Endpoint::InitLedger, common),
     };
     let relays = Relays::new(&arguments.reach).await?;
     let answers = relays.typed::<LedgerState>(&method, endpoint.path()).await;
-    let outcome = answers.report(console.err)?;
+    let outcome = answers.report_state(console.err)?;
     let states: Vec<Typed<LedgerState>> = answers.values().collect();
     match arguments.form {
         AnswerForm::Json => console.json(&json!({ "relays": jsons(&states) }))?,

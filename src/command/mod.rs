@@ -36,7 +36,7 @@ mod tail;
 mod events;
 pub mod learn;
 pub mod splits;
-mod ledger;
+pub mod ledger;
 mod loads;
 pub mod classes;
 mod drain;

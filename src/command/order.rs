@@ -15,8 +15,7 @@ use super::console::Console;
 use super::list::path;
 use super::list::view::plan_step;
 use super::outcome::{Failure, Outcome};
-use super::relays::{Answers, Relays};
-use super::request::Missing;
+use super::relays::Relays;
 use super::table::joined;
 use super::text::{parse_duration, safe};
 use super::typed::jsons;
@@ -25,9 +24,6 @@ use sluice_text::encoded;
 
 /// The longest freeze; the relay has the same limit (HIS-4).
 const FREEZE_MAX: Duration = hours(7 * 24);
-
-/// The status of a relay that refuses an order to another push, or in another state.
-const CONFLICT: u16 = 409;
 
 /// Orders to plans with `mode: enforce`.
 #[derive(Debug, Subcommand)]
@@ -368,7 +364,7 @@ async fn give<T: DeserializeOwned>(
     console: &mut Console<'_>,
 ) -> Result<Outcome, Failure> {
     let answers = relays.typed::<T>(&Method::POST, path).await;
-    let outcome = report(&answers, console)?;
+    let outcome = answers.report_state(console.err)?;
     let answers: Vec<_> = answers.values().collect();
     match form {
         AnswerForm::Json => console.json(&json!({ "relays": jsons(&answers) }))?,
@@ -380,17 +376,6 @@ async fn give<T: DeserializeOwned>(
     }
     console.out.flush()?;
     Ok(outcome)
-}
-
-/// Reports the relays without an answer. A refusal because of the state has an exit code of its own.
-fn report<T>(answers: &Answers<T>, console: &mut Console<'_>) -> Result<Outcome, Failure> {
-    let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
-    match answers.report(console.err) {
-        Err(Failure::Usage(text)) if answers.missing.iter().all(|(_, missing)| is_conflict(missing)) => {
-            Err(Failure::Conflict(text))
-        }
-        other => other,
-    }
 }
 
 /// The names of the plans that obeyed an order to all.
@@ -494,18 +479,5 @@ mod tests {
         assert_eq!(obeyed(&read(json!({"plans": ["edge", "batch"]}))), "done in edge, batch");
         let mixed = json!({"plans": ["edge"], "observing": ["batch", "idle"]});
         assert_eq!(obeyed(&read(mixed)), "done in edge; NOT frozen, because of mode: observe: batch, idle");
-    }
-
-    #[test]
-    fn cmd_2_only_a_refusal_because_of_the_state_is_65() {
-        let end = |status: u16| {
-            let missing = Missing::Refused { status, reason: "no".to_owned() };
-            let answers =
-                Answers::<PlanState> { answered: Vec::new(), missing: vec![("r1".to_owned(), missing)] };
-            let (mut out, mut err) = (Vec::new(), Vec::new());
-            let mut console = Console { out: &mut out, err: &mut err, is_terminal: false, has_colour: false };
-            report(&answers, &mut console).unwrap_err().code()
-        };
-        assert_eq!([400, 404, 409, 503].map(end), [64, 64, 65, 69]);
     }
 }

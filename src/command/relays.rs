@@ -20,6 +20,9 @@ use crate::config;
 /// The longest file with a token.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 
+/// The status of a relay that does not do something in its present state.
+const CONFLICT: u16 = 409;
+
 /// All relays of a command.
 #[derive(Debug)]
 pub(super) struct Relays {
@@ -108,6 +111,17 @@ impl<T> Answers<T> {
         Err(if is_usage { Failure::Usage(text) } else { Failure::Unavailable(text) })
     }
 
+    /// As [`Answers::report`]. A refusal because of the relay's state has an exit code of its own.
+    pub(super) fn report_state(&self, err: &mut dyn Write) -> Result<Outcome, Failure> {
+        let is_conflict = |missing: &Missing| matches!(missing, Missing::Refused { status: CONFLICT, .. });
+        match self.report(err) {
+            Err(Failure::Usage(text)) if self.missing.iter().all(|(_, missing)| is_conflict(missing)) => {
+                Err(Failure::Conflict(text))
+            }
+            other => other,
+        }
+    }
+
     fn lines(&self) -> Vec<String> {
         let lines = self.missing.iter().map(|(label, missing)| {
             let text = missing.text();
@@ -163,5 +177,14 @@ mod tests {
         let none = answers(0, &[silent(), silent()]).report(&mut err).unwrap_err();
         assert_eq!(none.code(), 69);
         assert_eq!(answers(0, &[silent(), refused]).report(&mut err).unwrap_err().code(), 64);
+    }
+
+    #[test]
+    fn cmd_2_only_a_refusal_because_of_the_state_is_65() {
+        let end = |status: u16| {
+            let refused = Missing::Refused { status, reason: "no".to_owned() };
+            answers(0, &[refused]).report_state(&mut Vec::new()).unwrap_err().code()
+        };
+        assert_eq!([400, 404, 409, 503].map(end), [64, 64, 65, 69]);
     }
 }

@@ -66,6 +66,9 @@ fn label(tree: &Tree) -> Result<String, String> {
 fn read_etcd(map: &mut Map<'_>, directory: &Path) -> Option<EtcdSettings> {
     let endpoints = map.required("endpoints", ENDPOINTS);
     let prefix = map.or("prefix", EtcdSettings::PREFIX.to_owned(), prefix);
+    if !prefix.ends_with('/') {
+        map.warn_at("prefix", format!("the ledger has all keys that begin with {prefix:?}, also those of another prefix like \"{prefix}2/\"; end it with `/`"));
+    }
     let tls = map.item("tls").and_then(|item| item.map(|map| read_tls_config(map, directory)));
     let user = map.item("user").and_then(|item| item.map(|map| read_user(map, directory)).flatten());
     let items = endpoints.and_then(|item| item.list())?;

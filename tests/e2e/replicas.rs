@@ -70,3 +70,39 @@ async fn ldg_4_a_halt_at_one_is_a_halt_at_the_other() {
         eventually("the word of the operator", async || relay.json("/ledger").await["fault"].is_null()).await;
     }
 }
+
+/// An order acts on all or says that it does not.
+#[tokio::test]
+async fn ldg_5_orders_that_the_ledger_does_not_take_are_503() {
+    let (mut cluster, directory) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let kubeconfig = cluster.kubeconfig(directory.path(), "token");
+    let full = (403, "exceeded quota".to_owned(), None);
+    let origin = ControlPlane::obedient().await;
+    let relay = replica(&origin, "one", &kubeconfig).await;
+    let fault = async || relay.json("/ledger").await["fault"].as_str().unwrap_or_default().to_owned();
+    eventually("the ledger", async || fault().await.is_empty()).await;
+    assert_eq!(relay.metric("sluice_ledger_believed", &["kind=\"kubernetes\""]).await, 1.0);
+
+    cluster.refuse("create configmaps", full.clone());
+    cluster.refuse("update configmaps", full);
+    for told in
+        ["done at this replica alone: the ledger has not taken it yet: ", "the ledger takes no writes"]
+    {
+        let (status, answer) = relay.post("/freeze?for=1h").await;
+        assert!(
+            status == 503 && answer.contains(told) && answer.contains("exceeded quota"),
+            "{status} {answer}"
+        );
+    }
+    assert_eq!(relay.json("/rollouts/edge").await["ledger"]["unwritten"], true);
+    cluster.allow();
+    eventually("the ledger has the freeze", async || cluster.entry("plan/edge").is_some()).await;
+    eventually("orders", async || relay.post("/unfreeze").await.0 == 200).await;
+
+    cluster.down();
+    eventually("the loss", async || !fault().await.is_empty()).await;
+    assert_eq!(relay.metric("sluice_ledger_believed", &["kind=\"kubernetes\""]).await, 0.0);
+    assert_eq!(relay.post("/freeze?for=1h").await.0, 503);
+    let (status, answer) = relay.post("/ledger/init").await;
+    assert!(status == 409 && answer.contains("there is none to believe"), "{status} {answer}");
+}

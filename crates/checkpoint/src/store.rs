@@ -212,6 +212,17 @@ impl Store {
         replace(&HostDisk, &self.directory, file.name(), |sink| sink(state))
     }
 
+    /// Removes a state of the relay. Returns false if there is none.
+    ///
+    /// # Errors
+    /// Errors of the disk.
+    pub fn remove_state(&self, file: StateFile) -> io::Result<bool> {
+        match HostDisk.remove(&self.directory.join(file.name())) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.and_then(|()| HostDisk.sync_directory(&self.directory)).map(|()| true),
+        }
+    }
+
     /// A state of the relay, as `read` understands it; `None` if there is no file.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use super::super::params::{
 };
 use super::super::state::Admin;
 use super::{find, item, of_plan};
-use crate::driver::api::rollouts::{OrderRefusal, PlanOrder, RolloutStatus};
+use crate::driver::api::rollouts::{ObeyedOrder, OrderRefusal, PlanOrder, RolloutStatus};
 use crate::telemetry::events::{Events, Kind, Occurrence};
 use sluice_fleet::rollout::command::{FREEZE_MAX, PinFor, Promotion};
 use sluice_fleet::rollout::shared::BARRED_MAX;
@@ -138,9 +138,12 @@ pub(in crate::admin) async fn command(
     let line = CommandLine { plan: &plan, push, word: &word, query: uri.query().unwrap_or_default() };
     let events = &admin.metrics.events;
     match admin.relay.command_plan(order).await {
-        Ok(after) => {
+        Ok(ObeyedOrder { after, unwritten }) => {
             audit.note(events, &line, Ok(after.report.state));
-            Ok(Json(item::plan_state_of(&after)).into_response())
+            match unwritten {
+                Some(why) => Err(unavailable(here_alone(&plan, &why))),
+                None => Ok(Json(item::plan_state_of(&after)).into_response()),
+            }
         }
         Err(refusal) => {
             let (text, answer) = refused(&plan, refusal);
@@ -321,22 +324,27 @@ async fn command_all(
         }
         let order = PlanOrder { plan: plan.clone(), command: command.clone(), condemn: Vec::new(), is_here };
         match admin.relay.command_plan(order).await {
-            Ok(after) => {
+            Ok(ObeyedOrder { after, unwritten }) => {
                 tell(Ok(after.report.state));
-                done.push(plan);
+                match unwritten {
+                    Some(why) => refusals.push(unavailable(here_alone(&plan, &why))),
+                    None => done.push(plan),
+                }
             }
             // A plan that has ended meanwhile needs no freeze.
             Err(OrderRefusal::NoSuchPlan) => {}
             Err(refusal) => {
-                let (text, _) = refused(&plan, refusal);
+                let (text, answer) = refused(&plan, refusal);
                 tell(Err(&text));
-                refusals.push(text);
+                refusals.push(answer(text));
             }
         }
     }
-    if !refusals.is_empty() {
+    // A refusal by the ledger counts before one by the state of a plan.
+    if let Some(status) = refusals.iter().map(|refusal| refusal.status).max() {
         let others = if done.is_empty() { String::new() } else { format!("; done: {}", done.join(", ")) };
-        return Err(conflict(format!("{}{others}", refusals.join("; "))));
+        let reasons: Vec<_> = refusals.into_iter().map(|refusal| refusal.reason).collect();
+        return Err(Declined { status, reason: format!("{}{others}", reasons.join("; ")) });
     }
     match (done.is_empty(), observing.is_empty()) {
         (true, true) => {
@@ -355,9 +363,23 @@ async fn command_all(
 /// The result of a freeze for a plan that observes.
 const NOT_FROZEN: &str = "the plan observes: a freeze holds none of its pushes back";
 
+/// An order that only this replica has so far.
+fn here_alone(plan: &str, why: &str) -> String {
+    format!(
+        "plan {plan:?}: done at this replica alone: the ledger has not taken it yet: {why}. The others follow once it has"
+    )
+}
+
 fn refused(plan: &str, refusal: OrderRefusal) -> (String, fn(String) -> Declined) {
     let error = match refusal {
         OrderRefusal::NoSuchPlan => return (format!("no plan is named {plan:?}"), not_found),
+        OrderRefusal::Unwritten(why) => {
+            let text = format!(
+                "plan {plan:?}: the ledger takes no writes, and other replicas would not hear of it: {why}; nothing \
+                 was done. here=true acts on this replica alone"
+            );
+            return (text, unavailable);
+        }
         OrderRefusal::Refused(error) => error,
     };
     let text = match error {

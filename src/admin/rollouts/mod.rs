@@ -19,9 +19,9 @@ use tracing::warn;
 
 use super::list;
 use super::page::{Page, cursor};
-use super::params::{Declined, not_found, read};
+use super::params::{Declined, conflict, not_found, read};
 use super::state::Admin;
-use crate::driver::api::rollouts::{LedgerStatus, RolloutStatus};
+use crate::driver::api::rollouts::{InitRefusal, LedgerStatus, RolloutStatus};
 pub(super) use command::{command, freeze, is_order, unfreeze};
 pub(super) use item::{behind_seconds, frozen_until, pinned, shared_plan};
 use sluice_fleet::rollout::PushReport;
@@ -54,8 +54,14 @@ pub(super) async fn ledger(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Res
 /// `POST /ledger/init` (LDG-6).
 pub(super) async fn init_ledger(Shared(admin): Shared<Admin>, uri: Uri) -> Result<Response, Declined> {
     read::<NoParameters>(&uri)?;
-    if admin.relay.init_ledger() {
-        warn!("an operator believes the ledger as it is now");
+    match admin.relay.init_ledger().await {
+        Ok(()) => warn!("an operator believes the ledger as it is now"),
+        Err(InitRefusal::NoLedger) => {}
+        Err(InitRefusal::Away(why)) => {
+            return Err(conflict(format!(
+                "the ledger is away, so there is none to believe: {why}; nothing was done"
+            )));
+        }
     }
     state_of_ledger(&admin)
 }

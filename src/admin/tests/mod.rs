@@ -83,6 +83,9 @@ struct FakeView {
     tails: Arc<Tails>,
     /// No source has the former version of a resource.
     is_old_gone: bool,
+    is_ledger_away: bool,
+    /// The ledger takes no writes.
+    is_ledger_full: bool,
 }
 
 impl StatusView for FakeView {

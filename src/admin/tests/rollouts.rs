@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::driver::api::rollouts::{
-    JoiningUnits, LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView, UnitStatus,
+    InitRefusal, JoiningUnits, LedgerStatus, ObeyedOrder, OrderRefusal, PlanOrder, RolloutStatus,
+    RolloutsView, UnitStatus,
 };
 use sluice_engine::Time;
 use sluice_engine::change::NameList;
@@ -27,8 +28,9 @@ impl RolloutsView for FakeView {
     }
 
     /// Push 41 of the plan `edge` is under way, and release 39 is known.
-    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<ObeyedOrder, OrderRefusal>> {
         let refused = match order.command {
+            _ if self.is_ledger_away => Some(CommandError::NoLedger),
             Command::Pin { release: 39, .. } | Command::Abort { push: 41 } | Command::Freeze { .. } => None,
             Command::Bar { push: 41, units } if units == [UnitId(3)] => None,
             Command::Pin { .. } => Some(CommandError::NoSuchRelease),
@@ -39,7 +41,13 @@ impl RolloutsView for FakeView {
         let refused = refused.or((order.condemn.len() == 1).then_some(CommandError::NoSuchContent));
         let status = self.rollouts.iter().find(|of| *of.plan.name == order.plan).cloned();
         let answer = refused.map_or(Ok(()), |error| Err(OrderRefusal::Refused(error)));
-        async move { answer.and(status.ok_or(OrderRefusal::NoSuchPlan)) }.boxed()
+        let unwritten = self.is_ledger_full.then(|| "no space".into());
+        let done = status.map(|after| ObeyedOrder { after, unwritten });
+        async move { answer.and(done.ok_or(OrderRefusal::NoSuchPlan)) }.boxed()
+    }
+
+    fn init_ledger(&self) -> BoxFuture<'_, Result<(), InitRefusal>> {
+        async { if self.is_ledger_away { Err(InitRefusal::Away("gone".into())) } else { Ok(()) } }.boxed()
     }
 
     fn ledger(&self) -> Option<LedgerStatus> {
@@ -450,6 +458,47 @@ async fn wav_19_a_freeze_names_the_plans_that_only_observe() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!admin.get("/ui/rollouts/held").await.body.contains("Other plans are frozen"));
+}
+
+/// A plan that enforces, in a relay whose ledger is as told.
+fn with_ledger(view: FakeView) -> Fixture {
+    let [edge, idle] = [0, 1].map(|index| RolloutStatus::clone(&some()[index]));
+    let held = |of: RolloutStatus, name: &str| {
+        let plan = Arc::new(Plan { mode: Mode::Enforce, ..Plan::new(name) });
+        Arc::new(RolloutStatus { plan, ..of })
+    };
+    let rollouts = vec![held(edge, "edge"), held(idle, "held")];
+    Fixture::of(FakeView { rollouts, ..view }, AdminSettings::default(), None)
+}
+
+#[tokio::test]
+async fn ldg_5_orders_without_the_ledger_are_503() {
+    let admin = with_ledger(FakeView { is_ledger_away: true, ..FakeView::default() });
+    let orders = ["/freeze?for=4h", "/unfreeze", "/rollouts/edge/pause?push=41", "/rollouts/edge/unpin"];
+    for order in orders {
+        let answer = admin.act("POST", order).await;
+        assert_eq!(answer.status, 503, "{order}: {}", answer.body);
+        assert!(answer.body.contains("here=true"), "{}", answer.body);
+    }
+    let answer = admin.act("POST", "/ledger/init").await;
+    assert_eq!(answer.status, 409, "{}", answer.body);
+    assert_eq!(answer.body, "the ledger is away, so there is none to believe: gone; nothing was done\n");
+    let admin = with_ledger(FakeView::default());
+    assert_eq!(admin.act("POST", "/ledger/init").await.status, 200);
+}
+
+#[tokio::test]
+async fn ldg_5_an_order_that_the_ledger_does_not_take_says_so() {
+    let admin = with_ledger(FakeView { is_ledger_full: true, ..FakeView::default() });
+    let told = "done at this replica alone: the ledger has not taken it yet: no space. The others follow once it has";
+    let answer = admin.act("POST", "/rollouts/edge/abort?push=41").await;
+    assert_eq!((answer.status, answer.body), (503, format!("plan \"edge\": {told}\n")));
+    let answer = admin.act("POST", "/freeze?for=4h").await;
+    let both = format!("plan \"edge\": {told}; plan \"held\": {told}\n");
+    assert_eq!((answer.status, answer.body), (503, both));
+    // It was carried out.
+    let events = admin.get("/events?kind=push").await.body;
+    assert!(events.contains("an operator ordered a freeze") && !events.contains("had no effect"), "{events}");
 }
 
 /// HIS-5: each command is an event with its push, who gave it and why, and the result.

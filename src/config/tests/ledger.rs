@@ -96,6 +96,19 @@ fn ldg_1_a_ledger_in_a_cluster_has_a_namespace_and_a_name() {
 }
 
 #[test]
+fn ldg_1_a_prefix_that_is_the_begin_of_others_is_warned_of() {
+    let warnings = |prefix: &str| {
+        let text = format!("{SERVER}ledger: {{etcd: {{endpoints: ['127.0.0.1:1']{prefix}}}}}");
+        let warnings = read(&text).unwrap().warnings.into_iter();
+        warnings.filter(|of| of.path == "ledger.etcd.prefix").map(|of| of.text).collect::<Vec<_>>()
+    };
+    let told = "the ledger has all keys that begin with \"/sluice/eu\", also those of another prefix like \"/sluice/eu2/\"; \
+                end it with `/`";
+    assert_eq!(warnings(", prefix: /sluice/eu"), [told]);
+    assert!(warnings(", prefix: /sluice/eu/").is_empty() && warnings("").is_empty());
+}
+
+#[test]
 fn ldg_1_an_etcd_without_tls_is_warned_of() {
     let warnings = |text: &str| read(&format!("{SERVER}{text}")).unwrap().warnings.len();
     let with = |endpoint: &str, more: &str| format!("ledger: {{etcd: {{endpoints: ['{endpoint}']{more}}}}}");

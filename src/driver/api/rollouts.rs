@@ -22,8 +22,8 @@ pub trait RolloutsView {
         Vec::new()
     }
 
-    /// Carries out a command of an operator. Returns the state after it.
-    fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
+    /// Carries out a command of an operator.
+    fn command_plan(&self, _order: PlanOrder) -> BoxFuture<'_, Result<ObeyedOrder, OrderRefusal>> {
         async { Err(OrderRefusal::NoSuchPlan) }.boxed()
     }
 
@@ -32,10 +32,18 @@ pub trait RolloutsView {
         None
     }
 
-    /// An operator believes the ledger as it is now (LDG-6). Returns false without a ledger.
-    fn init_ledger(&self) -> bool {
-        false
+    /// An operator believes the ledger as it is now (LDG-6).
+    fn init_ledger(&self) -> BoxFuture<'_, Result<(), InitRefusal>> {
+        async { Err(InitRefusal::NoLedger) }.boxed()
     }
+}
+
+/// The reason why there is no ledger to believe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InitRefusal {
+    NoLedger,
+    /// In words.
+    Away(Box<str>),
 }
 
 /// The ledger that replicas share.
@@ -63,11 +71,22 @@ pub struct PlanOrder {
     pub is_here: bool,
 }
 
+/// A command that was carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObeyedOrder {
+    /// The state of the plan after the command.
+    pub after: Arc<RolloutStatus>,
+    /// Why the ledger has not taken the command, which acts on this replica alone until then.
+    pub unwritten: Option<Box<str>>,
+}
+
 /// The reason why a command had no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderRefusal {
     /// The configuration has no such plan.
     NoSuchPlan,
+    /// The ledger takes no writes, in words.
+    Unwritten(Box<str>),
     Refused(CommandError),
 }
 

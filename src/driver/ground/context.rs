@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::Guard;
+use prometheus_client::metrics::gauge::Gauge;
 
 use crate::driver::ground::checkpoint_writer::{self, CheckpointWriter};
 use crate::driver::ground::class_refusals::ClassRefusals;
@@ -85,6 +86,8 @@ pub struct DriverSettings {
 pub struct LedgerParts {
     pub ledger: Arc<dyn Ledger>,
     pub replica: Replica,
+    /// 1 while the plans act on the ledger.
+    pub believed: Gauge,
 }
 
 impl DriverSettings {

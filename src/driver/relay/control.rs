@@ -14,7 +14,9 @@ use crate::driver::api::proof::{
     JoinRefusal, ProofSummary, ProofView, ProveRefusal, ProveStatus, ServerProof, ServerSamples,
     SplitRefusal, SplitStatus,
 };
-use crate::driver::api::rollouts::{LedgerStatus, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView};
+use crate::driver::api::rollouts::{
+    InitRefusal, LedgerStatus, ObeyedOrder, OrderRefusal, PlanOrder, RolloutStatus, RolloutsView,
+};
 use crate::driver::api::study::{LearnOrder, LearnRefusal, LearnState, StudyView};
 use crate::driver::relay::handle::Relay;
 use crate::driver::relay::splits;
@@ -31,16 +33,26 @@ impl RolloutsView for Relay {
         self.rollouts.all(&self.shared, &self.tables)
     }
 
-    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<Arc<RolloutStatus>, OrderRefusal>> {
+    fn command_plan(&self, order: PlanOrder) -> BoxFuture<'_, Result<ObeyedOrder, OrderRefusal>> {
         async move {
             let PlanOrder { plan, command, condemn, is_here } = order;
             let plans = self.shared.plans.all();
             let handle = plans.iter().find(|handle| *handle.plan().name == *plan);
-            let reply = handle.ok_or(OrderRefusal::NoSuchPlan)?.command(command, condemn, is_here).await;
+            let handle = handle.ok_or(OrderRefusal::NoSuchPlan)?;
+            // The others have to hear of an order for all (LDG-5).
+            let ledger = self.rollouts.ledger().filter(|_| !is_here && handle.plan().enforces());
+            if let Some(why) = ledger.and_then(|ledger| ledger.unwritten()) {
+                return Err(OrderRefusal::Unwritten(why));
+            }
+            let reply = handle.command(command, condemn, is_here).await;
             // A plan that ended meanwhile is one that the configuration does not have.
             reply.map_err(|_| OrderRefusal::NoSuchPlan)?.map_err(OrderRefusal::Refused)?;
-            let all = self.rollouts();
-            all.into_iter().find(|status| *status.plan.name == *plan).ok_or(OrderRefusal::NoSuchPlan)
+            let unwritten = match ledger {
+                Some(ledger) => ledger.written(&plan).await,
+                None => None,
+            };
+            let after = self.rollouts().into_iter().find(|status| *status.plan.name == *plan);
+            Ok(ObeyedOrder { after: after.ok_or(OrderRefusal::NoSuchPlan)?, unwritten })
         }
         .boxed()
     }
@@ -49,8 +61,12 @@ impl RolloutsView for Relay {
         self.rollouts.ledger().map(|ledger| ledger.status())
     }
 
-    fn init_ledger(&self) -> bool {
-        self.rollouts.ledger().map(|ledger| ledger.init()).is_some()
+    fn init_ledger(&self) -> BoxFuture<'_, Result<(), InitRefusal>> {
+        async {
+            let ledger = self.rollouts.ledger().ok_or(InitRefusal::NoLedger)?;
+            ledger.init().await.map_err(InitRefusal::Away)
+        }
+        .boxed()
     }
 }
 

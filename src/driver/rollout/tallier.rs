@@ -219,7 +219,7 @@ fn warn_of_short_step(plan: &Plan, admission: &Admission, interval: Duration) {
             step = admission.step,
             bake,
             interval,
-            "a step may be over before load reports can judge it: a verdict takes two intervals of the reports, which the             control plane asks for"
+            "a step may be over before load reports can judge it: a verdict takes two intervals of the reports, which the control plane asks for"
         );
     }
 }

@@ -22,7 +22,7 @@ use crate::driver::rollout::state::PlanState;
 use crate::driver::rollout::tallier::Tallier;
 use crate::driver::source::lane_order::LaneOrder;
 use crate::telemetry::{rollouts, wall_now};
-use sluice_fleet::rollout::ledger::Share;
+use sluice_fleet::rollout::ledger::{LedgerEvent, Share};
 use sluice_fleet::rollout::{Admission, Output, RolloutState};
 
 /// A plan at work: the machine, and the parts that supply its inputs and carry out its outputs.
@@ -210,7 +210,15 @@ impl PlanTask {
         for news in self.fleet.ledger.iter().flat_map(PlanLedger::take) {
             let (rollout, now) = (&mut self.state.rollout, self.fleet.now());
             match news {
-                LedgerNews::Event(event) => rollout.hear_ledger(event, wall_micros(), now),
+                LedgerNews::Event(event) => {
+                    // The orders of all replicas stand over a restart, also while the ledger is away.
+                    self.state.is_unsaved |= match &event {
+                        LedgerEvent::Loaded(_) => true,
+                        LedgerEvent::Changed(entry) => entry.key.starts_with("plan/"),
+                        LedgerEvent::Gone { .. } | LedgerEvent::Lost(_) => false,
+                    };
+                    rollout.hear_ledger(event, wall_micros(), now);
+                }
                 LedgerNews::Wrote(ticket, result) => rollout.wrote(ticket, result, now),
             }
         }

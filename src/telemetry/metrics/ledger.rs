@@ -14,6 +14,7 @@ const RESULTS: [&str; 4] = ["ok", "conflict", "refused", "failed"];
 #[derive(Debug)]
 pub struct LedgerMetrics {
     connected: Gauges<1>,
+    believed: Gauges<1>,
     lost: Counters<1>,
     writes: Counters<2>,
 }
@@ -23,6 +24,10 @@ impl LedgerMetrics {
         LedgerMetrics {
             connected: catalogue
                 .add("sluice_ledger_connected", "Whether the ledger is loaded, under watch and with a lease"),
+            believed: catalogue.add(
+                "sluice_ledger_believed",
+                "Whether the ledger is loaded, and the one that is known here",
+            ),
             lost: catalogue.add("sluice_ledger_lost", "Losses of a loaded ledger, or of the lease there"),
             writes: catalogue.add("sluice_ledger_writes", "Writes of entries, by the result"),
         }
@@ -40,6 +45,11 @@ impl LedgerMetrics {
             writes: self.writes.clone(),
             kind,
         }
+    }
+
+    /// Whether the plans act on the ledger of this kind.
+    pub fn believed(&self, kind: &'static str) -> Gauge {
+        self.believed.get_or_create_owned(&[("kind", kind.into())])
     }
 }
 

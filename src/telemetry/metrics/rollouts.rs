@@ -8,7 +8,7 @@ use super::catalogue::{Catalogue, Counters, Gauges};
 use sluice_engine::Time;
 use sluice_fleet::rollout::hook::HookVerdict;
 use sluice_fleet::rollout::load::LoadJudgement;
-use sluice_fleet::rollout::report::Outcome;
+use sluice_fleet::rollout::report::{Outcome, SharedReport};
 use sluice_fleet::rollout::{Counts, RolloutReport, RolloutState};
 
 type CountOf = fn(&Counts) -> u64;
@@ -37,11 +37,61 @@ pub struct RolloutMetrics {
     hook_answers: Counters<2>,
     load_judgements: Counters<2>,
     condemned_given: Counters<1>,
+    shared: SharedMetrics,
 }
+
+/// The standing of a plan among the replicas (LDG-7).
+#[derive(Clone, Debug)]
+struct SharedMetrics {
+    fault: Gauges<1>,
+    diverged: Gauges<1>,
+    replicas: Gauges<2>,
+}
+
+impl SharedMetrics {
+    fn new(catalogue: &mut Catalogue) -> SharedMetrics {
+        SharedMetrics {
+            fault: catalogue
+                .add("sluice_rollout_ledger_fault", "Whether the plan does not act on its ledger"),
+            diverged: catalogue.add(
+                "sluice_rollout_diverged",
+                "Whether the replica has acted otherwise than the ledger says",
+            ),
+            replicas: catalogue
+                .add("sluice_rollout_replicas", "Live replicas, by their latest count of clients"),
+        }
+    }
+
+    /// The numbers of an absent ledger are out of date.
+    fn show(&self, plan: &Arc<str>, shared: &SharedReport) {
+        let is_here = shared.fault.is_none();
+        let labels = [("plan", plan.clone())];
+        self.fault.get_or_create(&labels).set(i64::from(!is_here));
+        self.diverged.get_or_create(&labels).set(i64::from(shared.is_diverged));
+        for (state, is_behind) in REPLICAS {
+            let replicas = shared.replicas.iter().filter(|replica| is_here && replica.is_behind == is_behind);
+            let count = i64::try_from(replicas.count()).unwrap_or(i64::MAX);
+            self.replicas.get_or_create(&[("plan", plan.clone()), ("state", state.into())]).set(count);
+        }
+    }
+
+    fn remove(&self, plan: &Arc<str>) {
+        let labels = [("plan", plan.clone())];
+        self.fault.remove(&labels);
+        self.diverged.remove(&labels);
+        for (state, _) in REPLICAS {
+            self.replicas.remove(&[("plan", plan.clone()), ("state", state.into())]);
+        }
+    }
+}
+
+/// The states of live replicas, and whether each is behind the step of the ledger.
+const REPLICAS: [(&str, bool); 2] = [("counted", false), ("behind", true)];
 
 impl RolloutMetrics {
     pub(super) fn new(catalogue: &mut Catalogue) -> RolloutMetrics {
         RolloutMetrics {
+            shared: SharedMetrics::new(catalogue),
             states: catalogue
                 .add("sluice_rollout_state", "1 for the state of the plan, and 0 for all others"),
             clients: catalogue
@@ -106,6 +156,9 @@ impl PlanMetrics {
             self.all.states.get_or_create(&labels).set(i64::from(state == report.state));
         }
         let counts = report.push.as_ref().map(|push| push.admitted + push.others).unwrap_or_default();
+        if let Some(shared) = &report.shared {
+            self.all.shared.show(&self.name, shared);
+        }
         for (state, count) in CLIENTS {
             let count = i64::try_from(count(&counts)).unwrap_or(i64::MAX);
             self.all.clients.get_or_create(&self.labels("state", state)).set(count);
@@ -168,6 +221,7 @@ impl Drop for PlanMetrics {
         self.all.behind.remove(&[("plan", self.name.clone())]);
         self.all.frozen.remove(&[("plan", self.name.clone())]);
         self.all.held.remove(&[("plan", self.name.clone())]);
+        self.all.shared.remove(&self.name);
         for (state, _) in CLIENTS {
             self.all.clients.remove(&self.labels("state", state));
         }
@@ -179,6 +233,8 @@ impl Drop for PlanMetrics {
 mod tests {
     use super::*;
     use crate::telemetry::metrics::Metrics;
+    use sluice_fleet::rollout::report::ReplicaReport;
+    use sluice_fleet::rollout::shared::record::SharedState;
 
     #[test]
     fn his_4_the_rest_of_a_freeze_is_a_metric_in_each_state() {
@@ -201,5 +257,61 @@ mod tests {
         assert_eq!(shown(RolloutState::Halted, None), "0");
         drop(plan);
         assert!(!metrics.encode().unwrap().contains("sluice_rollout_frozen_seconds{"), "the plan is gone");
+    }
+
+    #[test]
+    fn ldg_7_the_replicas_of_a_plan_are_metrics_while_there_is_a_ledger() {
+        let metrics = Metrics::new();
+        let plan = metrics.rollouts.plan("edge");
+        let of_ledger = |name: &str| {
+            ["ledger_fault", "diverged", "replicas"]
+                .iter()
+                .any(|kind| name.starts_with(&format!("sluice_rollout_{kind}{{")))
+        };
+        let shown = |shared| {
+            plan.show(&RolloutReport { shared, ..RolloutReport::default() }, Time::ZERO);
+            let text = metrics.encode().unwrap();
+            let mut lines: Vec<_> = text
+                .lines()
+                .filter(|line| of_ledger(line))
+                .map(|line| line.replace("sluice_rollout_", ""))
+                .collect();
+            lines.sort();
+            lines
+        };
+        assert!(shown(None).is_empty(), "no ledger");
+        let replica = |is_behind| ReplicaReport {
+            name: "a".into(),
+            push: 1,
+            step: 1,
+            takes_part: true,
+            is_behind,
+            clients: 0,
+        };
+        let here = SharedReport {
+            replica: "a".into(),
+            fault: None,
+            push: 1,
+            state: SharedState::Moving,
+            step: 1,
+            is_unwritten: false,
+            is_diverged: true,
+            waits: None,
+            replicas: vec![replica(false), replica(true), replica(true)],
+        };
+        let lines = |diverged, fault, counted, behind| {
+            let replicas = |state, count: u8| format!("replicas{{plan=\"edge\",state=\"{state}\"}} {count}");
+            let of_plan = |name, value: u8| format!("{name}{{plan=\"edge\"}} {value}");
+            vec![
+                of_plan("diverged", diverged),
+                of_plan("ledger_fault", fault),
+                replicas("behind", behind),
+                replicas("counted", counted),
+            ]
+        };
+        assert_eq!(shown(Some(here.clone())), lines(1, 0, 1, 2));
+        assert_eq!(shown(Some(SharedReport { fault: Some("gone".into()), ..here })), lines(1, 1, 0, 0));
+        drop(plan);
+        assert!(!metrics.encode().unwrap().lines().any(of_ledger), "the plan is gone");
     }
 }

@@ -12,7 +12,9 @@ use super::*;
 use crate::telemetry::SourceState;
 use sluice_engine::Time;
 use sluice_engine::cache::EntryState;
-use sluice_fleet::rollout::{Plan, Rollout};
+use sluice_fleet::rollout::report::SharedReport;
+use sluice_fleet::rollout::shared::record::SharedState;
+use sluice_fleet::rollout::{Plan, Rollout, RolloutReport};
 use sluice_xds::{Code, Variant};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -53,6 +55,7 @@ fn touched() -> (Metrics, Box<dyn Any>) {
         shown_proof(&metrics),
         metrics.load.stream(&"cp-1".into()),
         metrics.ledger.ledger("etcd").connected(),
+        metrics.ledger.believed("etcd"),
     );
     (metrics, Box::new(held))
 }
@@ -83,7 +86,19 @@ fn shown_proof(metrics: &Metrics) -> ServerProofMetrics {
 
 fn shown_plan(metrics: &Metrics) -> PlanMetrics {
     let plan = metrics.rollouts.plan("edge");
-    plan.show(&Rollout::new(Arc::new(Plan::new("edge"))).report(), Time::ZERO);
+    let shared = SharedReport {
+        replica: "a".into(),
+        fault: None,
+        push: 0,
+        state: SharedState::Over,
+        step: 0,
+        is_unwritten: false,
+        is_diverged: false,
+        waits: None,
+        replicas: Vec::new(),
+    };
+    let report = Rollout::new(Arc::new(Plan::new("edge"))).report();
+    plan.show(&RolloutReport { shared: Some(shared), ..report }, Time::ZERO);
     plan.weigh(1);
     plan.expect_hook();
     plan.expect_load();

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::commands::sluice;
 use crate::enforced::Fleet;
 use crate::rollout_restarts::{BEFORE, WAVING, checkpoint};
+use crate::support::cluster::Cluster;
 use crate::support::control_plane::eventually;
 use crate::support::net::free_port;
 use crate::support::proxy::Proxy;
@@ -136,6 +137,45 @@ async fn wav_8_an_upgrade_in_a_wave_shortens_no_bake() {
         site.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
         site.state("open").await;
     }
+}
+
+/// The old process leaves the ledger, so the new one has its name and a lease at once. As after each begin, the push goes on one lease
+/// later, when other replicas have had the time to write.
+#[tokio::test]
+async fn ldg_1_an_upgrade_in_a_wave_takes_the_ledger_over() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let (cluster, directory) = (Cluster::start(), tempfile::tempdir().unwrap());
+    let kubeconfig = cluster.kubeconfig(directory.path(), "token");
+    let ledger = format!(
+        "ledger: {{ replica: one, lease: 6s, kubernetes: {{ name: edge, kubeconfig: {kubeconfig:?} }} }}"
+    );
+    let plan = WAVING.replace("bake: 1h", "bake: 4s").replace("final_bake: 1h", "final_bake: 1s");
+    let mut site = Upgraded::of(|setup| setup.line(&ledger), &plan, true, "300ms").await;
+    let tally = || {
+        let entry = cluster.entry("tally/edge/one").unwrap_or_default();
+        serde_json::from_str::<Value>(entry["data"]["value"].as_str().unwrap_or("null")).unwrap()
+    };
+    site.fleet.until_plan("the ledger", |found| found["ledger"]["fault"].is_null()).await;
+    let seated = site.fleet.seated_below(25.0).await;
+    site.fleet.origin.set(CDS, "a", "2");
+    site.fleet.until("the first step", |fleet| fleet.had(CDS, "a", "2") == seated).await;
+    eventually("the tally of the old process", async || tally()["step"] == 1).await;
+    let old = tally()["process"].clone();
+    site.replace().await;
+    let upgraded = Instant::now();
+    eventually("the ledger at the new process", async || {
+        site.fleet.relay.json("/ledger").await["fault"].is_null()
+    })
+    .await;
+    assert!(upgraded.elapsed() < LEASE / 2, "no lease is waited for: {:?}", upgraded.elapsed());
+    site.fleet.moved().await;
+    eventually("the tally of the new process", async || tally()["process"] != old && tally()["step"] == 1)
+        .await;
+    site.fleet.until_plan("almost a lease", |_| upgraded.elapsed() > LEASE * 3 / 4).await;
+    assert_eq!(site.fleet.had(CDS, "a", "2"), seated, "nobody is given more before");
+    site.fleet.until("all", |fleet| fleet.all_hold(CDS, &[("a", "2"), ("b", "1")])).await;
+    site.state("open").await;
+    assert!(cluster.entry("halted/edge/1/one").is_none());
 }
 
 /// Docs: a push that an operator paused counts as halted.
