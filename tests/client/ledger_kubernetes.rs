@@ -334,7 +334,8 @@ async fn ldg_6_a_lease_without_its_label_is_named_and_the_ledger_is_away_until_i
     replica.loaded().await;
     let lease = site.cluster.names("leases").remove(0);
     site.cluster.unlabel("leases", &lease);
-    let command = format!("kubectl label lease {lease} --namespace {NAMESPACE} --overwrite sluice/ledger=sluice");
+    let command =
+        format!("kubectl label lease {lease} --namespace {NAMESPACE} --overwrite sluice/ledger=sluice");
     loop {
         let reason = replica.lost().await;
         if reason.ends_with(&command) {

@@ -20,8 +20,15 @@ pub(super) struct NextPush {
     /// The units of the latest cut, and its number.
     pub cut_units: Vec<UnitId>,
     pub number: u64,
-    /// An operator's step.
-    pub promoted: Option<u8>,
+    pub promoted: Option<PromotedStep>,
+}
+
+/// The step of an operator with which the next push begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromotedStep {
+    pub step: u8,
+    /// At this replica alone: the ledger never hears of the push (LDG-5).
+    pub is_here: bool,
 }
 
 impl NextPush {
@@ -31,6 +38,10 @@ impl NextPush {
 
     pub(super) fn add(&mut self, unit: UnitId, now: Time) {
         self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+    }
+
+    pub(super) fn is_of_here(&self) -> bool {
+        self.promoted.is_some_and(|promoted| promoted.is_here)
     }
 
     pub(super) fn remove(&mut self, unit: UnitId) {

@@ -104,10 +104,12 @@ pub struct Orders {
     pub others: Map<String, Value>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedPin {
     pub release: u64,
     pub until: SharedPinEnd,
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +162,9 @@ pub struct ReplicaTally {
     pub voices: u64,
     pub smallest: Vec<u16>,
     pub labelled: Vec<u64>,
+    /// The replica acts otherwise than the record, by orders for it alone (LDG-7). Earlier builds do not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_diverged: bool,
     #[serde(flatten)]
     pub others: Map<String, Value>,
 }

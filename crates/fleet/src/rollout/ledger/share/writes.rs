@@ -80,11 +80,13 @@ impl Share {
             halt(&mut next, local, rules);
             past = self.own_halt(local);
         }
-        if let Some(change) = &self.orders {
+        if let Some(change) = &self.orders.unwritten {
             next.orders = change.apply(&next.orders);
         }
         if self.stop(now).is_none() {
-            if let Some(local) = local.filter(|local| local.halt.is_none()) {
+            // A pinned plan begins nothing and goes on with nothing, wherever the release is.
+            let is_pinned = next.orders.pin.is_some();
+            if let Some(local) = local.filter(|local| local.halt.is_none() && !is_pinned) {
                 past = self.go_on(&mut next, local, rules, now);
             }
             self.end_deserted(&mut next, local, rules, now);
@@ -270,6 +272,7 @@ impl Share {
             }
         };
         (tally.version, tally.process) = (FORMAT, self.replica.process);
+        tally.is_diverged = !self.orders.apart.is_empty();
         if let Some(local) = local {
             (tally.takes_part, tally.part) = (true, record.changed.places(local.changes));
         }
