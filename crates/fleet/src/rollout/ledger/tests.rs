@@ -18,6 +18,9 @@ use sluice_xds::{ResourceName, TypeUrl, Version};
 
 const LEASE: Duration = Duration::from_secs(15);
 
+/// The end of a freeze.
+const LATE: u64 = 1 << 50;
+
 fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
 }
@@ -332,11 +335,15 @@ fn ldg_7_an_order_says_only_what_its_operator_said() {
     let moving = PlanRecord { orders: orders.clone(), ..record(3, SharedState::Moving, 1) };
     let mut share = share(vec![entry("plan/edge", write(&moving), 9)]);
     assert!(share.take_orders(Orders::default()).is_some());
-    let freeze = OrderChange::between(&Orders::default(), &frozen(7));
-    share.order(freeze.clone());
+    let freeze = OrderChange::between(&Orders::default(), &frozen(LATE));
+    share.order(freeze.clone(), false);
     let write = share.next_write(None, rules(), at(1)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
-    assert_eq!(ordered.orders, Orders { paused: Some(3), ..frozen(7) }, "the pause of another replica stays");
+    assert_eq!(
+        ordered.orders,
+        Orders { paused: Some(3), ..frozen(LATE) },
+        "the pause of another replica stays"
+    );
     // Another replica was faster with the same word, and nothing of it is left to write.
     share.wrote(write.ticket, WriteResult::Conflict(Some(10)), at(2));
     share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&ordered), 10)), 0, at(2));
@@ -345,9 +352,9 @@ fn ldg_7_an_order_says_only_what_its_operator_said() {
     assert_eq!(share.next_write(None, rules(), at(3)), None, "the later word of the other replica stands");
     assert_eq!(share.take_orders(Orders::default()).map(|(_, orders)| orders.frozen_until), Some(None));
     // A later word of here goes before an earlier one.
-    share.order(freeze.and(OrderChange::between(&frozen(7), &frozen(9))));
+    share.order(freeze.and(OrderChange::between(&frozen(LATE), &frozen(LATE + 2))), false);
     let write = share.next_write(None, rules(), at(4)).unwrap();
-    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(9));
+    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(LATE + 2));
 }
 
 #[test]
@@ -359,7 +366,7 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     let mut share = share(vec![entry("plan/edge", write(&halted), 9)]);
     assert!(share.take_orders(Orders::default()).is_some());
     // A replica bars units of its own, and does not have those of another.
-    share.order(OrderChange::between(&barred(7..8), &barred(7..9)));
+    share.order(OrderChange::between(&barred(7..8), &barred(7..9)), false);
     let write = share.next_write(None, rules(), at(1)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
     assert_eq!(ordered.orders.barred, [0, 1, 8].map(UnitKey));
@@ -367,7 +374,7 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     assert!(share.may_bar(&barred(8..262).barred) && !share.may_bar(&barred(8..263).barred));
     // Another replica has barred many at the same time.
     let full = PlanRecord { orders: barred(1000..1250), ..halted };
-    share.order(OrderChange::between(&barred(7..9), &barred(7..100)));
+    share.order(OrderChange::between(&barred(7..9), &barred(7..100)), false);
     share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&full), 11)), 0, at(2));
     let write = share.next_write(None, rules(), at(3)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
@@ -385,7 +392,7 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     let largest = PlanRecord { halt: Some(halt), changed, orders: barred(0..BARRED_MAX as u128), ..full };
     let bytes = self::write(&largest).len();
     assert!(bytes < 64 << 10, "{bytes}");
-    share.order(OrderChange::between(&barred(7..9), &Orders::default()));
+    share.order(OrderChange::between(&barred(7..9), &Orders::default()), false);
     let write = share.next_write(None, rules(), at(5)).unwrap();
     assert_eq!(of(&read(&write.value.unwrap()).unwrap()), 0, "a pin ends all bars");
 }
@@ -673,8 +680,8 @@ fn ldg_2_a_field_of_a_later_build_is_kept_and_written_back() {
         serde_json::json!({ "pin": { "release": 2, "until": "unpin", "later": [2] }, "later": 3 });
     let mut share = self::share(vec![entry("plan/edge", value.to_string().into_bytes(), 10)]);
     assert!(share.take_orders(Orders::default()).is_some());
-    let frozen = Orders { frozen_until: Some(7), ..Orders::default() };
-    share.order(OrderChange::between(&Orders::default(), &frozen));
+    let frozen = Orders { frozen_until: Some(LATE), ..Orders::default() };
+    share.order(OrderChange::between(&Orders::default(), &frozen), false);
     let next = share.next_write(None, rules(), at(16)).unwrap().value.unwrap();
     let next: serde_json::Value = serde_json::from_slice(&next).unwrap();
     assert_eq!((&next["orders"]["pin"]["later"][0], &next["orders"]["later"]), (&2.into(), &3.into()));

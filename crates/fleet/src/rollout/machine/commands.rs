@@ -69,7 +69,7 @@ impl Rollout {
         self.follow_clocks(now);
         let before = self.orders_before(&command);
         self.carry_out(command, false, now)?;
-        self.spread_orders(&before, now);
+        self.spread_orders(&before, false, now);
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl Rollout {
         let before = self.orders();
         self.carry_out(command, true, now)?;
         if restrains {
-            self.spread_orders(&before, now);
+            self.spread_orders(&before, true, now);
         } else if takes_back {
             let change = OrderChange::between(&before, &self.orders());
             self.share.iter_mut().for_each(|share| share.take_back(&change));
@@ -181,7 +181,7 @@ impl Rollout {
         }
         if push.is_halted() {
             let is_here = is_here && self.share.is_some();
-            self.begin_again(PromotedStep { step, is_here }, now);
+            self.begin_again(PromotedStep { step, of: number, joins: None, is_here }, now);
             return Ok(());
         }
         // Everybody has the push already: a repeated promotion does not shorten the final bake of a moving
@@ -319,7 +319,7 @@ impl Rollout {
     pub(super) fn end_pin(&mut self, now: Time) {
         let before = self.orders();
         self.unpin(now);
-        self.spread_orders(&before, now);
+        self.spread_orders(&before, false, now);
     }
 
     fn unfreeze(&mut self, now: Time) {
@@ -438,8 +438,10 @@ impl Rollout {
             if !share.is_readable() {
                 return;
             }
-            if let Some(step) = share.promoted_after(number).filter(|_| self.next.promoted.is_none()) {
-                self.begin_again(PromotedStep { step, is_here: false }, now);
+            self.next.promoted.take_if(|promoted| promoted.joins.is_some_and(|push| !share.promotes(push)));
+            let promoted = share.promoted_after(number).filter(|_| self.next.promoted.is_none());
+            if let Some((step, push)) = promoted {
+                self.begin_again(PromotedStep { step, of: number, joins: Some(push), is_here: false }, now);
             } else if push.is_halted_elsewhere() && share.is_innocent(number, consent.units.values()) {
                 push.withdraw(&mut self.outputs);
                 self.close(Outcome::Halted, now);
@@ -450,7 +452,7 @@ impl Rollout {
         // Another replica was faster with a push that is not for this plan, or with the word of a halt.
         let is_off = |word: &Word| {
             matches!(word, Word::Moving { .. }) && share.has_other_rules(rules)
-                || !push.is_promoted && share.bars(number, consent.units.values())
+                || push.promoted_of.is_none() && share.bars(number, consent.units.values())
         };
         let is_admitted = consent.recorded.0 > 0;
         match share.word(number, &consent.changes) {
@@ -571,10 +573,10 @@ impl Rollout {
     }
 
     /// The changes of the orders here are for all replicas.
-    fn spread_orders(&mut self, before: &Orders, now: Time) {
+    fn spread_orders(&mut self, before: &Orders, is_here: bool, now: Time) {
         let change = OrderChange::between(before, &self.orders());
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
-        share.order(change);
+        share.order(change, is_here);
         self.tell_ledger(now);
     }
 

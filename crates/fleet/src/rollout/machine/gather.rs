@@ -27,6 +27,11 @@ pub(super) struct NextPush {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromotedStep {
     pub step: u8,
+    /// The halted push that the operator meant.
+    pub of: u64,
+    /// The push of the record that another replica began by the operator's word: the word is for no later
+    /// push.
+    pub joins: Option<u64>,
     /// At this replica alone: the ledger never hears of the push (LDG-5).
     pub is_here: bool,
 }
@@ -146,8 +151,8 @@ pub(super) struct GatheredPush {
 pub(super) enum PushStart {
     /// By the guards, and with the first step.
     Judged,
-    /// With this step, whatever the guards say.
-    Promoted(u8),
+    /// With this step, whatever the guards say, in place of a halted push.
+    Promoted { step: u8, of: u64 },
     /// All clients are admitted, as they had the content before, unless a content is condemned.
     Restored,
 }

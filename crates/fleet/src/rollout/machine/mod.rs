@@ -42,7 +42,7 @@ use super::push::{Differs, UnitId, UnitPush};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use commands::Freeze;
-use gather::{GatheredPush, Gathering, NextPush, PushStart};
+use gather::{GatheredPush, Gathering, NextPush, PromotedStep, PushStart};
 use held::{ContentOrigin, Given, GivenRelease, HeldContents};
 use push::Push;
 use sluice_engine::Time;
@@ -547,7 +547,7 @@ impl Rollout {
         self.share.iter_mut().for_each(|share| share.begun(number));
         let promoted = self.next.promoted.take();
         let start = match promoted {
-            Some(promoted) => PushStart::Promoted(promoted.step),
+            Some(PromotedStep { step, of, .. }) => PushStart::Promoted { step, of },
             None if sorted == Sorted::Known => PushStart::Restored,
             None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
             None => PushStart::Judged,

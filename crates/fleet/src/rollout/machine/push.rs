@@ -56,8 +56,8 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
-    /// An operator let the push begin, whatever was known against it.
-    pub(super) is_promoted: bool,
+    /// The halted push in whose place an operator let this one begin, whatever was known against it.
+    pub(super) promoted_of: Option<u64>,
     /// `None`: this replica decides alone.
     pub(super) consent: Option<Consent>,
 }
@@ -103,12 +103,14 @@ impl Push {
         let GatheredPush { number, from, units, holders_of, start, consent } = gathered;
         let mut push = Push { holders_of, consent, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
-        push.is_promoted = matches!(start, PushStart::Promoted(_));
+        if let PushStart::Promoted { of, .. } = start {
+            push.promoted_of = Some(of);
+        }
         let resources = push.report.resources();
         push.tell(What::Gathered { units: units.len(), resources }, outputs);
         let Findings { reason, blamed, notes } = match start {
             PushStart::Judged => guards::check(plan, &units),
-            PushStart::Promoted(_) => Findings::default(),
+            PushStart::Promoted { .. } => Findings::default(),
             PushStart::Restored => guards::condemned(&units),
         };
         for note in notes {
@@ -119,7 +121,7 @@ impl Push {
             (Some(reason), _) => push.halt(reason, outputs, now),
             (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
             (None, PushStart::Judged) => push.ask_for_step(plan, 1, outputs, now),
-            (None, PushStart::Promoted(step)) => push.ask_for_step(plan, step, outputs, now),
+            (None, PushStart::Promoted { step, .. }) => push.ask_for_step(plan, step, outputs, now),
             (None, PushStart::Restored) => match &mut push.consent {
                 Some(consent) => {
                     consent.bid = Some(Bid::finish(plan.step_count()));
@@ -155,7 +157,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
-            is_promoted: false,
+            promoted_of: None,
             consent: None,
         }
     }
@@ -248,7 +250,7 @@ impl Push {
         step.load = Some(judgement.clone());
         let LoadJudgement::Worse(worse) = judgement else { return None };
         // An operator who promotes a push has the last word about its load.
-        let is_promoted = self.is_promoted;
+        let is_promoted = self.promoted_of.is_some();
         (!is_promoted).then(|| {
             self.blame(&units);
             // The clients report by another class than that of the push.
@@ -486,10 +488,12 @@ impl Push {
         Some(LocalPush {
             number: self.report.number,
             changes: &consent.changes,
-            promoted: self.is_promoted.then_some(bid.map_or(1, |bid| bid.step)),
+            promoted: self.promoted_of.map(|of| (bid.map_or(1, |bid| bid.step), of)),
             halt,
             bid,
-            is_urgent: self.is_promoted || promoted.is_some() || bid.is_some_and(|bid| bid.is_finish),
+            is_urgent: self.promoted_of.is_some()
+                || promoted.is_some()
+                || bid.is_some_and(|bid| bid.is_finish),
         })
     }
 

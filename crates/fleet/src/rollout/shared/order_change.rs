@@ -45,6 +45,11 @@ impl OrderChange {
         }
     }
 
+    /// The end of a freeze that it begins.
+    pub fn frozen_until(&self) -> Option<u64> {
+        self.frozen_until.flatten()
+    }
+
     /// With a later change.
     #[must_use]
     pub fn and(self, later: OrderChange) -> OrderChange {

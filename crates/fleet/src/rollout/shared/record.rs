@@ -32,6 +32,9 @@ pub struct PlanRecord {
     /// The push begins by an operator's word with this step, whatever guards say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted: Option<u8>,
+    /// The halted push that the operator meant. Earlier builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_of: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<SharedHalt>,
     /// The orders of operators, until operators say otherwise.

@@ -339,7 +339,9 @@ impl Share {
                     self.watched.skipped = None;
                 }
                 // Whoever wrote it.
-                self.orders.unwritten.take_if(|change| change.apply(&record.orders) == record.orders);
+                if self.has_all(&record) {
+                    self.orders.unwritten = None;
+                }
                 self.held.record = Some((record, revision));
                 self.held.unreadable = None;
             }
@@ -660,10 +662,17 @@ impl Share {
         }
     }
 
-    /// The step with which an operator began the record's push, if it is later than this one.
-    pub fn promoted_after(&self, number: u64) -> Option<u8> {
-        let record = self.record().filter(|record| record.push > number && record.state.is_under_way())?;
-        record.promoted
+    /// The step with which an operator began the record's push in place of this one, and its number.
+    pub fn promoted_after(&self, number: u64) -> Option<(u8, u64)> {
+        let record = self.record().filter(|record| record.push > number && self.promotes(record.push))?;
+        let is_meant = record.promoted_of.is_none_or(|of| of == number);
+        record.promoted.filter(|_| is_meant).map(|step| (step, record.push))
+    }
+
+    /// Whether a push is under way by an operator's word.
+    pub fn promotes(&self, push: u64) -> bool {
+        let record = self.record().filter(|record| record.push == push && record.state.is_under_way());
+        record.is_some_and(|record| record.promoted.is_some())
     }
 
     /// Takes the count of the clients of this replica, and returns the counts of the others.

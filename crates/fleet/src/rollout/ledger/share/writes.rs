@@ -80,9 +80,7 @@ impl Share {
             halt(&mut next, local, rules);
             past = self.own_halt(local);
         }
-        if let Some(change) = &self.orders.unwritten {
-            next.orders = change.apply(&next.orders);
-        }
+        next.orders = self.next_orders(&next, now);
         if self.stop(now).is_none() {
             // A pinned plan begins nothing and goes on with nothing, wherever the release is.
             let is_pinned = next.orders.pin.is_some();

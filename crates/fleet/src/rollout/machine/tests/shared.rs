@@ -126,7 +126,9 @@ impl Shared {
     }
 
     fn lose(&mut self, ms: u64) {
-        self.run(ms, |rollout, now| rollout.hear_ledger(LedgerEvent::Lost("cut off".into()), 0, now));
+        self.run(ms, |rollout, now| {
+            rollout.hear_ledger(LedgerEvent::Lost("cut off".into()), ms * 1_000, now);
+        });
     }
 
     /// The ledger is back, with the record.
@@ -378,6 +380,60 @@ fn ldg_5_a_freeze_of_here_that_is_taken_back_in_the_same_outage_spreads_to_nobod
         assert_eq!((&shared.record.orders, shared.rollout.state()), (&all, RolloutState::Waving));
         assert_eq!(shared.diverged().len(), 1);
     }
+}
+
+/// What another replica's operator has said meanwhile stands.
+#[test]
+fn ldg_5_an_order_of_here_from_an_outage_loosens_nothing_when_the_ledger_is_back() {
+    let later = Some(20_000_000_000);
+    let mut shared = Shared::at_first_step();
+    shared.lose(5_000);
+    shared.here(5_000, freeze());
+    shared.record.orders.frozen_until = later;
+    shared.load(9_000);
+    assert_eq!(shared.record.orders.frozen_until, later, "the longer freeze");
+    assert_eq!(shared.rollout.report().frozen_until, Some(at(20_000_000)));
+    // Its freeze is over before the ledger is back.
+    let mut shared = Shared::at_first_step();
+    shared.lose(5_000);
+    shared.here(5_000, Command::Freeze { length: Duration::from_secs(10) });
+    shared.run(15_000, Rollout::handle_timeout);
+    shared.load(20_000);
+    assert_eq!((&shared.record.orders, shared.diverged()), (&Orders::default(), Vec::new()));
+    // The push is over.
+    let mut shared = Shared::at_first_step();
+    shared.lose(5_000);
+    shared.here(5_000, Command::Pause { push: 1 });
+    (shared.record.push, shared.record.orders.paused) = (4, Some(4));
+    shared.load(9_000);
+    assert_eq!(shared.record.orders.paused, Some(4));
+    assert!(!shared.rollout.report().shared.unwrap().is_unwritten);
+}
+
+#[test]
+fn ldg_4_an_operator_promotes_the_push_that_the_command_names_and_no_other() {
+    for (of, is_meant) in [(None, true), (Some(1), true), (Some(2), false)] {
+        let mut shared = Shared::at_first_step();
+        shared.run(5_000, |rollout, now| rollout.command(Command::Abort { push: 1 }, now).unwrap());
+        let cuts = shared.cuts.len();
+        shared.write(6_000, |record| {
+            (record.push, record.state, record.halt) = (3, SharedState::Gathering, None);
+            (record.promoted, record.promoted_of) = (Some(1), of);
+        });
+        assert_eq!(shared.cuts.len(), cuts + usize::from(is_meant), "{of:?}");
+    }
+    // The word is for the push that began by it, and for no later one.
+    let mut shared = Shared::at_first_step();
+    shared.run(5_000, |rollout, now| rollout.command(Command::Abort { push: 1 }, now).unwrap());
+    shared.write(6_000, |record| {
+        (record.push, record.state, record.halt) = (2, SharedState::Gathering, None);
+        (record.promoted, record.promoted_of) = (Some(1), Some(1));
+    });
+    shared.write(6_100, |record| record.state = SharedState::Over);
+    let changes = UnitChanges { unit: UnitKey(1), changes: [ChangeHash(7)].into() };
+    let push = UnitPush { shared: Some(changes), is_former: true, ..unit_push(1) };
+    shared.run(6_200, |rollout, now| assert!(!rollout.ready(vec![push], now)));
+    assert_eq!(shared.rollout.state(), RolloutState::Halted);
 }
 
 #[test]
