@@ -59,7 +59,7 @@ impl Judge {
         let thresholds = [self.pushes.get(&push), alone];
         let is_beyond = thresholds.into_iter().flatten().all(|threshold| client.bucket >= *threshold);
         let rules = replica.rollout.plan().shared_rules();
-        let is_apart = !replica.alone.pushes.contains(&push)
+        let is_apart = alone.is_none()
             && record.is_some_and(|record| record.push == push && record.rules != rules)
             && replica.admission.threshold < 10_000;
         let beyond = format!("gives push {push} to bucket {}, beyond the ledger", client.bucket);

@@ -182,7 +182,8 @@ impl Operator {
         let mut fault = None;
         for (kind, differs) in differs {
             let place = (number, kind);
-            if !differs {
+            let is_unwritten = report.shared.as_ref().is_some_and(|shared| shared.is_unwritten);
+            if !differs && !replica.is_away && !is_unwritten {
                 self.said_here.remove(&place);
             }
             if !differs || replica.is_away || self.said_here.contains(&place) {

@@ -840,6 +840,19 @@ fn ldg_6_many_entries_that_cannot_be_read_are_known_up_to_a_bound() {
 }
 
 #[test]
+fn ldg_4_known_content_that_joins_a_push_on_its_way_does_not_end_it() {
+    let changes = changes();
+    let finish = || LocalPush { bid: Some(Bid::finish(3)), is_urgent: true, ..local(&changes, 3, 1) };
+    for (state, step, ends) in
+        [(SharedState::Gathering, 0, true), (SharedState::Moving, 2, false), (SharedState::Moving, 3, true)]
+    {
+        let mut share = share(vec![entry("plan/edge", write(&record(3, state, step)), 9)]);
+        let key = share.next_write(Some(&finish()), rules(), at(60)).map(|write| write.key);
+        assert_eq!(key.as_deref(), Some("done/edge/3").filter(|_| ends), "{state:?} {step}");
+    }
+}
+
+#[test]
 fn ldg_4_a_pinned_plan_goes_on_nowhere() {
     let changes = changes();
     let pin = SharedPin { release: 2, until: SharedPinEnd::Unpin, others: serde_json::Map::new() };

@@ -504,7 +504,8 @@ impl Rollout {
             Until::Unpin => SharedPinEnd::Unpin,
             Until::Time(until) => SharedPinEnd::Time(share.wall(until)),
         };
-        let push = self.push.as_ref();
+        // The others know nothing of a push that an operator began here alone.
+        let push = self.push.as_ref().filter(|push| push.consent.is_some());
         let barred: Vec<UnitId> = self.held.barred.iter().copied().collect();
         Orders {
             paused: push.filter(|push| push.is_paused).map(|push| push.report.number),
@@ -548,11 +549,12 @@ impl Rollout {
         let mut say = |is_so: bool, words: String| apart.extend(is_so.then(|| Box::<str>::from(words)));
         if let Some(push) = self.push.as_ref().filter(|push| !push.is_halted()) {
             let (number, step) = (push.report.number, push.number_of_step());
-            say(push.consent.is_none(), format!("push {number} was begun for it alone"));
+            let is_alone = push.consent.is_none();
+            say(is_alone, format!("push {number} was begun for it alone"));
             say(push.is_ahead(), format!("step {step} of push {number} was begun for it alone"));
             let is_paused = share.pauses(number);
-            say(is_paused && !push.is_paused, format!("push {number} is not paused here"));
-            say(push.is_paused && !is_paused, format!("push {number} is paused here alone"));
+            say(is_paused && !push.is_paused && !is_alone, format!("push {number} is not paused here"));
+            say(push.is_paused && !is_paused && !is_alone, format!("push {number} is paused here alone"));
         }
         let (is_frozen, all_frozen) = (self.stops.frozen.is_some(), share.freezes(now));
         say(all_frozen && !is_frozen, "it is not frozen".into());

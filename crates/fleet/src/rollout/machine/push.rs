@@ -478,7 +478,7 @@ impl Push {
             (SharedHalt { replica: replica.into(), why, blamed, ..SharedHalt::default() }, changed)
         });
         let promoted = consent.promoted.map(|step| match step > plan.step_count() {
-            true => Bid::finish(step),
+            true => Bid::finish(plan.step_count()),
             false => {
                 let threshold = plan.threshold_after(step, self.recorded().1);
                 Bid { step, threshold, is_finish: false }
@@ -500,6 +500,10 @@ impl Push {
     /// The record admits a step and a threshold.
     pub(super) fn follow(&mut self, plan: &Plan, step: u8, threshold: u16, outputs: &mut Outputs, now: Time) {
         if step > self.number_of_step() {
+            if let Some(consent) = self.consent.as_mut().filter(|consent| consent.recorded.0 == 0) {
+                // Known content ends a push that nobody has yet. This one has other changes, too.
+                consent.bid.take_if(|bid| bid.is_finish);
+            }
             if self.report.verdict.is_some() && self.stands_since.is_none() {
                 self.resume(outputs);
             }

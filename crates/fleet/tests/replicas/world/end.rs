@@ -2,7 +2,7 @@
 
 use sluice_fleet::rollout::report::Reason;
 use sluice_fleet::rollout::shared::ChangeHash;
-use sluice_fleet::rollout::shared::record::{CondemnedRecord, PastPush, PlanRecord, read};
+use sluice_fleet::rollout::shared::record::{CondemnedRecord, PastPush, PlanRecord, SharedState, read};
 use sluice_fleet::rollout::{PushReport, RolloutState, UnitId};
 
 use super::{CONDEMNED, Dice, RECORD, World};
@@ -14,20 +14,35 @@ impl World {
     /// Whether the client's unit began without older content, and has content now that was halted.
     fn waits_for_an_operator(&self, replica: &Replica, client: &Client) -> bool {
         let unit = &replica.units[&client.unit];
+        // One unit with content that was halted keeps the others back.
+        let waits = replica.rollout.report().shared.and_then(|shared| shared.waits);
+        if self.operator.is_some() && waits == Some("an earlier push with them was halted") {
+            return true;
+        }
         let halted = replica.rollout.under_way().filter(|push| push.state == RolloutState::Halted);
-        let is_operators = |push: &PushReport| {
+        let is_operators = |reason: &Reason| match reason {
+            Reason::Operator | Reason::Restarted => true,
+            Reason::Replica { why, .. } => &**why == "an operator stopped it",
+            _ => false,
+        };
+        let is_left = |push: &PushReport| {
             let verdict = push.verdict.as_ref().map(|verdict| &verdict.reason);
             // A blamed unit has its stable content again: the rest of the push waits for an operator.
             let is_back = |unit: &UnitId| replica.units[&unit.0].live == replica.units[&unit.0].stable;
             push.blamed.iter().any(is_back)
                 || replica.alone.pushes.contains(&push.number)
-                || matches!(verdict, Some(Reason::Operator | Reason::Restarted))
+                || verdict.is_some_and(is_operators)
         };
-        if self.operator.is_some() && halted.is_some_and(is_operators) {
+        if self.operator.is_some() && halted.is_some_and(is_left) {
             return true;
         }
         let record = self.ledger.value(RECORD).map(|value| read::<PlanRecord>(value).unwrap());
-        let halt = record.filter(|_| self.operator.is_some()).and_then(|record| record.halt);
+        let record = record.filter(|_| self.operator.is_some());
+        let is_halted = record.as_ref().is_some_and(|record| record.state == SharedState::Halted);
+        if unit.newcomer.is_some() && is_halted {
+            return true;
+        }
+        let halt = record.and_then(|record| record.halt);
         // A restart may have come before the halted contents were written.
         if halt.is_some_and(|halt| &*halt.why == "an operator stopped it") {
             return true;
@@ -38,7 +53,10 @@ impl World {
         };
         let mut contents = hashes(UnitId(client.unit), &unit.live);
         (unit.newcomer.is_some() || self.operator.is_some())
-            && contents.any(|change| is_past("halted/", change) && !is_past("done/", change))
+            && contents.any(|change| {
+                // A replica that does not know the bad name cannot tell that its part is innocent.
+                is_past("halted/", change) && (self.operator.is_some() || !is_past("done/", change))
+            })
     }
 
     /// After the calm, all replicas agree, and clients have what they may have.

@@ -177,6 +177,10 @@ impl Share {
         let is_paused = next.orders.paused == Some(next.push);
         let bid = local.bid.filter(|_| is_gathered && !is_paused)?;
         if bid.is_finish {
+            // Known content has joined a push on its way: the other changes need their evidence.
+            if next.state == SharedState::Moving && next.step < bid.step {
+                return None;
+            }
             if !self.held.done.contains_key(&next.push) {
                 let changed = self.spoken_for(next, local);
                 let key = format!("done/{}/{}", self.plan, next.push);

@@ -344,6 +344,8 @@ fn ldg_5_a_halted_push_that_is_promoted_here_stays_halted_everywhere_else() {
         shared.cut(6_000);
         assert_eq!(shared.reached(), (1, 1_000));
         assert_eq!(shared.diverged(), ["push 2 was begun for it alone"]);
+        shared.here(6_100, Command::Pause { push: 2 });
+        shared.here(6_200, Command::Resume { push: 2 });
         if is_away {
             shared.load(6_500);
             shared.run(7_500, Rollout::handle_timeout);
