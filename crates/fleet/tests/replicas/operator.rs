@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sluice_fleet::rollout::command::{PinFor, Promotion};
-use sluice_fleet::rollout::shared::record::{Orders, PlanRecord};
+use sluice_fleet::rollout::shared::record::{Orders, PlanRecord, SharedState};
 use sluice_fleet::rollout::shared::{ChangeHash, ContentSet};
 use sluice_fleet::rollout::{Command, Rollout};
 
@@ -150,7 +150,8 @@ impl Operator {
         }
         // A pin ends the push.
         let ends_pause = ends(Kind::Pause, is_paused(old), is_paused(new)) && !has_said(Kind::Pin);
-        if record.push == before.push && ends_pause {
+        let is_under_way = matches!(before.state, SharedState::Gathering | SharedState::Moving);
+        if record.push == before.push && is_under_way && ends_pause {
             faults.push("ends a pause, and no operator of all said so".into());
         }
         let begins = [

@@ -82,7 +82,7 @@ impl Rollout {
         let restrains = matches!(command, Command::Pause { .. } | Command::Freeze { .. });
         let takes_back = matches!(command, Command::Resume { .. } | Command::Unfreeze | Command::Unpin);
         self.follow_clocks(now);
-        let before = self.orders();
+        let before = self.orders_before(&command);
         self.carry_out(command, true, now)?;
         if restrains {
             self.spread_orders(&before, true, now);

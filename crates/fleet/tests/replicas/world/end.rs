@@ -15,7 +15,8 @@ impl World {
     fn waits_for_an_operator(&self, replica: &Replica, client: &Client) -> bool {
         let unit = &replica.units[&client.unit];
         // One unit with content that was halted keeps the others back.
-        let waits = replica.rollout.report().shared.and_then(|shared| shared.waits);
+        let report = replica.rollout.report();
+        let waits = report.shared.as_ref().and_then(|shared| shared.waits);
         if self.operator.is_some() && waits == Some("an earlier push with them was halted") {
             return true;
         }
@@ -27,9 +28,10 @@ impl World {
         };
         let is_left = |push: &PushReport| {
             let verdict = push.verdict.as_ref().map(|verdict| &verdict.reason);
-            // A blamed unit has its stable content again: the rest of the push waits for an operator.
-            let is_back = |unit: &UnitId| replica.units[&unit.0].live == replica.units[&unit.0].stable;
-            push.blamed.iter().any(is_back)
+            // A blamed unit has not changed, or has its stable content again; or this unit is as it was halted.
+            let has_not_changed = |unit: &UnitId| !report.waiting.contains(unit);
+            push.blamed.iter().any(has_not_changed)
+                || unit.latest.as_ref() == Some(&unit.live)
                 || replica.alone.pushes.contains(&push.number)
                 || verdict.is_some_and(is_operators)
         };

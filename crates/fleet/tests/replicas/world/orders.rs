@@ -36,10 +36,10 @@ impl World {
         let is_halted = under_way.is_some_and(|push| push.state == RolloutState::Halted);
         let is_of_ledger = under_way.is_some_and(|push| !replica.alone.pushes.contains(&push.number));
         let promoted = match &command {
-            Command::Promote { to: Promotion::Step(step), .. } => Some(*step),
+            Command::Promote { to: Promotion::Step(step), .. } if *step < 3 => Some(*step),
             Command::Promote { to: Promotion::Anew, .. } => Some(1),
             // The end of a push that all clients have, too.
-            Command::Promote { to: Promotion::All, .. } => Some(4),
+            Command::Promote { .. } => Some(4),
             _ => None,
         };
         let before = replica.rollout.last_push();

@@ -107,8 +107,9 @@ impl Share {
     /// The orders of a record with an unwritten change.
     fn ordered(&self, change: &OrderChange, record: &PlanRecord) -> Orders {
         let (mut next, before) = (change.apply(&record.orders), &record.orders);
-        // The push is over, and another one may be paused since.
-        if next.paused.is_some_and(|push| push < record.push) {
+        // The push is over, and another one may be paused since; or it has not begun, and another one has.
+        let is_other = |push: &u64| *push < record.push || *push > record.push && record.state.is_under_way();
+        if next.paused.as_ref().is_some_and(is_other) {
             next.paused = before.paused;
         }
         if self.orders.is_of_here {

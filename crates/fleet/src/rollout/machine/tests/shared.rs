@@ -402,6 +402,14 @@ fn ldg_5_an_order_of_here_from_an_outage_loosens_nothing_when_the_ledger_is_back
     shared.run(15_000, Rollout::handle_timeout);
     shared.load(20_000);
     assert_eq!((&shared.record.orders, shared.diverged()), (&Orders::default(), Vec::new()));
+    // Another push was promoted here, and the pause is taken back all the same.
+    let mut shared = Shared::at_first_step();
+    shared.lose(5_000);
+    shared.here(5_000, Command::Pause { push: 1 });
+    shared.here(5_100, Command::Promote { push: 1, to: Promotion::Step(2) });
+    shared.here(5_200, Command::Resume { push: 1 });
+    shared.load(9_000);
+    assert_eq!(shared.record.orders.paused, None);
     // The push is over.
     let mut shared = Shared::at_first_step();
     shared.lose(5_000);
