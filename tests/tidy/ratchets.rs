@@ -20,7 +20,7 @@ const BANNED: &[&str] = &["of", "own", "told", "said", "known", "found", "wanted
 const COMMENT_WIDTH: usize = 110;
 
 /// The bounds. A new storey may raise a bound, with a reason in the ADR of the storey.
-const CODE_LINES: usize = 122_400;
+const CODE_LINES: usize = 122_700;
 const BIG_STRUCTS: usize = 0;
 const BANNED_NAMES: usize = 3;
 const TUPLE_PARAMETERS: usize = 0;

@@ -188,7 +188,8 @@ impl Replica {
         let is_seated = admitted.get(&record.push).is_some_and(|threshold| client.bucket < *threshold);
         let mut news = hashes(UnitId(client.unit), content)
             .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
-            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
+            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change))
+            .filter(|change| !self.alone.changes.contains(change));
         let is_left = self.is_left(client.unit, content);
         let is_fault = !is_seated && !is_left && news.next().is_some();
         let Client { bucket, .. } = client;

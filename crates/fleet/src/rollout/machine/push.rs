@@ -508,9 +508,11 @@ impl Push {
                 self.resume(outputs);
             }
             self.begin_step(plan, step, outputs, now);
-        } else if step > self.recorded().0 {
-            // An operator began it here before: the bake that counts for all begins now.
-            (self.current.from, self.stands_since) = (now, self.stands_since.map(|_| now));
+        } else if (step, threshold) > self.recorded() {
+            if step > self.recorded().0 {
+                // An operator began it here before: the bake that counts for all begins now.
+                (self.current.from, self.stands_since) = (now, self.stands_since.map(|_| now));
+            }
             self.take_back_bid();
         }
         let reached = self.report.steps.last().map_or(0, |step| step.threshold);

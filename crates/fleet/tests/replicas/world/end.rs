@@ -91,7 +91,10 @@ impl World {
                 if bad.any(|entry| !is_excused(entry)) {
                     return Err(format!("r{number} ({state:?}): a client is left with {:?}", client.content));
                 }
-                if is_good && client.content != *live && !self.waits_for_an_operator(replica, client) {
+                if is_good
+                    && replica.known(client.unit, &client.content) != *live
+                    && !self.waits_for_an_operator(replica, client)
+                {
                     let record = self.ledger.value(RECORD).map(String::from_utf8_lossy);
                     for (number, replica) in self.replicas.iter().enumerate() {
                         self.tell(|| format!("r{number} {:?}", replica.rollout.report()));

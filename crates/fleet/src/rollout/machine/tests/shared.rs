@@ -298,6 +298,16 @@ fn ldg_5_a_promotion_of_here_acts_at_once_and_spreads_to_nobody() {
     assert_eq!((step, threshold, admitted.accepted, is_diverged), (1, 1_000, 9, true));
     shared.tally(9_900, 9);
     assert_eq!(shared.step(), (1, 1_000));
+    // The evidence of a bid is of the clients that the record admitted then.
+    shared.is_slow = true;
+    shared.tally(10_000, 9);
+    shared.write(10_000, |record| record.threshold = 1_045);
+    shared.is_slow = false;
+    let lost = WriteResult::Conflict(Some(shared.revision));
+    let ticket = shared.late.unwrap();
+    shared.run(10_000, |rollout, now| rollout.wrote(ticket, lost, now));
+    assert_eq!(shared.step(), (1, 1_045));
+    shared.other(10_000, 1);
     shared.tally(10_000, 9);
     assert_eq!((shared.reached(), shared.step()), ((2, 5_000), (2, 5_000)));
     shared.other(10_100, 1);
