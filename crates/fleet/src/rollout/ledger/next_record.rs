@@ -49,7 +49,7 @@ pub(super) fn begin(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) 
     next.changed = local.changes.iter().copied().collect();
     next.rules = rules.hash;
     next.promoted = local.promoted.map(|(step, _)| step);
-    next.promoted_of = local.promoted.map(|(_, of)| of);
+    next.promoted_of = local.promoted.map(|(_, halted)| halted);
     next.halt = None;
     (next.orders.paused, next.orders.barred) = (None, Vec::new());
 }

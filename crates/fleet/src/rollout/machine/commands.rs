@@ -181,7 +181,7 @@ impl Rollout {
         }
         if push.is_halted() {
             let is_here = is_here && self.share.is_some();
-            self.begin_again(PromotedStep { step, of: number, joins: None, is_here }, now);
+            self.begin_again(PromotedStep { step, halted: number, joins: None, is_here }, now);
             return Ok(());
         }
         // Everybody has the push already: a repeated promotion does not shorten the final bake of a moving
@@ -419,10 +419,10 @@ impl Rollout {
 
     /// Follows the record.
     pub(super) fn follow_ledger(&mut self, now: Time) {
-        let own = self.orders();
+        let present = self.orders();
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
         self.stops.ledger = share.stop(now);
-        if let Some((before, orders)) = share.take_orders(own) {
+        if let Some((before, orders)) = share.take_orders(present) {
             self.follow_orders(&before, &orders, now);
         }
         self.follow_word(now);
@@ -441,7 +441,10 @@ impl Rollout {
             self.next.promoted.take_if(|promoted| promoted.joins.is_some_and(|push| !share.promotes(push)));
             let promoted = share.promoted_after(number).filter(|_| self.next.promoted.is_none());
             if let Some((step, push)) = promoted {
-                self.begin_again(PromotedStep { step, of: number, joins: Some(push), is_here: false }, now);
+                self.begin_again(
+                    PromotedStep { step, halted: number, joins: Some(push), is_here: false },
+                    now,
+                );
             } else if push.is_halted_elsewhere() && share.is_innocent(number, consent.units.values()) {
                 push.withdraw(&mut self.outputs);
                 self.close(Outcome::Halted, now);
@@ -525,19 +528,19 @@ impl Rollout {
     /// The orders before a command for all replicas. Where this one acts otherwise than the others, the
     /// command may be news to these alone.
     fn orders_before(&self, command: &Command) -> Orders {
-        let own = self.orders();
-        let Some(followed) = self.share.as_ref().and_then(Share::followed) else { return own };
+        let present = self.orders();
+        let Some(followed) = self.share.as_ref().and_then(Share::followed) else { return present };
         match command {
             Command::Pause { push } | Command::Resume { push } | Command::Promote { push, .. } => {
-                Orders { paused: followed.paused.filter(|paused| paused == push), ..own }
+                Orders { paused: followed.paused.filter(|paused| paused == push), ..present }
             }
             Command::Pin { .. } | Command::Unpin | Command::Rollback { .. } => {
-                Orders { pin: followed.pin.clone(), ..own }
+                Orders { pin: followed.pin.clone(), ..present }
             }
             Command::Freeze { .. } | Command::Unfreeze => {
-                Orders { frozen_until: followed.frozen_until, ..own }
+                Orders { frozen_until: followed.frozen_until, ..present }
             }
-            Command::Abort { .. } | Command::Bar { .. } => own,
+            Command::Abort { .. } | Command::Bar { .. } => present,
         }
     }
 

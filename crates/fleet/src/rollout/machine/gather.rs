@@ -28,7 +28,7 @@ pub(super) struct NextPush {
 pub(super) struct PromotedStep {
     pub step: u8,
     /// The halted push that the operator meant.
-    pub of: u64,
+    pub halted: u64,
     /// The push of the record that another replica began by the operator's word: the word is for no later
     /// push.
     pub joins: Option<u64>,
@@ -152,7 +152,7 @@ pub(super) enum PushStart {
     /// By the guards, and with the first step.
     Judged,
     /// With this step, whatever the guards say, in place of a halted push.
-    Promoted { step: u8, of: u64 },
+    Promoted { step: u8, halted: u64 },
     /// All clients are admitted, as they had the content before, unless a content is condemned.
     Restored,
 }

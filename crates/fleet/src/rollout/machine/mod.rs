@@ -547,7 +547,7 @@ impl Rollout {
         self.share.iter_mut().for_each(|share| share.begun(number));
         let promoted = self.next.promoted.take();
         let start = match promoted {
-            Some(PromotedStep { step, of, .. }) => PushStart::Promoted { step, of },
+            Some(PromotedStep { step, halted, .. }) => PushStart::Promoted { step, halted },
             None if sorted == Sorted::Known => PushStart::Restored,
             None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
             None => PushStart::Judged,

@@ -103,8 +103,8 @@ impl Push {
         let GatheredPush { number, from, units, holders_of, start, consent } = gathered;
         let mut push = Push { holders_of, consent, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
-        if let PushStart::Promoted { of, .. } = start {
-            push.promoted_of = Some(of);
+        if let PushStart::Promoted { halted, .. } = start {
+            push.promoted_of = Some(halted);
         }
         let resources = push.report.resources();
         push.tell(What::Gathered { units: units.len(), resources }, outputs);
@@ -488,7 +488,7 @@ impl Push {
         Some(LocalPush {
             number: self.report.number,
             changes: &consent.changes,
-            promoted: self.promoted_of.map(|of| (bid.map_or(1, |bid| bid.step), of)),
+            promoted: self.promoted_of.map(|halted| (bid.map_or(1, |bid| bid.step), halted)),
             halt,
             bid,
             is_urgent: self.promoted_of.is_some()

@@ -37,7 +37,8 @@ pub struct Record {
     /// The release that is the stable content. Files of earlier builds lack the number.
     #[serde(default)]
     pub served: Option<u64>,
-    /// The orders of all replicas, as this one follows them. `None`: no ledger, or a file of an earlier build.
+    /// The orders of all replicas, as this one follows them. `None`: no ledger, or a file of an earlier
+    /// build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<KeptOrders>,
     pub condemned: Vec<StoredContent>,

@@ -456,8 +456,8 @@ impl Share {
 
     /// Why an entry of the plan cannot be read.
     fn unreadable(&self) -> Option<&str> {
-        let own = self.held.unreadable.as_ref().or(self.condemning.unreadable.as_ref());
-        own.map(|words| &**words).or(self.held.refused.first())
+        let words = self.held.unreadable.as_ref().or(self.condemning.unreadable.as_ref());
+        words.map(|words| &**words).or(self.held.refused.first())
     }
 
     pub fn is_readable(&self) -> bool {
@@ -665,7 +665,7 @@ impl Share {
     /// The step with which an operator began the record's push in place of this one, and its number.
     pub fn promoted_after(&self, number: u64) -> Option<(u8, u64)> {
         let record = self.record().filter(|record| record.push > number && self.promotes(record.push))?;
-        let is_meant = record.promoted_of.is_none_or(|of| of == number);
+        let is_meant = record.promoted_of.is_none_or(|halted| halted == number);
         record.promoted.filter(|_| is_meant).map(|step| (step, record.push))
     }
 

@@ -1,5 +1,5 @@
-//! The entries of a plan that cannot be read: they are of a later build, or of a stranger. As long as there is
-//! one, the ledger counts as away (LDG-6).
+//! The entries of a plan that cannot be read: they are of a later build, or of a stranger. As long as there
+//! is one, the ledger counts as away (LDG-6).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const KNOWN_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct UnreadableEntries {
     /// By key, in words.
-    known: BTreeMap<Box<str>, Box<str>>,
+    entries: BTreeMap<Box<str>, Box<str>>,
     /// There were more: only the next load of the ledger can tell that none is left.
     has_more: Option<Box<str>>,
 }
@@ -17,8 +17,8 @@ pub(super) struct UnreadableEntries {
 impl UnreadableEntries {
     pub fn add(&mut self, key: &str, error: &str) {
         let words = format!("the entry {key:?} cannot be read: {error}").into();
-        if self.known.contains_key(key) || self.known.len() < KNOWN_MAX {
-            self.known.insert(key.into(), words);
+        if self.entries.contains_key(key) || self.entries.len() < KNOWN_MAX {
+            self.entries.insert(key.into(), words);
         } else {
             self.has_more = Some(words);
         }
@@ -26,10 +26,10 @@ impl UnreadableEntries {
 
     /// The entry has become readable, or is gone.
     pub fn remove(&mut self, key: &str) {
-        self.known.remove(key);
+        self.entries.remove(key);
     }
 
     pub fn first(&self) -> Option<&str> {
-        self.known.values().next().or(self.has_more.as_ref()).map(|words| &**words)
+        self.entries.values().next().or(self.has_more.as_ref()).map(|words| &**words)
     }
 }
