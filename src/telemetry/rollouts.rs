@@ -82,6 +82,7 @@ pub fn tell(events: &Events, metrics: &PlanMetrics, event: &RolloutEvent, report
         What::Barred(_)
         | What::Pinned(_)
         | What::Unpinned(_)
+        | What::Lacking(_)
         | What::Frozen(_)
         | What::Unfrozen
         | What::Full => tell_of_operator(&events, what),
@@ -101,6 +102,10 @@ fn tell_of_operator(events: &PushEvents<'_>, what: &What) {
         }
         What::Unpinned(release) => {
             tell!(events, info(Push, "a release of the past is pinned no longer").detail(release); { plan, release });
+        }
+        What::Lacking(release) => {
+            tell!(events, warn(Push, "a release of the past is pinned, and is not here").detail(release);
+                { plan, release } + ": clients stay with what they had before the latest push");
         }
         What::Frozen(left) => {
             let left = span(*left);

@@ -79,35 +79,38 @@ pub struct SharedPlan {
     pub step: u8,
     /// An operator's order is not in the ledger yet.
     pub unwritten: bool,
-    /// This replica has acted otherwise than the ledger says.
+    /// This replica has acted otherwise than the ledger says, or cannot do what it says.
     pub diverged: bool,
+    /// How; empty: it has not.
+    pub divergence: Vec<String>,
     /// Why the latest changes of this replica have not begun; null: nothing of the ledger keeps them.
     pub waits: Option<String>,
     /// Clients of this replica at units without content from before a push; null without such clients.
     pub newcomers: Option<String>,
     /// The live replicas, with this one.
     pub replicas: Vec<LiveReplica>,
+    /// The replicas that were alive a short time ago, by name.
+    pub silent: Vec<String>,
 }
 
 impl SharedPlan {
     /// `push 42 is moving at step 2, with relay-1, relay-2; waits for relay-3`.
     pub fn text(&self) -> String {
-        if let Some(fault) = &self.fault {
-            return format!("the ledger is away: {fault}");
-        }
-        let names = |is_so: fn(&LiveReplica) -> bool| {
+        let names = |is_so: &dyn Fn(&LiveReplica) -> bool| {
             let names = self.replicas.iter().filter(|replica| is_so(replica)).map(|replica| &*replica.name);
             names.collect::<Vec<_>>().join(", ")
         };
-        let mut text = match (self.push, self.state.as_str()) {
-            (0, _) => format!("no push yet; replicas: {}", names(|_| true)),
-            (push, "moving") => {
-                format!("push {push} is moving at step {}, with {}", self.step, names(|one| one.takes_part))
+        let all = || names(&|_| true);
+        let mut text = match (&self.fault, self.push, self.state.as_str()) {
+            (Some(fault), ..) => format!("the ledger is away: {fault}"),
+            (None, 0, _) => format!("no push yet; replicas: {}", all()),
+            (None, push, "moving") => {
+                format!("push {push} is moving at step {}, with {}", self.step, names(&|one| one.takes_part))
             }
-            (push, state) => format!("push {push} is {state}; replicas: {}", names(|_| true)),
+            (None, push, state) => format!("push {push} is {state}; replicas: {}", all()),
         };
-        let behind = names(|replica| replica.behind);
-        if !behind.is_empty() && self.state == "moving" {
+        let behind = names(&|replica| replica.behind);
+        if self.fault.is_none() && !behind.is_empty() && self.state == "moving" {
             text += &format!("; waits for {behind}");
         }
         if self.unwritten {
@@ -121,6 +124,16 @@ impl SharedPlan {
         }
         if self.diverged {
             text += &format!("; {} has acted otherwise", self.replica);
+        }
+        for how in &self.divergence {
+            text += &format!(": {how}");
+        }
+        let others = names(&|one| one.diverged && one.name != self.replica);
+        if !others.is_empty() {
+            text += &format!("; acted otherwise: {others}");
+        }
+        if !self.silent.is_empty() {
+            text += &format!("; silent: {}", self.silent.join(", "));
         }
         text
     }
@@ -138,6 +151,8 @@ pub struct LiveReplica {
     pub takes_part: bool,
     /// No count of clients at the admitted step yet: the push waits for the replica.
     pub behind: bool,
+    /// The replica acts otherwise than the ledger says.
+    pub diverged: bool,
     /// Affected clients among the admitted.
     pub clients: u64,
 }

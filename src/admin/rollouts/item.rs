@@ -96,6 +96,7 @@ pub(in crate::admin) fn shared_plan(status: &RolloutStatus) -> Option<SharedPlan
         step: replica.step,
         takes_part: replica.takes_part,
         behind: replica.is_behind,
+        diverged: replica.is_diverged,
         clients: replica.clients,
     };
     Some(SharedPlan {
@@ -105,10 +106,12 @@ pub(in crate::admin) fn shared_plan(status: &RolloutStatus) -> Option<SharedPlan
         state: shared.state.name().to_owned(),
         step: shared.step,
         unwritten: shared.is_unwritten,
-        diverged: shared.is_diverged,
+        diverged: !shared.diverged.is_empty(),
+        divergence: shared.diverged.iter().map(ToString::to_string).collect(),
         waits: shared.waits.map(str::to_owned),
         newcomers: status.newcomers.joins().as_ref().map(joins_text),
         replicas: shared.replicas.iter().map(replica).collect(),
+        silent: shared.silent.iter().map(ToString::to_string).collect(),
     })
 }
 

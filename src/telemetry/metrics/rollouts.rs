@@ -67,23 +67,28 @@ impl SharedMetrics {
         let is_here = shared.fault.is_none();
         let labels = [("plan", plan.clone())];
         self.fault.get_or_create(&labels).set(i64::from(!is_here));
-        self.diverged.get_or_create(&labels).set(i64::from(shared.is_diverged));
+        self.diverged.get_or_create(&labels).set(i64::from(!shared.diverged.is_empty()));
         for (state, is_behind) in REPLICAS {
             let replicas = shared.replicas.iter().filter(|replica| is_here && replica.is_behind == is_behind);
             let count = i64::try_from(replicas.count()).unwrap_or(i64::MAX);
             self.replicas.get_or_create(&[("plan", plan.clone()), ("state", state.into())]).set(count);
         }
+        let silent = i64::try_from(shared.silent.len()).unwrap_or(i64::MAX);
+        self.replicas.get_or_create(&[("plan", plan.clone()), ("state", SILENT.into())]).set(silent);
     }
 
     fn remove(&self, plan: &Arc<str>) {
         let labels = [("plan", plan.clone())];
         self.fault.remove(&labels);
         self.diverged.remove(&labels);
-        for (state, _) in REPLICAS {
+        for state in REPLICAS.map(|(state, _)| state).into_iter().chain([SILENT]) {
             self.replicas.remove(&[("plan", plan.clone()), ("state", state.into())]);
         }
     }
 }
+
+/// The state of replicas that were alive a short time ago.
+const SILENT: &str = "silent";
 
 /// The states of live replicas, and whether each is behind the step of the ledger.
 const REPLICAS: [(&str, bool); 2] = [("counted", false), ("behind", true)];
@@ -286,6 +291,7 @@ mod tests {
             step: 1,
             takes_part: true,
             is_behind,
+            is_diverged: false,
             clients: 0,
         };
         let here = SharedReport {
@@ -295,9 +301,10 @@ mod tests {
             state: SharedState::Moving,
             step: 1,
             is_unwritten: false,
-            is_diverged: true,
+            diverged: vec!["it is not frozen".into()],
             waits: None,
             replicas: vec![replica(false), replica(true), replica(true)],
+            silent: vec!["b".into()],
         };
         let lines = |diverged, fault, counted, behind| {
             let replicas = |state, count: u8| format!("replicas{{plan=\"edge\",state=\"{state}\"}} {count}");
@@ -307,6 +314,7 @@ mod tests {
                 of_plan("ledger_fault", fault),
                 replicas("behind", behind),
                 replicas("counted", counted),
+                replicas("silent", 1),
             ]
         };
         assert_eq!(shown(Some(here.clone())), lines(1, 0, 1, 2));

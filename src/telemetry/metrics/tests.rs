@@ -93,9 +93,10 @@ fn shown_plan(metrics: &Metrics) -> PlanMetrics {
         state: SharedState::Over,
         step: 0,
         is_unwritten: false,
-        is_diverged: false,
+        diverged: Vec::new(),
         waits: None,
         replicas: Vec::new(),
+        silent: Vec::new(),
     };
     let report = Rollout::new(Arc::new(Plan::new("edge"))).report();
     plan.show(&RolloutReport { shared: Some(shared), ..report }, Time::ZERO);

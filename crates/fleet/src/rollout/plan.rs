@@ -276,6 +276,22 @@ impl Plan {
         }
     }
 
+    /// A step by its number, from 1; `None` for the step behind the last one of the plan, which admits all.
+    pub(super) fn step(&self, number: u8) -> Option<&Step> {
+        self.steps.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// The buckets that a step admits at least, after a step with `before`.
+    pub(super) fn threshold_after(&self, number: u8, before: u16) -> u16 {
+        self.step(number).map_or(BUCKETS, |step| step.threshold.max(before))
+    }
+
+    /// How long the clients of a step have to stand with the push; zero before the first step.
+    pub(super) fn bake_of(&self, number: u8) -> Duration {
+        let bake = || self.step(number).map_or(self.times.final_bake, |step| step.bake);
+        if number == 0 { Duration::ZERO } else { bake() }
+    }
+
     /// Whether another plan leads pushes in the same way, whatever the size of the memory, and the time limit
     /// of the hook.
     pub fn leads_as(&self, other: &Plan) -> bool {

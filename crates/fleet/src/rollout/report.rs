@@ -64,13 +64,15 @@ pub struct SharedReport {
     pub step: u8,
     /// An order of an operator here is not in the record yet.
     pub is_unwritten: bool,
-    /// This replica has acted otherwise than the record, by an order for it alone or while the ledger was
-    /// away.
-    pub is_diverged: bool,
+    /// In words, the ways in which this replica has acted otherwise than the record: by orders for it alone,
+    /// while the ledger was away, or because it lacks something.
+    pub diverged: Vec<Box<str>>,
     /// Why the latest changes of this replica have not begun.
     pub waits: Option<&'static str>,
     /// The live replicas, with this one, by name.
     pub replicas: Vec<ReplicaReport>,
+    /// The replicas whose leases have run out within the last leases, or that have left.
+    pub silent: Vec<Box<str>>,
 }
 
 /// A live replica.
@@ -83,6 +85,8 @@ pub struct ReplicaReport {
     pub takes_part: bool,
     /// It has not counted its clients at the step of the record: nobody goes on without it.
     pub is_behind: bool,
+    /// It acts otherwise than the record, by orders for it alone, or because it lacks something.
+    pub is_diverged: bool,
     pub clients: u64,
 }
 

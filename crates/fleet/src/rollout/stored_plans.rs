@@ -71,6 +71,7 @@ mod tests {
             frozen_ms: Some(Millis(Duration::from_millis(5))),
             pin: Some(PinRecord { release: 41, until: PinEnd::Left(Duration::from_millis(9)) }),
             served: Some(2),
+            shared: None,
             condemned: vec![StoredContent {
                 type_url: "t".into(),
                 name: "a".into(),

@@ -15,6 +15,9 @@ pub const UNITS: u64 = 2;
 /// The version of each name.
 pub type Content = BTreeMap<u64, u64>;
 
+/// The version of a name that was taken away.
+pub const REMOVED: u64 = 1 << 40;
+
 /// A version that all clients reject.
 pub fn is_bad(version: u64) -> bool {
     version % 4 == 3
@@ -40,6 +43,10 @@ pub struct Unit {
     pub candidate: Option<(u64, Content)>,
     pub latest: Option<Content>,
     pub live: Content,
+    /// The number of the latest change of the control plane that has come.
+    pub heard: u64,
+    /// The contents that all clients had, by push.
+    pub releases: BTreeMap<u64, Content>,
     /// The unit began without stable content, and has none yet.
     pub newcomer: Option<Newcomer>,
     /// The content that such a unit gave to all of its clients while no push in the ledger had it.
@@ -61,8 +68,8 @@ thread_local! {
 pub fn hash(unit: UnitId, name: u64, version: u64) -> ChangeHash {
     HASHES.with_borrow_mut(|hashes| {
         *hashes.entry((unit, name, version)).or_insert_with(|| {
-            let (type_url, name, version) = content(name, version);
-            ChangeHash::new(keys()[&unit], &type_url, &name, Some(version))
+            let (type_url, name, present) = content(name, version);
+            ChangeHash::new(keys()[&unit], &type_url, &name, Some(present).filter(|_| version != REMOVED))
         })
     })
 }

@@ -55,9 +55,12 @@ impl Judge {
         push: u64,
         record: Option<&PlanRecord>,
     ) -> Vec<Fault> {
-        let is_beyond = self.pushes.get(&push).is_none_or(|threshold| client.bucket >= *threshold);
+        let alone = replica.alone.thresholds.get(&push);
+        let thresholds = [self.pushes.get(&push), alone];
+        let is_beyond = thresholds.into_iter().flatten().all(|threshold| client.bucket >= *threshold);
         let rules = replica.rollout.plan().shared_rules();
-        let is_apart = record.is_some_and(|record| record.push == push && record.rules != rules)
+        let is_apart = alone.is_none()
+            && record.is_some_and(|record| record.push == push && record.rules != rules)
             && replica.admission.threshold < 10_000;
         let beyond = format!("gives push {push} to bucket {}, beyond the ledger", client.bucket);
         let apart = format!("gives push {push} by seats that are not those of the push");
@@ -66,13 +69,13 @@ impl Judge {
     }
 
     /// Each version that a client is given was part of some step with the client's seat.
-    pub fn fault_of_content(&self, client: &Client, content: &Content) -> Option<Fault> {
+    pub fn fault_of_content(&self, replica: &Replica, client: &Client, content: &Content) -> Option<Fault> {
         let unit = UnitId(client.unit);
         let is_admitted = |(name, version): &(&u64, &u64)| {
             let change = hash(unit, **name, **version);
             let admits = |(set, threshold): &(ContentSet, u16)| client.bucket < *threshold && set.has(change);
             // All clients have the first version from the start on.
-            **version == 0 || self.contents.iter().any(admits)
+            **version == 0 || self.contents.iter().any(admits) || replica.alone.changes.contains(&change)
         };
         let mut news = content.iter().filter(|(name, version)| client.content.get(name) != Some(version));
         let beyond = news.find(|change| !is_admitted(change))?;
@@ -101,7 +104,9 @@ impl Judge {
         if sum.rejected > 0 || sum.accepted * 100 < sum.evidence() * 95 {
             faults.push(format!("push {} goes on with {sum:?}", before.push));
         }
-        let (push, step, since) = replica.reached;
+        // A replica that an operator let go ahead counts by the record.
+        let is_ahead = replica.reached.0 == before.push && replica.reached.1 > before.step;
+        let (push, step, since) = if is_ahead { replica.seen } else { replica.reached };
         if (push, step) != (before.push, before.step) || now < since + BAKE_MS {
             let seen = format!("r{number} has seen step {step} of push {push} since {since} ms");
             faults.push(format!("push {} goes on from step {}, and {seen}", before.push, before.step));

@@ -5,9 +5,11 @@
 mod contents;
 mod judge;
 mod ledger;
+mod operator;
 mod replica;
 mod world;
 
+use operator::ORDERS_FROM;
 use sluice_fleet::rollout::ledger::JoinPolicy;
 use world::World;
 
@@ -71,6 +73,18 @@ fn i30_no_schedule_of_replicas_breaks_a_promise() {
     // As `World::counts`.
     let is_lively = sums.iter().all(|sum| *sum >= count / 20);
     assert!(is_lively, "too little happens: {sums:?}");
+}
+
+/// As above, with operators at the replicas, changes that are taken back, and names that few replicas know.
+#[test]
+fn i30_no_order_of_an_operator_breaks_a_promise() {
+    let (first, count) = (number("SLUICE_FIRST", 0) + ORDERS_FROM, number("SLUICE_SCHEDULES", SCHEDULES));
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let (failed, sums) = play_on(cores, first, count, number("SLUICE_FAILURES", u64::MAX));
+    failed.iter().take(10).for_each(|failure| println!("{failure}"));
+    println!("\n{} seeds fail; {sums:?}", failed.len());
+    assert!(failed.is_empty(), "{} of {count} schedules fail", failed.len());
+    assert!(sums.iter().all(|sum| *sum >= count / 20), "too little happens: {sums:?}");
 }
 
 /// Nothing else keeps a newcomer from giving a push to all of its clients.

@@ -10,7 +10,7 @@ use sluice_fleet::rollout::shared::record::{
 use sluice_fleet::rollout::shared::{ChangeHash, CondemnedSet, ContentSet};
 use sluice_fleet::rollout::{Admission, Rollout, Tally, UnitId};
 
-use crate::contents::{Content, Unit, hashes, keys};
+use crate::contents::{Content, Unit, hash, hashes, keys};
 use crate::judge::push_of;
 
 #[derive(Clone, Debug)]
@@ -31,11 +31,14 @@ pub struct Client {
 pub struct Replica {
     pub rollout: Rollout,
     pub units: BTreeMap<u64, Unit>,
+    /// The names that its clients ask for, by unit.
+    pub names: BTreeMap<u64, BTreeSet<u64>>,
     pub cut: Option<(u64, BTreeMap<u64, Content>)>,
     pub admission: Admission,
     pub clients: Vec<Client>,
-    /// What the control plane has sent, with the time of its arrival.
-    pub coming: Vec<(u64, u64, Content)>,
+    /// What the control plane has sent: the time of its arrival, the unit, the number of the change and the
+    /// content.
+    pub coming: Vec<(u64, u64, u64, Content)>,
     pub next_tally: u64,
     pub tallied: Tally,
     pub is_away: bool,
@@ -61,18 +64,41 @@ pub struct Replica {
     pub look_at: Option<Time>,
     /// Something has happened since clients were given what they may have.
     pub is_new: bool,
+    /// The push and the step of the record, and since when the replica knows.
+    pub seen: (u64, u8, u64),
+    /// What operators let this replica do alone.
+    pub alone: Alone,
+}
+
+/// What operators let a replica do alone.
+#[derive(Debug, Default)]
+pub struct Alone {
+    /// The threshold of each push.
+    pub thresholds: BTreeMap<u64, u16>,
+    /// The pushes that no other replica has.
+    pub pushes: BTreeSet<u64>,
+    /// The changes of all of these.
+    pub changes: BTreeSet<ChangeHash>,
+    /// A halted push is to begin again.
+    pub is_next: bool,
+    /// The same, for all replicas: the step.
+    pub next_of_all: Option<u8>,
+    /// An operator speaks at this moment.
+    pub is_now: bool,
 }
 
 impl Replica {
     pub fn new(
         rollout: Rollout,
         units: BTreeMap<u64, Unit>,
+        names: BTreeMap<u64, BTreeSet<u64>>,
         clients: Vec<Client>,
         next_tally: u64,
     ) -> Replica {
         Replica {
             rollout,
             units,
+            names,
             cut: None,
             admission: Admission::NOBODY,
             clients,
@@ -92,7 +118,33 @@ impl Replica {
             barred: None,
             look_at: None,
             is_new: true,
+            seen: (0, 0, 0),
+            alone: Alone::default(),
         }
+    }
+
+    /// The part of a content that this replica knows.
+    pub fn known(&self, unit: u64, content: &Content) -> Content {
+        let is_known = |name: &u64| self.names[&unit].contains(name);
+        content.iter().filter(|(name, _)| is_known(name)).map(|(name, version)| (*name, *version)).collect()
+    }
+
+    /// The replica knows the record.
+    pub fn see(&mut self, record: &PlanRecord, now: u64) {
+        if (self.seen.0, self.seen.1) != (record.push, record.step) {
+            self.seen = (record.push, record.step, now);
+        }
+    }
+
+    /// The changes of the push under way.
+    pub fn changes(&self) -> Vec<ChangeHash> {
+        let candidates =
+            self.units.iter().filter_map(|(id, unit)| Some((id, unit, unit.candidate.as_ref()?)));
+        let news = candidates.flat_map(|(id, unit, (_, content))| {
+            let news = content.iter().filter(|(name, version)| unit.stable[name] != **version);
+            news.map(|(name, version)| hash(UnitId(*id), *name, *version))
+        });
+        news.collect()
     }
 
     /// Whether a push in the ledger has the content, and did not give it to all clients.
@@ -136,7 +188,8 @@ impl Replica {
         let is_seated = admitted.get(&record.push).is_some_and(|threshold| client.bucket < *threshold);
         let mut news = hashes(UnitId(client.unit), content)
             .filter(|change| !hashes(UnitId(client.unit), &client.content).any(|had| had == *change))
-            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change));
+            .filter(|change| !unit.given.contains(change) && self.has_heard_of(*change))
+            .filter(|change| !self.alone.changes.contains(change));
         let is_left = self.is_left(client.unit, content);
         let is_fault = !is_seated && !is_left && news.next().is_some();
         let Client { bucket, .. } = client;
@@ -149,7 +202,7 @@ impl Replica {
     }
 
     /// Notes entries of the ledger that have come.
-    pub fn hear(&mut self, entries: &[Entry]) {
+    pub fn hear(&mut self, entries: &[Entry], now: u64) {
         for Entry { key, value, .. } in entries {
             match key.split('/').next().unwrap() {
                 "tally" => drop(self.heard_tallies.insert(key.clone(), read(value).unwrap())),
@@ -158,6 +211,7 @@ impl Replica {
                     if record.state == SharedState::Halted {
                         self.heard_halted.insert(record.push);
                     }
+                    self.see(&record, now);
                     self.heard = Some(record);
                 }
                 "condemned" => self.heard_condemned = read::<CondemnedRecord>(value).unwrap().contents,

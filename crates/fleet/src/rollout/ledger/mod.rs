@@ -23,5 +23,5 @@ pub use newcomers::{
     NewcomerType, contents_of,
 };
 pub(super) use next_record::{LocalPush, Rules};
-pub use share::{Entry, Expected, LedgerEvent, Link, Replica, Share, Write, WriteResult};
+pub use share::{Entry, Expected, KeptOrders, LedgerEvent, Link, Replica, Share, Write, WriteResult};
 pub(super) use word::{Bid, Consent, Others, Sorted, Word, shared};

@@ -12,8 +12,8 @@ use crate::rollout::shared::record::{FORMAT, PlanRecord, SharedHalt, SharedState
 pub struct LocalPush<'a> {
     pub number: u64,
     pub changes: &'a BTreeSet<ChangeHash>,
-    /// The step of an operator's promotion with which the push begins.
-    pub promoted: Option<u8>,
+    /// The step of an operator's promotion with which the push begins, and the halted push.
+    pub promoted: Option<(u8, u64)>,
     /// By evidence of this replica, with the changes of the blamed units.
     pub halt: Option<(SharedHalt, ContentSet)>,
     pub bid: Option<Bid>,
@@ -48,7 +48,8 @@ pub(super) fn begin(next: &mut PlanRecord, local: &LocalPush<'_>, rules: Rules) 
     (next.step, next.threshold) = (0, 0);
     next.changed = local.changes.iter().copied().collect();
     next.rules = rules.hash;
-    next.promoted = local.promoted;
+    next.promoted = local.promoted.map(|(step, _)| step);
+    next.promoted_of = local.promoted.map(|(_, halted)| halted);
     next.halt = None;
     (next.orders.paused, next.orders.barred) = (None, Vec::new());
 }

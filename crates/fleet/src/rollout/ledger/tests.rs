@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::rollout::Admission;
 use crate::rollout::shared::record::{
-    CondemnedRecord, FORMAT, Orders, PastPush, SharedHalt, SharedState, read, write,
+    CondemnedRecord, FORMAT, Orders, PastPush, SharedHalt, SharedPin, SharedPinEnd, SharedState, read, write,
 };
 use crate::rollout::shared::{
     BARRED_MAX, ChangeHash, CondemnedSet, ContentHash, ContentSet, OrderChange, PlanRecord, ReplicaTally,
@@ -17,6 +17,9 @@ use sluice_engine::Time;
 use sluice_xds::{ResourceName, TypeUrl, Version};
 
 const LEASE: Duration = Duration::from_secs(15);
+
+/// The end of a freeze.
+const LATE: u64 = 1 << 50;
 
 fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
@@ -331,23 +334,27 @@ fn ldg_7_an_order_says_only_what_its_operator_said() {
     let frozen = |until| Orders { frozen_until: Some(until), ..Orders::default() };
     let moving = PlanRecord { orders: orders.clone(), ..record(3, SharedState::Moving, 1) };
     let mut share = share(vec![entry("plan/edge", write(&moving), 9)]);
-    assert!(share.take_orders().is_some());
-    let freeze = OrderChange::between(&Orders::default(), &frozen(7));
-    share.order(freeze.clone());
+    assert!(share.take_orders(Orders::default()).is_some());
+    let freeze = OrderChange::between(&Orders::default(), &frozen(LATE));
+    share.order(freeze.clone(), false);
     let write = share.next_write(None, rules(), at(1)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
-    assert_eq!(ordered.orders, Orders { paused: Some(3), ..frozen(7) }, "the pause of another replica stays");
+    assert_eq!(
+        ordered.orders,
+        Orders { paused: Some(3), ..frozen(LATE) },
+        "the pause of another replica stays"
+    );
     // Another replica was faster with the same word, and nothing of it is left to write.
     share.wrote(write.ticket, WriteResult::Conflict(Some(10)), at(2));
     share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&ordered), 10)), 0, at(2));
     let thawed = PlanRecord { orders, ..ordered };
     share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&thawed), 11)), 0, at(3));
     assert_eq!(share.next_write(None, rules(), at(3)), None, "the later word of the other replica stands");
-    assert_eq!(share.take_orders().map(|(_, orders)| orders.frozen_until), Some(None));
+    assert_eq!(share.take_orders(Orders::default()).map(|(_, orders)| orders.frozen_until), Some(None));
     // A later word of here goes before an earlier one.
-    share.order(freeze.and(OrderChange::between(&frozen(7), &frozen(9))));
+    share.order(freeze.and(OrderChange::between(&frozen(LATE), &frozen(LATE + 2))), false);
     let write = share.next_write(None, rules(), at(4)).unwrap();
-    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(9));
+    assert_eq!(read::<PlanRecord>(&write.value.unwrap()).unwrap().orders.frozen_until, Some(LATE + 2));
 }
 
 #[test]
@@ -357,9 +364,9 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     let of = |record: &PlanRecord| record.orders.barred.len();
     let halted = PlanRecord { orders: barred(0..2), ..record(3, SharedState::Halted, 1) };
     let mut share = share(vec![entry("plan/edge", write(&halted), 9)]);
-    assert!(share.take_orders().is_some());
+    assert!(share.take_orders(Orders::default()).is_some());
     // A replica bars units of its own, and does not have those of another.
-    share.order(OrderChange::between(&barred(7..8), &barred(7..9)));
+    share.order(OrderChange::between(&barred(7..8), &barred(7..9)), false);
     let write = share.next_write(None, rules(), at(1)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
     assert_eq!(ordered.orders.barred, [0, 1, 8].map(UnitKey));
@@ -367,7 +374,7 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     assert!(share.may_bar(&barred(8..262).barred) && !share.may_bar(&barred(8..263).barred));
     // Another replica has barred many at the same time.
     let full = PlanRecord { orders: barred(1000..1250), ..halted };
-    share.order(OrderChange::between(&barred(7..9), &barred(7..100)));
+    share.order(OrderChange::between(&barred(7..9), &barred(7..100)), false);
     share.handle(LedgerEvent::Changed(entry("plan/edge", self::write(&full), 11)), 0, at(2));
     let write = share.next_write(None, rules(), at(3)).unwrap();
     let ordered = read::<PlanRecord>(write.value.as_ref().unwrap()).unwrap();
@@ -385,7 +392,7 @@ fn ldg_7_bars_of_several_replicas_stand_beside_each_other_up_to_a_bound() {
     let largest = PlanRecord { halt: Some(halt), changed, orders: barred(0..BARRED_MAX as u128), ..full };
     let bytes = self::write(&largest).len();
     assert!(bytes < 64 << 10, "{bytes}");
-    share.order(OrderChange::between(&barred(7..9), &Orders::default()));
+    share.order(OrderChange::between(&barred(7..9), &Orders::default()), false);
     let write = share.next_write(None, rules(), at(5)).unwrap();
     assert_eq!(of(&read(&write.value.unwrap()).unwrap()), 0, "a pin ends all bars");
 }
@@ -669,6 +676,15 @@ fn ldg_2_a_field_of_a_later_build_is_kept_and_written_back() {
     let changes = changes();
     let next = written(&mut share, &local(&changes, 3, 2), 15).unwrap();
     assert_eq!((next.step, &next.others["later"]), (2, &value["later"]));
+    value["orders"] =
+        serde_json::json!({ "pin": { "release": 2, "until": "unpin", "later": [2] }, "later": 3 });
+    let mut share = self::share(vec![entry("plan/edge", value.to_string().into_bytes(), 10)]);
+    assert!(share.take_orders(Orders::default()).is_some());
+    let frozen = Orders { frozen_until: Some(LATE), ..Orders::default() };
+    share.order(OrderChange::between(&Orders::default(), &frozen), false);
+    let next = share.next_write(None, rules(), at(16)).unwrap().value.unwrap();
+    let next: serde_json::Value = serde_json::from_slice(&next).unwrap();
+    assert_eq!((&next["orders"]["pin"]["later"][0], &next["orders"]["later"]), (&2.into(), &3.into()));
 }
 
 /// The unit was blamed with content that the push did not bring: a unit that began without older content has it.
@@ -778,4 +794,100 @@ fn ldg_6_condemned_contents_of_a_later_build_are_not_acted_on() {
     share.condemn(vec![(condemned(0), at(1_000))]);
     let record = written_condemned(&mut share, 1).unwrap().0.value.unwrap();
     assert_eq!(serde_json::from_slice::<CondemnedRecord>(&record).unwrap().others["color"], "red");
+}
+
+#[test]
+fn ldg_6_an_entry_of_a_later_build_counts_as_no_ledger_whatever_it_is() {
+    let moving = || entry("plan/edge", write(&record(3, SharedState::Moving, 1)), 9);
+    let changes = changes();
+    for key in ["done/edge/2", "halted/edge/3/b", "tally/edge/b"] {
+        let mut share = share(vec![moving(), entry(key, b"{\"version\":2}".to_vec(), 10)]);
+        let fault = share.stop(at(60)).unwrap();
+        assert!(fault.contains(key) && fault.contains("version 2") && share.is_away(), "{fault}");
+        assert_eq!(written(&mut share, &local(&changes, 3, 2), 60), None);
+        let sound = match key {
+            "tally/edge/b" => write(&ReplicaTally { version: FORMAT, ..ReplicaTally::default() }),
+            _ => past(&[9]),
+        };
+        share.handle(LedgerEvent::Changed(entry(key, sound, 11)), 0, at(61));
+        assert_eq!(share.stop(at(61)), None, "{key} can be read");
+        share.handle(LedgerEvent::Changed(entry(key, b"nonsense".to_vec(), 12)), 0, at(62));
+        assert!(share.stop(at(62)).is_some());
+        share.handle(LedgerEvent::Gone { key: key.into(), revision: 13 }, 0, at(63));
+        assert_eq!(share.stop(at(63)), None, "{key} is gone");
+    }
+    // Keys that are none of a replica.
+    let foreign =
+        ["done/edge/x", "halted/edge/3", "halted/edge/03/b", "tally/edge/b/c", "other/edge", "edge"];
+    let foreign = foreign.map(|key| entry(key, b"nonsense".to_vec(), 10));
+    assert_eq!(share([&[moving()], &foreign[..]].concat()).stop(at(60)), None);
+}
+
+#[test]
+fn ldg_6_many_entries_that_cannot_be_read_are_known_up_to_a_bound() {
+    let mut share = share(Vec::new());
+    let key = |push: u64| format!("done/edge/{push}");
+    for push in 1..=100 {
+        share.handle(LedgerEvent::Changed(entry(&key(push), Vec::new(), push)), 0, at(20));
+    }
+    for push in 1..=100 {
+        assert!(share.stop(at(20)).is_some(), "{push}");
+        share.handle(LedgerEvent::Gone { key: key(push), revision: 200 }, 0, at(20));
+    }
+    assert!(share.stop(at(20)).is_some(), "it does not know which ones were left");
+    share.handle(LedgerEvent::Loaded(Vec::new()), 0, at(21));
+    assert_eq!(share.stop(at(21)), None);
+}
+
+#[test]
+fn ldg_4_known_content_that_joins_a_push_on_its_way_does_not_end_it() {
+    let changes = changes();
+    let finish = || LocalPush { bid: Some(Bid::finish(3)), is_urgent: true, ..local(&changes, 3, 1) };
+    for (state, step, ends) in
+        [(SharedState::Gathering, 0, true), (SharedState::Moving, 2, false), (SharedState::Moving, 3, true)]
+    {
+        let mut share = share(vec![entry("plan/edge", write(&record(3, state, step)), 9)]);
+        let key = share.next_write(Some(&finish()), rules(), at(60)).map(|write| write.key);
+        assert_eq!(key.as_deref(), Some("done/edge/3").filter(|_| ends), "{state:?} {step}");
+    }
+}
+
+#[test]
+fn ldg_4_a_pinned_plan_goes_on_nowhere() {
+    let changes = changes();
+    let pin = SharedPin { release: 2, until: SharedPinEnd::Unpin, others: serde_json::Map::new() };
+    let orders = Orders { pin: Some(pin), ..Orders::default() };
+    for state in [SharedState::Moving, SharedState::Over] {
+        let pinned = PlanRecord { orders: orders.clone(), ..record(3, state, 1) };
+        let mut share = share(vec![entry("plan/edge", write(&pinned), 9)]);
+        assert_eq!(written(&mut share, &local(&changes, 3, 2), 60), None);
+        assert_eq!(written(&mut share, &local(&changes, 4, 1), 60), None);
+        let finish = Some(Bid::finish(3));
+        assert_eq!(written(&mut share, &LocalPush { bid: finish, ..local(&changes, 3, 2) }, 60), None);
+    }
+}
+
+#[test]
+fn ldg_7_a_replica_whose_lease_has_run_out_is_told_as_silent_for_a_while() {
+    let mut share = share(vec![tally_of(3)]);
+    let silent = |share: &mut Share, seconds| {
+        assert_eq!(share.next_write(None, rules(), at(seconds)), None);
+        share.report(&None, None).silent.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(silent(&mut share, 20), [""; 0]);
+    share.handle(LedgerEvent::Gone { key: "tally/edge/b".into(), revision: 9 }, 0, at(20));
+    assert_eq!(silent(&mut share, 139), ["b"]);
+    assert_eq!(silent(&mut share, 140), [""; 0]);
+    share.handle(LedgerEvent::Changed(tally_of(3)), 0, at(150));
+    share.handle(LedgerEvent::Loaded(Vec::new()), 0, at(160));
+    assert_eq!(silent(&mut share, 160), ["b"], "a load shows it, too");
+    share.handle(LedgerEvent::Changed(tally_of(3)), 0, at(161));
+    assert_eq!(silent(&mut share, 161), [""; 0]);
+    for other in 0..100 {
+        let tally = write(&ReplicaTally { version: FORMAT, ..ReplicaTally::default() });
+        let key = format!("tally/edge/r{other}");
+        share.handle(LedgerEvent::Changed(entry(&key, tally, 9)), 0, at(162));
+        share.handle(LedgerEvent::Gone { key, revision: 9 }, 0, at(162));
+    }
+    assert_eq!(silent(&mut share, 163).len(), 64);
 }

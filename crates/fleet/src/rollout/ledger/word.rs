@@ -109,6 +109,8 @@ pub struct Consent {
     pub changes: BTreeSet<ChangeHash>,
     pub units: BTreeMap<UnitId, UnitChanges>,
     pub bid: Option<Bid>,
+    /// The step and the threshold that the record admits, as far as it is followed.
+    pub recorded: (u8, u16),
     /// An operator wants this step, whatever the tallies say.
     pub promoted: Option<u8>,
 }

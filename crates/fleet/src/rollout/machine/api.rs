@@ -101,6 +101,8 @@ pub enum What {
     /// All clients are served this release.
     Pinned(u64),
     Unpinned(u64),
+    /// This release is pinned at all replicas, and is not here: the stable content stays.
+    Lacking(u64),
     /// No push begins for this time. Told at the begin, and each hour.
     Frozen(Duration),
     Unfrozen,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::gather::Gathering;
+use super::gather::{Gathering, PromotedStep};
 use super::{Output, Push, Rollout, What};
 use crate::rollout::command::{Command, CommandError, FREEZE_MAX, PinFor, Promotion, Until};
 use crate::rollout::ledger::{
@@ -15,9 +15,13 @@ use crate::rollout::push::{UnitId, UnitPush};
 use crate::rollout::report::{Outcome, Pin, Reason};
 use crate::rollout::shared::record::{Orders, SharedHalt, SharedPin, SharedPinEnd};
 use crate::rollout::shared::{CondemnedSet, ContentHash, OrderChange, UnitKey};
+use serde_json::Map;
 use sluice_engine::Time;
 
 type Done = Result<(), CommandError>;
+
+/// Two ends of a freeze within this time are one.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The time between two events about a freeze.
 const ANNOUNCED_EVERY: Duration = Duration::from_secs(3_600);
@@ -63,36 +67,42 @@ impl Rollout {
             return Err(CommandError::TooManyBarred);
         }
         self.follow_clocks(now);
-        let before = self.orders();
-        self.carry_out(command, now)?;
-        self.spread_orders(&before, now);
+        let before = self.orders_before(&command);
+        self.carry_out(command, false, now)?;
+        self.spread_orders(&before, false, now);
         Ok(())
     }
 
     /// Carries out a command at this replica alone, whatever the ledger says. A pause and a freeze restrain,
-    /// so the others follow them when the ledger is back (LDG-5).
+    /// so the others follow them when the ledger is back, unless they are taken back before (LDG-5).
     ///
     /// # Errors
     /// The reason why nothing was done.
     pub fn command_here(&mut self, command: Command, now: Time) -> Done {
         let restrains = matches!(command, Command::Pause { .. } | Command::Freeze { .. });
+        let takes_back = matches!(command, Command::Resume { .. } | Command::Unfreeze | Command::Unpin);
         self.follow_clocks(now);
-        let before = self.orders();
-        self.carry_out(command, now)?;
+        let before = self.orders_before(&command);
+        self.carry_out(command, true, now)?;
         if restrains {
-            self.spread_orders(&before, now);
+            self.spread_orders(&before, true, now);
+        } else if takes_back {
+            let change = OrderChange::between(&before, &self.orders());
+            self.share.iter_mut().for_each(|share| share.take_back(&change));
         }
+        self.tell_ledger(now);
         Ok(())
     }
 
-    fn carry_out(&mut self, command: Command, now: Time) -> Done {
+    /// `is_here`: at this replica alone.
+    fn carry_out(&mut self, command: Command, is_here: bool, now: Time) -> Done {
         if !self.plan.enforces() {
             return Err(CommandError::Observes);
         }
         match command {
             Command::Pause { push } => self.set_paused(push, true, now),
             Command::Resume { push } => self.set_paused(push, false, now),
-            Command::Promote { push, to } => self.promote(push, to, now),
+            Command::Promote { push, to } => self.promote(push, to, is_here, now),
             Command::Abort { push } => self.abort(push, now),
             Command::Bar { push, units } => self.bar(push, &units, now),
             Command::Pin { release, until } => self.pin(release, until, now),
@@ -149,7 +159,7 @@ impl Rollout {
         Ok(())
     }
 
-    fn promote(&mut self, number: u64, to: Promotion, now: Time) -> Done {
+    fn promote(&mut self, number: u64, to: Promotion, is_here: bool, now: Time) -> Done {
         let plan = self.plan.clone();
         let (is_frozen, lost) = (self.stops.frozen.is_some(), self.lost.clone());
         let push = self.named(number)?;
@@ -170,17 +180,21 @@ impl Rollout {
             return Err(CommandError::ServerLost(*unit));
         }
         if push.is_halted() {
-            self.begin_again(step, now);
+            let is_here = is_here && self.share.is_some();
+            self.begin_again(PromotedStep { step, halted: number, joins: None, is_here }, now);
             return Ok(());
         }
         // Everybody has the push already: a repeated promotion does not shorten the final bake of a moving
         // push.
-        let is_over = push.is_settling() && step == push.number_of_step() && push.report.verdict.is_some();
+        let is_everywhere = push.is_settling() && !push.is_ahead();
+        let is_over = is_everywhere && step == push.number_of_step() && push.report.verdict.is_some();
         push.is_paused = false;
         self.stand_or_go(now);
         if let Some(push) = &mut self.push {
-            push.promote(&plan, step, &mut self.outputs, now);
+            push.promote(&plan, step, is_here, &mut self.outputs, now);
             match &mut push.consent {
+                // The end is one for all replicas.
+                Some(_) if is_here => {}
                 Some(consent) if is_over => consent.promoted = Some(step + 1),
                 None if is_over => {
                     let outcome = push.outcome();
@@ -195,8 +209,8 @@ impl Rollout {
 
     /// A halted push begins anew as another push: with the newest content, and whatever the guards say.
     /// Clients with a rejection are known rejecters (QUA-4).
-    fn begin_again(&mut self, step: u8, now: Time) {
-        self.next.promoted = Some(step);
+    fn begin_again(&mut self, promoted: PromotedStep, now: Time) {
+        self.next.promoted = Some(promoted);
         self.gather_held(now);
         self.next.gathering.get_or_insert_with(|| Gathering::new(now)).hurry();
         self.advance(now);
@@ -259,6 +273,18 @@ impl Rollout {
             let is_known = self.held.releases().any(|known_release| known_release.push == release);
             return Err(if is_known { CommandError::LostRelease } else { CommandError::NoSuchRelease });
         }
+        if self.hold(release, until, now) {
+            self.held.serve(release);
+            self.outputs.push_back(Output::Serve { release });
+            self.tell(What::Pinned(release));
+        }
+        Ok(())
+    }
+
+    /// A pin: nothing begins, and all clients have the stable content. Returns whether another release was
+    /// pinned before, or none.
+    fn hold(&mut self, release: u64, until: PinFor, now: Time) -> bool {
+        let is_pinned = self.stops.pin.is_some_and(|pin| pin.release == release);
         let until = match until {
             PinFor::NextPush => Until::NextPush,
             PinFor::Unpin => Until::Unpin,
@@ -266,7 +292,7 @@ impl Rollout {
         };
         self.stops.pin = Some(Pin { release, from: now, until });
         if is_pinned {
-            return Ok(());
+            return false;
         }
         // The release takes the place of a candidate. A cut before would begin a push that nobody could be
         // given.
@@ -277,10 +303,7 @@ impl Rollout {
         }
         (self.next.gathering, self.next.promoted) = (None, None);
         self.held.barred.clear();
-        self.held.serve(release);
-        self.outputs.push_back(Output::Serve { release });
-        self.tell(What::Pinned(release));
-        Ok(())
+        true
     }
 
     pub(super) fn unpin(&mut self, now: Time) {
@@ -296,7 +319,7 @@ impl Rollout {
     pub(super) fn end_pin(&mut self, now: Time) {
         let before = self.orders();
         self.unpin(now);
-        self.spread_orders(&before, now);
+        self.spread_orders(&before, false, now);
     }
 
     fn unfreeze(&mut self, now: Time) {
@@ -315,6 +338,9 @@ impl Rollout {
         if let Some(push) = &mut self.push {
             let units = push.report.units.iter().filter_map(|unit| Some((*unit, *keys.get(unit)?)));
             push.consent.get_or_insert_with(|| Consent::restored(units));
+        }
+        if let Some(orders) = self.kept_orders.take() {
+            share.remember(orders);
         }
         self.share = Some(share);
         self.follow_ledger(now);
@@ -372,6 +398,9 @@ impl Rollout {
         let Some(share) = self.share.as_ref().filter(|_| self.plan.enforces()) else {
             return Some(self.last_push + 1);
         };
+        if self.next.is_of_here() {
+            return Some(share.next_number(self.last_push));
+        }
         share.number(self.push.as_ref().map(|push| push.report.number), self.last_push)
     }
 
@@ -383,15 +412,17 @@ impl Rollout {
         match self.share.as_mut().filter(|_| self.plan.enforces()) {
             None => Sorted::Begin,
             Some(_) if !may_begin => Sorted::Wait,
+            Some(_) if self.next.is_of_here() => Sorted::Begin,
             Some(share) => share.sort(number, &shared(units), rules, is_promoted),
         }
     }
 
     /// Follows the record.
     pub(super) fn follow_ledger(&mut self, now: Time) {
+        let present = self.orders();
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
         self.stops.ledger = share.stop(now);
-        if let Some((before, orders)) = share.take_orders() {
+        if let Some((before, orders)) = share.take_orders(present) {
             self.follow_orders(&before, &orders, now);
         }
         self.follow_word(now);
@@ -404,8 +435,16 @@ impl Rollout {
         let (Some(share), Some(push)) = (&self.share, &mut self.push) else { return };
         let (number, Some(consent)) = (push.report.number, &push.consent) else { return };
         if push.is_halted() {
-            if let Some(step) = share.promoted_after(number).filter(|_| self.next.promoted.is_none()) {
-                self.begin_again(step, now);
+            if !share.is_readable() {
+                return;
+            }
+            self.next.promoted.take_if(|promoted| promoted.joins.is_some_and(|push| !share.promotes(push)));
+            let promoted = share.promoted_after(number).filter(|_| self.next.promoted.is_none());
+            if let Some((step, push)) = promoted {
+                self.begin_again(
+                    PromotedStep { step, halted: number, joins: Some(push), is_here: false },
+                    now,
+                );
             } else if push.is_halted_elsewhere() && share.is_innocent(number, consent.units.values()) {
                 push.withdraw(&mut self.outputs);
                 self.close(Outcome::Halted, now);
@@ -416,10 +455,13 @@ impl Rollout {
         // Another replica was faster with a push that is not for this plan, or with the word of a halt.
         let is_off = |word: &Word| {
             matches!(word, Word::Moving { .. }) && share.has_other_rules(rules)
-                || !push.is_promoted && share.bars(number, consent.units.values())
+                || push.promoted_of.is_none() && share.bars(number, consent.units.values())
         };
+        let is_admitted = consent.recorded.0 > 0;
         match share.word(number, &consent.changes) {
-            word @ (Word::Gate | Word::Moving { .. }) if push.is_at_gate() && is_off(&word) => {
+            // Only a halt counts of a ledger that counts as away.
+            Word::Gate | Word::Moving { .. } | Word::Finished | Word::Ended if !share.is_readable() => {}
+            word @ (Word::Gate | Word::Moving { .. }) if !is_admitted && is_off(&word) => {
                 push.withdraw(&mut self.outputs);
                 self.close(Outcome::Abandoned, now);
                 self.gather_held(now);
@@ -447,7 +489,9 @@ impl Rollout {
 
     /// Writes the facts that the record lacks.
     pub(super) fn tell_ledger(&mut self, now: Time) {
+        let apart = self.apart(now);
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
+        share.note_apart(apart);
         let rules = Rules { hash: self.plan.shared_rules(), quiet: self.plan.gather.quiet };
         let local = self.push.as_ref().and_then(|push| push.local(&self.plan, share.name()));
         let record = share.next_write(local.as_ref(), rules, now);
@@ -463,12 +507,17 @@ impl Rollout {
             Until::Unpin => SharedPinEnd::Unpin,
             Until::Time(until) => SharedPinEnd::Time(share.wall(until)),
         };
-        let push = self.push.as_ref();
+        // The others know nothing of a push that an operator began here alone.
+        let push = self.push.as_ref().filter(|push| push.consent.is_some());
         let barred: Vec<UnitId> = self.held.barred.iter().copied().collect();
         Orders {
             paused: push.filter(|push| push.is_paused).map(|push| push.report.number),
             frozen_until: self.stops.frozen.map(|frozen| share.wall(frozen.until)),
-            pin: self.stops.pin.map(|pin| SharedPin { release: pin.release, until: until(pin.until) }),
+            pin: self.stops.pin.map(|Pin { release, until: end, .. }| SharedPin {
+                release,
+                until: until(end),
+                others: Map::new(),
+            }),
             barred: push
                 .and_then(|push| push.consent.as_ref())
                 .map_or_else(Vec::new, |consent| consent.keys_of(&barred)),
@@ -476,18 +525,70 @@ impl Rollout {
         }
     }
 
+    /// The orders before a command for all replicas. Where this one acts otherwise than the others, the
+    /// command may be news to these alone.
+    fn orders_before(&self, command: &Command) -> Orders {
+        let present = self.orders();
+        let Some(followed) = self.share.as_ref().and_then(Share::followed) else { return present };
+        match command {
+            Command::Pause { push } | Command::Resume { push } | Command::Promote { push, .. } => {
+                Orders { paused: followed.paused.filter(|paused| paused == push), ..present }
+            }
+            Command::Pin { .. } | Command::Unpin | Command::Rollback { .. } => {
+                Orders { pin: followed.pin.clone(), ..present }
+            }
+            Command::Freeze { .. } | Command::Unfreeze => {
+                Orders { frozen_until: followed.frozen_until, ..present }
+            }
+            Command::Abort { .. } | Command::Bar { .. } => present,
+        }
+    }
+
+    /// In words, the ways in which this replica acts otherwise than the others, by orders for it alone, or
+    /// because it cannot follow theirs (LDG-7).
+    fn apart(&self, now: Time) -> Vec<Box<str>> {
+        let Some(share) = &self.share else { return Vec::new() };
+        let mut apart = Vec::new();
+        let mut say = |is_so: bool, words: String| apart.extend(is_so.then(|| Box::<str>::from(words)));
+        if let Some(push) = self.push.as_ref().filter(|push| !push.is_halted()) {
+            let (number, step) = (push.report.number, push.number_of_step());
+            let is_alone = push.consent.is_none();
+            say(is_alone, format!("push {number} was begun for it alone"));
+            say(push.is_ahead(), format!("step {step} of push {number} was begun for it alone"));
+            let is_paused = share.pauses(number);
+            say(is_paused && !push.is_paused && !is_alone, format!("push {number} is not paused here"));
+            say(push.is_paused && !is_paused && !is_alone, format!("push {number} is paused here alone"));
+        }
+        let (is_frozen, all_frozen) = (self.stops.frozen.is_some(), share.freezes(now));
+        say(all_frozen && !is_frozen, "it is not frozen".into());
+        say(is_frozen && !all_frozen, "it alone is frozen".into());
+        let (pinned, all_pinned) = (self.stops.pin.map(|pin| pin.release), share.pins());
+        match (pinned, all_pinned) {
+            (Some(release), all) if all != Some(release) => {
+                say(true, format!("release {release} is pinned here alone"));
+            }
+            (None, Some(release)) => say(true, format!("release {release} is not pinned here")),
+            (Some(release), _) => say(
+                self.held.is_other_than(release),
+                format!("release {release} is not here, so its clients stay with what they have"),
+            ),
+            (None, None) => {}
+        }
+        apart
+    }
+
     /// The changes of the orders here are for all replicas.
-    fn spread_orders(&mut self, before: &Orders, now: Time) {
+    fn spread_orders(&mut self, before: &Orders, is_here: bool, now: Time) {
         let change = OrderChange::between(before, &self.orders());
         let Some(share) = self.share.as_mut().filter(|_| self.plan.enforces()) else { return };
-        share.order(change);
+        share.order(change, is_here);
         self.tell_ledger(now);
     }
 
     fn follow_orders(&mut self, before: &Orders, orders: &Orders, now: Time) {
         let Some(share) = &self.share else { return };
         let frozen = orders.frozen_until.map(|until| share.time(until)).filter(|until| *until > now);
-        let pin = orders.pin.map(|pin| {
+        let pin = orders.pin.as_ref().map(|pin| {
             let until = match pin.until {
                 SharedPinEnd::NextPush => PinFor::NextPush,
                 SharedPinEnd::Unpin => PinFor::Unpin,
@@ -501,16 +602,27 @@ impl Rollout {
         if before.frozen_until != orders.frozen_until {
             match frozen {
                 Some(until) => {
-                    self.stops.frozen = Some(Freeze::new(until, now));
-                    self.tell(What::Frozen(until.since(now)));
+                    let before = self.stops.frozen.replace(Freeze::new(until, now));
+                    // The clocks of two processes differ by a moment.
+                    if before
+                        .is_none_or(|before| until.since(before.until) + before.until.since(until) > MOMENT)
+                    {
+                        self.tell(What::Frozen(until.since(now)));
+                    }
                 }
                 None => self.unfreeze(now),
             }
         }
         if before.pin != orders.pin {
             match pin {
-                // A replica without the release goes on with its content, and its units diverge (HIS-3).
-                Some((release, until)) => drop(self.pin(release, until, now)),
+                Some((release, until)) => {
+                    let is_unknown = self.pin(release, until, now).is_err();
+                    // All replicas take the push back, and the units of this one diverge (HIS-3).
+                    if is_unknown && self.hold(release, until, now) {
+                        self.held.pinned.clear();
+                        self.tell(What::Lacking(release));
+                    }
+                }
                 None => self.unpin(now),
             }
         }

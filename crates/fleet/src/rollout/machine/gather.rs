@@ -20,8 +20,20 @@ pub(super) struct NextPush {
     /// The units of the latest cut, and its number.
     pub cut_units: Vec<UnitId>,
     pub number: u64,
-    /// An operator's step.
-    pub promoted: Option<u8>,
+    pub promoted: Option<PromotedStep>,
+}
+
+/// The step of an operator with which the next push begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromotedStep {
+    pub step: u8,
+    /// The halted push that the operator meant.
+    pub halted: u64,
+    /// The push of the record that another replica began by the operator's word: the word is for no later
+    /// push.
+    pub joins: Option<u64>,
+    /// At this replica alone: the ledger never hears of the push (LDG-5).
+    pub is_here: bool,
 }
 
 impl NextPush {
@@ -31,6 +43,10 @@ impl NextPush {
 
     pub(super) fn add(&mut self, unit: UnitId, now: Time) {
         self.gathering.get_or_insert_with(|| Gathering::new(now)).add(unit, now);
+    }
+
+    pub(super) fn is_of_here(&self) -> bool {
+        self.promoted.is_some_and(|promoted| promoted.is_here)
     }
 
     pub(super) fn remove(&mut self, unit: UnitId) {
@@ -135,8 +151,8 @@ pub(super) struct GatheredPush {
 pub(super) enum PushStart {
     /// By the guards, and with the first step.
     Judged,
-    /// With this step, whatever the guards say.
-    Promoted(u8),
+    /// With this step, whatever the guards say, in place of a halted push.
+    Promoted { step: u8, halted: u64 },
     /// All clients are admitted, as they had the content before, unless a content is condemned.
     Restored,
 }

@@ -266,6 +266,11 @@ impl HeldContents {
         }
     }
 
+    /// Whether clients have another release than this.
+    pub(super) fn is_other_than(&self, release: u64) -> bool {
+        self.served != release
+    }
+
     /// Whether all contents of a push were given to all clients before, and are trusted.
     pub(super) fn knows(&self, units: &[UnitPush]) -> bool {
         let is = |unit: &UnitPush, given: &Given| given.is_trusted && given.content == unit.candidate;

@@ -1,7 +1,7 @@
 //! The evidence of the admitted clients (WAV-12).
 
-use crate::rollout::plan::{HaltOn, Plan};
-use crate::rollout::report::Reason;
+use crate::rollout::plan::{HaltOn, Plan, Step};
+use crate::rollout::report::{Note, Reason};
 use crate::rollout::tally::{Control, Counts, Tally};
 
 /// A single lost stream is no evidence.
@@ -75,5 +75,37 @@ pub(super) fn evidence(plan: &Plan, admitted: &Counts, is_away: bool) -> Evidenc
         Evidence::Enough
     } else {
         Evidence::Lacking { accepted, clients }
+    }
+}
+
+/// The note of a step that nobody spoke for or against.
+pub(super) fn voiceless(step: u8, admitted: &Counts) -> Note {
+    let Counts { overtaken, rejected_again, .. } = *admitted;
+    match admitted.affected() {
+        0 => Note::NobodyInStep(step),
+        _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
+    }
+}
+
+/// The clients with a voice that a step asks for. A single broken client does not stop a plan: where only
+/// known rejecters answer, the step asks for another client (QUA-4).
+pub(super) fn clients_asked(step: &Step, tally: &Tally) -> usize {
+    let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
+    (step.at_least as usize).max(usize::from(is_broken))
+}
+
+/// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or
+/// accepted before. All other counts stay: the clients have gone back since.
+pub(super) fn take_late_rejections(counts: &mut Counts, later: &Counts) {
+    let mut late = 0;
+    let pairs = [(&mut counts.rejected, later.rejected), (&mut counts.rejected_again, later.rejected_again)];
+    for (count, later) in pairs {
+        late += later.saturating_sub(*count);
+        *count = later.max(*count);
+    }
+    for before in [&mut counts.pending, &mut counts.silent, &mut counts.accepted] {
+        let moved = late.min(*before);
+        *before -= moved;
+        late -= moved;
     }
 }

@@ -36,13 +36,13 @@ use std::time::Duration;
 
 use super::command::Until;
 use super::hook::HookAnswer;
-use super::ledger::{Consent, Share, Sorted};
+use super::ledger::{Consent, KeptOrders, Share, Sorted};
 use super::plan::Plan;
 use super::push::{Differs, UnitId, UnitPush};
 use super::report::{Outcome, Pin, PushReport, Reason, RolloutReport, RolloutState};
 use super::tally::Tally;
 use commands::Freeze;
-use gather::{GatheredPush, Gathering, NextPush, PushStart};
+use gather::{GatheredPush, Gathering, NextPush, PromotedStep, PushStart};
 use held::{ContentOrigin, Given, GivenRelease, HeldContents};
 use push::Push;
 use sluice_engine::Time;
@@ -70,6 +70,8 @@ pub struct Rollout {
     stops: Stops,
     /// `None`: this replica decides alone.
     share: Option<Share>,
+    /// The orders of all replicas before a restart, until [`Rollout::share`].
+    kept_orders: Option<KeptOrders>,
     outputs: VecDeque<Output>,
 }
 
@@ -97,6 +99,7 @@ impl Rollout {
             held: HeldContents::default(),
             stops: Stops::default(),
             share: None,
+            kept_orders: None,
             outputs: VecDeque::new(),
         }
     }
@@ -270,7 +273,9 @@ impl Rollout {
             return;
         }
         let Some(push) = &mut self.push else { return };
-        let others = self.share.as_mut().map(|share| share.count(&push.report, &tally));
+        // Nobody else has a push that an operator began here alone.
+        let share = self.share.as_mut().filter(|_| push.consent.is_some());
+        let others = share.map(|share| share.count(&push.report, &tally));
         push.tally(&self.plan, tally, others.as_ref(), &mut self.outputs, now);
         if push.is_finished {
             let outcome = push.outcome();
@@ -388,7 +393,8 @@ impl Rollout {
     /// Nothing begins, whatever has been gathered.
     fn stands_still(&self) -> bool {
         let Stops { frozen, pin, is_succeeded, ledger } = &self.stops;
-        frozen.is_some() || pin.is_some() || *is_succeeded || ledger.is_some() || self.held.is_full
+        let is_away = ledger.is_some() && !self.next.is_of_here();
+        frozen.is_some() || pin.is_some() || *is_succeeded || is_away || self.held.is_full
     }
 
     /// A push that goes on is not disturbed. A push with a verdict only waits for the next push; under `mode:
@@ -539,14 +545,16 @@ impl Rollout {
         self.close(verdict.unwrap_or(Outcome::Finished), now);
         self.last_push = number;
         self.share.iter_mut().for_each(|share| share.begun(number));
-        let start = match self.next.promoted.take() {
-            Some(step) => PushStart::Promoted(step),
+        let promoted = self.next.promoted.take();
+        let start = match promoted {
+            Some(PromotedStep { step, halted, .. }) => PushStart::Promoted { step, halted },
             None if sorted == Sorted::Known => PushStart::Restored,
             None if self.plan.enforces() && self.held.knows(&units) => PushStart::Restored,
             None => PushStart::Judged,
         };
         self.held.begin(&units);
-        let consent = self.share.as_ref().map(|_| Consent::of(&units));
+        let is_of_here = promoted.is_some_and(|promoted| promoted.is_here);
+        let consent = self.share.as_ref().filter(|_| !is_of_here).map(|_| Consent::of(&units));
         let gathered = GatheredPush { number, from: cut.first, units, holders_of, start, consent };
         let push = self.push.insert(Push::begin(&self.plan, gathered, &mut self.outputs, now));
         // A push that is joined late may be paused already.
@@ -701,6 +709,7 @@ impl Rollout {
             frozen_ms: self.stops.frozen.map(|frozen| Millis(frozen.until.since(now))),
             pin: self.stops.pin.map(|pin| PinRecord { release: pin.release, until: end(pin.until) }),
             served: Some(self.held.served),
+            shared: self.share.as_ref().and_then(Share::kept_orders).or_else(|| self.kept_orders.clone()),
             ..Record::default()
         }
     }
@@ -709,7 +718,7 @@ impl Rollout {
     /// of each unit by [`Rollout::found`].
     pub fn restore(plan: Arc<Plan>, record: Record, passed: Duration, now: Time) -> Rollout {
         let mut rollout = Rollout::new(plan);
-        rollout.last_push = record.last_push;
+        (rollout.last_push, rollout.kept_orders) = (record.last_push, record.shared);
         let stable =
             || record.pin.map(|pin| pin.release).or(record.releases.first().map(|release| release.push));
         rollout.held.served = record.served.or_else(stable).unwrap_or_default();
@@ -780,7 +789,7 @@ impl Rollout {
     /// A unit of the record is here again, by another number.
     pub fn found(&mut self, recorded: UnitId, unit: UnitId) {
         self.held.rename(recorded, unit);
-        if self.stops.pin.is_some() {
+        if self.stops.pin.is_some_and(|pin| !self.held.is_other_than(pin.release)) {
             self.held.pinned.insert(unit);
         }
         let Some(push) = &mut self.push else { return };

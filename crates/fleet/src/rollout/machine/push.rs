@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::api::{Output, RolloutEvent, What};
 use super::gather::{GatheredPush, PushStart};
 use super::guards::{self, Findings};
-use super::judge::{self, Evidence};
+use super::judge::{self, Evidence, clients_asked, take_late_rejections, voiceless};
 use super::record::{PushRecord, UnitRecord};
 use crate::rollout::admission::Admission;
 use crate::rollout::hook::{HookAnswer, HookReport, HookVerdict};
 use crate::rollout::ledger::{Bid, Consent, LocalPush, Others};
 use crate::rollout::load::{self, LoadJudgement, Missing};
-use crate::rollout::plan::{BUCKETS, Mode, OnHalt, Plan, Step};
+use crate::rollout::plan::{Mode, OnHalt, Plan, Step};
 use crate::rollout::push::{ReleaseDigest, UnitId, UnitPush};
 use crate::rollout::report::{
     End, Note, Outcome, PushReport, Reason, RolloutState, StepReport, Verdict, merged,
@@ -56,8 +56,8 @@ pub(super) struct Push {
     pub(super) has_holders: bool,
     /// An operator wants the clocks to stand.
     pub(super) is_paused: bool,
-    /// An operator let the push begin, whatever was known against it.
-    pub(super) is_promoted: bool,
+    /// The halted push in whose place an operator let this one begin, whatever was known against it.
+    pub(super) promoted_of: Option<u64>,
     /// `None`: this replica decides alone.
     pub(super) consent: Option<Consent>,
 }
@@ -103,12 +103,14 @@ impl Push {
         let GatheredPush { number, from, units, holders_of, start, consent } = gathered;
         let mut push = Push { holders_of, consent, ..Push::new(plan, number, &units, now) };
         push.report.gathered_from = from;
-        push.is_promoted = matches!(start, PushStart::Promoted(_));
+        if let PushStart::Promoted { halted, .. } = start {
+            push.promoted_of = Some(halted);
+        }
         let resources = push.report.resources();
         push.tell(What::Gathered { units: units.len(), resources }, outputs);
         let Findings { reason, blamed, notes } = match start {
             PushStart::Judged => guards::check(plan, &units),
-            PushStart::Promoted(_) => Findings::default(),
+            PushStart::Promoted { .. } => Findings::default(),
             PushStart::Restored => guards::condemned(&units),
         };
         for note in notes {
@@ -119,7 +121,7 @@ impl Push {
             (Some(reason), _) => push.halt(reason, outputs, now),
             (None, PushStart::Judged) if plan.hook.is_some() => push.admit(outputs),
             (None, PushStart::Judged) => push.ask_for_step(plan, 1, outputs, now),
-            (None, PushStart::Promoted(step)) => push.ask_for_step(plan, step, outputs, now),
+            (None, PushStart::Promoted { step, .. }) => push.ask_for_step(plan, step, outputs, now),
             (None, PushStart::Restored) => match &mut push.consent {
                 Some(consent) => {
                     consent.bid = Some(Bid::finish(plan.step_count()));
@@ -155,7 +157,7 @@ impl Push {
             holders_of: None,
             has_holders: false,
             is_paused: false,
-            is_promoted: false,
+            promoted_of: None,
             consent: None,
         }
     }
@@ -248,7 +250,7 @@ impl Push {
         step.load = Some(judgement.clone());
         let LoadJudgement::Worse(worse) = judgement else { return None };
         // An operator who promotes a push has the last word about its load.
-        let is_promoted = self.is_promoted;
+        let is_promoted = self.promoted_of.is_some();
         (!is_promoted).then(|| {
             self.blame(&units);
             // The clients report by another class than that of the push.
@@ -265,7 +267,9 @@ impl Push {
     fn raise(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) -> bool {
         let is_new = !mem::replace(&mut self.current.is_open, true);
         let short_since = self.current.short_since.take();
-        let Some(threshold) = self.threshold_for(plan, tally) else { return is_new };
+        // A step of an operator for this replica alone admits what the operator said, and no more.
+        let asked = self.threshold_for(plan, tally).filter(|_| !self.is_ahead());
+        let Some(threshold) = asked else { return is_new };
         if !is_new {
             if self.stands_since.is_some() {
                 return false;
@@ -336,7 +340,7 @@ impl Push {
 
     /// The step under way; `None` after the last step of the plan.
     pub(super) fn step<'a>(&self, plan: &'a Plan) -> Option<&'a Step> {
-        plan.steps.get(usize::from(self.number_of_step()).checked_sub(1)?)
+        plan.step(self.number_of_step())
     }
 
     /// The clients of a halted push. Clients of an enforcing plan go back, so only rejections count.
@@ -402,12 +406,13 @@ impl Push {
 
     fn go_on(&mut self, plan: &Plan, tally: &Tally, outputs: &mut Outputs, now: Time) {
         let number = self.number_of_step();
+        // A step that an operator began here alone spreads to nobody (LDG-5).
+        let (is_ahead, next) = (self.is_ahead(), self.recorded().0 + 1);
         if self.is_deserted(plan) {
             self.note(Note::NobodyInStep(number), outputs);
-            return self.ask_for_step(plan, number + 1, outputs, now);
+            return self.ask_for_step(plan, next, outputs, now);
         }
-        let bake = self.step(plan).map_or(plan.times.final_bake, |step| step.bake);
-        let baked = self.current.from + bake;
+        let baked = self.current.from + plan.bake_of(number).max(plan.bake_of(next - 1));
         if now < baked {
             return;
         }
@@ -432,16 +437,16 @@ impl Push {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        match (self.current.is_last, &mut self.consent) {
+        match (self.current.is_last && !is_ahead, &mut self.consent) {
             (true, None) => self.is_finished = true,
             (true, Some(consent)) => consent.bid = Some(Bid::finish(number)),
-            (false, _) => self.ask_for_step(plan, number + 1, outputs, now),
+            (false, _) => self.ask_for_step(plan, next, outputs, now),
         }
     }
 
     /// Begins a step, or asks the ledger for it: no client is admitted before the record says so (LDG-4).
     fn ask_for_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
-        let threshold = self.threshold_of(plan, number);
+        let threshold = plan.threshold_after(number, self.recorded().1);
         let Some(consent) = &mut self.consent else { return self.begin_step(plan, number, outputs, now) };
         let is_at_gate = self.report.steps.is_empty();
         // A promotion, or a return to known content, begins further than with the first step.
@@ -473,36 +478,52 @@ impl Push {
             (SharedHalt { replica: replica.into(), why, blamed, ..SharedHalt::default() }, changed)
         });
         let promoted = consent.promoted.map(|step| match step > plan.step_count() {
-            true => Bid::finish(step),
-            false => Bid { step, threshold: self.threshold_of(plan, step), is_finish: false },
+            true => Bid::finish(plan.step_count()),
+            false => {
+                let threshold = plan.threshold_after(step, self.recorded().1);
+                Bid { step, threshold, is_finish: false }
+            }
         });
         let bid = promoted.or(consent.bid);
         Some(LocalPush {
             number: self.report.number,
             changes: &consent.changes,
-            promoted: self.is_promoted.then_some(bid.map_or(1, |bid| bid.step)),
+            promoted: self.promoted_of.map(|halted| (bid.map_or(1, |bid| bid.step), halted)),
             halt,
             bid,
-            is_urgent: self.is_promoted || promoted.is_some() || bid.is_some_and(|bid| bid.is_finish),
+            is_urgent: self.promoted_of.is_some()
+                || promoted.is_some()
+                || bid.is_some_and(|bid| bid.is_finish),
         })
     }
 
     /// The record admits a step and a threshold.
     pub(super) fn follow(&mut self, plan: &Plan, step: u8, threshold: u16, outputs: &mut Outputs, now: Time) {
         if step > self.number_of_step() {
+            if let Some(consent) = self.consent.as_mut().filter(|consent| consent.recorded.0 == 0) {
+                // Known content ends a push that nobody has yet. This one has other changes, too.
+                consent.bid.take_if(|bid| bid.is_finish);
+            }
             if self.report.verdict.is_some() && self.stands_since.is_none() {
                 self.resume(outputs);
             }
             self.begin_step(plan, step, outputs, now);
+        } else if (step, threshold) > self.recorded() {
+            if step > self.recorded().0 {
+                // An operator began it here before: the bake that counts for all begins now.
+                (self.current.from, self.stands_since) = (now, self.stands_since.map(|_| now));
+            }
+            self.take_back_bid();
         }
         let reached = self.report.steps.last().map_or(0, |step| step.threshold);
-        if step == self.number_of_step() && threshold > reached {
+        if threshold > reached {
             self.raise_to(threshold, outputs);
             // The evidence of the bid was of fewer clients.
             self.take_back_bid();
         }
         let reached = (step, threshold);
         if let Some(consent) = &mut self.consent {
+            consent.recorded = consent.recorded.max(reached);
             consent.bid.take_if(|bid| !bid.is_finish && (bid.step, bid.threshold) <= reached);
             consent.promoted.take_if(|promoted| *promoted <= step);
         }
@@ -512,11 +533,23 @@ impl Push {
         self.report.reached()
     }
 
+    /// The step and the threshold that the ledger admits; without a ledger, those of here.
+    pub(super) fn recorded(&self) -> (u8, u16) {
+        let reached = self.report.steps.last().map_or((0, 0), |step| (step.number, step.threshold));
+        self.consent.as_ref().map_or(reached, |consent| consent.recorded)
+    }
+
+    /// Whether an operator began the step here alone (LDG-5).
+    pub(super) fn is_ahead(&self) -> bool {
+        self.number_of_step() > self.recorded().0
+    }
+
     pub(super) fn begin_step(&mut self, plan: &Plan, number: u8, outputs: &mut Outputs, now: Time) {
         self.tell_load(outputs);
         self.end_step(now);
-        let threshold = self.threshold_of(plan, number);
-        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
+        let before = self.report.steps.last().map_or(0, |step| step.threshold);
+        let threshold = plan.threshold_after(number, before);
+        let step = plan.step(number);
         let (ended, admitted, load) = (None, Counts::default(), None);
         self.report.steps.push(StepReport { number, threshold, began: now, ended, admitted, load });
         self.current = CurrentStep::new(now, step.is_none());
@@ -532,13 +565,6 @@ impl Push {
             outputs,
         );
         self.admit(outputs);
-    }
-
-    /// The buckets that a step admits at least.
-    fn threshold_of(&self, plan: &Plan, number: u8) -> u16 {
-        let before = self.report.steps.last().map_or(0, |step| step.threshold);
-        let step = usize::from(number).checked_sub(1).and_then(|at| plan.steps.get(at));
-        step.map_or(BUCKETS, |step| step.threshold.max(before))
     }
 
     /// Tells the last word of load reports about the step under way.
@@ -802,15 +828,19 @@ impl Push {
         }
     }
 
-    /// An operator's word in place of evidence.
-    pub(super) fn promote(&mut self, plan: &Plan, step: u8, outputs: &mut Outputs, now: Time) {
+    /// An operator's word in place of evidence. `is_here`: for this replica alone.
+    pub(super) fn promote(&mut self, plan: &Plan, step: u8, is_here: bool, outputs: &mut Outputs, now: Time) {
         if self.report.verdict.is_some() {
             self.resume(outputs);
         }
-        if step > self.number_of_step() {
-            match &mut self.consent {
-                Some(consent) => consent.promoted = Some(step),
-                None => self.begin_step(plan, step, outputs, now),
+        let (reached, recorded) = (self.number_of_step(), self.recorded().0);
+        match &mut self.consent {
+            Some(consent) if !is_here && step > recorded => consent.promoted = Some(step),
+            Some(_) if !is_here => {}
+            _ if step <= reached => {}
+            consent => {
+                consent.iter_mut().for_each(|consent| consent.bid = None);
+                self.begin_step(plan, step, outputs, now);
             }
         }
     }
@@ -860,37 +890,5 @@ impl Push {
         push.report.state = RolloutState::Halted;
         push.report.verdict = Some(Verdict { at: now, after, step, clients, reason: Reason::Restarted });
         push
-    }
-}
-
-/// The note of a step that nobody spoke for or against.
-fn voiceless(step: u8, admitted: &Counts) -> Note {
-    let Counts { overtaken, rejected_again, .. } = *admitted;
-    match admitted.affected() {
-        0 => Note::NobodyInStep(step),
-        _ => Note::NoVoiceInStep { step, overtaken, rejected_again },
-    }
-}
-
-/// The clients with a voice that a step asks for. A single broken client does not stop a plan: where only
-/// known rejecters answer, the step asks for another client (QUA-4).
-fn clients_asked(step: &Step, tally: &Tally) -> usize {
-    let is_broken = tally.admitted.rejected_again > 0 && tally.admitted.evidence() == 0;
-    (step.at_least as usize).max(usize::from(is_broken))
-}
-
-/// Takes over the rejections of a later count. The clients behind them were counted as pending, silent or
-/// accepted before. All other counts stay: the clients have gone back since.
-fn take_late_rejections(counts: &mut Counts, later: &Counts) {
-    let mut late = 0;
-    let pairs = [(&mut counts.rejected, later.rejected), (&mut counts.rejected_again, later.rejected_again)];
-    for (count, later) in pairs {
-        late += later.saturating_sub(*count);
-        *count = later.max(*count);
-    }
-    for before in [&mut counts.pending, &mut counts.silent, &mut counts.accepted] {
-        let moved = late.min(*before);
-        *before -= moved;
-        late -= moved;
     }
 }

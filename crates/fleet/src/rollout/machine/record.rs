@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::rollout::hex;
+use crate::rollout::ledger::KeptOrders;
 use crate::rollout::push::{ReleaseDigest, UnitId};
 use sluice_engine::collection::CollectionKind;
 
@@ -36,6 +37,10 @@ pub struct Record {
     /// The release that is the stable content. Files of earlier builds lack the number.
     #[serde(default)]
     pub served: Option<u64>,
+    /// The orders of all replicas, as this one follows them. `None`: no ledger, or a file of an earlier
+    /// build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<KeptOrders>,
     pub condemned: Vec<StoredContent>,
     /// Files of earlier builds lack the rejections.
     #[serde(default)]

@@ -32,6 +32,9 @@ pub struct PlanRecord {
     /// The push begins by an operator's word with this step, whatever guards say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promoted: Option<u8>,
+    /// The halted push that the operator meant. Earlier builds do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted_of: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<SharedHalt>,
     /// The orders of operators, until operators say otherwise.
@@ -104,10 +107,12 @@ pub struct Orders {
     pub others: Map<String, Value>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedPin {
     pub release: u64,
     pub until: SharedPinEnd,
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +165,9 @@ pub struct ReplicaTally {
     pub voices: u64,
     pub smallest: Vec<u16>,
     pub labelled: Vec<u64>,
+    /// The replica acts otherwise than the record, by orders for it alone (LDG-7). Earlier builds do not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_diverged: bool,
     #[serde(flatten)]
     pub others: Map<String, Value>,
 }

@@ -2,16 +2,20 @@
 //! written.
 //!
 //! All writes follow from the record as it is and from the plan as it is, so a lost race needs no memory: the
-//! next look writes what is still missing. In order: the writes and the condemned contents, which use the
-//! state below; and the state.
+//! next look writes what is still missing. In order: the writes, the condemned contents, the orders of
+//! operators and the entries that cannot be read, which use the state below; and the state.
 
 mod writes;
 mod condemning;
+mod orders;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use super::newcomers::{JoinPolicy, JoinWay, JoinWord, LedgerPushes};
 use super::next_record::blank;
@@ -21,13 +25,13 @@ use crate::rollout::plan::STEPS_MAX;
 use crate::rollout::report::{PushReport, ReplicaReport, RolloutState, SharedReport};
 use crate::rollout::shared::condemned::{CondemnedSet, ContentHash};
 use crate::rollout::shared::contents::{ChangeHash, ContentSet, UnitChanges, UnitKey};
-use crate::rollout::shared::order_change::{BARRED_MAX, OrderChange};
-use crate::rollout::shared::record::{
-    Orders, PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read,
-};
+use crate::rollout::shared::record::{PastPush, PlanRecord, ReplicaTally, SharedControl, SharedState, read};
 use crate::rollout::tally::{Counts, Tally};
 use condemning::Condemning;
+use orders::FollowedOrders;
+pub use orders::KeptOrders;
 use sluice_engine::Time;
+use unreadable::UnreadableEntries;
 use writes::{Pending, Writes};
 
 /// The pushes of the past that the ledger holds for each plan and outcome.
@@ -42,6 +46,10 @@ const TALLY_EVERY: Duration = Duration::from_millis(500);
 
 /// The time between a write that failed and the next one.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// For so many leases a replica without a lease is told as silent, and so many replicas at most.
+const SILENT_LEASES: u32 = 8;
+const SILENT_MAX: usize = 64;
 
 /// The time after which a replica with a part of the push writes an unchanged tally again.
 const TALLY_AGAIN: Duration = Duration::from_secs(5);
@@ -125,10 +133,9 @@ pub struct Share {
     writes: Writes,
     /// The latest count of the clients of this replica.
     counted: Option<ReplicaTally>,
-    /// The orders of operators here, until the record has them.
-    orders: Option<OrderChange>,
-    /// The orders of the record that this replica follows.
-    followed: Orders,
+    orders: FollowedOrders,
+    /// The replicas that had a lease, each with the time of its loss.
+    silent: BTreeMap<Box<str>, Time>,
     watched: WatchedPush,
     joining: Joining,
     condemning: Condemning,
@@ -187,6 +194,8 @@ struct Held {
     record: Option<(PlanRecord, u64)>,
     /// The record cannot be read.
     unreadable: Option<Box<str>>,
+    /// Other entries that cannot be read.
+    refused: UnreadableEntries,
     done: BTreeMap<u64, Arc<PastPush>>,
     /// By push and replica.
     halted: BTreeMap<(u64, Box<str>), Arc<PastPush>>,
@@ -203,8 +212,8 @@ impl Share {
             held: Held::default(),
             writes: Writes::default(),
             counted: None,
-            orders: None,
-            followed: Orders::default(),
+            orders: FollowedOrders::default(),
+            silent: BTreeMap::new(),
             watched: WatchedPush::default(),
             joining: Joining::default(),
             condemning: Condemning::default(),
@@ -250,9 +259,12 @@ impl Share {
                 if before.record != self.held.record {
                     self.watched.gathered = now;
                 }
+                let gone = before.tallies.into_keys();
+                let gone: Vec<_> = gone.filter(|name| !self.held.tallies.contains_key(name)).collect();
+                gone.into_iter().for_each(|name| self.fell_silent(name, now));
             }
             LedgerEvent::Changed(entry) => self.take(entry, now),
-            LedgerEvent::Gone { key, .. } => self.drop_entry(&key),
+            LedgerEvent::Gone { key, .. } => self.drop_entry(&key, now),
             LedgerEvent::Lost(why) => {
                 self.link = Link::Away(why);
                 self.watched.deserted = None;
@@ -276,16 +288,35 @@ impl Share {
         match part {
             Some(Part::Record) => self.take_record(read(&entry.value), entry.revision, now),
             Some(Part::Condemned) => self.condemning.take(&entry.value, entry.revision),
-            Some(Part::Done(push)) => take_past(&mut self.held.done, push, &entry.value),
+            Some(Part::Done(push)) => {
+                let past = self.read_entry(&entry);
+                past.map(|past| self.held.done.insert(push, Arc::new(past)));
+            }
             Some(Part::Halted(push, replica)) => {
-                take_past(&mut self.held.halted, (push, replica), &entry.value);
+                let past = self.read_entry(&entry);
+                past.map(|past| self.held.halted.insert((push, replica), Arc::new(past)));
             }
             Some(Part::Tally(replica)) => {
                 // A tally that cannot be read is one that has not come: nobody goes on without it.
-                let tally = read(&entry.value).ok().filter(ReplicaTally::is_possible).unwrap_or_default();
-                self.held.tallies.insert(replica, tally);
+                let tally = self.read_entry(&entry).filter(ReplicaTally::is_possible);
+                self.silent.remove(&replica);
+                self.held.tallies.insert(replica, tally.unwrap_or_default());
             }
             None => {}
+        }
+    }
+
+    /// As long as an entry cannot be read, the ledger counts as away: it may be a halt (LDG-6).
+    fn read_entry<T: for<'de> Deserialize<'de>>(&mut self, entry: &Entry) -> Option<T> {
+        match read(&entry.value) {
+            Ok(value) => {
+                self.held.refused.remove(&entry.key);
+                Some(value)
+            }
+            Err(error) => {
+                self.held.refused.add(&entry.key, &error);
+                None
+            }
         }
     }
 
@@ -308,7 +339,9 @@ impl Share {
                     self.watched.skipped = None;
                 }
                 // Whoever wrote it.
-                self.orders.take_if(|change| change.apply(&record.orders) == record.orders);
+                if self.has_all(&record) {
+                    self.orders.unwritten = None;
+                }
                 self.held.record = Some((record, revision));
                 self.held.unreadable = None;
             }
@@ -316,8 +349,17 @@ impl Share {
         }
     }
 
-    fn drop_entry(&mut self, key: &str) {
+    fn fell_silent(&mut self, replica: Box<str>, now: Time) {
+        let lease = self.replica.lease;
+        self.silent.retain(|_, since| now < *since + lease * SILENT_LEASES);
+        if self.silent.len() < SILENT_MAX && replica != self.replica.name {
+            self.silent.insert(replica, now);
+        }
+    }
+
+    fn drop_entry(&mut self, key: &str, now: Time) {
         self.joining.is_outdated = true;
+        self.held.refused.remove(key);
         match self.part(key) {
             // Nobody deletes a record: the ledger has lost it.
             Some(Part::Record) => self.held.unreadable = Some("the record of the plan is gone".into()),
@@ -329,6 +371,7 @@ impl Share {
                     self.writes.written = None;
                 }
                 self.held.tallies.remove(&replica);
+                self.fell_silent(replica, now);
             }
             None => {}
         }
@@ -383,7 +426,7 @@ impl Share {
             (_, Pending::Condemned(_)) => self.condemning.look_again(),
             (WriteResult::Written(revision), Pending::Past { key, value }) => match value {
                 Some(value) => self.take(Entry { key, value, revision }, now),
-                None => self.drop_entry(&key),
+                None => self.drop_entry(&key, now),
             },
             _ => {}
         }
@@ -397,9 +440,10 @@ impl Share {
 
     /// Why nothing begins and nothing goes on; `None` if the ledger is here, and all could write since.
     pub fn stop(&self, now: Time) -> Option<Box<str>> {
+        let unreadable = self.unreadable();
         match &self.link {
             Link::Away(why) => Some(why.clone()),
-            _ if self.unreadable().is_some() => self.unreadable().clone(),
+            _ if unreadable.is_some() => unreadable.map(Box::from),
             Link::Here { since } if now < *since + self.replica.lease => {
                 Some("it has just come back, and other replicas may have something to write first".into())
             }
@@ -411,8 +455,13 @@ impl Share {
     }
 
     /// Why an entry of the plan cannot be read.
-    fn unreadable(&self) -> &Option<Box<str>> {
-        if self.held.unreadable.is_some() { &self.held.unreadable } else { &self.condemning.unreadable }
+    fn unreadable(&self) -> Option<&str> {
+        let words = self.held.unreadable.as_ref().or(self.condemning.unreadable.as_ref());
+        words.map(|words| &**words).or(self.held.refused.first())
+    }
+
+    pub fn is_readable(&self) -> bool {
+        self.unreadable().is_none()
     }
 
     /// Whether nothing can be written.
@@ -444,7 +493,7 @@ impl Share {
     /// `None`: no cut can begin now.
     pub fn number(&self, local: Option<u64>, last_push: u64) -> Option<u64> {
         let Some(record) = self.record() else { return Some(last_push + 1) };
-        let new = record.push.max(last_push) + 1;
+        let new = self.next_number(last_push);
         // A push of here that the ledger never heard of, as it was away, may be later than the record's.
         let has_been_here = local >= Some(record.push) || self.watched.begun >= record.push;
         match record.state {
@@ -456,9 +505,9 @@ impl Share {
         }
     }
 
-    /// Whether an operator has stopped the clocks of a push, as far as this replica follows the record.
-    pub fn pauses(&self, number: u64) -> bool {
-        self.followed.paused == Some(number)
+    /// The number of a push that is another one than all before.
+    pub fn next_number(&self, last_push: u64) -> u64 {
+        self.record().map_or(0, |record| record.push).max(last_push) + 1
     }
 
     /// This replica has begun a push.
@@ -613,19 +662,30 @@ impl Share {
         }
     }
 
-    /// The step with which an operator began the record's push, if it is later than this one.
-    pub fn promoted_after(&self, number: u64) -> Option<u8> {
-        let record = self.record().filter(|record| record.push > number && record.state.is_under_way())?;
-        record.promoted
+    /// The step with which an operator began the record's push in place of this one, and its number.
+    pub fn promoted_after(&self, number: u64) -> Option<(u8, u64)> {
+        let record = self.record().filter(|record| record.push > number && self.promotes(record.push))?;
+        let is_meant = record.promoted_of.is_none_or(|halted| halted == number);
+        record.promoted.filter(|_| is_meant).map(|step| (step, record.push))
+    }
+
+    /// Whether a push is under way by an operator's word.
+    pub fn promotes(&self, push: u64) -> bool {
+        let record = self.record().filter(|record| record.push == push && record.state.is_under_way());
+        record.is_some_and(|record| record.promoted.is_some())
     }
 
     /// Takes the count of the clients of this replica, and returns the counts of the others.
     pub fn count(&mut self, push: &PushReport, tally: &Tally) -> Others {
-        let reached = push.steps.last();
+        let reached = push.steps.last().map_or((0, 0), |step| (step.number, step.threshold));
+        // Where an operator went ahead, the clients of the record's step are among those that were counted.
+        let is_of = |record: &&PlanRecord| record.push == push.number && record.step > 0;
+        let recorded = self.record().filter(is_of).map_or(reached, |record| (record.step, record.threshold));
+        let (step, threshold) = if recorded.0 < reached.0 { recorded } else { reached };
         self.counted = Some(ReplicaTally {
             push: push.number,
-            step: reached.map_or(0, |step| step.number),
-            threshold: reached.map_or(0, |step| step.threshold),
+            step,
+            threshold,
             admitted: tally.admitted,
             control: SharedControl { clients: tally.control.clients, lost: tally.control.lost },
             voices: tally.voices,
@@ -656,30 +716,6 @@ impl Share {
         sum
     }
 
-    /// The orders before, and those of the record, if they are news.
-    pub fn take_orders(&mut self) -> Option<(Orders, Orders)> {
-        // An order of here that is not written yet comes after those of the record.
-        let record =
-            self.record().filter(|record| self.orders.is_none() && record.orders != self.followed)?;
-        let orders = record.orders.clone();
-        Some((mem::replace(&mut self.followed, orders.clone()), orders))
-    }
-
-    /// The word of an operator at this replica, for all replicas.
-    pub fn order(&mut self, change: OrderChange) {
-        self.followed = change.apply(&self.followed);
-        let change = self.orders.take().unwrap_or_default().and(change);
-        let blank = Orders::default();
-        let orders = self.record().map_or(&blank, |record| &record.orders);
-        self.orders = Some(change).filter(|change| change.apply(orders) != *orders);
-    }
-
-    /// Whether the record has room for the bars of these units.
-    pub fn may_bar(&self, units: &[UnitKey]) -> bool {
-        let barred = &self.followed.barred;
-        barred.len() + units.iter().filter(|unit| !barred.contains(unit)).count() <= BARRED_MAX
-    }
-
     /// All condemned contents of this replica, for the others, each with its end.
     pub fn condemn(&mut self, contents: Vec<(ContentHash, Time)>) {
         self.condemning.condemn(contents);
@@ -695,28 +731,32 @@ impl Share {
         let blank = blank();
         let record = self.record().unwrap_or(&blank);
         let local = local.filter(|local| local.number == record.push);
-        let is_diverged = local.is_some_and(|local| {
-            let is_halted = local.state == RolloutState::Halted;
-            is_halted && record.state != SharedState::Halted || local.reached() > record.step
-        });
+        let is_unsaid =
+            |local: &&PushReport| local.state == RolloutState::Halted && record.state != SharedState::Halted;
+        let unsaid = local.filter(is_unsaid).map(|local| format!("push {} is halted here", local.number));
+        let diverged = self.orders.apart.iter().cloned().chain(unsaid.map(Box::from));
         let replica = |name: &str, tally: &ReplicaTally| ReplicaReport {
             name: name.into(),
             push: tally.push,
             step: tally.step,
             takes_part: tally.takes_part,
             is_behind: !tally.is_of(record),
+            is_diverged: tally.is_diverged,
             clients: tally.admitted.affected(),
         };
+        let is_told = |since: Time| self.writes.looked_at < since + self.replica.lease * SILENT_LEASES;
+        let silent = self.silent.iter().filter(|(_, since)| is_told(**since));
         SharedReport {
             replica: self.replica.name.clone(),
             fault: fault.clone(),
             push: record.push,
             state: record.state,
             step: record.step,
-            is_unwritten: self.orders.is_some(),
-            is_diverged,
+            is_unwritten: self.orders.unwritten.is_some(),
+            diverged: diverged.collect(),
             waits: self.watched.waits,
             replicas: self.held.tallies.iter().map(|(name, tally)| replica(name, tally)).collect(),
+            silent: silent.map(|(name, _)| name.clone()).collect(),
         }
     }
 
@@ -815,11 +855,5 @@ impl ReplicaTally {
         let is_possible = |count: &u64| *count <= CLIENTS_MAX;
         counts.iter().chain(&others).chain(&self.labelled).all(is_possible)
             && self.labelled.len() <= STEPS_MAX
-    }
-}
-
-fn take_past<K: Ord>(sets: &mut BTreeMap<K, Arc<PastPush>>, push: K, value: &[u8]) {
-    if let Ok(past) = read(value) {
-        sets.insert(push, Arc::new(past));
     }
 }

@@ -1,4 +1,9 @@
 //! A world of replicas: each with a control plane, units and clients of its own, and the machine of one plan.
+//! In order: the orders of operators, the writes of replicas, and the judgement of the end, which use the world.
+
+mod orders;
+mod records;
+mod end;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,16 +15,19 @@ use sluice_fleet::rollout::ledger::{
     JoinPolicy, JoinStanding, LedgerEvent, Newcomer, NewcomerContent, Replica as Name, Share,
 };
 use sluice_fleet::rollout::plan::{Step, Times};
-use sluice_fleet::rollout::shared::record::{CondemnedRecord, PastPush, PlanRecord, SharedState, read};
-use sluice_fleet::rollout::shared::{ChangeHash, ContentHash, ContentSet};
+use sluice_fleet::rollout::shared::record::{PastPush, PlanRecord, SharedState, read};
+use sluice_fleet::rollout::shared::{ChangeHash, ContentHash};
 use sluice_fleet::rollout::{
     Admission, Differs, Mode, Output, Plan, Rollout, RolloutState, Seat, Tally, UnitId,
 };
 
-use crate::contents::{Content, UNITS, Unit, content, hash, hashes, is_bad, keys, newcomer_type, unit_push};
-use crate::judge::{EVIDENCE, Fault, GONE, HALTS, Judge, SEATS, fault_of_halted};
+use crate::contents::{
+    Content, REMOVED, UNITS, Unit, content, hash, hashes, is_bad, keys, newcomer_type, unit_push,
+};
+use crate::judge::{Fault, GONE, Judge, SEATS, fault_of_halted};
 use crate::ledger::{Delivery, LEASE_MS, ModelLedger};
-use crate::replica::{Client, Replica};
+use crate::operator::{ORDERS_FROM, Operator};
+use crate::replica::{Alone, Client, Replica};
 
 const TICK_MS: u64 = 100;
 const NAMES: u64 = 3;
@@ -55,6 +63,10 @@ pub struct World {
     /// The newest content of the control plane, by unit.
     live: BTreeMap<u64, Content>,
     last_version: u64,
+    /// The content before the latest change.
+    previous: BTreeMap<u64, Content>,
+    /// `None`: nobody orders anything.
+    operator: Option<(Dice, Operator)>,
     processes: u64,
     /// The latest output that was more than a count of clients.
     decided_at: u64,
@@ -84,7 +96,10 @@ impl World {
         let plan = Arc::new(plan());
         let salt = if dice.roll(4) == 0 { "other" } else { "" };
         let first_plan = Arc::new(Plan { salt: salt.into(), ..Plan::clone(&plan) });
+        let operator = (seed >= ORDERS_FROM).then(|| (Dice(!seed), Operator::default()));
         let mut world = World {
+            previous: live.clone(),
+            operator,
             dice,
             now: 0,
             ledger: ModelLedger::new(count),
@@ -127,17 +142,29 @@ impl World {
     fn replica(&mut self, number: usize) -> Replica {
         // All replicas have the first unit, and some have the second.
         let units: Vec<u64> = (0..UNITS).filter(|unit| *unit == 0 || self.dice.roll(3) > 0).collect();
-        let content = |unit: &u64| Unit {
-            stable: self.live[unit].clone(),
-            live: self.live[unit].clone(),
-            ..Unit::default()
+        let mut names: BTreeMap<u64, BTreeSet<u64>> =
+            (0..UNITS).map(|unit| (unit, (0..NAMES).collect())).collect();
+        if let Some((dice, _)) = &mut self.operator {
+            names.values_mut().for_each(|names| names.retain(|name| *name == 0 || dice.roll(4) > 0));
+        }
+        let of_unit = |unit: &u64| -> Content {
+            names[unit].iter().map(|name| (*name, self.live[unit][name])).collect()
+        };
+        let content = |unit: &u64| {
+            let content = of_unit(unit);
+            Unit {
+                stable: content.clone(),
+                live: content.clone(),
+                releases: BTreeMap::from([(0, content)]),
+                ..Unit::default()
+            }
         };
         let contents = units.iter().map(|unit| (*unit, content(unit))).collect();
         let mut clients = Vec::new();
         for unit in &units {
             for place in 0..=self.dice.roll(3) {
                 let (bucket, takes) = (self.dice.roll(10_000) as u16, self.dice.roll(20) * TICK_MS);
-                let (content, since) = (self.live[unit].clone(), 0);
+                let (content, since) = (of_unit(unit), 0);
                 clients.push(Client {
                     unit: *unit,
                     bucket,
@@ -153,7 +180,7 @@ impl World {
         let mut rollout = Rollout::new(self.plan_of(number));
         rollout.share(self.share(number), &keys(), self.time());
         let next_tally = self.dice.roll(1_000);
-        Replica::new(rollout, contents, clients, next_tally)
+        Replica::new(rollout, contents, names, clients, next_tally)
     }
 
     /// Plays the schedule.
@@ -165,6 +192,8 @@ impl World {
                 self.act();
             } else if self.now == BUSY_MS {
                 self.ledger.heal();
+            } else if self.now == BUSY_MS + 3 * LEASE_MS {
+                self.end_orders();
             }
             self.tick();
             self.now += TICK_MS;
@@ -187,6 +216,7 @@ impl World {
     }
 
     fn act(&mut self) {
+        self.order_by_chance();
         let replica = self.dice.roll(self.replicas.len() as u64) as usize;
         match self.dice.roll(600) {
             0..=7 => self.publish(),
@@ -217,19 +247,23 @@ impl World {
     fn publish(&mut self) {
         let (unit, name) = (self.dice.roll(UNITS), self.dice.roll(NAMES));
         self.last_version += 1;
-        let version = self.last_version;
-        self.judge.published.push(hash(UnitId(unit), name, version));
-        self.live.get_mut(&unit).unwrap().insert(name, version);
-        let content = self.live[&unit].clone();
-        self.tell(|| {
-            format!(
-                "unit {unit}: name {name} has version {version}{}",
-                if is_bad(version) { ", which is bad" } else { "" }
-            )
-        });
+        let kind = self.operator.as_mut().map_or(9, |(dice, _)| dice.roll(10));
+        let version = if kind == 0 { REMOVED } else { self.last_version };
+        let mut content = self.live[&unit].clone();
+        content.insert(name, version);
+        if kind <= 3 && kind > 0 {
+            content = self.previous[&unit].clone();
+            self.tell(|| format!("unit {unit}: the latest change is taken back: {content:?}"));
+        } else {
+            self.judge.published.push(hash(UnitId(unit), name, version));
+            let words = if is_bad(version) { ", which is bad" } else { "" };
+            self.tell(|| format!("unit {unit}: name {name} has version {version}{words}"));
+        }
+        let before = self.live.insert(unit, content.clone());
+        self.previous.extend(before.map(|before| (unit, before)));
         for number in 0..self.replicas.len() {
             let at = self.now + self.dice.roll(20) * TICK_MS;
-            self.replicas[number].coming.push((at, unit, content.clone()));
+            self.replicas[number].coming.push((at, unit, self.last_version, content.clone()));
         }
     }
 
@@ -248,6 +282,7 @@ impl World {
         (replica.is_away, replica.is_new) = (true, true);
         (replica.tallied, replica.heard) = (Tally::default(), None);
         replica.heard_done.clear();
+        (replica.alone.is_next, replica.alone.next_of_all) = (false, None);
         for unit in replica.units.values_mut() {
             (unit.candidate, unit.latest) = (None, None);
             if let Some(newcomer) = &mut unit.newcomer {
@@ -280,10 +315,15 @@ impl World {
         replica.heard_halted.clear();
         replica.condemned.clear();
         replica.coming.clear();
+        replica.alone =
+            Alone { thresholds: std::mem::take(&mut replica.alone.thresholds), ..Alone::default() };
+        let contents: BTreeMap<u64, Content> =
+            replica.units.keys().map(|id| (*id, replica.known(*id, &self.live[id]))).collect();
         for (id, unit) in &mut replica.units {
-            let live = self.live[id].clone();
+            let live = contents[id].clone();
             let newcomer = Some(Newcomer::new(keys()[&UnitId(*id)]));
-            *unit = Unit { stable: live.clone(), live, newcomer, began_cold: true, ..Unit::default() };
+            let heard = self.last_version;
+            *unit = Unit { stable: live.clone(), live, heard, newcomer, began_cold: true, ..Unit::default() };
         }
         for client in &mut replica.clients {
             client.served = None;
@@ -331,6 +371,12 @@ impl World {
                 self.outputs(number);
             }
             self.serve(number);
+            if let Some((_, operator)) = self.operator.as_mut().filter(|_| now.is_multiple_of(1_000)) {
+                let fault = operator.fault_of_reach(number, &self.replicas[number], now);
+                if let Some((invariant, words)) = fault {
+                    self.fail(invariant, format!("r{number} {words}"));
+                }
+            }
         }
     }
 
@@ -348,6 +394,9 @@ impl World {
                         if std::mem::take(&mut replica.is_away) {
                             replica.here_since = self.now;
                         }
+                        if let Some((_, operator)) = &mut self.operator {
+                            operator.returned(number);
+                        }
                         replica.heard_tallies.clear();
                         replica.heard_halts.clear();
                         entries.clone()
@@ -360,7 +409,7 @@ impl World {
                     }
                     LedgerEvent::Lost(_) => Vec::new(),
                 };
-                replica.hear(&entries);
+                replica.hear(&entries, self.now);
                 replica.rollout.hear_ledger(event, wall, now);
             }
             Delivery::Wrote(ticket, result) => replica.rollout.wrote(ticket, result, now),
@@ -374,12 +423,13 @@ impl World {
         let (due, later): (Vec<_>, Vec<_>) = coming.into_iter().partition(|(at, ..)| *at <= now);
         replica.coming = later;
         let mut is_changed = false;
-        for (_, unit, content) in due {
+        for (_, id, change, content) in due {
             // A later word of the control plane may have come before.
-            let is_newer = |live: &Content| content.values().max() > live.values().max();
-            if let Some(unit) = replica.units.get_mut(&unit).filter(|unit| is_newer(&unit.live)) {
+            let content = replica.known(id, &content);
+            if let Some(unit) = replica.units.get_mut(&id).filter(|unit| change > unit.heard) {
+                unit.heard = change;
+                is_changed |= unit.live != content;
                 unit.live = content;
-                is_changed = true;
             }
         }
         if is_changed {
@@ -424,11 +474,13 @@ impl World {
             Output::Settle { push } => {
                 for unit in self.replicas[number].units.values_mut() {
                     if let Some((_, content)) = unit.candidate.take_if(|(candidate, _)| *candidate == push) {
+                        unit.releases.insert(push, content.clone());
                         (unit.stable, unit.latest) = (content, None);
                     }
                 }
                 let key = format!("done/edge/{push}");
-                if self.ledger.value(&key).is_none() {
+                let is_alone = self.replicas[number].alone.pushes.contains(&push);
+                if self.ledger.value(&key).is_none() && !is_alone {
                     let words = format!("r{number} gives push {push} to all, and the ledger lacks its end");
                     self.fail(SEATS, words);
                 }
@@ -449,13 +501,22 @@ impl World {
                 } else if key.starts_with("done/") && is_new && self.ledger.value(&key).is_some() {
                     let before = before.unwrap();
                     self.check_return(number);
-                    if before.state == SharedState::Moving {
+                    // A return to known content needs none at the gate, and the first step may be on its way.
+                    let seen = self.replicas[number].seen;
+                    let is_at_gate = (seen.0, seen.1) == (before.push, 0);
+                    let is_promoted =
+                        |(_, op): &(Dice, Operator)| is_at_gate || op.has_promoted(before.push, 4);
+                    let is_promoted = self.operator.as_ref().is_some_and(is_promoted);
+                    if before.state == SharedState::Moving && !is_promoted {
                         let past: PastPush = read(&value.unwrap()).unwrap();
                         self.check_evidence(number, &before, &past.changed);
                     }
                 }
             }
             Output::Release { .. } => {}
+            Output::Serve { release } if self.operator.is_some() => {
+                self.serve_release(number, release);
+            }
             Output::Ask { .. } | Output::Stay { .. } | Output::Serve { .. } | Output::Open => {
                 self.fail("I30", format!("r{number}: {output:?}"));
             }
@@ -492,7 +553,25 @@ impl World {
             pushed.push(part);
         }
         replica.cut = Some((push, contents));
-        if !replica.rollout.ready(pushed, now) {
+        let is_begun = replica.rollout.ready(pushed, now);
+        if let (true, Some((_, operator))) = (is_begun, &mut self.operator)
+            && let Some(step) = replica.alone.next_of_all.take()
+        {
+            operator.forced.insert(push);
+            operator.force(std::iter::empty(), step, push);
+        }
+        if is_begun && std::mem::take(&mut replica.alone.is_next) {
+            let words = replica.rollout.report().shared.unwrap().diverged;
+            if words.iter().any(|words| **words == *format!("push {push} was begun for it alone")) {
+                let contents = replica.cut.iter().flat_map(|(_, contents)| contents);
+                let changes =
+                    contents.flat_map(|(id, content)| hashes(UnitId(*id), content)).collect::<Vec<_>>();
+                replica.alone.changes.extend(changes);
+                replica.alone.pushes.insert(push);
+                replica.alone.thresholds.insert(push, 10_000);
+            }
+        }
+        if !is_begun {
             before.into_iter().for_each(|(id, latest)| replica.units.get_mut(&id).unwrap().latest = latest);
             self.compare(number);
         }
@@ -514,8 +593,11 @@ impl World {
             // A process that begins anew remembers a halt.
             false => admission.step > 0 && admission.state != RolloutState::Halted,
         };
-        let is_cut_off = replica.is_away && grows;
-        if replica.barred == Some(admission.push) && admission.threshold > 0 {
+        let is_alone = replica.alone.is_now || replica.alone.pushes.contains(&admission.push);
+        let is_cut_off = replica.is_away && grows && !is_alone;
+        let is_forced = self.operator.as_ref().is_some_and(|(_, op)| op.forced.contains(&admission.push));
+        let is_barred = replica.barred == Some(admission.push) && !is_forced && !is_alone;
+        if is_barred && admission.threshold > 0 {
             let words = format!("r{number} gives push {}, which brings a condemned content", admission.push);
             self.fail("I30", words);
         }
@@ -546,7 +628,10 @@ impl World {
             if let Some((push, content)) = candidate {
                 if client.served != Some(*push) {
                     faults.extend(self.judge.faults_of_push(replica, client, *push, record.as_ref()));
-                    faults.extend(fault_of_halted(replica, client.unit, *push, content));
+                    let is_forced = self.operator.as_ref().is_some_and(|(_, op)| op.forced.contains(push));
+                    if !is_forced && !replica.alone.pushes.contains(push) {
+                        faults.extend(fault_of_halted(replica, client.unit, *push, content));
+                    }
                 }
                 client.served = Some(*push);
             }
@@ -573,7 +658,7 @@ impl World {
                     faults.extend(fault.map(|words| (SEATS, words)));
                 }
                 if !unit.began_cold {
-                    faults.extend(self.judge.fault_of_content(client, content));
+                    faults.extend(self.judge.fault_of_content(replica, client, content));
                 }
                 (client.content, client.since) = (content.clone(), self.now);
             }
@@ -674,111 +759,5 @@ impl World {
             (ContentHash::new(&type_url, &name, version), Time::from_micros(DAY_MS * 7_000))
         };
         replica.rollout.condemn(replica.condemned.iter().map(hash).collect(), now);
-    }
-
-    /// A replica wrote the record.
-    fn recorded(&mut self, number: usize, before: Option<&PlanRecord>, record: &PlanRecord) {
-        self.tell(|| {
-            let PlanRecord { push, state, step, threshold, .. } = record;
-            format!("r{number} writes push {push}: {state:?}, step {step}, threshold {threshold}")
-        });
-        let blank = PlanRecord::default();
-        let before = before.unwrap_or(&blank);
-        if record.push != before.push {
-            self.counts[0] += 1;
-            if matches!(before.state, SharedState::Gathering | SharedState::Moving) {
-                self.fail("I30", format!("push {} begins, and {} is under way", record.push, before.push));
-            }
-        } else if (record.step, record.threshold) < (before.step, before.threshold) {
-            self.fail("I30", format!("steps fall in push {}", record.push));
-        } else if before.state == SharedState::Halted && record.state != SharedState::Halted {
-            self.fail(HALTS, format!("push {} goes on after its halt", record.push));
-        }
-        if record.state != SharedState::Halted {
-            self.check_return(number);
-        }
-        let done = self.ledger.value(&format!("done/edge/{}", record.push));
-        match (record.state, done.map(|value| read::<PastPush>(value).unwrap())) {
-            (SharedState::Moving, _) => self.judge.admit(record.push, &record.changed, record.threshold),
-            (SharedState::Over, Some(done)) => {
-                self.judge.admit(record.push, &done.changed, 10_000);
-                self.counts[1] += u64::from(before.state != SharedState::Over);
-            }
-            (SharedState::Halted, _) => self.counts[2] += u64::from(before.state != SharedState::Halted),
-            _ => {}
-        }
-        let goes_on =
-            record.push == before.push && before.state == SharedState::Moving && record.step > before.step;
-        if goes_on {
-            self.counts[3] += 1;
-            self.check_evidence(number, before, &record.changed);
-        }
-    }
-
-    /// Nobody brings a push forward before the others could write what they saw while the ledger was away.
-    fn check_return(&mut self, number: usize) {
-        let Replica { here_since, is_away, .. } = self.replicas[number];
-        if is_away || self.now < here_since + LEASE_MS {
-            self.fail(GONE, format!("r{number} goes on, and the ledger is here since {here_since} ms"));
-        }
-    }
-
-    /// No step goes on without its evidence.
-    fn check_evidence(&mut self, number: usize, before: &PlanRecord, changed: &ContentSet) {
-        let faults = self.judge.faults_of_step(&self.replicas[number], number, before, changed, self.now);
-        faults.into_iter().for_each(|words| self.fail(EVIDENCE, words));
-    }
-
-    /// Whether the client's unit began without older content, and has content now that was halted.
-    fn waits_for_an_operator(&self, replica: &Replica, client: &Client) -> bool {
-        let unit = &replica.units[&client.unit];
-        let is_past = |prefix: &str, change: ChangeHash| {
-            let mut past = self.ledger.below(prefix).map(|value| read::<PastPush>(value).unwrap());
-            past.any(|past| past.changed.has(change))
-        };
-        let mut contents = hashes(UnitId(client.unit), &unit.live);
-        unit.newcomer.is_some()
-            && contents.any(|change| is_past("halted/", change) && !is_past("done/", change))
-    }
-
-    /// After the calm, all replicas agree, and clients have what they may have.
-    fn judge_end(&mut self) -> Result<(), String> {
-        let is_good = self.live.values().flat_map(Content::values).all(|version| !is_bad(*version));
-        let shared =
-            self.ledger.value(CONDEMNED).map(|value| read::<CondemnedRecord>(value).unwrap().contents);
-        for (number, replica) in self.replicas.iter().enumerate() {
-            let is_shared = |(name, version): &&(u64, u64)| {
-                let (type_url, name, version) = content(*name, *version);
-                shared.as_ref().is_some_and(|shared| shared.end(&type_url, &name, version).is_some())
-            };
-            if let Some(missing) = replica.condemned.iter().find(|content| !is_shared(content)) {
-                return Err(format!("r{number} has condemned {missing:?}, and the ledger does not know"));
-            }
-            for client in &replica.clients {
-                let live = &replica.units[&client.unit].live;
-                if *live != self.live[&client.unit] {
-                    return Err(format!("r{number} has not heard its control plane"));
-                }
-                let state = replica.rollout.state();
-                let is_excused = |(name, version): (&u64, &u64)| {
-                    client.excused.contains(&hash(UnitId(client.unit), *name, *version))
-                };
-                let mut bad = client.content.iter().filter(|(_, version)| is_bad(**version));
-                if bad.any(|entry| !is_excused(entry)) {
-                    return Err(format!("r{number} ({state:?}): a client is left with {:?}", client.content));
-                }
-                if is_good && client.content != *live && !self.waits_for_an_operator(replica, client) {
-                    let record = self.ledger.value(RECORD).map(String::from_utf8_lossy);
-                    for (number, replica) in self.replicas.iter().enumerate() {
-                        self.tell(|| format!("r{number} {:?}", replica.rollout.report()));
-                    }
-                    return Err(format!(
-                        "r{number} ({state:?}): a client has {:?} and not {live:?}; {record:?}",
-                        client.content
-                    ));
-                }
-            }
-        }
-        Ok(())
     }
 }
