@@ -409,7 +409,7 @@ async fn prf_5_without_the_key_nobody_is_asked() {
     assert_eq!(proof_of(&relay).await, Value::Null);
 }
 
-/// A shadow there would be a client that comes and goes.
+/// A shadow there would count as a client.
 #[tokio::test]
 async fn prf_5_a_server_that_registers_clients_is_never_asked_and_its_classes_say_so() {
     let origin = zoned().await;
