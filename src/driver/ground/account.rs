@@ -6,7 +6,7 @@
 //! costs no charge except for the bytes that the client has not read.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ pub struct Account {
     pub(crate) polled: AtomicU64,
     is_awaited: AtomicBool,
     /// The opened sources before the rate has counted them.
-    opened: AtomicUsize,
+    opened: AtomicU32,
     pub(crate) names: SharedNames,
     /// Boxed: most connections have none of it.
     pacing: Mutex<Option<Box<Pacing>>>,
