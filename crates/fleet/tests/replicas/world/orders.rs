@@ -34,7 +34,10 @@ impl World {
         replica.alone.is_now = is_here;
         let under_way = replica.rollout.under_way();
         let is_halted = under_way.is_some_and(|push| push.state == RolloutState::Halted);
-        let is_of_ledger = under_way.is_some_and(|push| !replica.alone.pushes.contains(&push.number));
+        // A push that went alone may have had the number of a later one of the record.
+        let is_recorded = |push: u64| replica.heard.as_ref().is_some_and(|record| record.push == push);
+        let is_of_ledger = under_way
+            .is_some_and(|push| !replica.alone.pushes.contains(&push.number) || is_recorded(push.number));
         let promoted = match &command {
             Command::Promote { to: Promotion::Step(step), .. } if *step < 3 => Some(*step),
             Command::Promote { to: Promotion::Anew, .. } => Some(1),
