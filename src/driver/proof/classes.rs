@@ -241,7 +241,7 @@ impl ClassFollower {
     }
 }
 
-/// Whether the server has answered the source, on this stream or before a loss.
+/// Whether the server has answered the source since the last loss.
 fn has_answer(snapshot: &Snapshot) -> bool {
     let standing = snapshot.standing();
     let is_answered = |standing: &TypeStanding| standing.is_current || standing.answered.is_some();

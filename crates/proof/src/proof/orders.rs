@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::class::ClassProof;
 use super::input::{ClassKey, MemberId, OrderId, ProveOrder};
 use super::report::{ProveState, SampleResult};
+use super::reports::namesakes;
 use sluice_engine::Time;
 
 /// Orders to remember. An order beyond them is refused while all others run.
@@ -166,8 +167,13 @@ fn nobody_to_ask(class: &ClassProof) -> Option<&'static str> {
         return Some("the class has no client now");
     }
     let has_others = keys.any(|key| key != class.representative.node_key);
-    has_others.then_some(
-        "no other client may be asked about: `proof.never` matches, or there is nothing to ask for",
+    if has_others {
+        return Some(
+            "no other client may be asked about: `proof.never` matches, or there is nothing to ask for",
+        );
+    }
+    (!namesakes(class).is_empty()).then_some(
+        "all clients have the id of the one that the server sees, and no server is shown an id twice",
     )
 }
 

@@ -90,7 +90,7 @@ fn not_sampled(class: &ClassProof) -> usize {
 
 /// Other clients with the id of the representative. A server is not shown this id twice, so nobody asks about
 /// them. The representative, and whoever looks the same, has the answer of the class.
-fn namesakes(class: &ClassProof) -> BTreeSet<MemberId> {
+pub(super) fn namesakes(class: &ClassProof) -> BTreeSet<MemberId> {
     let of_id =
         class.population.residents().filter(|entry| entry.1.node_key == class.representative.node_key);
     let rows: Vec<(MemberId, Row)> =
@@ -224,7 +224,7 @@ fn words(report: &ClassReport, class: &ClassProof) -> String {
     if report.state == ClassState::Impossible {
         return impossible_words(report.impossible.as_ref());
     }
-    if report.members <= 1 && report.sampled_members == 0 {
+    if report.members == 1 && report.sampled_members == 0 {
         return "The class has one client, so there is nobody who could differ.".to_owned();
     }
     let mut text = format!("{} of {} sampled members differ", report.differs, report.sampled_members);

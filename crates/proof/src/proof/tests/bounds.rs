@@ -151,6 +151,10 @@ fn prf_24_clients_with_the_id_of_the_representative_are_unproved() {
     let report = bench.report();
     assert_eq!((report.state, report.not_sampled), (ClassState::Unproved, 2));
     assert!(report.words.contains("2 members are never sampled"), "{}", report.words);
+    let order = ProveOrder { class: class(), all: true, replicas: false, streams: 1 };
+    let order = bench.proof.prove(&order, bench.now).unwrap();
+    let refused = bench.proof.prove_state(order).unwrap().refused;
+    assert!(refused.is_some_and(|words| words.contains("no server is shown an id twice")));
     assert_eq!(bench.proof.report(bench.now).unproved_members, 2);
 }
 
